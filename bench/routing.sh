@@ -57,7 +57,8 @@ for set in clinc150 metatool; do
     rm -f "$profile"
 done
 
-# Near ties, missing keys and follow-ups; other languages; time.
+# Near ties, missing keys and follow-ups; other languages; learning from use; time.
 "$python" -m bench.routing_cases "$data" "$vectors"
 "$python" -m bench.routing_languages "$vectors"
+"$python" -m bench.routing_learning "$data" "$vectors"
 "$python" -m bench.routing_latency "$vectors"

@@ -90,6 +90,7 @@ class Prepared:
     """By label."""
     writers: "npt.NDArray[np.intp]"
     """By writer, where the rows have one."""
+    has_writers: bool = False
 
 
 class TunedSet(msgspec.Struct, frozen=True):
@@ -149,7 +150,7 @@ def prepared(spec: SetSpec, root: Path, beside: Path, vectorizer: Vectorizer) ->
     ]
     rows = without_near_copies(rows, capabilities, vectorizer, spec.skip_near_copies)
     tuning = tuning_set(capabilities, rows, vectorizer, spec.importance)
-    return Prepared(spec, tuning, _folds(rows), _writer_folds(rows))
+    return Prepared(spec, tuning, _folds(rows), _writer_folds(rows), _have_writers(rows))
 
 
 def tuning_set(
@@ -339,10 +340,14 @@ def _folds(rows: Sequence[Row]) -> "npt.NDArray[np.intp]":
 
 
 def _writer_folds(rows: Sequence[Row]) -> "npt.NDArray[np.intp]":
-    writers = sorted({row.writer for row in rows})
-    if len(writers) < FOLDS:
+    if not _have_writers(rows):
         return _folds(rows)
+    writers = sorted({row.writer for row in rows})
     return np.array([writers.index(row.writer) for row in rows])
+
+
+def _have_writers(rows: Sequence[Row]) -> bool:
+    return len({row.writer for row in rows}) >= FOLDS
 
 
 def main() -> int:

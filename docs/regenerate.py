@@ -48,6 +48,8 @@ left out while there is exactly one. The frames and params as JSON Schema are in
 PRINTED_BY = {
     "config": "config show",
     "definitions": "trust definitions",
+    "learning": "learn",
+    "learning_forget": "learn --forget",
     "secrets": "secret list",
     "tokens": "status --tokens",
     "trust_grant": "trust",

@@ -12,6 +12,7 @@ from typing import Any
 
 from capd_client import tables
 from capd_client.control import Control, DaemonDownError
+from capd_client.waiting import Waiting, bar
 
 _TIMEOUT = 3700.0
 _LAST_WORD = 0.5
@@ -41,46 +42,42 @@ def indexed(
 
 @contextmanager
 def _shown(*, is_bar: bool) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Yield what shows the event of one server."""
+    """Yield what shows an event of `index.`."""
     if not is_bar:
         yield _say
         return
-    from rich.console import Console  # noqa: PLC0415 - as in tables
-    from rich.progress import (  # noqa: PLC0415
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-    )
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
-    console = Console(stderr=True, markup=False, highlight=False)
-    with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
-        bar = progress.add_task("asking servers", total=None)
+    with Waiting("asking servers", first_after=0) as waiting:
 
         def show(event: Mapping[str, Any]) -> None:
             if event.get("error"):
-                progress.console.print(tables.printable(f"{event.get('name')}: {event['error']}"))
-            name = tables.printable(event.get("name", ""))
-            done, total = event.get("done", 0), event.get("total")
-            progress.update(bar, completed=done, total=total, description=name)
+                waiting.print_above(f"{event.get('name')}: {event['error']}")
+            place = bar(int(event.get("done") or 0), int(event.get("total") or 0))
+            name = f" {event['name']}" if event.get("name") else ""
+            waiting.say(f"asking servers {place}{name}")
 
         yield show
 
 
 def _say(event: Mapping[str, Any]) -> None:
-    outcome = event.get("error") or f"{event.get('tools', 0)} tools"
+    if "name" not in event:
+        total = event.get("total", 0)
+        tables.say(f"asking {total} server{'' if total == 1 else 's'}")
+        return
+    outcome = event.get("error") or _many(event.get("tools", 0), "tool")
     place = f"{event.get('done', '?')}/{event.get('total', '?')}"
     tables.say(f"{place} {event.get('name', '?')}: {outcome}")
 
 
+def _many(count: Any, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def _follow(watcher: Control, show: Callable[[Mapping[str, Any]], None]) -> None:
     try:
-        for each in watcher.events(["index.server"]):
+        for each in watcher.events(["index.started", "index.server"]):
             event = each.get("event") or {}
             show(event)
-            if event.get("done") == event.get("total"):
+            if event.get("done", 0) == event.get("total"):
                 return
     except (DaemonDownError, OSError):
         return

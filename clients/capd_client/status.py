@@ -11,17 +11,24 @@ from collections.abc import Sequence
 from typing import Literal
 
 from capd_client.control import Control, ControlError, DaemonDownError
-from capd_client.status_text import active_lines, status_lines
+from capd_client.status_text import active_lines, client_line, status_lines
 from capd_client.terminal import has_colour, printable, width
 from capd_protos.places import places
 
 EXIT_FAILED = 1
 EXIT_NO_DAEMON = 3
 EXIT_DEGRADED = 4
+_STATUS_LINE_PATIENCE = 1.0
 START_HINT = "Start it with: capd daemon start"
 
-Form = Literal["page", "json", "line"]
-_PLAIN: dict[tuple[str, ...], Form] = {(): "page", ("--json",): "json", ("--line",): "line"}
+Form = Literal["page", "json", "line", "client"]
+_PLAIN: dict[tuple[str, ...], Form] = {
+    (): "page",
+    ("--json",): "json",
+    ("--line",): "line",
+    ("--line", "--client", "claude"): "client",
+}
+_LONGEST_INPUT_BYTES = 1 << 20
 
 
 def is_plain(arguments: Sequence[str]) -> bool:
@@ -31,14 +38,39 @@ def is_plain(arguments: Sequence[str]) -> bool:
 
 def main(arguments: Sequence[str]) -> int:
     """Print the status as plain `arguments` ask for it; return the exit code."""
+    form = _PLAIN[tuple(arguments)]
+    if form == "client":
+        return show_in_client()
     try:
-        return show(_PLAIN[tuple(arguments)], os.environ.get("CAPD_SESSION", ""))
+        return show(form, os.environ.get("CAPD_SESSION", ""))
     except DaemonDownError as error:
         sys.stderr.write(f"capd: {printable(error)}\n{START_HINT}\n")
         return EXIT_NO_DAEMON
     except ControlError as error:
         sys.stderr.write(f"capd: {printable(error.message, keep_lines=True)}\n")
         return EXIT_FAILED
+
+
+def show_in_client() -> int:
+    """Print the status line of the client whose JSON is on standard input; never an error.
+
+    Claude Code runs it after each answer, and shows what it prints below the prompt.
+    """
+    try:
+        asked = json.loads(sys.stdin.buffer.read(_LONGEST_INPUT_BYTES))
+        workspace = asked.get("workspace") or {}
+        project = str(workspace.get("project_dir") or asked.get("cwd") or "")
+        where = places(os.environ, os.getuid()).socket
+        with Control(where, timeout=_STATUS_LINE_PATIENCE) as control:
+            status = control.call("status")
+        line = client_line(status, str(asked.get("session_id") or ""), project)
+    except (OSError, ValueError, AttributeError, RecursionError, ControlError, DaemonDownError):
+        # An editor's line is no place for what is wrong; `capd doctor` is.
+        return 0
+    if line:
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+    return 0
 
 
 def show(form: Form, session: str = "") -> int:

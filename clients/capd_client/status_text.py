@@ -12,6 +12,7 @@ from capd_client.terminal import duration, printable, size, styled, wrapped
 DECISIONS_SHOWN = 5
 REASONS_SHOWN = 3
 MOST_USED_SHOWN = 3
+_NAMES_IN_A_LINE = 4
 _STATE_COLOURS = {"ready": "green", "failed": "red", "parked": "red"}
 
 Document = Mapping[str, Any]
@@ -63,13 +64,31 @@ def active_lines(status: Document, session: str = "") -> list[str]:
     return [printable(f"{each.get('key', '?')}: {active_line(each)}") for each in found]
 
 
+def client_line(status: Document, client_session: str, project: str) -> str:
+    """Return what is on in one conversation of a client, for its status line; empty for nothing.
+
+    The conversation is found by the client's own id, else by the project if one session is there.
+    """
+    sessions = [each for each in status.get("sessions") or [] if not each.get("parent")]
+    found = [each for each in sessions if client_session in (each.get("client_sessions") or [])]
+    if not found:
+        found = [each for each in sessions if project and each.get("project") == project]
+    if len(found) != 1:
+        return ""
+    active = [str(each.get("name", "?")) for each in found[0].get("active") or []]
+    shown = active[:_NAMES_IN_A_LINE]
+    more = f" +{len(active) - len(shown)}" if len(active) > len(shown) else ""
+    return printable(f"capd: {', '.join(shown)}{more}") if shown else "capd: nothing on"
+
+
 def tap_line(tap: Document) -> str:
     """Return the one line that says how a tap was loaded."""
     unroutable = tap.get("unroutable") or {}
     if tap.get("name") == OWN_MEMORIES:
         findings = len(tap.get("findings") or [])
-        wrong = f", {findings} findings (`capd check`)" if findings else ""
-        return printable(f"your own: {tap.get('memories', 0)} memories{wrong}")
+        wrong = f", {many(findings, 'finding')} (`capd check`)" if findings else ""
+        count = tap.get("memories", 0)
+        return printable(f"your own: {count} {'memory' if count == 1 else 'memories'}{wrong}")
     routable, usable = tap.get("routable", 0), tap.get("usable")
     line = f"{tap.get('name', '?')}: {routable} routable"
     if isinstance(usable, int) and usable < routable:
@@ -77,9 +96,9 @@ def tap_line(tap: Document) -> str:
     if unroutable:
         line += f", {len(unroutable)} not ({_reasons(unroutable.values())})"
     if tap.get("skills"):
-        line += f", {tap['skills']} skills"
+        line += f", {many(tap['skills'], 'skill')}"
     if tap.get("memories"):
-        line += f", {tap['memories']} memories"
+        line += f", {tap['memories']} {'memory' if tap['memories'] == 1 else 'memories'}"
     if tap.get("error"):
         line += f"; not reloaded: {tap['error']}"
     return printable(line)
@@ -169,6 +188,8 @@ class _Page:
             parts.append("lost its client")
         yield "  ", f"{session.get('key', '?')}  {', '.join(parts)}"
         yield "    ", _surface(session)
+        if line := _tokens(session):
+            yield "    ", line
         if line := _index_line(session):
             yield "    ", line
         yield "    ", active_line(session)
@@ -188,7 +209,7 @@ class _Page:
         held = f"held by {len(leases)} ({', '.join(leases)})" if leases else "held by nobody"
         pid = f"pid {server['pid']}, " if server.get("pid") else ""
         up = f"up {duration(server.get('uptime_s'))}, " if server.get("pid") else ""
-        parts = [f"{pid}{up}{held}", f"{server.get('tools', 0)} tools"]
+        parts = [f"{pid}{up}{held}", many(server.get("tools", 0), "tool")]
         parts.append(f"{server.get('scope', '?')}")
         if server.get("sandbox"):
             parts.append(f"sandbox {server['sandbox']}")
@@ -229,9 +250,7 @@ def _surface(session: Document) -> str:
     line = f"{session.get('surface', 0)}/{session.get('available', 0)} tools"
     if session.get("unlisted"):
         line += f" ({session['unlisted']} on and not listed)"
-    line += f", {session.get('mode', '?')}"
-    tokens = _tokens(session)
-    return f"{line}; {tokens}" if tokens else line
+    return f"{line}, {session.get('mode', '?')}"
 
 
 def _tokens(session: Document) -> str:
@@ -241,8 +260,9 @@ def _tokens(session: Document) -> str:
     if tokens is None:
         return f"tokens: {state}" if state else ""
     if saved is None:
-        return f"{tokens} tokens now" + (f", {state}" if state else "")
-    return f"{tokens} tokens now, {abs(saved)} {'saved' if saved >= 0 else 'lost'}"
+        return f"{tokens:,} tokens of tools" + (f", {state}" if state else "")
+    so_far = f"{abs(saved):,} {'fewer' if saved >= 0 else 'more'} so far than with every tool"
+    return f"{tokens:,} tokens of tools, {so_far}"
 
 
 def _memories(memories: Document) -> str:
@@ -285,11 +305,17 @@ def _records(ledger: Document) -> str:
     """Return how many records are kept of what happened."""
     if not ledger.get("enabled"):
         return "records: none are kept ([ledger] enabled = false)"
-    counts = [f"{count} {table}" for table, count in (ledger.get("rows") or {}).items() if count]
+    rows = (ledger.get("rows") or {}).items()
+    counts = [many(count, str(table).removesuffix("s")) for table, count in rows if count]
     line = f"records: {', '.join(counts) or 'none yet'}, {size(ledger.get('size_bytes'))}"
     for word in ("waiting", "dropped"):
         line += f", {ledger[word]} {word}" if ledger.get(word) else ""
     return line
+
+
+def many(count: object, noun: str) -> str:
+    """Return a count with its noun: `1 session`, `2 sessions`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _reasons(reasons: Iterable[Any]) -> str:

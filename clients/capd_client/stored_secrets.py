@@ -160,7 +160,16 @@ def _keyring(hint: str) -> "Iterator[KeyringBackend]":
         raise SecretError(f"the keyring failed with {type(error).__name__}: {hint}") from None
 
 
+def is_keyring_installed() -> bool:
+    """Tell whether capd was installed with its extra `keyring`."""
+    from importlib.util import find_spec  # noqa: PLC0415 - no other command needs it
+
+    return find_spec("keyring") is not None
+
+
 def _backend() -> "KeyringBackend | None":
+    if not is_keyring_installed():
+        return None
     import keyring  # noqa: PLC0415 - it looks through everything that is installed
 
     backend = keyring.get_keyring()

@@ -1,24 +1,20 @@
-"""What a person reads of the daemon's answers: plain sentences, and tables by rich.
+"""What a person reads of the daemon's answers: plain sentences and tables.
 
-rich is imported when a table is printed and not before. Names, descriptions and errors come
-from servers: nothing of them reaches a terminal that could steer it.
+Names, descriptions and errors come from servers: nothing of them reaches a terminal that could
+steer it.
 """
 
 import json
-import os
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from capd_client import definition_texts
+from capd_client.columns import print_table
 from capd_client.status_text import active_line, client_of, tap_line
-from capd_client.terminal import WIDTH_OF_FILES, duration, printable
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from capd_client.terminal import duration, printable
 
 __all__ = ["printable", "tap_line"]
 
@@ -30,7 +26,7 @@ def say(text: object, *, keep_lines: bool = False) -> None:
 
 _SERVER_COLUMNS = (
     *("server", "state", "pid", "scope", "held by", "tools", "up", "restarts", "membership"),
-    "error",
+    *("sandbox", "runs in", "error"),
 )
 
 
@@ -45,14 +41,21 @@ def _server_row(server: Mapping[str, Any]) -> tuple[Any, ...]:
         duration(server.get("uptime_s")),
         server.get("restarts"),
         server.get("membership") or "",
+        server.get("sandbox") or "",
+        _runs_in(server),
         server.get("last_error") or "",
     )
+
+
+def _runs_in(server: Mapping[str, Any]) -> str:
+    folder, reason = str(server.get("cwd") or ""), server.get("cwd_reason")
+    return f"{folder} (held: {reason})" if reason else folder
 
 
 def print_servers(result: Mapping[str, Any]) -> None:
     """Print every server."""
     rows = [_server_row(each) for each in result.get("servers") or []]
-    _print_rows(_console(), _SERVER_COLUMNS, rows)
+    print_table(_SERVER_COLUMNS, rows)
 
 
 def print_sessions(result: Mapping[str, Any]) -> None:
@@ -76,7 +79,7 @@ def print_sessions(result: Mapping[str, Any]) -> None:
         )
         for each in result.get("sessions") or []
     ]
-    _print_rows(_console(), columns, rows)
+    print_table(columns, rows)
 
 
 def _count(session: Mapping[str, Any], member: str) -> Any:
@@ -114,7 +117,7 @@ def print_capabilities(result: Mapping[str, Any]) -> None:
         )
         for each in result.get("capabilities") or []
     ]
-    _print_rows(_console(), columns, rows)
+    print_table(columns, rows)
 
 
 def _metrics(metrics: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -134,7 +137,7 @@ def print_tools(result: Mapping[str, Any]) -> None:
         (each.get("name"), str(each.get("description") or "").strip().partition("\n")[0])
         for each in result.get("tools") or []
     ]
-    _print_rows(_console(), ("tool", "what it does"), rows)
+    print_table(("tool", "what it does"), rows)
 
 
 def print_hits(result: Mapping[str, Any]) -> None:
@@ -143,30 +146,36 @@ def print_hits(result: Mapping[str, Any]) -> None:
         (
             f"{each.get('tap')}/{each.get('name')}",
             _score(each.get("score")),
-            ", ".join(map(str, each.get("triggers") or [])),
+            _triggers([str(trigger) for trigger in each.get("triggers") or []]),
             ", ".join(map(str, each.get("missing") or [])),
             ", ".join(map(str, each.get("active_in") or [])),
         )
         for each in result.get("hits") or []
     ]
-    _print_rows(_console(), ("capability", "score", "triggers", "missing", "active in"), rows)
+    print_table(("capability", "score", "triggers", "missing", "active in"), rows)
     print_skills(result)
+
+
+def _triggers(triggers: Sequence[str]) -> str:
+    """Return a trigger as an example, and how many more there are."""
+    more = f", and {len(triggers) - 1} more" if len(triggers) > 1 else ""
+    return f"“{triggers[0]}”{more}" if triggers else ""
 
 
 def print_flags(found: Mapping[str, Any]) -> None:
     """Print what in servers' definitions a person should look at."""
     columns = ("server", "tool", "flag", "seen", "known from")
-    _print_rows(_console(), columns, definition_texts.flag_rows(found))
+    print_table(columns, definition_texts.flag_rows(found))
 
 
 def print_taps(taps: Sequence[Mapping[str, Any]]) -> None:
     """Print the list of taps as configured."""
-    _print_rows(_console(), ("tap", "path"), [(each["name"], each["path"]) for each in taps])
+    print_table(("tap", "path"), [(each["name"], each["path"]) for each in taps])
 
 
 def print_clients(rows: Iterable[Sequence[Any]]) -> None:
     """Print the clients that capd can be put into."""
-    _print_rows(_console(), ("client", "", "state", "file"), rows)
+    print_table(("client", "", "state", "file"), rows)
 
 
 def print_turn(result: Mapping[str, Any]) -> None:
@@ -181,10 +190,11 @@ def print_turn(result: Mapping[str, Any]) -> None:
         best = f" (best: {top[0].get('name')} {_score(top[0].get('score'))})" if top else ""
         say(f"nothing is switched on{took}: {result.get('reason') or 'no reason given'}{best}")
     for each in result.get("unusable") or []:
-        keys = "; ".join(f"capd secret set {key}" for key in each.get("keys") or [])
+        repairs = [f"capd secret set {key}" for key in each.get("keys") or []]
+        repairs += [f"{program} is not installed" for program in each.get("programs") or []]
         say(
             f"  {each.get('name')} fits and cannot be used ({each.get('reason')})"
-            + (f": {keys}" * bool(keys))
+            + (f": {'; '.join(repairs)}" * bool(repairs))
         )
     print_changes(changed)
     if result.get("budgeted") is not None:
@@ -227,39 +237,9 @@ def print_result(result: Mapping[str, Any]) -> None:
         click.echo(json.dumps(result["structuredContent"]))
 
 
-def _console() -> "Console":
-    from rich.console import Console  # noqa: PLC0415 - costs more than the question
-
-    # Without a terminal there is no width: a file shall not break its lines at 80.
-    is_for_person = sys.stdout.isatty() or bool(os.environ.get("COLUMNS"))
-    return Console(
-        file=sys.stdout,
-        width=None if is_for_person else WIDTH_OF_FILES,
-        markup=False,
-        emoji=False,
-        highlight=False,
-    )
-
-
-def _print_rows(console: "Console", columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
-    table = Table(box=None, show_header=any(columns), header_style="bold", pad_edge=True)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        cells = (Text(printable("" if each is None else each)) for each in row)
-        table.add_row(*cells)
-    if table.row_count:
-        console.print(table)
-    else:
-        click.echo("  none")
-
-
 def print_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Print a table."""
-    _print_rows(_console(), columns, rows)
+    print_table(columns, rows)
 
 
 def _score(value: Any) -> str:
@@ -268,16 +248,24 @@ def _score(value: Any) -> str:
 
 def print_skills(result: Mapping[str, Any]) -> None:
     """Print the skills that a search has found."""
-    for skill in result.get("skills") or []:
-        say(f"skill:{skill.get('name', '?')}  {skill.get('description') or ''}".rstrip())
+    rows = [
+        (f"skill:{each.get('name', '?')}", _score(each.get("score")), each.get("description"))
+        for each in result.get("skills") or []
+    ]
+    if rows:
+        say("")
+        print_table(("skill", "score", "for"), rows)
 
 
-def print_found_tools(result: Mapping[str, Any]) -> None:
-    """Print the hits of a tool search, best first, and what is to be said about them."""
-    for hit in result.get("hits") or []:
-        definition = hit.get("definition") or {}
-        first = str(definition.get("description") or "").strip().split("\n", 1)[0]
-        say(f"{hit.get('name', '?')}  {first}".rstrip())
-    print_skills(result)
+def print_found(result: Mapping[str, Any]) -> None:
+    """Print what a search has found, best first, and what is to be said about it."""
+    rows = [
+        (_score(each.get("score")), each.get("kind"), each.get("name"), each.get("description"))
+        for each in result.get("ranked") or []
+    ]
+    if rows:
+        print_table(("score", "kind", "name", "for"), rows)
+    elif not result.get("text"):
+        say("nothing fits")
     if result.get("text"):
-        say(result["text"])
+        click.echo(printable(result["text"]), err=bool(rows))

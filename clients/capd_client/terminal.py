@@ -10,7 +10,7 @@ import textwrap
 WIDTH_OF_FILES = 200
 """Without a terminal there is no width: a file shall not break its lines at 80."""
 _NARROWEST = 40
-_CODES = {"bold": "1", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 
 def printable(text: object, *, keep_lines: bool = False) -> str:
@@ -27,21 +27,27 @@ def printable(text: object, *, keep_lines: bool = False) -> str:
 
 def has_colour() -> bool:
     """Tell whether standard output is a terminal whose user has not asked for no colour."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return sys.stdout.isatty() and not is_plain
 
 
 def styled(text: str, style: str, *, is_coloured: bool) -> str:
-    """Return `text` in a style (`bold` or a colour), or as it is."""
+    """Return `text` in a style (`bold`, `dim` or a colour), or as it is."""
     return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if is_coloured else text
 
 
 def width() -> int:
-    """Return how many columns a line may take."""
+    """Return how many columns a line of prose may take."""
+    return limited_width() or WIDTH_OF_FILES
+
+
+def limited_width() -> int | None:
+    """Return how many columns a line may take at most; None in a pipe or a file."""
     asked = os.environ.get("COLUMNS", "")
     if asked.isdigit() and int(asked):
         return max(_NARROWEST, int(asked))
     if not sys.stdout.isatty():
-        return WIDTH_OF_FILES
+        return None
     # A terminal that does not know its width says 0.
     return max(_NARROWEST, os.get_terminal_size(sys.stdout.fileno()).columns or 80)
 

@@ -18,11 +18,11 @@ def _main(arguments: list[str]) -> int:
 
 
 def _leave_foreign_python() -> None:
-    """Start again without the `PYTHON*` variables of whoever has started this.
+    """Start again without the `PYTHON*` variables of the caller's environment.
 
-    A module of a project on its PYTHONPATH would be imported in place of Python's own. Who starts
-    the daemon leaves them out already; this is for who types `python -m capd daemon run`.
-    PYTHONMALLOC has the C library keep memory, which gives more of it back.
+    A module on a project's PYTHONPATH would be imported in place of one of Python's own. The shim
+    leaves these variables out already; this is for people who type `python -m capd daemon run`.
+    PYTHONMALLOC makes Python use the C library's allocator, which gives more memory back.
     """
     kept = {
         key: value
@@ -36,9 +36,9 @@ def _leave_foreign_python() -> None:
 
 
 def _open_standard_streams() -> None:
-    """Open what is closed of the descriptors 0 to 2.
+    """Open those of the descriptors 0 to 2 that are closed.
 
-    What is opened next would get their numbers, and the log would be written into a socket.
+    The next file to be opened would get such a number, and the log would be written into a socket.
     """
     for number in range(3):
         try:

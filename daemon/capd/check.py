@@ -1,9 +1,9 @@
-"""`python -m capd check [PATH] [--json]`: what is broken in taps, overlays and settings.
+"""`python -m capd check [PATH] [--json]`: finds mistakes in taps, overlays and settings.
 
-Each finding has a file, a line and a reason. Without PATH: the configuration, every tap of the
-user's list, the starter tap and all overlays. With it: the tap, or
-the overlay, in that folder. Every provider is looked at, whichever is used. Nothing is started
-and the network is not touched: what tools a server has is known from when it last ran.
+Each finding has a file, a line and a reason. Without PATH it checks the configuration, every tap of
+the user's list, the built-in tap and all overlays. With PATH it checks the tap or the overlay in
+that folder. All providers are checked, not only the selected ones. No server is started and the
+network is not used: the tools of a server are known from its last run.
 """
 
 import json
@@ -53,14 +53,14 @@ SCHEMA = 1
 
 @dataclass(slots=True)
 class Report:
-    """What a check came to."""
+    """The findings of one check."""
 
     taps: list[Tap] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
     @property
     def errors(self) -> int:
-        """How many findings say that something is left out."""
+        """The number of findings that cause something to be left out."""
         return sum(finding.severity == "error" for finding in self.findings)
 
 
@@ -70,7 +70,7 @@ def main(
     cache: Path | None = None,
     memories: Path | None = None,
 ) -> int:
-    """Print all findings; return 1 where one of them is an error."""
+    """Print all findings; return 1 if one of them is an error."""
     paths = [Path(argument) for argument in arguments if argument != "--json"]
     if len(paths) > 1 or any(str(path).startswith("-") for path in paths):
         sys.stderr.write(USAGE + "\n")
@@ -89,7 +89,7 @@ def main(
 
 
 def _check_taps(report: Report, path: Path | None, list_file: Path, cache: Path | None) -> None:
-    """Check the tap at `path`, or all that are installed, their overlays included."""
+    """Check the tap at `path`, or all installed taps, with their overlays."""
     of_list = Report()
     installed = [
         (place, tap)
@@ -116,7 +116,7 @@ def _check_taps(report: Report, path: Path | None, list_file: Path, cache: Path 
 
 
 def _of_settings(config: Path) -> list[Finding]:
-    """Return what is wrong with config.toml, clients.toml and the variables that stand for keys."""
+    """Return the mistakes in config.toml, clients.toml and the variables for settings."""
     settings = LiveSettings(config, os.environ, None)
     settings.load()
     return [_of_setting(config, problem) for problem in settings.problems]
@@ -134,7 +134,7 @@ def _of_setting(config: Path, problem: str) -> Finding:
 
 
 def _of_memories(folder: Path) -> list[Finding]:
-    """Return what is wrong with the user's own memories."""
+    """Return the mistakes in the user's own memories."""
     reads, findings = read_memories(OWN, folder)
     found = (*findings, *(each for read in reads for each in read.findings))
     return [msgspec.structs.replace(each, path=f"{folder.parent}/{each.path}") for each in found]
@@ -177,7 +177,7 @@ def _of_tap(place: TapPlace, tap: Tap, catalog: Catalog, cache: Path | None) -> 
 
 
 def _other_providers(place: TapPlace, files: CapabilityFiles) -> list[CapabilityRead]:
-    """Read a capability once with each provider that it could be told to use."""
+    """Read a capability once with each of its other providers."""
     return [read_capability(place.name, files, name) for name in provider_names(files)]
 
 

@@ -1,8 +1,11 @@
-"""Every actor of a daemon with what it is made of: the only file that knows them all."""
+"""Every actor of a daemon and its parts: the only file that knows them all."""
 
+import os
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +42,7 @@ from capd.adapters.definition_files import DefinitionFiles
 from capd.adapters.habit_file import HabitFile
 from capd.adapters.index_file import IndexFile
 from capd.adapters.index_text import NAME as INDEX_FILE
+from capd.adapters.learning_file import LearningFile
 from capd.adapters.ledger.database import Database
 from capd.adapters.ledger.journal import Journal
 from capd.adapters.leftover_files import LeftoverFiles
@@ -48,6 +52,8 @@ from capd.adapters.memory_files import MEMORIES
 from capd.adapters.memory_outcome_file import MemoryOutcomeFile
 from capd.adapters.parsing.parser import Parser
 from capd.adapters.result_store import ResultStore
+from capd.adapters.scripts.run_files import RunFiles
+from capd.adapters.scripts.workers import ScriptWorkers
 from capd.adapters.secrets.stored_secrets import StoredSecrets
 from capd.adapters.servers.child_environment import uvx_folder
 from capd.adapters.servers.generation_file import GenerationFile
@@ -66,7 +72,7 @@ from capd.adapters.trust.trust_file import TrustFile
 from capd.core.errors import CapdError
 from capd.core.records.retention import Retention
 from capd.core.servers.tree_limits import usual_limits
-from capd.core.sessions.own_tool_list import OWN_TOOLS
+from capd.core.sessions.own_tool_list import OWN_TOOLS, SCRIPT_TOOL
 from capd.embedder_process import load_model
 from capd.runtime.bus import Bus
 from capd.runtime.handle_table import HandleTable
@@ -91,18 +97,18 @@ log = structlog.get_logger()
 
 
 def addresses() -> dict[ActorName, Address]:
-    """Return where each actor is reached."""
+    """Return the address of each actor."""
     return {name: Address(f"inproc://{name}") for name in names.EVERY}
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What the actors get of the daemon around them."""
+    """What the actors get from the daemon."""
 
     bus: Bus
     listener: Listener[trio.SocketStream]
     described: Callable[[], dict[str, Any]]
-    """The daemon's own part of the status."""
+    """Returns the daemon's own part of the status."""
     stop: Callable[[StopParams], None]
     stopping: trio.Event
     path_known: trio.Event
@@ -120,9 +126,9 @@ class Children:
         problems: list[str],
         parser: Parser,
     ) -> None:
-        """`environment` is what servers get on from; `problems` takes what is wrong on the way.
+        """`environment` is the base for servers; problems found on the way are added to `problems`.
 
-        `parser` reads what strangers wrote.
+        `parser` reads files that others may have written.
         """
         self._parser = parser
         self._where = where
@@ -132,7 +138,7 @@ class Children:
         self._problems = problems
 
     def all(self, shared: Shared) -> list[Child]:
-        """Return them."""
+        """Return all children, in order."""
         bus = shared.bus
         where, configuration = self._where, self._configuration
         instances: HandleTable[InstanceId, Instance] = HandleTable()
@@ -198,6 +204,7 @@ class Children:
             memories=Path(where.data, MEMORIES),
         )
         sessions = SessionFiles(Path(where.state, "sessions"))
+        script_files = RunFiles(Path(where.state, "scripts"))
         return [
             self._embedder_child(bus),
             Child(
@@ -219,6 +226,9 @@ class Children:
                     memories=Path(where.data, MEMORIES),
                     parser=self._parser,
                     scorer=configuration.routing.scorer,
+                    labels=LearningFile(Path(where.state, "learning.json")),
+                    has_program=partial(self._has_program, shared.path_known),
+                    learns=lambda project: self._live.of(project).configuration.routing.learn,
                 ).run(task_status=task_status),
             ),
             Child(
@@ -239,7 +249,7 @@ class Children:
                     bus,
                     DefinitionFiles(Path(where.state, "definitions")),
                     configuration.servers.definitions,
-                    tuple(own.name for own in OWN_TOOLS),
+                    tuple(own.name for own in (*OWN_TOOLS, SCRIPT_TOOL)),
                 ).run(task_status=task_status),
             ),
             Child(
@@ -282,6 +292,11 @@ class Children:
                             bus, counts, MemoryOutcomeFile(Path(where.state, "memories.json"))
                         ),
                         index=IndexCache(bus, pieces),
+                        scripts=ScriptWorkers(
+                            configuration.scripts.workers,
+                            environment=lambda: {VARIABLE: TREES.mark.of_helper},
+                        ),
+                        script_files=script_files,
                     ),
                     connections,
                     sessions,
@@ -305,14 +320,23 @@ class Children:
             Child(
                 "sweeper",
                 lambda task_status: sweeper.Sweeper(
-                    bus, LeftoverFiles(Path(where.cache), trust), [sessions.sweep]
+                    bus,
+                    LeftoverFiles(Path(where.cache), trust),
+                    [sessions.sweep, script_files.sweep],
                 ).run(task_status=task_status),
             ),
             *self._http_children(bus, connections),
         ]
 
+    def _has_program(self, path_known: trio.Event, command: str) -> bool:
+        """Tell whether servers find a command; before their PATH is known, that they do."""
+        if not path_known.is_set():
+            return True
+        folders = [self._environment.get("PATH", ""), uvx_folder()]
+        return shutil.which(command, path=os.pathsep.join(filter(None, folders))) is not None
+
     def _database(self) -> Database | None:
-        """Return the ledger's file, None where nothing is kept."""
+        """Return the ledger's database; None if the ledger is switched off."""
         table = self._configuration.ledger
         if not table.enabled:
             return None
@@ -320,7 +344,7 @@ class Children:
         return Database(Path(self._where.state, "ledger.sqlite"), retention)
 
     def _result_storage(self) -> ResultStorage | None:
-        """Return where long results are kept, None where none is ever cut."""
+        """Return the store of long results; None if results are never shortened."""
         table = self._configuration.results
         limits = result_limits(self._configuration)
         if not (table.limit or any(table.servers.values()) or any(table.tools.values())):

@@ -1,7 +1,7 @@
-"""`python -m capd config`: what can be set, and what the files say where no daemon runs.
+"""`python -m capd config`: the settings as the files define them, for when no daemon runs.
 
-config show [PROJECT]      one JSON document, as the control method `config`
-config schema              the JSON Schema of config.toml
+config show [PROJECT]    one JSON document, as the control method `config`
+config schema            the JSON Schema of config.toml
 """
 
 import os
@@ -25,7 +25,7 @@ WRONG_USAGE = 2
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the document that is asked for; return the exit code."""
+    """Print the requested document; return the exit code."""
     match list(arguments):
         case ["show", *project] if len(project) <= 1:
             document: Any = trio.run(partial(_shown, project[0] if project else ""))

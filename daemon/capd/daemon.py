@@ -1,4 +1,4 @@
-"""One daemon's life: begun once for each user, serving, drained, ended."""
+"""The life of one daemon: starting, serving, draining, ending."""
 
 import contextlib
 import gc
@@ -49,29 +49,29 @@ from capd_protos.tree_marks import VARIABLE
 from capd_protos.types import ActorName, Address
 
 STOP_TIMEOUT = 10.0
-"""Seconds that an actor may take to end; servers get 2 s for each step of their stop."""
+"""Seconds for an actor to end. Servers get 2 s for each step of their stop."""
 RELOAD_TIMEOUT = 3600.0
-"""A bound on an actor that hangs, not on how many files there are."""
+"""Seconds. It ends a wait for an actor that hangs; reading many files may take long."""
 _LOOK_AT_PLACE = 1.0
-"""How often the daemon looks whether its socket can still be found."""
+"""Seconds between two checks that the daemon's socket can still be found."""
 _PLACE_TAKEN = 10.0
-"""After how long a daemon gives its place up to the one that has the locks."""
+"""Seconds after which a daemon gives way to another one that has the locks."""
 TERMINAL_PAUSE = 1.0
 MOST_DESCRIPTORS = 16_384
 _ALLOCATIONS_BETWEEN_LOOKS = 10_000
 
 EVENTS = Address("inproc://events")
 _WATCHED = (names.REGISTRY, names.SUPERVISOR, names.FINDER, names.CURATOR)
-"""Actors without which the daemon is of no use; the embedder's process is watched apart."""
+"""The actors that the daemon cannot work without. The embedder's process is watched separately."""
 FAILED = 1
 
 log = structlog.get_logger()
 
 
 async def run_daemon(environment: "os._Environ[str]", problems: Sequence[str] = ()) -> None:
-    """Serve until a signal, or a client, asks the daemon to stop.
+    """Serve until a signal or a client asks the daemon to stop.
 
-    `problems` are for the status.
+    `problems` are shown in the status.
     """
     # It was for this process alone, not for what it starts.
     environment.pop("PYTHONMALLOC", None)
@@ -124,7 +124,7 @@ async def run_daemon(environment: "os._Environ[str]", problems: Sequence[str] = 
 
 
 class Daemon:
-    """All actors of one daemon, and how they are told to stop."""
+    """All actors of one daemon, and how they are stopped."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class Daemon:
         problems: list[str],
         parser: Parser,
     ) -> None:
-        """`problems` are what is wrong from the start; `place` is kept while it serves."""
+        """`problems` are known from the start; `place` is kept while the daemon serves."""
         self._parser = parser
         self._where = where
         self._live = live
@@ -196,7 +196,7 @@ class Daemon:
         log.info("daemon_stopped")
 
     def stop(self, how: StopParams | None = None) -> None:
-        """End the daemon in good order: what runs may finish, nothing else begins."""
+        """Stop the daemon: calls in progress may finish, and nothing new starts."""
         if how is not None:
             self._is_for_good = how.for_good
         self._bus.publish(DaemonStopping())
@@ -212,7 +212,7 @@ class Daemon:
         return made.all(shared)
 
     async def _drain(self, bus: Bus) -> None:
-        """Let calls under way end; clients are told to come back to the next daemon."""
+        """Let calls in progress end, and tell clients to reconnect to the next daemon."""
         within = self._live.current.daemon.drain
         try:
             await CuratorClient(bus).drain(
@@ -261,9 +261,9 @@ class Daemon:
         return self._has_terminal and not platform.has_controlling_terminal()
 
     async def _follow_terminal(self) -> None:
-        """Stop when the terminal that the daemon was started in is gone.
+        """Stop when the terminal in which the daemon was started is gone.
 
-        The signal alone would not do: a background job gets none where the shell was killed.
+        The signal alone is not enough: if the shell was killed, a background job gets none.
         """
         while not self._ends_with_terminal():
             await trio.sleep(TERMINAL_PAUSE)
@@ -304,7 +304,7 @@ class Daemon:
                 log.warning("place_restored", socket=self._where.socket)
 
     async def _take_login_path(self) -> None:
-        """Extend the environment of servers that are started from here on."""
+        """Use the login shell's PATH for servers that are started from now on."""
         if not is_from_shell(self._environment):
             found = await login_variables(self._environment)
             path = merged(self._environment.get("PATH", os.defpath), found.pop("PATH", ""))
@@ -315,9 +315,9 @@ class Daemon:
 
 
 def _rest_the_collector() -> None:
-    """Look for cycles among what comes from here on, and less often.
+    """Exempt imported objects from garbage collection, and collect less often.
 
-    What was imported stays, and each look at it costs milliseconds; a call leaves no cycle behind.
+    Each pass over them costs milliseconds, and a call leaves no cycles behind.
     """
     gc.collect()
     gc.freeze()
@@ -325,7 +325,7 @@ def _rest_the_collector() -> None:
 
 
 def _machine() -> Machine:
-    """Look at what this process may use."""
+    """Return the limits of this machine and process."""
 
     def limit(kind: int) -> int | None:
         soft, _ = resource.getrlimit(kind)
@@ -341,7 +341,7 @@ def _machine() -> Machine:
 
 
 def _raise_descriptor_limit() -> None:
-    """Allow as many descriptors as two per session and four per server may need."""
+    """Raise the limit of descriptors: two per session and four per server may be needed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < wanted:

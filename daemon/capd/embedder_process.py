@@ -1,8 +1,7 @@
-"""The embedder's own process: the model, its mailbox, and nothing else of the daemon.
+"""The embedder's own process: the model and its mailbox, and nothing else of the daemon.
 
-It imports no more than it needs: with the daemon's own modules the process takes 20 MB more. Its
-standard input is one end of a socket pair, whose other end the daemon has: requests come in there,
-and answers go out.
+It imports as little as possible: with the daemon's own modules it would take 20 MB more. Its
+standard input is one end of a socket pair; the daemon has the other end.
 """
 
 import os
@@ -19,11 +18,11 @@ from capd.adapters.model.minilm import MiniLM
 from capd.runtime.frame_channel import ChannelOverError, FramePostbox
 
 FAREWELL = 2.0
-"""Seconds for the last answers to go out."""
+"""Seconds for writing the last answers."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Be the embedder until idle for IDLE seconds; return the exit code."""
+    """Serve as the embedder until idle for IDLE seconds; return the exit code."""
     (idle,) = arguments
     # It hears the user's words: no other process of this user may read its memory, or take its
     # end of the socket pair.
@@ -34,13 +33,13 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def load_model() -> MiniLM:
-    """Load the pinned model, and give back what loading it took."""
+    """Load the pinned model, and return the memory that loading took."""
     platform.keep_large_blocks_apart()
     return MiniLM(after_load=platform.trim_memory)
 
 
 async def _run(idle: float) -> None:
-    """Be the embedder until idle, or until the daemon is gone."""
+    """Serve as the embedder until idle, or until the daemon is gone."""
     stream = trio.SocketStream(trio.socket.from_stdlib_socket(socket.socket(fileno=os.dup(0))))
     endpoint = FramePostbox(EMBEDDER, stream)
     try:

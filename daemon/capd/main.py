@@ -1,10 +1,10 @@
-"""What `python -m capd` is asked to do.
+"""The commands of `python -m capd`.
 
-capd daemon run            the daemon, in the foreground
-capd check [PATH]          what is wrong with taps and overlays
-capd config ...            what can be set, and what is
-capd tap build PATH        what a tap's servers list, written into its tools.json
-capd eval ...              how good its decisions are, on data; no daemon takes part
+capd daemon run        the daemon, in the foreground
+capd check [PATH]      mistakes in taps and overlays
+capd config ...        the settings and their values
+capd tap build PATH    write the tools of a tap's servers into its tools.json
+capd eval ...          the quality of decisions, measured on data without a daemon
 """
 
 import os
@@ -26,7 +26,7 @@ INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run what the command line names; return the exit code."""
+    """Run the command; return the exit code."""
     return_code = 0
     # Python found it closed. What is told from here on goes somewhere all the same.
     found = [] if _has_standard_error() else [_log_to_file()]
@@ -79,7 +79,7 @@ def _has_standard_error() -> bool:
 
 
 def _log_to_file() -> str:
-    """Have standard error, which was closed, be the log file; say so."""
+    """Let standard error, which was closed, be the log file; return a note for the status."""
     state = Path(places(os.environ, os.getuid()).state)
     file = state / "capd.log"
     try:

@@ -1,7 +1,7 @@
-"""`python -m capd tap build PATH`: write the tools of a tap's servers into its `tools.json`.
+"""`python -m capd tap build PATH`: writes the tools of a tap's servers into its `tools.json`.
 
-The servers were asked before (`capd index`), and what they listed is in the cache. A server that
-has not answered keeps what `tools.json` says of it, and is named.
+The tools are those that `capd index` has put into the cache. A server that is not in the cache
+keeps its tools in `tools.json`, and is named in the output.
 """
 
 import sys

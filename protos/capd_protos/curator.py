@@ -11,6 +11,7 @@ from capd_protos.types import (
     CapabilityId,
     Decision,
     MemorySpec,
+    RoutingLabel,
     ServerName,
     SessionKey,
     ToolName,
@@ -129,6 +130,14 @@ class DisableCapability(msgspec.Struct, frozen=True, tag="curator.disable"):
 
     session: SessionKey
     name: str
+
+
+class SwitchCapability(msgspec.Struct, frozen=True, tag="curator.switch"):
+    """Switch a capability on or off in a session, for a person of whom routing learns."""
+
+    session: SessionKey
+    name: str
+    is_on: bool
 
 
 class CapabilityAnswered(msgspec.Struct, frozen=True, tag="curator.answered"):
@@ -303,6 +312,13 @@ class CapabilityUsed(msgspec.Struct, frozen=True, tag="session.capability_used")
     capability: CapabilityId
 
 
+class RoutingTaught(msgspec.Struct, frozen=True, tag="session.routing_taught"):
+    """What followed a message says whether routing was right."""
+
+    session: SessionKey
+    label: RoutingLabel
+
+
 class ResultCompacted(msgspec.Struct, frozen=True, tag="session.result_compacted"):
     """A result over its limit came back short; it is kept whole for the session."""
 
@@ -439,6 +455,7 @@ SessionRequest = (
     TakeTurn
     | EnableCapability
     | DisableCapability
+    | SwitchCapability
     | CallTool
     | ListTools
     | DescribeReach
@@ -476,6 +493,7 @@ Event = (
     | SessionEnded
     | SurfaceChanged
     | CapabilityUsed
+    | RoutingTaught
     | ResultCompacted
     | DaemonStopping
 )

@@ -118,6 +118,12 @@ class IndexServers(msgspec.Struct, frozen=True, tag="finder.index"):
     project: str = ""
 
 
+class IndexStarted(msgspec.Struct, frozen=True, tag="index.started"):
+    """So many servers are being asked."""
+
+    total: int
+
+
 class ServerIndexed(msgspec.Struct, frozen=True, tag="index.server"):
     """One server was asked; the event of progress, and its line in the result."""
 
@@ -396,4 +402,4 @@ Reply = (
     | GrantedListed
     | CapabilitiesDescribed
 )
-Event = ServerIndexed | ToolsIndexed
+Event = IndexStarted | ServerIndexed | ToolsIndexed

@@ -12,6 +12,7 @@ from capd_protos.types import (
     CapabilitySpec,
     Decision,
     Finding,
+    LearntEntry,
     MemorySpec,
     ServerIdentity,
     ServerSpec,
@@ -360,6 +361,44 @@ class MemoriesListed(msgspec.Struct, frozen=True, tag="registry.memories"):
     """What is wrong with the user's own files."""
 
 
+class DescribeLearning(msgspec.Struct, frozen=True, tag="registry.learning"):
+    """Say what use has taught routing."""
+
+    project: str = ""
+    """Whose part is told as well; empty for none."""
+
+
+class LearningDescribed(msgspec.Struct, frozen=True, tag="registry.learning_described"):
+    """All of it."""
+
+    entries: list[LearntEntry]
+    shared: float = 0.0
+    """What is added to every capability."""
+    labels: int = 0
+    is_on: bool = True
+    """Whether it counts, and more is learnt, in the project that was asked for."""
+    problem: str = ""
+    """Why it does not outlive this daemon, or is not what an earlier one knew."""
+
+
+class ForgetLearning(msgspec.Struct, frozen=True, tag="registry.forget_learning"):
+    """Forget what use has taught."""
+
+    name: str = ""
+    """Of this capability alone, as `name` or `tap/name`; empty for all."""
+    is_last: bool = False
+    """The last label alone, of whatever capability."""
+
+
+class LearningForgotten(msgspec.Struct, frozen=True, tag="registry.learning_forgotten"):
+    """It is forgotten."""
+
+    labels: int
+    """How many labels there were of it."""
+    capability: str = ""
+    """That of the last label, where that alone was asked for."""
+
+
 Request = (
     RouteMessage
     | ResolveCapability
@@ -375,6 +414,8 @@ Request = (
     | RevokeTrust
     | ListTrusted
     | ListMemories
+    | DescribeLearning
+    | ForgetLearning
 )
 Reply = (
     MessageRouted
@@ -391,5 +432,7 @@ Reply = (
     | StartablesListed
     | TrustedListed
     | MemoriesListed
+    | LearningDescribed
+    | LearningForgotten
 )
 Event = CatalogChanged | MessageDecided

@@ -52,6 +52,10 @@ class Hello(msgspec.Struct, frozen=True, tag_field="capd", tag="hello", omit_def
     """Whether the parent's active set is copied at this moment."""
     dispatched: bool = False
     """Whether `dispatched` frames are wanted."""
+    durable: bool = False
+    """Whether `durable` frames are understood."""
+    again: list[int | str] = []
+    """Requests that an earlier daemon said are durable, and that this connection sends again."""
 
 
 class DaemonInfo(msgspec.Struct, frozen=True):
@@ -440,6 +444,22 @@ class MemoryAcceptParams(msgspec.Struct, frozen=True):
     """Whether a call that repeats the mistake is refused with the content."""
 
 
+class LearningParams(msgspec.Struct, frozen=True):
+    """Params of `learning`."""
+
+    project: str = ""
+    """The folder of a project, whose part is told as well."""
+
+
+class ForgetLearningParams(msgspec.Struct, frozen=True):
+    """Params of `learning_forget`: all of it, unless one of them says less."""
+
+    name: str = ""
+    """Of this capability alone, as `name` or `tap/name`."""
+    last: bool = False
+    """The last thing alone that was learnt, of whatever capability."""
+
+
 class NoParams(msgspec.Struct, frozen=True):
     """Params of a method that takes none."""
 
@@ -484,5 +504,7 @@ METHODS: dict[str, type[msgspec.Struct]] = {
     "memory_forget": MemoryParams,
     "memory_suggest": NoParams,
     "memory_accept": MemoryAcceptParams,
+    "learning": LearningParams,
+    "learning_forget": ForgetLearningParams,
 }
 """The control methods and their params."""

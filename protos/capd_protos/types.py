@@ -53,6 +53,7 @@ DecisionReason = Literal[
     "whole_trigger",
     # The winner cannot be switched on here.
     "missing_secrets",
+    "missing_program",
     "domain",
     # What the user has set for the capability, on top of what routing concluded.
     "set_by_user",
@@ -62,7 +63,7 @@ DecisionReason = Literal[
     "repeated",
     "unfinished",
 ]
-UnusableReason = Literal["missing_secrets", "domain"]
+UnusableReason = Literal["missing_secrets", "missing_program", "domain"]
 
 
 class CapabilityId(msgspec.Struct, frozen=True, order=True):
@@ -187,6 +188,8 @@ class UnusableCapability(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: UnusableReason
     keys: tuple[str, ...] = ()
     """The keys that nobody has stored a value for."""
+    programs: tuple[str, ...] = ()
+    """The commands of its servers that are not installed."""
 
 
 class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -207,6 +210,43 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     """With `suggest`: up to three that may be meant, best first; none of them is on."""
     unusable: tuple[UnusableCapability, ...] = ()
     """What fits and cannot be switched on; with the reason of the first it would have won."""
+
+
+RoutingAct = Literal["enabled", "disabled", "called"]
+"""What followed a message: a person switched a capability on, or off, or the model called it."""
+
+
+class RoutingLabel(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What followed one message, for one capability; no text of the message is in it."""
+
+    at: float
+    """Seconds since the epoch."""
+    capability: str
+    """As `tap/name`."""
+    act: RoutingAct
+    score: float = 0.0
+    """What routing gave the capability for the message; 0 where it was not among the best."""
+    fingerprint: str = ""
+    """Of the message; empty where there was none."""
+    project: str = ""
+    """The session's project as a hash of its path; empty where it has none."""
+
+
+class LearntEntry(msgspec.Struct, frozen=True):
+    """What use has taught of one capability."""
+
+    capability: str
+    """As `tap/name`."""
+    offset: float
+    """What is added to its logit outside of projects."""
+    project_offset: float
+    """What is added to that in the project that was asked for."""
+    enabled: int
+    disabled: int
+    called: int
+    since: float
+    """When the first of it was learnt, in seconds since the epoch."""
+    last_at: float
 
 
 class ToolDefinition(msgspec.Struct, frozen=True):

@@ -132,6 +132,16 @@ ROWS: list[Row] = [
         registry.DescribeRegistry("/p", all_projects=True),
         REGISTRY,
     ),
+    *whole(
+        *(RegistryClient, lambda c: c.learning("/p"), registry.DescribeLearning("/p")),
+        registry.LearningDescribed([]),
+    ),
+    *whole(
+        RegistryClient,
+        lambda c: c.forget_learning(registry.ForgetLearning("git")),
+        registry.ForgetLearning("git"),
+        registry.LearningForgotten(1),
+    ),
     (RegistryClient, lambda c: c.skills(), registry.ListSkills(), registry.SkillsListed([]), []),
     (
         RegistryClient,
@@ -215,6 +225,10 @@ ROWS: list[Row] = [
         *(supervisor.LoggedIn(), supervisor.LoginFailed("cancelled")),
     ),
     (
+        *(SupervisorClient, lambda c: c.trust_changed("/p"), supervisor.TrustChanged("/p")),
+        *(supervisor.ServersRestarted([ServerName("git")]), ["git"]),
+    ),
+    (
         *(SupervisorClient, lambda c: c.end_project("/p"), supervisor.EndProject("/p")),
         *(supervisor.ProjectEnded([ServerName("git")]), ["git"]),
     ),
@@ -238,6 +252,12 @@ ROWS: list[Row] = [
     ),
     *whole(
         *(CuratorClient, lambda c: c.disable(S, "git"), curator.DisableCapability(S, "git")),
+        *(ANSWERED, NO_SESSION),
+    ),
+    *whole(
+        CuratorClient,
+        lambda c: c.switch(S, "git", is_on=True, timeout=LATEST),
+        curator.SwitchCapability(S, "git", is_on=True),
         *(ANSWERED, NO_SESSION),
     ),
     *whole(

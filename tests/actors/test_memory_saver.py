@@ -25,8 +25,8 @@ async def test_what_could_not_be_written_is_written_when_there_is_room(
     async with RecordingBus() as bus, trio.open_nursery() as nursery:
         catalog = MemoryCatalog(bus, store=file)
         nursery.start_soon(catalog.run, lambda: None)
-        catalog.outcomes.add(SLOW, told=1)
-        catalog.noted()
+        catalog.outcomes.add(SLOW, delivered=1)
+        catalog.save_soon()
         await trio.sleep(1)
         full = catalog.problem
         state.unlink()
@@ -37,7 +37,7 @@ async def test_what_could_not_be_written_is_written_when_there_is_room(
 
     assert full.startswith("what came of memories cannot be written down at present; look for room")
     assert catalog.problem == ""
-    assert found == Outcomes({"~/slow": Outcome(told=1)})
+    assert found == Outcomes({"~/slow": Outcome(delivered=1)})
 
 
 async def test_a_file_that_was_set_aside_is_told(tmp_path: Path) -> None:

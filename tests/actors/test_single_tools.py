@@ -287,7 +287,10 @@ async def test_a_tool_without_its_secret_says_which(
         await client.send({"capd": "env", "env": {"TOKEN": "hush"}})
         allowed = await client.call("alpha__echo", a=1)
 
-        needs = "needs TOKEN, which this session does not have"
+        needs = (
+            "needs TOKEN, which this session does not have; "
+            "tell the user to run `capd secret set TOKEN`"
+        )
         assert refused == (f"alpha__echo cannot be called: {needs}.", True)
         assert allowed == ('{"a": 1}', False)
 
@@ -695,3 +698,63 @@ async def test_the_same_message_twice_is_one_change_and_then_the_same_bytes(
         )
         assert await client.result("tools/list") == listed
         assert client.list_changes == 1
+
+
+LACKS = (
+    "needs TOKEN, which this session does not have; tell the user to run `capd secret set TOKEN`"
+)
+
+
+async def test_a_search_and_a_call_of_a_server_that_lacks_a_key_name_the_key_and_the_command(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        world.capability("tracker-linear", "linear", keys='env = { TOKEN = "{{ENV:TOKEN}}" }')
+        await world.reload()
+        await known(world, "beta")
+        client = await world.session("s")
+
+        call = await client.call("tool_call", name="linear__create_issue", arguments={})
+        plain = await client.ask("tools/call", name="linear__create_issue", arguments={})
+        search, _ = await client.call("tool_search", query="create a linear issue")
+        exact = await selected(client, "linear__create_issue")
+        other, _ = await client.call("tool_search", query="echo something back")
+
+        assert call == (f"linear__create_issue cannot be called: {LACKS}.", True)
+        assert f"cannot be called: {LACKS}." in json.dumps(plain)
+        assert f"Not searched: linear {LACKS}." in search
+        assert f"Not searched: linear {LACKS}." in exact
+        assert "TOKEN" not in other
+
+
+async def test_a_locked_server_that_policy_denies_is_not_named(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    rules = SessionRules(everyone=PolicyRules("[policy]", deny=("linear:*",)))
+    async with running_world(tmp_path, rules=rules) as world:
+        world.capability("tracker-linear", "linear", keys='env = { TOKEN = "{{ENV:TOKEN}}" }')
+        await world.reload()
+        await known(world, "beta")
+        client = await world.session("s")
+
+        call, is_error = await client.call("tool_call", name="linear__create_issue", arguments={})
+        search, _ = await client.call("tool_search", query="create a linear issue")
+
+        assert is_error
+        assert "TOKEN" not in call + search
+
+
+async def test_a_stored_key_opens_a_server_of_which_no_tool_is_known(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        world.capability("tracker-linear", "linear", keys='env = { TOKEN = "{{ENV:TOKEN}}" }')
+        await world.reload()
+        await known(world, "beta")
+        client = await world.session("s")
+        await client.send({"capd": "env", "env": {"TOKEN": "hush"}})
+
+        call, _ = await client.call("tool_call", name="linear__create_issue", arguments={})
+
+        assert "TOKEN" not in call
+        assert call.startswith("No tool 'linear__create_issue' is on")

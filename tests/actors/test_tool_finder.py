@@ -353,6 +353,7 @@ async def test_a_server_that_fails_or_hangs_is_a_line_and_stops_no_other(
             ("good", 2, ""),
             ("mute", 0, "it was not ready within 75 s"),
         ]
+        assert finder.IndexStarted(3) in stage.bus.events
         progress = [e for e in stage.bus.events if isinstance(e, finder.ServerIndexed)]
         assert [(e.done, e.total) for e in progress] == [(1, 3), (2, 3), (3, 3)]
         assert stage.supervisor.journal[-1] == "release session"

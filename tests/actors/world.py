@@ -19,6 +19,7 @@ from capd.actors.finder.tool_tokens import Counts
 from capd.actors.gateway.gateway import Gateway
 from capd.actors.index.index import Index
 from capd.actors.ledger import Ledger
+from capd.actors.registry.learning import LabelStore
 from capd.actors.registry.registry import Registry
 from capd.actors.session.client_habits import HabitStore
 from capd.actors.session.host import SessionHost
@@ -229,6 +230,7 @@ class World:
         pieces: Counts | None = None,
         is_live: bool = False,
         habits: HabitStore | None = None,
+        labels: LabelStore | None = None,
         mode: Mode = "notify",
     ) -> None:
         """`mode` is what becomes of definitions that changed."""
@@ -271,7 +273,9 @@ class World:
         self.journal = Journal()
         # No file: SQLite works in threads, which no virtual clock waits for. Notes stay here.
         self.ledger = Ledger(bus, self.journal, None)
-        self.registry = Registry(bus, self.tap_list, folder / "vectors.bin", journal=self.journal)
+        self.registry = Registry(
+            bus, self.tap_list, folder / "vectors.bin", journal=self.journal, labels=labels
+        )
         self.finder = ToolFinder(
             bus,
             self.tool_lists,
@@ -423,6 +427,7 @@ async def world(
     cap: int = 4,
     rules: SessionRules | None = None,
     habits: HabitStore | None = None,
+    labels: LabelStore | None = None,
     counts: Counts | None = None,
     pieces: Counts | None = None,
     is_live: bool = False,
@@ -441,6 +446,7 @@ async def world(
                 stack,
                 rules or SessionRules(cap),
                 habits=habits,
+                labels=labels,
                 counts=counts,
                 pieces=pieces,
                 is_live=is_live,
@@ -461,6 +467,7 @@ async def running_world(
     cap: int = 4,
     rules: SessionRules | None = None,
     habits: HabitStore | None = None,
+    labels: LabelStore | None = None,
     counts: Counts | None = None,
     pieces: Counts | None = None,
     is_live: bool = False,
@@ -472,6 +479,7 @@ async def running_world(
         cap=cap,
         rules=rules,
         habits=habits,
+        labels=labels,
         counts=counts,
         pieces=pieces,
         is_live=is_live,

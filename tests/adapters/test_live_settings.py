@@ -4,16 +4,21 @@ import os
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
+import trio
+import trio.testing
 
 from capd.adapters.configuration import Configuration, ServersTable, SessionsTable, SurfaceTable
 from capd.adapters.good_file import age_of
 from capd.adapters.live_settings import LiveSettings
-from capd.adapters.patient_reads import PatientReads
+from capd.adapters.patient_reads import NoAnswerError, PatientReads
 from capd.core.sessions.policy import PolicyRules
 from capd.core.settings.settling import STANDS
 from hung_reads import HungReads
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -292,6 +297,44 @@ async def test_a_project_that_answers_again_is_read(
     assert live.project_problems == {}
 
 
+async def test_two_sessions_of_a_slow_project_begin_and_the_second_reads_nothing_in_time(
+    tmp_path: Path, project: Path
+) -> None:
+    (project / ".capd.toml").write_text("[sessions]\ntools = 3\n")
+
+    class OneAnswer(PatientReads):
+        """The first who asks is answered once there is a second, who waits in vain."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.is_first = True
+            self.has_second, self.has_answered = trio.Event(), trio.Event()
+
+        async def of(self, place: str, read: Callable[[], T]) -> T:
+            if self.is_first:
+                self.is_first = False
+                await self.has_second.wait()
+                return read()
+            self.has_second.set()
+            await self.has_answered.wait()
+            raise NoAnswerError(place)
+
+    reads = OneAnswer()
+    live = settings(tmp_path, reads)
+
+    async def first() -> None:
+        await live.meet(str(project))
+        reads.has_answered.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(first)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(live.meet, str(project))
+
+    assert live.of(str(project)).configuration.sessions.tools == 3
+    assert live.project_problems == {}
+
+
 def forbidding(rng: random.Random) -> tuple[str, set[str]]:
     """Return a configuration that forbids something, and what."""
     deny = rng.sample(["shell:*", "git:push", "fs:write", "web:*"], rng.randint(1, 4))
@@ -312,7 +355,7 @@ def test_a_save_in_place_never_drops_what_is_forbidden(tmp_path: Path) -> None:
     write(tmp_path, text)
     live = settings(tmp_path, clock=lambda: now, still_for=0.0)
 
-    for _ in range(800):
+    for _ in range(200):
         text, after = forbidding(rng)
         at = rng.randint(0, len(text))
         # Now and then somebody saves what is no TOML, over what is empty at that moment.

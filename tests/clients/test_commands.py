@@ -118,6 +118,10 @@ ANSWERS: dict[str, Any] = {
     "discover": {"schema": 1, "hits": [{"tap": "t", "name": "git", "score": 0.5}]},
     "search": {
         "schema": 1,
+        "ranked": [
+            {"kind": "capability", "name": "git", "score": 0.9, "description": "look into it"},
+            {"kind": "tool", "name": "git__log", "score": 0.45, "description": "Show it."},
+        ],
         "hits": [{"name": "git__log", "definition": {"description": "Show it.\nMore."}}],
         "text": "By words.",
     },
@@ -198,6 +202,17 @@ def test_json_is_the_daemons_result_and_nothing_else(
             {"method": "call", "params": {"name": "git__git_log", "arguments": {"n": 1}}},
         ),
         (("call", "x"), {"method": "call", "params": {"name": "x", "arguments": {}}}),
+        (
+            ("run", "-", "--input", "n=5", "--input", "who=me", "--session", "s"),
+            {
+                "method": "call",
+                "params": {
+                    "name": "script_run",
+                    "arguments": {"code": "1", "inputs": {"n": 5, "who": "me"}},
+                    "session": "s",
+                },
+            },
+        ),
     ],
 )
 def test_a_command_asks_what_it_was_told(
@@ -205,21 +220,27 @@ def test_a_command_asks_what_it_was_told(
 ) -> None:
     daemon = start_daemon(ANSWERS)
 
-    result = run(*arguments, "--json")
+    result = run(*arguments, "--json", input="1\n")
 
     assert daemon.requests() == [request_sent]
     assert json.loads(result.stdout) == ANSWERS[request_sent["method"]]
     assert result.exit_code == 0
 
 
-def test_a_tool_search_is_a_line_a_tool_and_what_is_to_be_said(
+def test_a_search_is_a_table_of_a_line_each_and_what_is_to_be_said_beside_it(
     start_daemon: Start, run: Run
 ) -> None:
     start_daemon(ANSWERS)
 
     result = run("search", "log")
 
-    assert (result.stdout, result.exit_code) == ("git__log  Show it.\nBy words.\n", 0)
+    table = [
+        " score  kind        name      for",
+        "  0.90  capability  git       look into it",
+        "  0.45  tool        git__log  Show it.",
+    ]
+    assert (result.stdout.splitlines(), result.stderr) == (table, "By words.\n")
+    assert result.exit_code == 0
 
 
 def test_indexing_tells_each_server_and_those_that_did_not_answer(
@@ -302,6 +323,27 @@ def test_tables_have_a_row_for_each(
 
     assert [" ".join(line.split()) for line in result.stdout.splitlines()[1:]] == expected
     assert result.exit_code == 0
+
+
+def test_a_server_is_shown_with_what_it_is_confined_to_and_where_it_runs(
+    start_daemon: Start, run: Run
+) -> None:
+    held = {
+        **SERVER,
+        "sandbox": "guard, capd hidden, apart",
+        "cwd": "/state/empty/x",
+        "cwd_reason": "npx reads .npmrc",
+        "membership": "sweep",
+    }
+    plain = {**SERVER, "name": "fs", "sandbox": "strict", "cwd": "/src/app", "cwd_reason": ""}
+    start_daemon({"servers": {"schema": 1, "servers": [held, plain]}})
+
+    result = run("servers")
+
+    head, first, second = (" ".join(line.split()) for line in result.stdout.splitlines())
+    assert "membership sandbox runs in" in head
+    assert first.endswith("sweep guard, capd hidden, apart /state/empty/x (held: npx reads .npmrc)")
+    assert second.endswith("strict /src/app")
 
 
 @pytest.mark.parametrize(

@@ -251,6 +251,27 @@ def test_whatever_is_missing_or_of_another_type_is_a_text_or_none(client: str) -
     ],
 )
 def test_the_model_is_told_in_the_clients_own_form(client: str, printed: Json | None) -> None:
-    answer = CLIENTS[client].write("git is on")
+    answer = CLIENTS[client].write("git is on", "")
 
     assert (json.loads(answer) if answer else None) == printed
+
+
+@pytest.mark.parametrize("client", ["claude", "code", "codex", "gemini", "qwen"])
+def test_the_user_sees_what_comes_on_where_the_client_has_a_place_for_it(client: str) -> None:
+    both = json.loads(CLIENTS[client].write("for the model", "capd switches git on"))
+    alone = json.loads(CLIENTS[client].write("", "capd switches git on"))
+
+    assert both["systemMessage"] == "capd switches git on"
+    assert both["hookSpecificOutput"]["additionalContext"] == "for the model"
+    assert alone == {"systemMessage": "capd switches git on"}
+
+
+@pytest.mark.parametrize("client", sorted(CLIENTS))
+def test_without_anything_to_say_a_hook_prints_nothing(client: str) -> None:
+    assert CLIENTS[client].write("", "") == ""
+
+
+@pytest.mark.parametrize("client", ["cline", "copilot"])
+def test_a_client_without_such_a_place_is_given_the_models_words_alone(client: str) -> None:
+    assert CLIENTS[client].write("words", "line") == CLIENTS[client].write("words", "")
+    assert CLIENTS[client].write("", "line") == ""

@@ -101,3 +101,104 @@ def test_learn_writes_for_the_capability_that_is_meant_and_has_the_taps_read_aga
         "capd: no capability named gti",
     ]
     assert [each["method"] for each in daemon.requests()].count("reload") == 2
+
+
+LEARNT = {
+    "schema": 1,
+    "on": True,
+    "labels": 3,
+    "shared": -0.05,
+    "capabilities": [
+        {
+            "name": "mine/git",
+            "offset": 0.3,
+            "project_offset": 0.15,
+            "enabled": 2,
+            "disabled": 0,
+            "called": 1,
+            "since": 1_799_990_000.0,
+            "last_at": 1_799_999_000.0,
+        }
+    ],
+    "problem": "",
+}
+
+
+@pytest.mark.parametrize(
+    ("answer", "lines"),
+    [
+        (
+            LEARNT,
+            [
+                (
+                    "mine/git +0.30 since 2027-01-15 (switched on 2, switched off 0, called 1)"
+                    ", +0.15 more in this project"
+                ),
+                "all capabilities -0.05",
+                "above 0 a capability comes on sooner; capd learn --forget NAME takes it back",
+            ],
+        ),
+        (
+            {**LEARNT, "on": False, "capabilities": []},
+            [
+                "switched off here: [routing] learn = false",
+                "nothing yet: what you enable and disable after a message teaches routing",
+            ],
+        ),
+    ],
+)
+def test_learn_alone_shows_what_use_has_taught(
+    start_daemon: Callable[..., FakeDaemon],
+    base_env: dict[str, str],
+    answer: dict[str, object],
+    lines: list[str],
+) -> None:
+    start_daemon({"learning": answer})
+
+    said = CliRunner().invoke(commands.cli, ["learn"], env=base_env)
+
+    assert (said.exit_code, said.stdout.splitlines()) == (0, lines)
+
+
+@pytest.mark.parametrize(
+    ("words", "params", "line"),
+    [
+        (["--forget"], {}, "forgotten: 2 labels of mine/git"),
+        (["--forget", "git"], {"name": "git"}, "forgotten: 2 labels of mine/git"),
+        (["--undo"], {"last": True}, "forgotten: 2 labels of mine/git"),
+    ],
+)
+def test_what_use_has_taught_is_forgotten_on_demand(
+    start_daemon: Callable[..., FakeDaemon],
+    base_env: dict[str, str],
+    words: list[str],
+    params: dict[str, object],
+    line: str,
+) -> None:
+    answer = {"schema": 1, "forgotten": 2, "capability": "mine/git"}
+    daemon = start_daemon({"learning_forget": answer})
+
+    said = CliRunner().invoke(commands.cli, ["learn", *words], env=base_env)
+
+    assert (said.exit_code, said.stdout) == (0, f"{line}\n")
+    asked = next(each for each in daemon.requests() if each["method"] == "learning_forget")
+    assert asked["params"] == params
+
+
+def test_forgetting_what_is_not_there_says_so(
+    start_daemon: Callable[..., FakeDaemon], base_env: dict[str, str]
+) -> None:
+    start_daemon({"learning_forget": {"schema": 1, "forgotten": 0, "capability": "x"}})
+
+    said = CliRunner().invoke(commands.cli, ["learn", "--forget", "x"], env=base_env)
+
+    assert said.stdout == "there is nothing of it to forget\n"
+
+
+@pytest.mark.parametrize("words", [["a phrase"], ["a phrase", "git", "--undo"]])
+def test_a_phrase_without_its_capability_is_a_mistake(
+    base_env: dict[str, str], words: list[str]
+) -> None:
+    said = CliRunner().invoke(commands.cli, ["learn", *words], env=base_env)
+
+    assert said.exit_code == 2

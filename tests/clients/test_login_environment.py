@@ -2,7 +2,7 @@
 
 import pytest
 
-from capd_client.shim.login_environment import daemon_environment, parse_lines
+from capd_client.shim.login_environment import daemon_environment, nobodys_project, parse_lines
 
 USER = {b"HOME": b"/home/ada", b"PATH": b"/usr/bin", b"CAPD_HOME": b"/capd", b"LC_ALL": b"C"}
 CLIENTS = {
@@ -15,6 +15,29 @@ CLIENTS = {
 }
 NETWORK = {b"SSL_CERT_FILE": b"/theirs", b"UV_INDEX_URL": b"https://theirs", b"http_proxy": b"p"}
 MALLOC = {b"PYTHONMALLOC": b"malloc"}
+
+
+@pytest.mark.parametrize(
+    ("path", "kept"),
+    [
+        pytest.param(b"/usr/bin:/home/ada/bin", b"/usr/bin:/home/ada/bin", id="the user's own"),
+        pytest.param(b"bin:.::/usr/bin", b"/usr/bin", id="relative"),
+        pytest.param(b"/src/clone/bin:/src/clone:/usr/bin", b"/usr/bin", id="in the project"),
+        pytest.param(b"/link/bin:/usr/bin", b"/usr/bin", id="in the project by its other path"),
+        pytest.param(b"/src/clone2/bin", b"/src/clone2/bin", id="beside the project"),
+        pytest.param(b"/src/node_modules/.bin/:/usr/bin", b"/usr/bin", id="npm, above the project"),
+        pytest.param(b"/src/clone/bin", b"", id="nothing else"),
+    ],
+)
+def test_no_project_decides_where_the_daemon_finds_programs(path: bytes, kept: bytes) -> None:
+    assert nobodys_project(path, (b"/src/clone", b"/link"), b"/home/ada") == kept
+
+
+@pytest.mark.parametrize("folder", [b"/home/ada", b"/home", b"/"])
+def test_a_client_in_the_home_folder_has_the_path_of_its_user(folder: bytes) -> None:
+    assert nobodys_project(b"/home/ada/bin:/usr/bin", (folder,), b"/home/ada") == (
+        b"/home/ada/bin:/usr/bin"
+    )
 
 
 @pytest.mark.parametrize(

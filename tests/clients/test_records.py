@@ -33,6 +33,18 @@ DECISION = {
     "why": "mine/mail scored 0.91",
     "came": "it could not be switched on: Capability 'mail' needs TOKEN\x1b[2J",
     "next": ["it needs TOKEN: capd secret set TOKEN", "then: capd enable mine/mail"],
+    "learnt": [
+        {
+            "name": "mine/mail",
+            "offset": 0.3,
+            "project_offset": 0.0,
+            "enabled": 2,
+            "disabled": 0,
+            "called": 1,
+            "since": 1_799_990_000.0,
+            "last_at": 1_799_999_000.0,
+        }
+    ],
 }
 OLDER = {**DECISION, "at": 1_799_999_000.0, "fingerprint": "11111111", "came": "", "next": []}
 FAILED = {"at": 1.8e9, "session": "s", "name": "a/b", "action": "failed", "why": "no such file"}
@@ -71,10 +83,11 @@ def test_why_tells_the_newest_decision_last_with_its_reason_and_the_way_out(
         "zed-1  message 11111111  activate mine/mail",
         "zed-1  message 993f6c75  activate mine/mail",
     ]
-    assert lines[-9:] == [
+    assert lines[-10:] == [
         "zed-1  message 993f6c75  activate mine/mail",
         "  scores: mine/mail 0.91, starter/git 0.20",
         "  why:    mine/mail scored 0.91",
+        "  learnt: mine/mail +0.30 since 2027-01-15 (switched on 2, switched off 0, called 1)",
         "  then:   it could not be switched on: Capability 'mail' needs TOKEN\\x1b[2J",
         "  next:   it needs TOKEN: capd secret set TOKEN",
         "  next:   then: capd enable mine/mail",

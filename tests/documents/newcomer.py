@@ -24,14 +24,15 @@ _AT_TERMINAL = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spaw
 class Newcomer:
     """A HOME, a project to work in, and a shell."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, python: str = sys.executable) -> None:
+        """`python` is that of the environment in which capd is installed."""
         self.home = folder / "home"
         self.project = folder / "work"
         commands, run = folder / "bin", folder / "run"
         for each in (self.home, self.project, commands, run):
             each.mkdir(mode=0o700)
         capd = commands / "capd"
-        capd.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m capd_client.entry "$@"\n')
+        capd.write_text(f'#!/bin/sh\nexec "{python}" -P -m capd_client.entry "$@"\n')
         capd.chmod(0o700)
         kept = {
             name: value
@@ -53,7 +54,7 @@ class Newcomer:
     def types(self, line: str, said: str = "") -> subprocess.CompletedProcess[str]:
         """Run a line; `said` is typed, or on the standard input where that is no terminal."""
         command = ["sh", "-c", line]
-        if line.split()[:2] in (["capd", "top"], ["capd", "trust"]):
+        if line.split()[:2] in (["capd", "setup"], ["capd", "top"], ["capd", "trust"]):
             command = [sys.executable, "-c", _AT_TERMINAL, *command]
         return subprocess.run(
             command,
@@ -101,11 +102,11 @@ def _others() -> list[str]:
 
 
 @contextmanager
-def newcomer() -> Iterator[Newcomer]:
-    """Have somebody come, and leave no trace."""
+def newcomer(python: str = sys.executable) -> Iterator[Newcomer]:
+    """Have somebody come whose capd is that of `python`, and leave no trace."""
     # Short: a socket's path has at most 108 bytes.
     folder = Path(tempfile.mkdtemp(prefix="capd"))
-    made = Newcomer(folder)
+    made = Newcomer(folder, python)
     try:
         yield made
         made.ends()

@@ -17,12 +17,17 @@ QUICKSTART = pages.DOCS / "quickstart.md"
 CAPABILITY = pages.DOCS / "writing-a-capability.md"
 SERVICE = pages.DOCS / "service.md"
 NOT_TYPED = {
+    "uv tool install": "test_first_hour_wheel.py installs the wheel",
     "git clone": "a checkout is there; bench/newcomer.py clones one",
     "make ": "it is what runs this; bench/newcomer.py runs `make run` in a fresh clone",
     "export PATH": "the command is on the PATH",
     "capd daemon install": "takes a service manager: tests/reliability/test_systemd.py",
 }
-TYPED = {"capd top": "q", "capd secret set NOTES_TOKEN": "a token of nobody\n"}
+TYPED = {
+    "capd top": "q",
+    "capd setup": "\n\n\n",
+    "capd secret set NOTES_TOKEN": "a token of nobody\n",
+}
 MAY_FIND = {"capd doctor": (0, 1, 4)}
 """What a command says of the machine that the test is run on."""
 FROM_OTHERS = (".npm", ".cache/", ".local/share/uv/")

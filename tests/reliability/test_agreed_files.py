@@ -24,6 +24,7 @@ from capd.core.sessions.habits import Habit
 from capd.core.trust.startable import Agreed
 from capd_client.stored_secrets import SecretError, keep_in_file, remove_from_file
 from capd_client.taps import TapError, TapList
+from capd_client.toml_files import EditError
 from capd_protos.ledger import ActivationNote
 from capd_protos.types import ServerIdentity, ServerName, SessionKey, TapName, ToolName
 
@@ -264,7 +265,7 @@ async def taps_by_command(folder: Path) -> Kept:
             TapList(str(folder)).read()
             TapList(str(folder)).add(folder / "other", "other")
             TapList(str(folder)).remove("other")
-        except TapError as error:
+        except (TapError, EditError) as error:
             told.append(str(error))
 
     return Kept(made.path, use, "toml")

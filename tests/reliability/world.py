@@ -40,6 +40,7 @@ class Session:
         capabilities: Mapping[str, Any] | None = None,
         *,
         is_stateless: bool = False,
+        client: str = "test-editor",
     ) -> None:
         self.key = key
         self.heard: list[dict[str, Any]] = []
@@ -61,7 +62,7 @@ class Session:
             "capd": "hello",
             "protocol": 1,
             "role": "mcp",
-            "client": {"name": "test-editor"},
+            "client": {"name": client},
             "cwd": str(folder),
             "session": key,
         }
@@ -70,7 +71,7 @@ class Session:
         assert welcome["capd"] == "welcome", welcome
         self._reading = threading.Thread(target=self._read, daemon=True)
         self._reading.start()
-        info = {"name": "test-editor", "version": "1"}
+        info = {"name": client, "version": "1"}
         if is_stateless:
             self._meta = {
                 f"{OF_MCP}/protocolVersion": "2026-07-28",

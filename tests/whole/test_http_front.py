@@ -13,7 +13,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import TextContent
 
-from whole_daemon import OWN_TOOLS, Home
+from whole_daemon import OWN_TOOLS, PATIENCE, Home
 
 
 def switched_on(home: Home, *lines: str) -> int:
@@ -29,7 +29,8 @@ def switched_on(home: Home, *lines: str) -> int:
 @asynccontextmanager
 async def client_of(home: Home, port: int, mode: str) -> AsyncIterator[Client]:
     token = (home.folder / "state" / "http.token").read_text().strip()
-    async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}) as http:
+    headers = {"Authorization": f"Bearer {token}"}
+    async with httpx2.AsyncClient(headers=headers, timeout=PATIENCE) as http:
         transport = streamable_http_client(f"http://127.0.0.1:{port}/mcp", http_client=http)
         async with Client(transport, mode=mode) as client:
             yield client

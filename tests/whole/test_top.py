@@ -59,3 +59,34 @@ def test_the_screen_follows_the_daemon_until_q(home: Home) -> None:
     asyncio.run(watched())
 
     assert not app.is_running
+
+
+def test_a_row_is_looked_into_and_rows_are_searched_and_paused(home: Home) -> None:
+    home.plain("alpha")
+    home.start()
+    app = TopApp(home.socket, every=0.2)
+
+    async def watched() -> None:
+        async with app.run_test(size=(140, 44)) as pilot:
+            with home.shim("one"), home.shim("two"):
+                home.ask("turn", session="one", text="please do something with alpha")
+                await until(pilot, lambda: len(cells(app, "#sessions")) == 2)
+                await until(pilot, lambda: len(cells(app, "#decisions")) == 1)
+                await pilot.press("enter")
+                await until(pilot, lambda: text(app, "#details").startswith("one: test-editor"))
+                await pilot.press("w")
+                await until(pilot, lambda: "why: " in text(app, "#details"))
+                await pilot.press("slash", *"two", "enter")
+                await until(pilot, lambda: [row[0] for row in cells(app, "#sessions")] == ["two"])
+                await pilot.press("escape")
+                await until(pilot, lambda: len(cells(app, "#sessions")) == 2)
+                assert not app.query_one("#details", Static).display
+                await pilot.press("p")
+                assert text(app, "#head") == "paused: p goes on"
+                await pilot.press("p")
+                await until(pilot, lambda: text(app, "#head").startswith("capd "))
+            await pilot.press("q")
+
+    asyncio.run(watched())
+
+    assert not app.is_running

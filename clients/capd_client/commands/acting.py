@@ -10,7 +10,7 @@ import click
 
 from capd_client import tables
 from capd_client.commands import completing
-from capd_client.commands.scratch import in_session
+from capd_client.commands.scratch import in_session, once_the_model_is_there
 from capd_client.commands.shared import (
     ask,
     fail,
@@ -21,6 +21,7 @@ from capd_client.commands.shared import (
     this_places,
 )
 from capd_client.control import Control, ControlError, DaemonDownError
+from capd_client.waiting import Waiting, waiting_for_servers
 
 
 def enabled(socket: str, name: str, session: str, *, show_progress: bool) -> dict[str, Any]:
@@ -29,20 +30,19 @@ def enabled(socket: str, name: str, session: str, *, show_progress: bool) -> dic
     with Control(socket) as control:
         if not show_progress:
             return control.call("enable", params)
-        with Control(socket) as watcher:
-            events = watcher.events(["install."])
+        with waiting_for_servers(socket, f"switching {name} on") as shown, Control(socket) as other:
+            events = other.events(["install."])
             # A daemon thread: it ends with the connection, or with the command.
-            threading.Thread(target=_follow, args=(events,), daemon=True).start()
+            threading.Thread(target=_follow, args=(events, shown), daemon=True).start()
             return control.call("enable", params)
 
 
-def _follow(events: Iterator[dict[str, Any]]) -> None:
+def _follow(events: Iterator[dict[str, Any]], shown: Waiting) -> None:
     try:
         for each in events:
             line = _line(str(each.get("topic")), each.get("event") or {})
             if line:
-                sys.stderr.write(f"{tables.printable(line)}\n")
-                sys.stderr.flush()
+                shown.print_above(line)
     except (DaemonDownError, ControlError, OSError):
         return
 
@@ -124,7 +124,10 @@ def turn(*, text: tuple[str, ...], budget: int, session: str, as_json: bool) -> 
     message = text_of(text)
     result = in_session(
         session,
-        lambda key: ask("turn", text=message, session=key, budget=budget or "", mute=has_no_output),
+        lambda key: once_the_model_is_there(
+            lambda: ask("turn", text=message, session=key, budget=budget or "", mute=has_no_output),
+            lambda result: result.get("reason") == "model_not_ready",
+        ),
     )
     if as_json:
         print_json(result)

@@ -63,7 +63,7 @@ def import_(
     config = this_places().config
     is_done, replaced = False, []
     try:
-        plan, entries, tap, known = _planned(_chosen(clients), config)
+        plan, entries, tap, known = planned(_chosen(clients), config)
         if not of_project:
             for each in [planned for planned in plan.added if planned.is_of_project]:
                 plan.leave_out(each, _OF_PROJECT)
@@ -97,9 +97,10 @@ def _chosen(names: tuple[str, ...]) -> list[KnownClient]:
     return chosen or list(known_clients().values())
 
 
-def _planned(
+def planned(
     clients: list[KnownClient], config: str
 ) -> "tuple[Plan, list[Entry], OwnTap, KnownValues]":
+    """Return what would be taken over of `clients`, and what that rests on."""
     from capd_client.importing.own_servers import own_definitions  # noqa: PLC0415
     from capd_client.importing.plan import plan_import  # noqa: PLC0415
     from capd_client.importing.source_files import read_sources  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""`capd learn`: a phrase of the user's own for a capability."""
+"""`capd learn`: a phrase of the user's own, and what use has taught."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,8 @@ import click
 
 from capd_client import tables
 from capd_client.commands import completing
-from capd_client.commands.shared import ask, fail, this_places
+from capd_client.commands.records import learnt_of
+from capd_client.commands.shared import ask, fail, json_option, print_json, this_places
 from capd_client.taps import TapError
 from capd_client.toml_files import store
 
@@ -24,6 +25,8 @@ MOST = 100
 """Phrases of one capability that an overlay may have."""
 
 
+_ALL = "*"
+"""`--forget` without a name."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
@@ -91,10 +94,68 @@ class Learned:
 
 
 @click.command()
-@click.argument("phrase")
-@click.argument("capability", shell_complete=completing.capabilities)
-def learn(*, phrase: str, capability: str) -> None:
-    """Have messages like PHRASE mean CAPABILITY."""
+@click.argument("phrase", required=False)
+@click.argument("capability", required=False, shell_complete=completing.capabilities)
+@click.option(
+    "--forget",
+    metavar="[NAME]",
+    is_flag=False,
+    flag_value=_ALL,
+    help="Forget what use has taught, of the capability NAME or of all.",
+)
+@click.option("--undo", is_flag=True, help="Forget the last thing alone that use has taught.")
+@json_option
+def learn(
+    *, phrase: str | None, capability: str | None, forget: str | None, undo: bool, as_json: bool
+) -> None:
+    """Show what use has taught routing, or have messages like PHRASE mean CAPABILITY."""
+    if phrase is not None and capability is None:
+        raise click.UsageError("a PHRASE needs the CAPABILITY that it means")
+    is_forgetting = undo or forget is not None
+    if is_forgetting and phrase is not None:
+        raise click.UsageError("--forget and --undo take no PHRASE")
+    if is_forgetting:
+        name = "" if forget in {None, _ALL} else forget
+        _show_forgotten(ask("learning_forget", name=name, last=undo or ""), as_json=as_json)
+    elif phrase is None or capability is None:
+        _show(ask("learning", project=str(Path.cwd())), as_json=as_json)
+    else:
+        _learn(phrase, capability)
+
+
+def _show(result: dict[str, Any], *, as_json: bool) -> None:
+    """Print what use has taught."""
+    if as_json:
+        print_json(result)
+        return
+    if result.get("problem"):
+        click.echo(f"attention: {result['problem']}", err=True)
+    if not result.get("on"):
+        tables.say("switched off here: [routing] learn = false")
+    entries = result.get("capabilities") or []
+    if not entries:
+        tables.say("nothing yet: what you enable and disable after a message teaches routing")
+        return
+    for each in entries:
+        here = each.get("project_offset") or 0
+        more = f", {here:+.2f} more in this project" if here else ""
+        tables.say(f"{learnt_of(each)}{more}")
+    tables.say(f"all capabilities {result.get('shared') or 0:+.2f}")
+    tables.say("above 0 a capability comes on sooner; capd learn --forget NAME takes it back")
+
+
+def _show_forgotten(result: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(result)
+        return
+    count = int(result.get("forgotten") or 0)
+    name = result.get("capability")
+    what = f"{count} label{'' if count == 1 else 's'}" + (f" of {name}" if name else "")
+    tables.say(f"forgotten: {what}" if count else "there is nothing of it to forget")
+
+
+def _learn(phrase: str, capability: str) -> None:
+    """Write a phrase down, and have the daemon read it."""
     from capd_client.commands.learning import Learned  # noqa: PLC0415
     from capd_client.taps import meant  # noqa: PLC0415
 

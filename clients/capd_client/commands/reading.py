@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from capd_client import tables
-from capd_client.commands.scratch import ask_started, in_session
+from capd_client.commands.scratch import ask_started, in_session, once_the_model_is_there
 from capd_client.commands.shared import (
     NoDaemon,
     ask,
@@ -73,12 +73,16 @@ def discover(*, text: tuple[str, ...], limit: int, as_json: bool) -> None:
 @click.option("--session", metavar="KEY", default="", help="Find what this session may use.")
 @json_option
 def search(*, text: tuple[str, ...], limit: int, session: str, as_json: bool) -> None:
-    """Find tools for TEXT among all that are known, whether their servers run or not."""
-    result = ask_started("search", query=text_of(text), limit=limit, session=session)
+    """Find what can do TEXT: capabilities, skills and tools, whether their servers run or not."""
+    query = text_of(text)
+    result = once_the_model_is_there(
+        lambda: ask_started("search", query=query, limit=limit, session=session),
+        lambda found: found.get("mode") == "lexical",
+    )
     if as_json:
         print_json(result)
     else:
-        tables.print_found_tools(result)
+        tables.print_found(result)
 
 
 @click.command()

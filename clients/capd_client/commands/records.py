@@ -11,8 +11,11 @@ import click
 from capd_client import log_lines
 from capd_client.commands.shared import ask, fail, json_option, print_json
 from capd_client.tables import say
+from capd_client.terminal import width, wrapped
 
 _SEEN = 4000
+ACTS = {"enabled": "switched on", "disabled": "switched off", "called": "called"}
+"""What followed messages, in words."""
 
 
 @click.command()
@@ -109,15 +112,32 @@ def _print_decision(each: Mapping[str, Any]) -> None:
         f"{each.get('outcome', '?')}{name}{reason}"
     )
     scores = ", ".join(f"{top.get('name')} {top.get('score'):.2f}" for top in each.get("top") or [])
+    learnt = "; ".join(learnt_of(entry) for entry in each.get("learnt") or [])
     for word, text in (
         ("scores", scores),
         ("why", each.get("why")),
+        ("learnt", learnt),
         ("then", each.get("came")),
     ):
         if text:
-            say(f"  {word + ':':8}{text}")
+            _say_wrapped(word, text)
     for line in each.get("next") or []:
-        say(f"  {'next:':8}{line}")
+        _say_wrapped("next", line)
+
+
+def _say_wrapped(word: str, text: object) -> None:
+    first = f"  {word + ':':8}"
+    for line in wrapped(str(text), width(), first=first, further=" " * len(first)):
+        say(line)
+
+
+def learnt_of(entry: Mapping[str, Any]) -> str:
+    """Return what use has taught of one capability, in a line."""
+    acts = ", ".join(
+        f"{word} {entry[act]}" for act, word in ACTS.items() if isinstance(entry.get(act), int)
+    )
+    since = datetime.fromtimestamp(entry.get("since") or 0)
+    return f"{entry.get('name')} {entry.get('offset') or 0:+.2f} since {since:%Y-%m-%d} ({acts})"
 
 
 def _when(each: Mapping[str, Any]) -> str:

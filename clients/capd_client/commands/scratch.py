@@ -22,6 +22,7 @@ import click
 
 from capd_client.commands.shared import Failure, NoDaemon, ask, this_places
 from capd_client.control import Control, ControlError, DaemonDownError
+from capd_client.waiting import Waiting
 
 _T = TypeVar("_T")
 _MODEL_PATIENCE = 60.0
@@ -55,27 +56,38 @@ def start_daemon() -> bool:
     from capd_client.agent.address import address  # noqa: PLC0415 - most commands do without
 
     click.echo("Starting the daemon...", err=True)
-    if why := address("", os.environ, may_start=True).start():
+    with Waiting("starting the daemon"):
+        why = address("", os.environ, may_start=True).start()
+    if why:
         raise NoDaemon(f"the daemon cannot be started: {why}\nSee what is wrong with: capd doctor")
     return True
 
 
 def wait_for_model() -> bool:
-    """Wait until a daemon that has just started can rank texts, or says that it never will.
+    """Wait until the daemon can rank texts, or says that it never will.
 
     Return whether there was anything to wait for.
     """
     began_at = time.monotonic()
     is_announced = False
-    while (elapsed := time.monotonic() - began_at) < _MODEL_PATIENCE:
-        state = (ask("status").get("embedder") or {}).get("state")
-        if state != "loading" and (state != "cold" or elapsed > _COLD_PATIENCE):
-            return is_announced
-        if not is_announced:
-            click.echo("Loading the model...", err=True)
-            is_announced = True
-        time.sleep(_POLL)
+    with Waiting("loading the model"):
+        while (elapsed := time.monotonic() - began_at) < _MODEL_PATIENCE:
+            state = (ask("status").get("embedder") or {}).get("state")
+            if state != "loading" and (state != "cold" or elapsed > _COLD_PATIENCE):
+                return is_announced
+            if not is_announced:
+                click.echo("Loading the model...", err=True)
+                is_announced = True
+            time.sleep(_POLL)
     return is_announced
+
+
+def once_the_model_is_there(
+    act: Callable[[], dict[str, Any]], is_too_early: Callable[[dict[str, Any]], bool]
+) -> dict[str, Any]:
+    """Return `act()`, called once more where it came before the model and the model has come."""
+    result = act()
+    return act() if is_too_early(result) and wait_for_model() else result
 
 
 def ask_started(method: str, **params: Any) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from capd_client.commands import completing
 from capd_client.commands.shared import ask, fail, json_option, print_json, this_places
 from capd_client.control import ControlError, DaemonDownError
 from capd_client.stored_secrets import SecretError
+from capd_protos.extras import missing
 from capd_protos.secret_places import FILE_NAME
 
 _ABSENT = "missing"
@@ -28,6 +29,9 @@ def secret_set(*, key: str, in_file: bool) -> None:
     """Keep the value of KEY, in the keyring; asks for it, or reads it from standard input."""
     try:
         stored_secrets.checked_key(key)
+        if not in_file and not stored_secrets.is_keyring_installed():
+            in_file = True
+            click.echo(missing("keyring"), err=True)
         if not in_file and not stored_secrets.has_keyring():
             text = "there is no keyring here that keeps secrets safely"
             fail(f"{text}: keep it in a file with --file")

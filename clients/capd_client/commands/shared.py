@@ -1,11 +1,10 @@
 """What every command shares: asking the daemon, its options, and how it fails."""
 
-import contextlib
 import json
 import os
 import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar, NoReturn, TypeVar
 
 import click
@@ -14,9 +13,9 @@ from capd_client import tables
 from capd_client.commands.completing import session_keys
 from capd_client.control import Control
 from capd_client.status import START_HINT
+from capd_client.waiting import Waiting, waiting_for_servers
 from capd_protos.places import Places, places
 
-_STILL_AFTER = 3.0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_NO_DAEMON = 3
@@ -53,24 +52,26 @@ def this_places() -> Places:
 def ask(method: str, **params: Any) -> dict[str, Any]:
     """Return the daemon's result; parameters that are not given are left out."""
     given = {key: value for key, value in params.items() if value != ""}
-    with Control(this_places().socket) as control, _telling_of(method):
+    with Control(this_places().socket) as control, _waiting(method):
         return control.call(method, given)
 
 
-@contextlib.contextmanager
-def _telling_of(method: str) -> Iterator[None]:
-    """Say after a while that a reload goes on: large taps take their time."""
-    if method != "reload":
-        yield
-        return
-    text = "The daemon still reads settings and taps; it goes on if you stop waiting."
-    timer = threading.Timer(_STILL_AFTER, click.echo, (text,), {"err": True})
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+_WAITS = {
+    "call": "waiting for the tool",
+    "enable": "switching it on",
+    "reload": "reading settings and taps",
+    "tokens": "counting tokens",
+    "turn": "handing the message over",
+}
+_STARTS_SERVERS = frozenset({"call", "enable", "turn"})
+
+
+def _waiting(method: str) -> AbstractContextManager[object]:
+    """Say on a terminal what goes on, where it takes longer than a second."""
+    what = _WAITS.get(method, "waiting for the daemon")
+    if method in _STARTS_SERVERS:
+        return waiting_for_servers(this_places().socket, what)
+    return Waiting(what)
 
 
 def print_json(result: Mapping[str, Any], *, indent: int | None = 2) -> None:

@@ -1,7 +1,9 @@
 """`capd status`, and the same live, `capd top`."""
 
+import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -9,25 +11,49 @@ import click
 
 from capd_client.commands.completing import session_keys
 from capd_client.commands.shared import ask, fail, print_json, this_places
+from capd_client.control import ControlError
 from capd_client.tables import say
+from capd_client.terminal import duration, width, wrapped
+from capd_protos.extras import missing
 
 _NAMES_SHOWN = 6
+NO_AGES: Mapping[str, object] = {}
 
 
-def print_tokens(result: Mapping[str, Any]) -> None:
-    """Print every session's tokens."""
+def print_tokens(result: Mapping[str, Any], ages: Mapping[str, object] = NO_AGES) -> None:
+    """Print every session's tokens; `ages` has the seconds for which each has been open."""
     if result.get("problem"):
         say(result["problem"])
     sessions = result.get("sessions") or []
     for session in sessions:
-        _print_session(session)
+        _print_session(session, ages.get(str(session.get("key"))))
     if not sessions:
         say("no session is open")
     vocabulary = result.get("vocabulary", "?")
     say(f"Counted with {vocabulary}: exact for OpenAI's models, an estimate for others.")
 
 
-def _print_session(session: Mapping[str, Any]) -> None:
+def in_words(session: Mapping[str, Any], age: object) -> str:
+    """Return what a session's tools cost, and what capd spared or added, in one sentence each."""
+    surface = (session.get("surface") or {}).get("tokens")
+    everything = session.get("all_tools") or {}
+    added, net = (session.get("added") or {}).get("tokens"), session.get("net")
+    if surface is None or everything.get("tokens") is None or net is None:
+        return ""
+    over = f"In {duration(age)}" if isinstance(age, int | float) else "So far"
+    told = (
+        f"{over} it added {added:,} more in texts and lists" if added else f"{over} it added none"
+    )
+    against = f"{abs(net):,} {'fewer' if net >= 0 else 'more'} than with every tool listed"
+    if net < 0:
+        against += ", because so few are installed"
+    return (
+        f"Each prompt carries {surface:,} tokens of tools instead of {everything['tokens']:,}. "
+        f"{told}: in all {against}."
+    )
+
+
+def _print_session(session: Mapping[str, Any], age: object) -> None:
     surface, everything = session.get("surface") or {}, session.get("all_tools") or {}
     added = session.get("added") or {}
     unknown = "counting" if session.get("counting") else "unknown"
@@ -46,15 +72,24 @@ def _print_session(session: Mapping[str, Any]) -> None:
         _sent("searches", added.get("searches"), "answer"),
         _sent("answers", added.get("answers"), "answer"),
         _sent("list changes", added.get("list_changes"), "change"),
-        ("net", session.get("net"), "as if all of it were one prompt"),
+        _net(session.get("net")),
     ]
     say(f"{session.get('key', '?')}  {session.get('client', '?')}, {session.get('mode', '?')}")
+    if words := in_words(session, age):
+        for line in wrapped(words, width()):
+            say(line)
     for name, tokens, of in rows:
         figure = unknown if tokens is None else f"{tokens:,}"
         say(f"  {name:<20}{figure:>12}  {of}".rstrip())
     for change in session.get("last_changes") or []:
         _print_change(change)
     say("")
+
+
+def _net(net: int | None) -> tuple[str, int | None, str]:
+    if net is not None and net < 0:
+        return ("net cost", -net, "more than all tools, as if all of it were one prompt")
+    return ("net", net, "as if all of it were one prompt")
 
 
 def _print_change(change: Mapping[str, Any]) -> None:
@@ -91,6 +126,12 @@ def _many(count: int | None, noun: str) -> str:
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print the daemon's answer as JSON.")
 @click.option("--line", is_flag=True, help="Print what is on, in one line a session.")
+@click.option(
+    "--client",
+    type=click.Choice(["claude"]),
+    default=None,
+    help="With --line: for this client's status line; reads its JSON.",
+)
 @click.option("--tokens", is_flag=True, help="Say what each session costs, and what is saved.")
 @click.option(
     "--session",
@@ -100,25 +141,32 @@ def _many(count: int | None, noun: str) -> str:
     shell_complete=session_keys,
     help="The session of --line; all of them without it.",
 )
-def status(*, as_json: bool, line: bool, tokens: bool, session: str) -> None:
+def status(*, as_json: bool, line: bool, client: str | None, tokens: bool, session: str) -> None:
     """Say how the daemon is: taps, sessions, servers, decisions. Exit code 4: degraded."""
     if tokens:
         _tokens(as_json=as_json)
         return
-    from capd_client.status import Form, show  # noqa: PLC0415 - what `capd status` alone goes by
+    from capd_client.status import Form, show, show_in_client  # noqa: PLC0415 - for `status` alone
+
+    if client:
+        if not line:
+            raise click.UsageError("--client goes with --line")
+        click.get_current_context().exit(show_in_client())
 
     form: Form = "json" if as_json else "line" if line else "page"
     click.get_current_context().exit(show(form, session))
 
 
 def _tokens(*, as_json: bool) -> None:
-    from capd_client.commands.status import print_tokens  # noqa: PLC0415 - the page has no use for it
-
     document = ask("tokens")
     if as_json:
         print_json(document)
-    else:
-        print_tokens(document)
+        return
+    ages: dict[str, object] = {}
+    with suppress(ControlError):
+        listed = ask("sessions").get("sessions") or []
+        ages = {str(each.get("key")): each.get("age_s") for each in listed}
+    print_tokens(document, ages)
 
 
 @click.command()
@@ -130,12 +178,25 @@ def _tokens(*, as_json: bool) -> None:
     type=click.FloatRange(0.2, 60),
     help="How often the daemon is asked.",
 )
-def top(*, every: float) -> None:
-    """Watch sessions, servers, calls and decisions, until q."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+@click.option("--web", "in_browser", is_flag=True, help="Show it in a browser, on this machine.")
+def top(*, every: float, in_browser: bool) -> None:
+    """Watch sessions, servers, calls and decisions, until q.
+
+    Enter shows the details of a row, w why it was decided, / searches, p pauses.
+    """
+    if in_browser:
+        _top_in_browser(every)
+        return
+    # textual-serve runs it without a terminal.
+    is_served = bool(os.environ.get("TEXTUAL_DRIVER"))
+    if not is_served and not (sys.stdin.isatty() and sys.stdout.isatty()):
         fail("`capd top` needs a terminal\nFor a script: capd status --json, or capd events --json")
     from capd_client.control import Control  # noqa: PLC0415
-    from capd_client.top.app import TopApp  # noqa: PLC0415 - 0.5 s that only this command pays
+
+    try:
+        from capd_client.top.app import TopApp  # noqa: PLC0415 - 0.5 s that only this command pays
+    except ModuleNotFoundError:
+        fail(missing("top"))
 
     socket = this_places().socket
     with Control(socket):
@@ -144,6 +205,23 @@ def top(*, every: float) -> None:
     app = TopApp(socket, every)
     app.run()
     click.get_current_context().exit(app.return_code or 0)
+
+
+def _top_in_browser(every: float) -> None:
+    from capd_client.control import Control  # noqa: PLC0415
+
+    try:
+        from capd_client.top.web import TokenServer, free_port  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError:
+        fail(missing("web"))
+    with Control(this_places().socket):
+        # As in a terminal: without a daemon it is said in a line.
+        pass
+    server = TokenServer(free_port(), every)
+    click.echo(
+        f"Open this address in a browser; it is good once. Ctrl-C ends it.\n\n  {server.address}"
+    )
+    server.serve()
 
 
 COMMANDS = {"status": status, "top": top}

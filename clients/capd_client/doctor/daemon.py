@@ -1,24 +1,22 @@
 """Whether a daemon answers, as which version, and what it says of itself and its model."""
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 from capd_client.doctor.environment import Surroundings
+from capd_client.doctor.files import lock_holder
 from capd_client.doctor.findings import Finding
 from capd_client.remedies import remedy
 
 _ROUTING = "no routing: "
+_LAST_BYTES = 8192
 
 
 def check_daemon(seen: Surroundings) -> Iterator[Finding]:
     """Say whether the daemon answers, and whether it is of this version."""
     if seen.trouble:
-        yield Finding(
-            "daemon",
-            "error",
-            f"what listens at {seen.places.socket} does not answer as it should",
-            seen.trouble,
-            "end that process (`capd daemon run` in a terminal shows what a fresh one says)",
-        )
+        yield _not_answering(seen)
     elif seen.down:
         yield Finding(
             "daemon",
@@ -27,6 +25,7 @@ def check_daemon(seen: Surroundings) -> Iterator[Finding]:
             seen.down,
             "start it: `capd daemon start`",
         )
+        yield from _ended_badly(seen)
     else:
         pid, running = seen.daemon.get("pid", "?"), str(seen.daemon.get("version", "?"))
         yield Finding("daemon", "ok", f"capd {running} answers, pid {pid}")
@@ -38,6 +37,46 @@ def check_daemon(seen: Surroundings) -> Iterator[Finding]:
                 "it was started before capd was changed, or from another installation",
                 "`capd stop`; the next editor starts this version",
             )
+
+
+def _not_answering(seen: Surroundings) -> Finding:
+    """Return what is wrong with what listens, and the process to end where it is known."""
+    pid = int(seen.daemon.get("pid") or 0) or lock_holder(seen)
+    if not pid:
+        return Finding(
+            "daemon",
+            "error",
+            f"what listens at {seen.places.socket} does not answer as it should",
+            seen.trouble,
+            "end that process (`capd daemon run` in a terminal shows what a fresh one says)",
+        )
+    return Finding(
+        "daemon",
+        "error",
+        f"the daemon, process {pid}, does not answer",
+        seen.trouble,
+        f"kill -9 {pid}, then `capd daemon start`; sessions come back as they were",
+    )
+
+
+def _ended_badly(seen: Surroundings) -> Iterator[Finding]:
+    """Say what the last daemon wrote last, where that is an error and no event of its log."""
+    path = Path(seen.places.state, "capd.log")
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _LAST_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return
+    last = next((line.strip(" |+-") for line in reversed(lines) if line.strip(" |+-")), "")
+    if last and not last.startswith("{"):
+        yield Finding(
+            "daemon",
+            "error",
+            "the last daemon ended with an error",
+            last,
+            f"`capd daemon run` shows all of it; {path} has it as well",
+        )
 
 
 def check_degraded(seen: Surroundings) -> Iterator[Finding]:

@@ -19,6 +19,7 @@ from capd_client.doctor.programs import (
     check_search_path,
 )
 from capd_client.doctor.sandbox import check_default_level, check_sandbox
+from capd_client.doctor.servers import check_servers
 from capd_client.doctor.service import check_service
 from capd_client.doctor.sockets import check_other_sockets, check_socket
 from capd_client.doctor.storage import check_storage
@@ -42,6 +43,7 @@ CHECKS: tuple[Check, ...] = (
     check_commands,
     check_search_path,
     check_runners,
+    check_servers,
     check_launchers,
     check_node,
     check_sandbox,

@@ -45,13 +45,7 @@ def check_locks(seen: Surroundings, locks: Path = _LOCKS) -> Iterator[Finding]:
     """Say who has the daemon's lock while no daemon answers: then none can start."""
     if not seen.down:
         return
-    for path in dict.fromkeys(
-        (
-            Path(seen.places.state, STATE_LOCK),
-            Path(f"{seen.places.socket}.lock"),
-            Path(seen.places.run, "capd.sock.lock"),
-        )
-    ):
+    for path in _lock_files(seen):
         pid = _holder(path, locks) if path.exists() else 0
         if pid:
             yield Finding(
@@ -61,6 +55,21 @@ def check_locks(seen: Surroundings, locks: Path = _LOCKS) -> Iterator[Finding]:
                 "a daemon that starts or ends at this moment, or one that hangs",
                 f"wait ten seconds and look again; if it stays so: kill {pid}",
             )
+
+
+def lock_holder(seen: Surroundings, locks: Path = _LOCKS) -> int:
+    """Return the process that has one of the daemon's locks; 0 for none."""
+    holders = (_holder(path, locks) for path in _lock_files(seen) if path.exists())
+    return next((pid for pid in holders if pid), 0)
+
+
+def _lock_files(seen: Surroundings) -> list[Path]:
+    paths = (
+        Path(seen.places.state, STATE_LOCK),
+        Path(f"{seen.places.socket}.lock"),
+        Path(seen.places.run, "capd.sock.lock"),
+    )
+    return list(dict.fromkeys(paths))
 
 
 def _holder(path: Path, locks: Path) -> int:

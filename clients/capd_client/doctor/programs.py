@@ -10,6 +10,8 @@ from pathlib import Path
 
 from capd_client.doctor.environment import Surroundings, absolute_folders
 from capd_client.doctor.findings import Finding
+from capd_protos.extras import command as extra_command
+from capd_protos.extras import missing
 
 TIMEOUT = 10.0
 """Seconds for a shell's start-up files, or for a program to say its version."""
@@ -75,11 +77,21 @@ def check_commands(seen: Surroundings) -> Iterator[Finding]:
             "warning",
             f"`{command}` is not found; wanted by {', '.join(names[:_NAMED])}{more}",
             f"it is in no folder of PATH ({seen.search_path})",
-            f"install {command}, or add its folder to PATH; what a capability installs by itself"
-            " comes when it is switched on",
+            _how_to_get(command),
         )
     if users and not missing:
         yield Finding("commands", "ok", f"all {len(users)} commands of capabilities are found")
+
+
+def _how_to_get(program: str) -> str:
+    if program in {"uv", "uvx"}:
+        return f"install uv (docs.astral.sh/uv), or capd's own: {extra_command('uv')}"
+    if program in {"node", "npm", "npx"}:
+        return "install Node.js (nodejs.org, or your version manager)"
+    return (
+        f"install {program}, or add its folder to PATH; what a capability installs by itself comes"
+        " when it is switched on"
+    )
 
 
 def check_runners(seen: Surroundings) -> Iterator[Finding]:
@@ -88,7 +100,8 @@ def check_runners(seen: Surroundings) -> Iterator[Finding]:
     for program, registry in (("node", ""), ("npx", "npm"), ("uvx", "PyPI")):
         found = shutil.which(program, path=path)
         if found is None:
-            yield Finding("runners", "note", f"no {program}" + _unusable(registry))
+            how = f" ({missing('uv')})" if program == "uvx" else ""
+            yield Finding("runners", "note", f"no {program}" + _unusable(registry) + how)
             continue
         said = " ".join(_output([found, "--version"], {**seen.env, "PATH": path}).split())
         major = re.match(r"v(\d+)\.", said)

@@ -108,7 +108,7 @@ async function sessionOf(capd, directory) {
   return undefined
 }
 
-async function handOver(text, directory, deadline) {
+async function handOver(text, directory, deadline, show) {
   const capd = await open(socketPath(process.env))
   try {
     // A daemon that answers is waited for.
@@ -121,6 +121,7 @@ async function handOver(text, directory, deadline) {
     const patience = Math.max(deadline.at - Date.now() - RELIST, SAYING) / 1000
     const turn = await capd.ask("turn", { text, session, mute, patience })
     if (turn.changed?.added?.length) await sleep(RELIST)
+    if (turn.notice) show(turn.notice)
     return turn.context ?? ""
   } finally {
     capd.close()
@@ -154,13 +155,18 @@ export const CapdPlugin = async ({ client, directory }) => ({
     if (!text.trim()) return
     const begun = Date.now()
     const deadline = { begun, at: begun + BUDGET }
+    // What came on, for the user; a version of opencode without toasts shows nothing.
+    const show = (message) => {
+      const toast = { body: { message, variant: "info" } }
+      void Promise.resolve(client.tui?.showToast?.(toast)).catch(() => {})
+    }
     const work = async () => {
       const session = await client.session.get({ path: { id: input.sessionID } })
       // The words of a session that another one started are a model's.
       if (session?.data?.parentID) return ""
       // Asking makes opencode start its MCP servers, which it does after the first message.
       void Promise.resolve(client.mcp?.status?.()).catch(() => {})
-      return await handOver(text, directory, deadline)
+      return await handOver(text, directory, deadline, show)
     }
     const context = await inTime(work(), deadline)
     if (context) output.parts.push(synthetic(written.at(-1), context))

@@ -10,7 +10,7 @@ from capd_client.control import Control, ControlError, DaemonDownError
 from capd_client.service.log_files import log_command
 from capd_client.service.manager import ServiceError, daemon_command, own_variables
 from capd_client.service.stopping import PATIENCE, end
-from capd_client.shim.login_environment import clean_environment
+from capd_client.shim.login_environment import clean_environment, working_folders
 from capd_protos.places import places
 
 
@@ -28,7 +28,7 @@ class Plain:
         self._started: subprocess.Popen[bytes] | None = None
 
     def install(self, *, is_hardened: bool) -> list[str]:
-        """Refuse: there is nothing to install it into."""
+        """Refuse, because there is no service manager to install into."""
         del is_hardened
         raise ServiceError(
             "no service manager of this user answers (systemctl --user), as in most containers. "
@@ -36,11 +36,11 @@ class Plain:
         )
 
     def uninstall(self) -> list[str]:
-        """Say that there is nothing."""
+        """Return that nothing was installed."""
         return ["no service manager of this user answers, so nothing is installed"]
 
     def is_installed(self) -> bool:
-        """Whether a service is in place: never."""
+        """Return False: no service is ever installed."""
         return False
 
     def start(self) -> None:
@@ -70,7 +70,10 @@ class Plain:
 
     def _daemon_environment(self) -> dict[str, str]:
         own = {os.fsencode(key): os.fsencode(value) for key, value in self._env.items()}
-        found = {os.fsdecode(k): os.fsdecode(v) for k, v in clean_environment(own).items()}
+        found = {
+            os.fsdecode(k): os.fsdecode(v)
+            for k, v in clean_environment(own, working_folders(own)).items()
+        }
         return found | own_variables(self._env)
 
     def stop(self) -> bool:
@@ -89,7 +92,7 @@ class Plain:
         return bool(pid)
 
     def serves(self) -> bool:
-        """Whether this is the daemon of this place: there is no other."""
+        """Return True: there is no other daemon."""
         return True
 
     def logs(self, *, follow: bool, lines: int, is_bare: bool = False) -> list[str]:

@@ -5,7 +5,9 @@ others: an agent may strip or set a variable such as SSL_CERT_FILE for its own c
 project's `.envrc` may set any. What the daemon gets:
 
 - `USER_VARIABLES`, and `CAPD_*`, from who starts it: they say who the user is and where capd's
-  places are, in which the client and the daemon must agree.
+  places are, in which the client and the daemon must agree. Of PATH without the folders of one
+  project: relative ones, those in the client's folder, and each `node_modules/.bin`, which npm and
+  its like put first. A clone's `npx` would else be everybody's.
 - `NETWORK_VARIABLES` from the login environment: what `systemctl --user show-environment` says.
   Without such a manager, /etc/environment and then who starts it, unless direnv has been there.
 - Nothing else.
@@ -79,16 +81,24 @@ _CLIENT_VARIABLES = (
 )
 """What speaks of one client, and of no other."""
 _DIRENV = b"DIRENV_DIFF"
+_OF_NPM = b"/node_modules/.bin"
+_SYSTEMCTL = ("/usr/bin/systemctl", "/bin/systemctl", "/run/current-system/sw/bin/systemctl")
+"""Not looked for on PATH, where a clone may have one of its own."""
 _SYSTEMD_PATIENCE = 1.0
 _LONGEST_BYTES = 1 << 20
 
 
 def daemon_environment(
-    own: "Mapping[bytes, bytes]", login: "Mapping[bytes, bytes]", *, is_whole: bool
+    own: "Mapping[bytes, bytes]",
+    login: "Mapping[bytes, bytes]",
+    *,
+    is_whole: bool,
+    folders: "tuple[bytes, ...]" = (),
 ) -> "dict[bytes, bytes]":
     """Return the daemon's environment: `own` is of who starts it, `login` of the user's login.
 
-    `is_whole`: what is not in `login` is not set for this user.
+    `is_whole`: what is not in `login` is not set for this user. `folders` are the paths of the
+    folder in which the client works.
     """
     is_taken = not is_whole and _DIRENV not in own
     found = {
@@ -96,6 +106,10 @@ def daemon_environment(
         for name, value in own.items()
         if _is_of_user(name) or (is_taken and is_of_network(name))
     }
+    if b"PATH" in found:
+        path = nobodys_project(found.pop(b"PATH"), folders, own.get(b"HOME", b""))
+        if path:
+            found[b"PATH"] = path
     for name, value in login.items():
         if is_of_network(name):
             found[name] = value
@@ -103,6 +117,25 @@ def daemon_environment(
             found.setdefault(name, value)
     found[b"PYTHONMALLOC"] = b"malloc"
     return found
+
+
+def nobodys_project(path: bytes, folders: "tuple[bytes, ...]", home: bytes) -> bytes:
+    """Return PATH without what lies in one project: `folders` are the paths of its folder.
+
+    Home and what is above it are no project.
+    """
+    projects = [
+        folder.rstrip(b"/") + b"/"
+        for folder in folders
+        if not (home.rstrip(b"/") + b"/").startswith(folder.rstrip(b"/") + b"/")
+    ]
+    return b":".join(
+        each
+        for each in path.split(b":")
+        if each.startswith(b"/")
+        and not each.rstrip(b"/").endswith(_OF_NPM)
+        and not any((each + b"/").startswith(project) for project in projects)
+    )
 
 
 def _is_of_user(name: bytes) -> bool:
@@ -116,11 +149,29 @@ def is_of_network(name: bytes) -> bool:
     return name in NETWORK_VARIABLES or upper in _PROXIES or upper.startswith(_NETWORK_PREFIXES)
 
 
-def clean_environment(own: "Mapping[bytes, bytes]") -> "dict[bytes, bytes]":
+def clean_environment(
+    own: "Mapping[bytes, bytes]", folders: "tuple[bytes, ...]"
+) -> "dict[bytes, bytes]":
     """Return the daemon's environment, asking this system for what the user's login has."""
     login = _of_systemd(own)
     is_whole = bool(login)
-    return daemon_environment(own, login or _of_file(b"/etc/environment"), is_whole=is_whole)
+    login = login or _of_file(b"/etc/environment")
+    return daemon_environment(own, login, is_whole=is_whole, folders=folders)
+
+
+def working_folders(own: "Mapping[bytes, bytes]") -> "tuple[bytes, ...]":
+    """Return the paths of the folder that a client works in: the real one, and as PWD has it."""
+    try:
+        real = posix.getcwdb()
+    except OSError:
+        return ()
+    named = own.get(b"PWD", b"")
+    try:
+        there, here = posix.stat(named), posix.stat(real)
+    except (OSError, ValueError):
+        return (real,)
+    is_same = (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)
+    return (real, named) if is_same and named.startswith(b"/") else (real,)
 
 
 def _of_systemd(own: "Mapping[bytes, bytes]") -> "dict[bytes, bytes]":
@@ -128,19 +179,30 @@ def _of_systemd(own: "Mapping[bytes, bytes]") -> "dict[bytes, bytes]":
     try:
         # Without it `systemctl --user` has nobody to ask, and needs a while to find out.
         posix.stat(runtime + b"/systemd/private")
-        return parse_lines(_said_by_systemd(own))
+        for program in _SYSTEMCTL:
+            if _is_there(program):
+                return parse_lines(_said_by_systemd(program, own))
     except OSError:
         return {}
+    return {}
 
 
-def _said_by_systemd(own: "Mapping[bytes, bytes]") -> bytes:
+def _is_there(path: str) -> bool:
+    try:
+        posix.stat(path)
+    except OSError:
+        return False
+    return True
+
+
+def _said_by_systemd(program: str, own: "Mapping[bytes, bytes]") -> bytes:
     readable, writable = posix.pipe()
     pid = 0
     said = b""
     try:
         nowhere = (posix.POSIX_SPAWN_OPEN, 2, "/dev/null", posix.O_WRONLY, 0)
-        pid = posix.posix_spawnp(
-            "systemctl",
+        pid = posix.posix_spawn(
+            program,
             ["systemctl", "--user", "show-environment"],
             dict(own),
             file_actions=[(posix.POSIX_SPAWN_DUP2, writable, 1), nowhere],

@@ -13,21 +13,37 @@ from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.widgets import DataTable, Footer, Static
+from textual.widgets import DataTable, Footer, Input, Static
 
 from capd_client.control import Control, ControlError, DaemonDownError
 from capd_client.terminal import duration, printable
+from capd_client.top.details import (
+    decision_details,
+    event_words,
+    server_details,
+    session_details,
+)
 from capd_client.top.rows import (
+    DECISION_COLUMNS,
     SERVER_COLUMNS,
     SESSION_COLUMNS,
     CallRate,
-    decision_lines,
+    decision_key,
+    decision_rows,
     head_line,
+    server_key,
     server_rows,
     session_rows,
 )
 
 _EVENTS_SHOWN = 5
+_COLOURS = {
+    **dict.fromkeys(("ready", "activate"), "green"),
+    **dict.fromkeys(("starting", "backing_off", "stopping", "lingering", "suggest"), "yellow"),
+    **dict.fromkeys(("failed", "parked"), "red"),
+    "abstain": "dim",
+}
+"""The colour of a cell that consists of one of these words."""
 _SOONEST = 0.2
 """Seconds between two questions, however much happens."""
 
@@ -41,11 +57,20 @@ class TopApp(App[int]):
     #trouble { height: auto; padding: 0 1; color: $error; display: none; }
     .title { height: 1; padding: 0 1; text-style: bold; }
     DataTable { height: 1fr; min-height: 3; }
-    #decisions, #events { height: auto; padding: 0 1; }
+    #decisions { height: 7; }
+    #events { height: auto; padding: 0 1; }
+    #details { height: auto; max-height: 12; padding: 0 1; border: round $accent; display: none; }
+    #filter { display: none; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q", "quit", "Quit"),
         Binding("tab", "app.focus_next", "Next table", show=True),
+        # A table takes enter for itself, and says which row was chosen.
+        Binding("enter", "nothing", "Details", show=True),
+        Binding("w", "why", "Why"),
+        Binding("slash", "search", "Search"),
+        Binding("p", "pause", "Pause"),
+        Binding("escape", "close", "Close", show=False),
     ]
 
     def __init__(self, socket: str, every: float) -> None:
@@ -54,6 +79,9 @@ class TopApp(App[int]):
         self._every = max(every, _SOONEST)
         self._rate = CallRate()
         self._events: list[str] = []
+        self._status: Mapping[str, Any] = {}
+        self._is_paused = False
+        self._filter = ""
         self._is_over = threading.Event()
         self._wake = threading.Event()
         self._listening: Control | None = None
@@ -68,15 +96,18 @@ class TopApp(App[int]):
             yield Static("servers", classes="title")
             yield DataTable(id="servers", cursor_type="row", zebra_stripes=True)
         yield Static("last decisions", classes="title")
-        yield Static("", id="decisions", markup=False)
+        yield DataTable(id="decisions", cursor_type="row", zebra_stripes=True)
         yield Static("events", classes="title")
         yield Static("", id="events", markup=False)
+        yield Static("", id="details", markup=False)
+        yield Input(placeholder="show rows with", id="filter")
         yield Footer()
 
     def on_mount(self) -> None:
         """Begin to ask."""
         self.query_one("#sessions", DataTable).add_columns(*SESSION_COLUMNS)
         self.query_one("#servers", DataTable).add_columns(*SERVER_COLUMNS)
+        self.query_one("#decisions", DataTable).add_columns(*DECISION_COLUMNS)
         self.query_one("#sessions", DataTable).focus()
         self.run_worker(self._poll, thread=True, name="poll")
         self.run_worker(self._listen, thread=True, name="listen")
@@ -126,28 +157,112 @@ class TopApp(App[int]):
 
     def _show(self, status: Mapping[str, Any], now: float, at: float) -> None:
         rate = self._rate.of(status, at)
+        if self._is_paused:
+            return
+        self._status = status
         self.query_one("#head", Static).update(head_line(status, rate))
         degraded = (status.get("daemon") or {}).get("degraded") or []
         self._show_trouble("\n".join(f"degraded: {printable(each)}" for each in degraded))
         self._fill("#sessions", session_rows(status, now))
         self._fill("#servers", server_rows(status))
-        self.query_one("#decisions", Static).update("\n".join(decision_lines(status)) or "none")
+        self._fill("#decisions", decision_rows(status))
 
     def _fill(self, where: str, rows: list[tuple[str, tuple[str, ...]]]) -> None:
         table = self.query_one(where, DataTable)
         at = table.cursor_row
         table.clear()
-        for key, cells in rows:
-            table.add_row(*(Text(cell) for cell in cells), key=key)
-        if rows:
-            table.move_cursor(row=min(at, len(rows) - 1))
+        wanted = self._filter.casefold()
+        shown = [row for row in rows if wanted in " ".join(row[1]).casefold()]
+        for key, cells in shown:
+            table.add_row(*(Text(cell, style=_COLOURS.get(cell, "")) for cell in cells), key=key)
+        if shown:
+            table.move_cursor(row=min(at, len(shown) - 1))
 
     def _on_daemon_event(self, event: Mapping[str, Any]) -> None:
-        facts = event.get("event") or {}
-        words = " ".join(f"{key}={value}" for key, value in facts.items() if key != "type")
-        line = f"{time.strftime('%H:%M:%S')} {event.get('topic', '?')} {words}"
-        self._events = [*self._events, printable(line)][-_EVENTS_SHOWN:]
+        if self._is_paused:
+            return
+        words = event_words(str(event.get("topic", "?")), event.get("event") or {})
+        self._events = [*self._events, f"{time.strftime('%H:%M:%S')} {words}"][-_EVENTS_SHOWN:]
         self.query_one("#events", Static).update("\n".join(self._events))
+
+    # What a person does
+
+    def on_data_table_row_selected(self, selected: DataTable.RowSelected) -> None:
+        """Show the details of the row that enter was pressed on."""
+        self._show_details(str(selected.data_table.id), str(selected.row_key.value))
+
+    def action_why(self) -> None:
+        """Show why the selected decision came out as it did; of the last, unless one is."""
+        table = self.query_one("#decisions", DataTable)
+        if table.row_count:
+            key = table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value
+            self._show_details("decisions", str(key))
+
+    def action_search(self) -> None:
+        """Ask for what rows have to contain."""
+        field = self.query_one("#filter", Input)
+        field.display = True
+        field.focus()
+
+    def on_input_submitted(self, submitted: Input.Submitted) -> None:
+        """Show the rows that contain what was typed; all of them for nothing."""
+        self._filter = submitted.value.strip()
+        submitted.input.display = bool(self._filter)
+        self.query_one("#sessions", DataTable).focus()
+        self._wake.set()
+
+    def action_pause(self) -> None:
+        """Leave the screen as it is, or go on."""
+        self._is_paused = not self._is_paused
+        self.query_one("#head", Static).update("paused: p goes on" if self._is_paused else "...")
+        self._wake.set()
+
+    def action_close(self) -> None:
+        """Close the details, and show all rows again."""
+        self.query_one("#details", Static).display = False
+        field = self.query_one("#filter", Input)
+        field.value, field.display, self._filter = "", False, ""
+        self.query_one("#sessions", DataTable).focus()
+        self._wake.set()
+
+    def action_nothing(self) -> None:
+        """Leave enter to the table that has the focus."""
+
+    def _show_details(self, table: str, key: str) -> None:
+        of = self._status.get(table) or []
+        if table == "decisions":
+            found = next((each for each in of if decision_key(each) == key), None)
+            if found is not None:
+                self.run_worker(lambda: self._look_up_why(found), thread=True, name="why")
+            return
+        if table == "sessions":
+            lines = [session_details(each) for each in of if str(each.get("key")) == key]
+        else:
+            lines = [
+                server_details(each) for at, each in enumerate(of) if server_key(at, each) == key
+            ]
+        if lines:
+            self._open_details(lines[0])
+
+    def _look_up_why(self, decision: Mapping[str, Any]) -> None:
+        why: Mapping[str, Any] | None = None
+        try:
+            with Control(self._socket, client="capd top") as control:
+                listed = control.call(
+                    "why", {"session": decision.get("session") or "", "limit": 50}
+                )
+        except (DaemonDownError, ControlError):
+            listed = {}
+        for each in listed.get("decisions") or []:
+            if each.get("fingerprint") == decision.get("fingerprint"):
+                why = each
+                break
+        self._update(self._open_details, decision_details(decision, why))
+
+    def _open_details(self, lines: list[str]) -> None:
+        place = self.query_one("#details", Static)
+        place.update("\n".join(lines))
+        place.display = True
 
     def _trouble(self, why: str) -> None:
         self._show_trouble(f"{printable(why)} - asked again each {duration(self._every)}")

@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from capd_client.status_text import active_line, client_of, clock, decision_words
+from capd_client.status_text import active_line, client_of, clock, decision_words, many
 from capd_client.terminal import duration, printable, size
 
 SESSION_COLUMNS = ("session", "client", "calls", "tools", "active", "last used", "project")
 SERVER_COLUMNS = ("server", "state", "pid", "held by", "tools", "up", "restarts", "last error")
-_DECISIONS_SHOWN = 5
+DECISION_COLUMNS = ("at", "session", "outcome", "capability", "reason")
+_DECISIONS_SHOWN = 20
 
 Row = tuple[str, tuple[str, ...]]
 
@@ -44,8 +45,8 @@ def head_line(status: Mapping[str, Any], rate: float) -> str:
         f"up {duration(daemon.get('uptime_s'))}",
         size(daemon.get("rss_bytes")),
         f"model {model.get('state', '?')}",
-        f"{len(status.get('sessions') or [])} sessions",
-        f"{len([s for s in status.get('servers') or [] if s.get('pid')])} servers",
+        many(len(status.get("sessions") or []), "session"),
+        many(len([s for s in status.get("servers") or [] if s.get("pid")]), "server"),
         f"{rate:.1f} calls/s",
     ]
     return printable("  ".join(parts))
@@ -88,18 +89,27 @@ def server_rows(status: Mapping[str, Any]) -> list[Row]:
             each.get("restarts", 0),
             each.get("last_error") or "",
         )
-        rows.append(_row(f"{at} {each.get('instance', '')}", cells))
+        rows.append(_row(server_key(at, each), cells))
     return rows
 
 
-def decision_lines(status: Mapping[str, Any]) -> list[str]:
-    """Return the last decisions, a line each."""
-    lines = []
-    for entry in list(status.get("decisions") or [])[-_DECISIONS_SHOWN:]:
-        outcome, name, reason = decision_words(entry)
-        words = " ".join(word for word in (outcome, name, f"({reason})" if reason else "") if word)
-        lines.append(printable(f"{clock(entry.get('at'))}  {entry.get('session') or '?'}  {words}"))
-    return lines
+def server_key(at: int, server: Mapping[str, Any]) -> str:
+    """Return what tells an instance from the others of one status."""
+    return f"{at} {server.get('instance', '')}"
+
+
+def decision_key(entry: Mapping[str, Any]) -> str:
+    """Return what tells a decision from the others."""
+    return f"{entry.get('at')} {entry.get('session')} {entry.get('fingerprint')}"
+
+
+def decision_rows(status: Mapping[str, Any]) -> list[Row]:
+    """Return a row a decision, the newest first."""
+    rows: dict[str, Row] = {}
+    for entry in reversed(list(status.get("decisions") or [])[-_DECISIONS_SHOWN:]):
+        cells = (clock(entry.get("at")), entry.get("session") or "?", *decision_words(entry))
+        rows[decision_key(entry)] = _row(decision_key(entry), cells)
+    return list(rows.values())
 
 
 def _row(key: str, cells: tuple[Any, ...]) -> Row:

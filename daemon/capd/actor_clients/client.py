@@ -1,4 +1,4 @@
-"""What every client of an actor has: the bus, and the name of who is asked."""
+"""The base of all actor clients."""
 
 from typing import ClassVar, TypeVar
 

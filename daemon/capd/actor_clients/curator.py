@@ -75,10 +75,17 @@ class CuratorClient(ActorClient):
             messages.DisableCapability(session, name), _CAPABILITY_ANSWERED, timeout
         )
 
+    async def switch(
+        self, session: SessionKey, name: str, *, is_on: bool, timeout: float
+    ) -> messages.CapabilityAnswered | messages.CuratorRefused:
+        """Switch a capability on or off in a session for a person, of whom routing learns."""
+        request = messages.SwitchCapability(session, name, is_on)
+        return await self._ask(request, _CAPABILITY_ANSWERED, timeout)
+
     async def switch_routing(
         self, session: SessionKey, *, is_on: bool, timeout: float = ANSWER_TIMEOUT
     ) -> messages.CapabilityAnswered | messages.CuratorRefused:
-        """Let the session's messages switch capabilities on by themselves, or not."""
+        """Switch automatic activation by the session's messages on or off."""
         return await self._ask(
             messages.SwitchRouting(session, is_on), _CAPABILITY_ANSWERED, timeout
         )
@@ -113,17 +120,17 @@ class CuratorClient(ActorClient):
         return reply.cut
 
     async def tokens(self, within: float, *, timeout: float) -> messages.TokensDescribed:
-        """Return what every session costs; wait `within` seconds for counts."""
+        """Return the cost of every session, waiting up to `within` seconds for open counts."""
         return await self._ask(messages.DescribeTokens(within), _TOKENS_DESCRIBED, timeout)
 
     async def memories(
         self, project: str = "", *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.MemoriesDescribed:
-        """Return the memories of a project, and how often each was of use."""
+        """Return the memories of a project, with the effects of each."""
         return await self._ask(messages.DescribeMemories(project), _MEMORIES_DESCRIBED, timeout)
 
     async def leave_project(self, project: str, *, timeout: float = ANSWER_TIMEOUT) -> None:
-        """Have every session let go of what a project's files define."""
+        """Have every session release what a project's files define."""
         await self._ask(messages.LeaveProject(project), _PROJECT_LEFT, timeout)
 
     async def sample(

@@ -33,7 +33,7 @@ class DefinitionsClient(ActorClient):
     async def screen(
         self, tools: dict[ServerIdentity, list[ToolName]], *, timeout: float = ANSWER_TIMEOUT
     ) -> dict[ServerIdentity, list[ToolName]]:
-        """Return which tools of stored lists may not be found."""
+        """Return the tools of stored lists that must not be found."""
         return (await self._ask(messages.ScreenTools(tools), _TOOLS_SCREENED, timeout)).withheld
 
     async def look_up(
@@ -45,7 +45,7 @@ class DefinitionsClient(ActorClient):
     async def describe(
         self, request: messages.ListDefinitions, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.DefinitionsListed:
-        """Return what changed in the definitions of servers."""
+        """Return the changes in the definitions of servers."""
         return await self._ask(request, _DEFINITIONS_LISTED, timeout)
 
     async def decide(

@@ -31,7 +31,7 @@ class FinderClient(ActorClient):
     async def find_tools(
         self, request: messages.FindTools, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.ToolsFound | messages.FinderRefused:
-        """Rank tools for a query, or take those that `select:a,b` names."""
+        """Rank tools for a query, or return those that `select:a,b` names."""
         return await self._ask(request, _TOOLS_FOUND, timeout)
 
     async def find_skills(
@@ -51,7 +51,7 @@ class FinderClient(ActorClient):
     async def look_up(
         self, request: messages.LookUpTool, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.ToolLookedUp:
-        """Return what a tool is, or why a session may not have it."""
+        """Return the definition of a tool, or why a session may not use it."""
         return await self._ask(request, _TOOL_LOOKED_UP, timeout)
 
     async def curate(
@@ -79,7 +79,7 @@ class FinderClient(ActorClient):
         *,
         timeout: float = ANSWER_TIMEOUT,
     ) -> messages.DeniedListed:
-        """Return the capabilities of which a policy leaves nothing."""
+        """Return the capabilities that have no permitted tool left under a policy."""
         return await self._ask(messages.ListDenied(rules, project), _DENIED_LISTED, timeout)
 
     async def count(
@@ -91,7 +91,7 @@ class FinderClient(ActorClient):
     async def granted(
         self, request: messages.ListGranted, *, timeout: float = ANSWER_TIMEOUT
     ) -> list[messages.Granted]:
-        """Return which tools each of some capabilities would bring to a session."""
+        """Return the tools that each of some capabilities would bring to a session."""
         return (await self._ask(request, _GRANTED_LISTED, timeout)).capabilities
 
     async def capabilities(
@@ -102,7 +102,7 @@ class FinderClient(ActorClient):
         counts: bool = False,
         timeout: float = ANSWER_TIMEOUT,
     ) -> messages.CapabilitiesDescribed:
-        """Return what each capability has; `counts` adds the tokens of its tools."""
+        """Return the tools of each capability; with `counts`, also their tokens."""
         return await self._ask(
             messages.DescribeCapabilities(project, waits, counts), _CAPABILITIES_DESCRIBED, timeout
         )

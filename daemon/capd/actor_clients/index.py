@@ -20,21 +20,21 @@ class IndexClient(ActorClient):
     async def entries(
         self, project: str = "", *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.IndexListed:
-        """Return the entries that sessions of a project are given."""
+        """Return the entries for sessions of a project."""
         return await self._ask(messages.ListIndex(project), _INDEX_LISTED, timeout)
 
     async def write(
         self, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.IndexWritten | messages.IndexRefused:
-        """Write capability-index.yaml, where something changed."""
+        """Write capability-index.yaml, if something has changed."""
         return await self._ask(messages.WriteIndex(), _INDEX_WRITTEN, timeout)
 
     async def describe(self, *, timeout: float = ANSWER_TIMEOUT) -> messages.IndexDescribed:
-        """Return the state of the file, and what each capability was used for."""
+        """Return the state of the file, and the uses of each capability."""
         return await self._ask(messages.DescribeIndex(), _INDEX_DESCRIBED, timeout)
 
     async def revise(
         self, revisions: list[messages.Revision], *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.IndexWritten | messages.IndexRefused:
-        """Put other words for capabilities into the file."""
+        """Put other texts for capabilities into the file."""
         return await self._ask(messages.ReviseIndex(revisions), _INDEX_WRITTEN, timeout)

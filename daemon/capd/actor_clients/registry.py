@@ -36,6 +36,14 @@ _TRUSTED_LISTED: MsgpackCodec[messages.TrustedListed] = MsgpackCodec(messages.Tr
 _MEMORIES_LISTED: MsgpackCodec[messages.MemoriesListed] = MsgpackCodec(messages.MemoriesListed)
 
 
+_LEARNING_DESCRIBED: MsgpackCodec[messages.LearningDescribed] = MsgpackCodec(
+    messages.LearningDescribed
+)
+_LEARNING_FORGOTTEN: MsgpackCodec[messages.LearningForgotten] = MsgpackCodec(
+    messages.LearningForgotten
+)
+
+
 class RegistryClient(ActorClient):
     """Asks the registry: what is installed, and what a message asks for."""
 
@@ -58,7 +66,7 @@ class RegistryClient(ActorClient):
     async def capabilities(
         self, project: str = "", *, all_projects: bool = False, timeout: float = ANSWER_TIMEOUT
     ) -> list[messages.CapabilityEntry]:
-        """List everything that taps define, what cannot be used included."""
+        """List everything that taps define, including what cannot be used."""
         reply = await self._ask(
             messages.ListCapabilities(project, all_projects), _CAPABILITIES_LISTED, timeout
         )
@@ -73,7 +81,7 @@ class RegistryClient(ActorClient):
     async def tool_snapshots(
         self, *, timeout: float = ANSWER_TIMEOUT
     ) -> dict[ServerIdentity, list[ToolDefinition]]:
-        """Return the tools that the user's taps say their servers have."""
+        """Return the tools that the user's taps list for their servers."""
         reply = await self._ask(messages.ListToolSnapshots(), _TOOL_SNAPSHOTS, timeout)
         return reply.lists
 
@@ -126,3 +134,15 @@ class RegistryClient(ActorClient):
     ) -> messages.MemoriesListed:
         """List the memories of all taps and the user's own."""
         return await self._ask(messages.ListMemories(project), _MEMORIES_LISTED, timeout)
+
+    async def learning(
+        self, project: str = "", *, timeout: float = ANSWER_TIMEOUT
+    ) -> messages.LearningDescribed:
+        """Return what use has taught routing."""
+        return await self._ask(messages.DescribeLearning(project), _LEARNING_DESCRIBED, timeout)
+
+    async def forget_learning(
+        self, request: messages.ForgetLearning, *, timeout: float = ANSWER_TIMEOUT
+    ) -> messages.LearningForgotten:
+        """Forget what use has taught routing, or some of it."""
+        return await self._ask(request, _LEARNING_FORGOTTEN, timeout)

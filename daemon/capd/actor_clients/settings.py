@@ -22,5 +22,5 @@ class SettingsClient(ActorClient):
     async def describe(
         self, project: str = "", *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.SettingsDescribed:
-        """Return all settings, and what of them does not count and why."""
+        """Return all settings, and those that are not in force with the reason."""
         return await self._ask(messages.DescribeSettings(project), _SETTINGS_DESCRIBED, timeout)

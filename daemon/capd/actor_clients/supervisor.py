@@ -21,6 +21,9 @@ _LOGIN_OPENED: MsgpackCodec[messages.LoginOpened | messages.LoginFailed] = Msgpa
 _LOGGED_IN: MsgpackCodec[messages.LoggedIn | messages.LoginFailed] = MsgpackCodec(
     messages.LoggedIn | messages.LoginFailed
 )
+_SERVERS_RESTARTED: MsgpackCodec[messages.ServersRestarted] = MsgpackCodec(
+    messages.ServersRestarted
+)
 _PROJECT_ENDED: MsgpackCodec[messages.ProjectEnded] = MsgpackCodec(messages.ProjectEnded)
 
 
@@ -43,9 +46,9 @@ class SupervisorClient(ActorClient):
         at_once: bool = False,
         timeout: float = ANSWER_TIMEOUT,
     ) -> list[SessionKey]:
-        """Drop a session's lease on an instance; return the sessions that still hold it.
+        """Release a session's lease on an instance; return the sessions that still hold it.
 
-        `at_once` ends what nobody holds then without its linger.
+        With `at_once`, an instance without holders ends without its linger.
         """
         reply = await self._ask(
             messages.ReleaseServer(session, instance, at_once), _HOLDS_RELEASED, timeout
@@ -55,17 +58,17 @@ class SupervisorClient(ActorClient):
     async def release_session(
         self, session: SessionKey, *, timeout: float = ANSWER_TIMEOUT
     ) -> None:
-        """Drop every lease of a session."""
+        """Release every lease of a session."""
         await self._ask(messages.ReleaseSession(session), _HOLDS_RELEASED, timeout)
 
     async def servers(self, *, timeout: float = ANSWER_TIMEOUT) -> list[messages.ServerEntry]:
-        """List every instance, those that failed last included."""
+        """List every instance, including those that failed lately."""
         return (await self._ask(messages.ListServers(), _SERVERS_LISTED, timeout)).servers
 
     async def tools(
         self, instance: InstanceId, *, timeout: float = ANSWER_TIMEOUT
     ) -> list[ToolDefinition]:
-        """Return the tools that an instance lists; none where it is gone."""
+        """Return the tools that an instance lists; none if it is gone."""
         return (await self._ask(messages.ListServerTools(instance), _SERVER_TOOLS, timeout)).tools
 
     async def install(
@@ -89,6 +92,13 @@ class SupervisorClient(ActorClient):
     ) -> messages.LoggedIn | messages.LoginFailed:
         """Wait for the end of a login."""
         return await self._ask(messages.AwaitLogin(ticket), _LOGGED_IN, timeout)
+
+    async def trust_changed(
+        self, project: str, *, timeout: float = ANSWER_TIMEOUT
+    ) -> list[ServerName]:
+        """Start again the user's servers to which it matters that a project is trusted, or not."""
+        reply = await self._ask(messages.TrustChanged(project), _SERVERS_RESTARTED, timeout)
+        return reply.servers
 
     async def end_project(
         self, project: str, *, timeout: float = ANSWER_TIMEOUT

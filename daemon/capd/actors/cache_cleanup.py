@@ -1,4 +1,4 @@
-"""Removes once a day what is left in the cache of projects and servers that are gone."""
+"""Removes, once a day, cached files of projects and servers that no longer exist."""
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,15 +15,15 @@ from capd.core.records.retention import DAY
 from capd.runtime.bus import Bus
 
 FIRST_AFTER = 60.0
-"""Seconds after the start: whoever starts the daemon waits for something else."""
+"""Seconds after the start, so that the cleanup does not slow the start down."""
 LONGEST = 300.0
-"""Seconds for one round: a project's disk may be one that does not answer."""
+"""Seconds for one round, because a project's disk may not answer."""
 
 log = structlog.get_logger(actor="sweeper")
 
 
 class Sweeper:
-    """Looks, has the core decide, and removes."""
+    """Collects facts about files, asks the core which to remove, and removes them."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Sweeper:
         others: Sequence[Callable[[], Awaitable[object]]] = (),
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`others` remove what is theirs, once a day as well."""
+        """`others` are further removals to run once a day."""
         self._supervisor = SupervisorClient(bus)
         self._files = files
         self._others = others
@@ -48,7 +48,7 @@ class Sweeper:
             await trio.sleep(DAY)
 
     async def sweep(self) -> None:
-        """Remove what goes at this moment; where it cannot be told what runs, nothing does."""
+        """Remove what is out of date now. If it is unknown what runs, remove nothing."""
         for other in self._others:
             await other()
         thread = partial(trio.to_thread.run_sync, abandon_on_cancel=True)

@@ -1,9 +1,9 @@
-"""The definitions actor: what is trusted of servers' tools, compared with what they list.
+"""The definitions actor: compares the tools that servers list with their trusted definitions.
 
-    the supervisor lists tools ──> vetted ──> the rest of the daemon sees what is left
-    a person decides ──> settled ──> the supervisor has the tools vetted again
+    the supervisor lists tools ──> compared ──> the daemon uses those that are not withheld
+    a person decides ──> an event ──> the supervisor has the tools compared again
 
-`core.definitions` decides; this actor reads and writes what is remembered, one server at a time.
+`core.definitions` decides. This actor loads and saves baselines, one server at a time.
 """
 
 import time
@@ -37,34 +37,34 @@ MOST_SHOWN = 8 << 20
 """Characters of differences in one answer; a client reads lines of 32 MiB."""
 _NAMES_LOGGED = 20
 TRY_AGAIN = 2.0
-"""Seconds after which what could not be written, as on a full disk, is written again."""
+"""Seconds after which a failed save, as on a full disk, is tried again."""
 
 log = structlog.get_logger(actor="definitions")
 
 
 class DefinitionStore(Protocol):
-    """Where what is remembered outlives the daemon."""
+    """Where baselines are saved."""
 
     async def load(self, identity: ServerIdentity) -> Loaded:
-        """Return what is remembered of a server."""
+        """Return the baseline of a server."""
         ...
 
     async def load_all(self) -> list[Loaded]:
-        """Return what is remembered of every server."""
+        """Return the baseline of every server."""
         ...
 
     async def save(self, baseline: Baseline) -> str:
-        """Write it down; return why it could not be, or nothing."""
+        """Save a baseline; return why that failed, or an empty text."""
         ...
 
 
 class Definitions:
-    """Message in, comparison, what is remembered written down."""
+    """The definitions actor's mailbox: a list of tools in, the withheld ones out."""
 
     def __init__(
         self, bus: Bus, files: DefinitionStore, mode: messages.Mode, own_tools: tuple[str, ...] = ()
     ) -> None:
-        """`own_tools` are the names of capd's own."""
+        """`own_tools` are the names of capd's own tools."""
         self._bus = bus
         self._files = files
         self._mode: messages.Mode = mode
@@ -148,13 +148,13 @@ class Definitions:
             withheld = rules.withheld_of(digests, after, self._rule)
             if after != before and (after.known or after.changes):
                 await self._keep(after)
-        news = instances.untold(compared.news)
+        news = instances.unreported(compared.news)
         if news:
             self._tell(after, news, withheld)
         return messages.ToolsVetted([*withheld, *unreadable])
 
     def _unread(self, request: messages.VetTools, tools: list[ToolName]) -> list[ToolName]:
-        """Return what is withheld of a server whose file cannot be read at this moment."""
+        """Return the tools to withhold of a server whose baseline cannot be read now."""
         if not (self._rule.is_quarantine or rules.standing_of(request.server)):
             return []
         self._unreadable[request.identity] = request.server.name
@@ -262,7 +262,7 @@ class Definitions:
     def _change(
         self, of: Baseline, tool: ToolName, change: Change, room: int
     ) -> messages.DefinitionChange:
-        """Return a change; `room` is how many characters its difference may have, or none."""
+        """Return a change; `room` is the number of characters that its difference may have."""
         trusted = of.known.get(tool)
         before = trusted.text if trusted is not None else b""
         shown = difference(before, change.text, named=f"{of.name}:{tool}") if room > 0 else ""
@@ -314,9 +314,9 @@ class Definitions:
     async def _remembered(
         self, identity: ServerIdentity, server: ServerSpec
     ) -> AsyncIterator[Baseline | None]:
-        """Yield what is remembered of a server, None where it cannot be read now.
+        """Yield the baseline of a server; None if it cannot be read now.
 
-        Meanwhile nobody else changes it.
+        While the block runs, nobody else changes it.
         """
         async with self._turns[identity]:
             loaded = await self._files.load(identity)
@@ -345,7 +345,7 @@ class Definitions:
         return problem
 
     async def _save_again(self, identity: ServerIdentity) -> bool:
-        """Write down what a full disk, say, did not take."""
+        """Save a baseline that could not be saved before, as on a full disk."""
         async with self._turns[identity]:
             if identity not in self._unsaved:
                 return True

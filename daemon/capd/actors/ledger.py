@@ -1,10 +1,11 @@
-"""The ledger: the one writer of what happened, and who asks about it asks here.
+"""The ledger: the only writer of the database of what happened. Questions about it come here.
 
     notes ──> journal ──(a batch each half second)──> SQLite
     a batch that cannot be written goes back, and is tried again every two seconds
 
-Nobody waits for it, and nobody is refused because of it: with a full disk calls go on, and the
-status says why nothing is recorded. Switched off, it has no file, and says so.
+Nobody waits for the ledger, and nothing is refused because of it. On a full disk calls go on, and
+the status says why nothing is recorded. If it is switched off, there is no file, and answers say
+so.
 """
 
 import sqlite3
@@ -30,7 +31,7 @@ PAUSE = 0.5
 TRY_AGAIN = 2.0
 PRUNE_EVERY = 3600.0
 PRUNE_AFTER = 50_000
-"""Notes, about 15 MB: many calls must not take the file far over its size within an hour."""
+"""Notes between two prunings, about 15 MB, so that the file does not grow far over its limit."""
 OFF = "nothing is recorded: [ledger] enabled is false in config.toml"
 LAST_WORDS = 2.0
 
@@ -40,10 +41,10 @@ T = TypeVar("T")
 
 
 class Ledger:
-    """Notes in, rows out."""
+    """The ledger's mailbox: notes in, rows out."""
 
     def __init__(self, bus: Bus, journal: Journal, database: Database | None) -> None:
-        """Without a `database` nothing is kept."""
+        """Without a `database` nothing is recorded."""
         self._bus = bus
         self._journal = journal
         self._database = database
@@ -55,7 +56,7 @@ class Ledger:
         self._limiter = trio.CapacityLimiter(1)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled; what waits then is written."""
+        """Serve until cancelled, then write the waiting notes."""
         database = self._database
         if database is None:
             await serve(self._bus, LEDGER, REQUESTS, _refused, log=log, task_status=task_status)
@@ -97,7 +98,7 @@ class Ledger:
             return messages.LedgerRefused(f"{database.path} cannot be read: {error}")
 
     def _described(self, database: Database) -> messages.LedgerDescribed:
-        """Say how it is, by what the last writing found: the status waits for no disk."""
+        """Return the ledger's state after its last write, without waiting for the disk."""
         size, rows = self._counts
         return messages.LedgerDescribed(
             str(database.path),
@@ -161,7 +162,7 @@ class Ledger:
 
 
 async def _refused(request: messages.Request) -> messages.Reply:
-    """Answer where nothing is kept."""
+    """Return the answer of a ledger that is switched off."""
     await trio.lowlevel.checkpoint()
     if isinstance(request, messages.DescribeLedger):
         return messages.LedgerDescribed("", 0, {}, 0, 0, "", is_enabled=False)

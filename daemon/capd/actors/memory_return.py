@@ -1,8 +1,8 @@
 """Gives the memory of ended sessions back to the system.
 
-A session's objects go when it ends, but the C library keeps what they lay in. It is asked to give
-that back once sessions have stopped to end for a moment, so that an editor that closes many of
-them causes one look at the heap and not one for each.
+The objects of an ended session are freed, but the C library keeps the memory. It is asked to return
+that memory when no session has ended for a moment. So an editor that closes many sessions at once
+causes one pass over the heap, not one for each.
 """
 
 import gc
@@ -13,13 +13,13 @@ import trio
 from capd.adapters import platform
 
 QUIET = 2.0
-"""Seconds without another end before memory is given back."""
+"""Seconds without a further end before memory is returned."""
 LONGEST_WAIT = 30.0
-"""Seconds after which it is given back while sessions go on to end."""
+"""Seconds after which memory is returned although sessions keep ending."""
 
 
 class MemoryReturn:
-    """Hears of ended sessions, and gives memory back after them."""
+    """Returns memory to the system after sessions have ended."""
 
     def __init__(
         self, is_idle: Callable[[], bool], give_back: Callable[[], None] = platform.trim_memory
@@ -34,7 +34,7 @@ class MemoryReturn:
         self._ended.set()
 
     async def run(self) -> None:
-        """Give memory back after sessions have ended, until cancelled."""
+        """Return memory after sessions have ended, until cancelled."""
         while True:
             await self._ended.wait()
             with trio.move_on_after(LONGEST_WAIT):

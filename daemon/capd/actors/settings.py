@@ -1,10 +1,10 @@
-"""Reads the settings again whenever one of their files changes, and answers what holds.
+"""Reads the settings again whenever one of their files changes, and answers questions about them.
 
-    a file changes ──> read again ──> another whole holds, which is told
-                             ├──doubtful──> read again when it has stood still
-                             └──bad──> the last good one holds, and the status says why
+    a file changes ──> read again ──> the new settings are in force, and an event is published
+                          ├──may be half written──> read again when it is stable
+                          └──has a mistake──> the last good ones stay, and the status says why
 
-Who follows the settings reads `LiveSettings`; the event is a hint that there is something to read.
+Other parts read `LiveSettings`. The event is only a hint that something has changed.
 """
 
 from collections.abc import Mapping
@@ -38,15 +38,15 @@ log = structlog.get_logger(actor="settings")
 
 
 class SettingsWatcher:
-    """Message in, settings out."""
+    """The settings' mailbox: a question in, settings out."""
 
     def __init__(self, bus: Bus, settings: LiveSettings, *, is_watching: bool = True) -> None:
-        """`is_watching` reads the files whenever one of them changes."""
+        """With `is_watching`, the files are read whenever one of them changes."""
         self._is_watching = is_watching
         self._bus = bus
         self._settings = settings
         self._watch_error = ""
-        self._told: list[str] = []
+        self._reported: list[str] = []
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled."""
@@ -74,9 +74,9 @@ class SettingsWatcher:
         has_changed = await self._settings.reload()
         problems = self._settings.problems
         for problem in problems:
-            if problem not in self._told:
+            if problem not in self._reported:
                 log.error("configuration_problem", reason=problem)
-        self._told = problems
+        self._reported = problems
         if has_changed:
             log.info("settings_changed", needs_restart=self._settings.needs_restart)
             self._bus.publish(messages.SettingsChanged())
@@ -114,18 +114,18 @@ class SettingsWatcher:
                 await trio.sleep(TRY_AGAIN)
 
     async def _wait_ready(self, scope: trio.CancelScope) -> None:
-        """Watch anew when another project is to be followed."""
+        """Watch again when another project is to be followed."""
         await self._settings.met.wait()
         scope.cancel()
 
     async def _until_still(self) -> None:
-        """Read again what may have been half written, until it stands still."""
+        """Read files that may be half written again, until they are stable."""
         while self._settings.wait:
             await trio.sleep(self._settings.wait)
             await self._reload()
 
     async def _until_later(self, scope: trio.CancelScope) -> None:
-        """Watch anew after a while: a folder that did not answer cannot be watched."""
+        """Watch again later, because a folder that did not answer cannot be watched."""
         await trio.sleep(TRY_AGAIN)
         scope.cancel()
 
@@ -143,7 +143,7 @@ class SettingsWatcher:
         return found
 
     async def _add_project(self, found: dict[Path, frozenset[str] | None], folder: Path) -> None:
-        """Watch a project's folder if it is there, and answers."""
+        """Watch a project's folder, if it exists and answers."""
         with suppress(NoAnswerError):
             if await self._settings.reads.of(str(folder), folder.is_dir):
                 found[folder] = found.get(folder, frozenset()) or frozenset({FILE_NAME})
@@ -152,7 +152,7 @@ class SettingsWatcher:
 def described(
     settings: LiveSettings, project: str, *, has_values: bool = True
 ) -> messages.SettingsDescribed:
-    """Return what holds, in `project` where it is not empty, and what does not."""
+    """Return the settings in force, those of `project` if it is given, and all problems."""
     return messages.SettingsDescribed(
         settings.problems,
         [messages.ProjectProblems(*each) for each in settings.project_problems.items()],
@@ -162,7 +162,7 @@ def described(
 
 
 def _values(settings: LiveSettings, project: str) -> list[messages.SettingValue]:
-    """Return every key that there is, with its value and where that is from."""
+    """Return every key with its value and the origin of the value."""
     effective = settings.of(project)
     whole = msgspec.to_builtins(effective.configuration)
     if effective.domain:

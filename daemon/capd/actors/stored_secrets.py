@@ -1,6 +1,6 @@
-"""Asks for the stored values of the keys that definitions ask for, before anybody waits for them.
+"""Reads the stored values of the keys that definitions ask for, before a server needs them.
 
-Nobody waits for it: until a keyring has answered, its keys are missing, and routing says so.
+Nobody waits for it. Until a keyring has answered, its keys count as missing, and routing says so.
 """
 
 import structlog
@@ -22,7 +22,7 @@ log = structlog.get_logger(actor="secrets")
 
 
 class SecretPreloader:
-    """The stored secrets of one daemon."""
+    """Keeps the stored secrets of one daemon ready."""
 
     def __init__(self, bus: Bus, stored: Stored) -> None:
         self._bus = bus
@@ -30,7 +30,7 @@ class SecretPreloader:
         self._stored = stored
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Ask once, and again whenever the catalog was read anew."""
+        """Read secrets now, and again whenever the catalog has changed."""
         async with self._bus.subscribe(HINTS, "registry.changed") as hints:
             task_status.started()
             try:

@@ -1,8 +1,8 @@
 """Checks a call's arguments against its tool's schema before anything is sent.
 
-Each definition is compiled once, at its first call, for all sessions. A schema that cannot be
-compiled here - another dialect, a reference that leads out of it - is no obstacle: its calls are
-passed on. Nothing is ever fetched, and no pattern can make a check slow.
+Each definition is compiled at its first call, once for all sessions. If a schema cannot be
+compiled, because of another dialect or an external reference, its calls pass unchecked. Nothing is
+ever fetched, and no pattern can make a check slow.
 """
 
 import importlib
@@ -13,12 +13,12 @@ import msgspec
 import trio
 
 from capd.core.protocol.outcomes import NotSentError
-from capd.core.tools.argument_errors import Fault, is_certain, told
+from capd.core.tools.argument_errors import Fault, fault_text, is_certain
 from capd.core.tools.schema_cost import SchemaCost
 
 MOST_KEPT = 2000
 MOST_BYTES = 64 * 1024
-"""Larger arguments are a document that is handed over; a check would cost more than it saves."""
+"""Larger arguments are probably whole documents; checking them would cost more than it saves."""
 _MOST_FAULTS = 50
 _LIBRARY = "jsonschema_rs"
 
@@ -42,16 +42,16 @@ class ArgumentChecks:
         self._compiled: dict[bytes, tuple[_Validator, Any, SchemaCost] | None] = {}
 
     def expect(self) -> None:
-        """Be told that there is something to call: the library is loaded meanwhile."""
+        """Load the library in the background, because calls will come."""
         self._is_wanted.set()
 
     async def run(self) -> None:
-        """Load the library, a tenth of a second, where no call waits for it."""
+        """Load the library, which takes a tenth of a second, before a call needs it."""
         await self._is_wanted.wait()
         await trio.to_thread.run_sync(importlib.import_module, _LIBRARY)
 
     def check(self, name: str, definition: bytes, arguments: bytes) -> None:
-        """Pass, or say what is wrong with the arguments of a call.
+        """Raise if the arguments of a call do not fit; the text says what is wrong.
 
         Raises:
             NotSentError: they cannot be what the tool takes.
@@ -82,7 +82,7 @@ class ArgumentChecks:
             # A number that Rust has no type for, or a pattern that went too far.
             return
         if faults:
-            raise NotSentError(told(name, faults, msgspec.json.encode(schema).decode()))
+            raise NotSentError(fault_text(name, faults, msgspec.json.encode(schema).decode()))
 
     def _compile(self, definition: bytes) -> tuple[_Validator, Any, SchemaCost] | None:
         library = self._library = self._library or importlib.import_module(_LIBRARY)
@@ -119,7 +119,7 @@ def _fault(error: Any, schema: Any) -> Fault:
 
 
 def _property(schema: Any, error: Any, name: str) -> Any:
-    """Return the schema of a property that is missing, where it stands beside `required`."""
+    """Return the schema of a missing property, which stands beside `required`."""
     for step in list(error.schema_path)[:-1]:
         if isinstance(schema, dict):
             schema = schema.get(step)

@@ -11,7 +11,7 @@ MOST_FILES = 64
 
 
 def read_bootstrap(project: str, wanted: Iterable[str]) -> Bootstrap:
-    """Return which of `wanted` a project has; what cannot be read is left out with its reason."""
+    """Return those of `wanted` that a project has; unreadable ones are left out with a reason."""
     root = Path(project)
     files: list[BootstrapFile] = []
     left_out: dict[str, str] = {}

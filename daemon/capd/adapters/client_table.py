@@ -1,6 +1,6 @@
 """The table of clients: the package's own, then the user's, merged key by key.
 
-A line that cannot be used is said and left out; the others count.
+An unusable line is reported and left out; the others count.
 """
 
 import tomllib
@@ -14,9 +14,9 @@ from capd.core.sessions.client_traits import ClientTraits, Relists
 
 NAME = "clients.toml"
 _NOT_OURS = ("install", "empty_list_for")
-"""Keys of the package's table that the clients read, and the daemon does not."""
+"""Keys of the package's table that only the clients read."""
 _OBSOLETE = ("shrinks", "prompt_source")
-"""Keys that a user's file may have from an older version; nothing decides by them."""
+"""Keys of older versions that a user's file may still have. They are ignored."""
 
 
 class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -36,7 +36,7 @@ class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def client_table(own_file: Path | None = None) -> tuple[dict[str, ClientTraits], list[str]]:
-    """Return the table, and a line for each part of the user's own that could not be used."""
+    """Return the table, and a line for each part of the user's table that cannot be used."""
     text = files("capd_protos").joinpath(NAME).read_text(encoding="utf-8")
     lines: dict[str, Any] = {
         name: _without(line, _NOT_OURS) for name, line in tomllib.loads(text).items()

@@ -37,47 +37,47 @@ class ServersTable(msgspec.Struct, frozen=True):
     """`[servers]`."""
 
     linger: Seconds = 30.0
-    """How long an instance that nobody holds is kept."""
+    """Seconds for which an instance without leases is kept."""
     longest_call: Seconds = 0.0
-    """After how long a call is given up whatever progress it reports; 0 for never."""
+    """Seconds after which a call is given up, whatever progress it reports; 0 for never."""
     definitions: Literal["notify", "quarantine"] = "notify"
-    """What becomes of a tool that is not defined as it was (docs/definitions.md)."""
+    """What happens to a tool whose definition has changed (docs/definitions.md)."""
     most_processes: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = MOST_PROCESSES
     """How many processes one server's tree may have; 0 for any number."""
     most_memory_mib: Annotated[int, msgspec.Meta(ge=0)] | None = None
-    """How much memory one server's tree may take; 0 for all, none for half of the machine's, at
-    most 6 GiB, and half of that while it grows by more than 64 MiB a second."""
+    """How much memory one server's tree may take. 0: all of it. Unset: half of the machine's, at
+    most 6 GiB, and half of that while the tree grows by more than 64 MiB a second."""
     may_connect: tuple[str, ...] = ()
-    """Servers, by globs, whose own processes may use capd as clients do."""
+    """Globs of servers whose own processes may use capd as clients do."""
 
 
 class SandboxServerTable(msgspec.Struct, frozen=True):
-    """`[sandbox.servers."GLOB"]`: your word on single servers, which is the last one."""
+    """`[sandbox.servers."GLOB"]`: settings for single servers, which override their definitions."""
 
     level: Level | None = None
-    """Their level, whatever their definitions ask for."""
+    """The level of these servers, whatever their definitions ask for."""
     masks: tuple[MaskName, ...] | None = None
-    """What is hidden from them, in place of `sandbox.masks`; where it is `[]`, capd's folders are
+    """What is hidden from these servers, in place of `sandbox.masks`. With `[]`, capd's folders are
     shown, too."""
     network: bool | None = None
-    """Whether they may connect where they are `strict`; as their definitions ask where unset."""
+    """Whether these servers may use the network at `strict`. Unset: as their definitions ask."""
 
 
 class SandboxTable(msgspec.Struct, frozen=True):
     """`[sandbox]`: how much of the machine servers see (docs/sandbox.md)."""
 
     level: Level = "guard"
-    """What servers get at least: `off`, all that you see; `guard`, the same without capd's folders,
-    and apart from each other, where the machine can; `strict`, without home and network."""
+    """The least confinement of servers. `off`: none. `guard`: capd's folders are hidden, and
+    servers are kept apart, if the machine can do that. `strict`: no home and no network."""
     masks: tuple[MaskName, ...] = ()
     """What else is hidden from servers at `guard`, by name; needs bubblewrap."""
     project: Level = "strict"
     """The same as `level`, for servers that a project's files define."""
     servers: dict[str, SandboxServerTable] = {}
-    """The same for servers, by globs of their names; the first that matches counts."""
+    """The settings of single servers, by globs of their names; the first that matches counts."""
 
     def rules(self) -> SandboxRules:
-        """Return them as rules."""
+        """Return the settings as rules."""
         servers = {
             glob: SandboxRule(table.level, table.masks, table.network)
             for glob, table in self.servers.items()
@@ -98,55 +98,58 @@ class SurfaceTable(msgspec.Struct, frozen=True):
     """`[surface]` (docs/surface.md)."""
 
     mode: Literal["auto", "dynamic", "stable", "pass-through"] = "auto"
-    """How clients see what is on; `auto` decides by what each can do."""
+    """How clients see what is on; `auto` decides by what each client can do."""
     pins: tuple[str, ...] = ()
     """Tools that are always listed: `server:tool` or wire names, with globs."""
     pass_through: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.1
-    """The share of a client's context that everything may take in pass-through mode."""
+    """The largest share of a client's context for the tools in pass-through mode."""
     check_arguments: bool = True
-    """Whether a call whose arguments do not fit its tool's schema is answered at once."""
+    """Whether a call is refused at once if its arguments do not fit its tool's schema."""
     unchecked_servers: tuple[str, ...] = ()
-    """Servers, by globs, whose calls are passed on whatever their arguments are."""
+    """Globs of servers whose calls are passed on without that check."""
+    notices: bool = True
+    """Whether the user is shown a short line in the editor when something comes on."""
 
 
 class CurationTable(msgspec.Struct, frozen=True):
-    """`[curation]`: what each turn brings of single tools (docs/surface.md, "Curation")."""
+    """`[curation]`: which single tools each turn adds (docs/surface.md, "Curation")."""
 
     kind: Literal["top-k", "off"] = "top-k"
-    """`off` chooses nothing: everything is listed that the client's list has room for."""
+    """`off` selects no tools: everything is listed that the client's list has room for."""
     k: Annotated[int, msgspec.Meta(ge=0, le=256)] = 15
-    """How many of the best are looked at."""
+    """How many of the best tools are considered."""
     new_per_turn: Annotated[int, msgspec.Meta(ge=0, le=24)] = 3
-    """How many may join a list, or be suggested, in one turn."""
+    """How many tools one turn may add to a list, or suggest."""
     scorer: Literal["hybrid", "keyword"] = "hybrid"
-    """Words and meaning, or the published formula of words alone."""
+    """`hybrid`: words and meaning. `keyword`: the published formula of words alone."""
 
 
 class RulesTable(msgspec.Struct, frozen=True):
     """Allow and deny patterns, `server:tool` or `tool`, with globs."""
 
     allow: tuple[str, ...] = ()
-    """Where there is one, what none of them matches is denied."""
+    """If there are any, whatever matches none of them is denied."""
     deny: tuple[str, ...] = ()
-    """What any of them matches is denied."""
+    """Whatever matches any of them is denied."""
 
 
 class PolicyTable(RulesTable, frozen=True):
-    """`[policy]`: for everybody, by client, and by project folder."""
+    """`[policy]`: for all sessions, by client, and by project folder."""
 
     clients: dict[str, RulesTable] = {}
-    """The same for clients, by globs of their names."""
+    """Rules for single clients, by globs of their names."""
     projects: dict[str, RulesTable] = {}
-    """The same for projects, by folder; what is below it is in it."""
+    """Rules for single projects, by folder; subfolders are included."""
 
 
 class EmbedderTable(msgspec.Struct, frozen=True):
     """`[embedder]`."""
 
     placement: Literal["process", "daemon"] = "process"
-    """Its own process, which gives all memory back when idle, or the daemon's."""
+    """Where the model runs: in its own process, which frees all memory when idle, or in the
+    daemon's."""
     idle: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 900.0
-    """Seconds without a text after which the model is dropped."""
+    """Seconds without a text after which the model is unloaded."""
     keep: bool = True
     """Whether it stays while a client with a prompt hook is connected, if memory allows."""
 
@@ -155,26 +158,28 @@ class TapsTable(msgspec.Struct, frozen=True):
     """`[taps]`."""
 
     watch: bool = True
-    """Whether a change of a tap, an overlay or their list is loaded at once."""
+    """Whether changes of taps, overlays and their list are loaded at once."""
 
 
 class RoutingTable(msgspec.Struct, frozen=True):
-    """`[routing]`: whether messages are routed, and what counts beside them (docs/routing.md)."""
+    """`[routing]`: whether messages are routed, and what else is considered (docs/routing.md)."""
 
     enabled: bool = True
-    """Whether a user's message switches capabilities on by itself."""
+    """Whether a user's message switches capabilities on automatically."""
     files: bool = True
-    """Names in the project's root, and key names of its `.env`."""
+    """Whether names in the project's root and key names in its `.env` count."""
     session: bool = False
-    """What the session had on before."""
+    """Whether it counts what was on earlier in the session."""
     project: bool = False
-    """What sessions of the project had on before."""
+    """Whether it counts what was on earlier in sessions of the project."""
+    learn: bool = True
+    """Whether what you switch on and off, and what is then called, moves later decisions."""
     scorer: Literal["evidence", "trigger_mean"] = "evidence"
-    """`trigger_mean`: the published rule with its published constants, and nothing beside it."""
+    """`trigger_mean` is the published rule with its published constants, and nothing else."""
 
     @property
     def priors(self) -> tuple[str, ...]:
-        """Return the names of those that are on."""
+        """Return the names of the priors that are switched on."""
         names = ("files", "session", "project")
         return tuple(name for name in names if getattr(self, name))
 
@@ -183,36 +188,37 @@ class HttpTable(msgspec.Struct, frozen=True):
     """`[listen_http]`: the front for clients that speak only HTTP (docs/http.md)."""
 
     enabled: bool = False
-    """Whether there is such a front."""
+    """Whether the HTTP front runs."""
     port: Annotated[int, msgspec.Meta(ge=1, le=65_535)] = 8377
-    """On 127.0.0.1, which cannot be changed."""
+    """The port on 127.0.0.1. The address cannot be changed."""
     names: Literal["prefixed", "bare"] = "prefixed"
-    """`bare`: servers' own names of tools and prompts, and nothing of capd's own."""
+    """`bare`: tools and prompts have their servers' own names, and capd's own tools are left out.
+    """
     capabilities: tuple[str, ...] = ()
-    """What its sessions have on from the start, as `name` or `tap/name`."""
+    """What is on in its sessions from the start, as `name` or `tap/name`."""
     project: str = ""
-    """The project of its sessions: requests of HTTP name none."""
+    """The project of its sessions, because HTTP requests name none."""
     poll_after: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 0.0
-    """Seconds after which the stream of an answer is closed, once, and its client is to come back
-    for the rest; 0 keeps it open."""
+    """Seconds after which the stream of an answer is closed, once, so that the client returns for
+    the rest; 0 keeps it open."""
 
 
 class DaemonTable(msgspec.Struct, frozen=True):
     """`[daemon]`."""
 
     drain: Annotated[float, msgspec.Meta(ge=0, le=60)] = 8.0
-    """Seconds that calls under way may take to end when the daemon is asked to stop."""
+    """Seconds for calls in progress to end when the daemon is asked to stop."""
 
 
 class LedgerTable(msgspec.Struct, frozen=True):
-    """`[ledger]`: what is kept of what happened (docs/records.md)."""
+    """`[ledger]`: which past events are recorded (docs/records.md)."""
 
     enabled: bool = True
-    """Whether anything is."""
+    """Whether events are recorded."""
     days: Annotated[float, msgspec.Meta(ge=0.01, le=3650)] = 90.0
-    """After how long a note goes."""
+    """Days after which an entry is removed."""
     size_mib: Annotated[int, msgspec.Meta(ge=1, le=65_536)] = 128
-    """Above which size of the file the oldest notes go."""
+    """The size of the file above which the oldest entries are removed."""
 
 
 Characters = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
@@ -222,40 +228,53 @@ class ResultsTable(msgspec.Struct, frozen=True):
     """`[results]`: when a tool's result is too long to be passed on whole (docs/results.md)."""
 
     limit: Characters = LIMIT
-    """In characters; 0 passes all results on as they come."""
+    """The limit in characters; 0 passes all results on unchanged."""
     media: Characters = MEDIA_LIMIT
-    """The same for the base64 of a result's images, audio and blobs."""
+    """The limit for the base64 of a result's images, audio and blobs."""
     servers: dict[str, Characters] = {}
-    """Limits of single servers, by name."""
+    """Limits for single servers, by name."""
     tools: dict[str, Characters] = {}
-    """Limits of single tools, by `server:tool`."""
+    """Limits for single tools, by `server:tool`."""
     store_mib: Annotated[int, msgspec.Meta(ge=1, le=1_048_576)] = 1024
-    """How much of the disk kept results may take."""
+    """How much disk space stored results may take."""
+
+
+class ScriptsTable(msgspec.Struct, frozen=True):
+    """`[scripts]`: many calls in one request (docs/scripts.md)."""
+
+    enabled: bool = True
+    """Whether models may run scripts."""
+    listed: bool = False
+    """Whether `script_run` is on every list of tools; else a search names it."""
+    workers: Annotated[int, msgspec.Meta(ge=1, le=16)] = 2
+    """How many processes compute scripts at once."""
 
 
 class MemoriesTable(msgspec.Struct, frozen=True):
-    """`[memories]`: what a model is told of what is known (docs/memories.md)."""
+    """`[memories]`: how much a model gets from memories (docs/memories.md)."""
 
     tokens: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = DEFAULT_BUDGET
-    """What memories may take of one conversation, in tokens; 0 tells none, and still refuses."""
+    """The tokens that memories may take in one conversation. 0 delivers none; known mistakes are
+    still refused."""
 
 
 class BootstrapTable(msgspec.Struct, frozen=True):
-    """`[bootstrap]`: a project's files that models see from the start (docs/memories.md)."""
+    """`[bootstrap]`: files of a project that models get at the start (docs/memories.md)."""
 
     enabled: bool = False
-    """Whether they are told in every project; `[projects."/FOLDER"] bootstrap` says it of one."""
+    """Whether the files are delivered in every project. `[projects."/FOLDER"] bootstrap` sets it
+    for one."""
     files: tuple[str, ...] = FILES
-    """Which, by their paths in the project, in the order in which they are told."""
+    """The files, by their paths in the project, in the order of delivery."""
     notes: str = NOTES
-    """Daily notes of today and yesterday, with `{date}`; empty for none."""
+    """The daily notes of today and yesterday, with `{date}`; empty for none."""
     most_characters: Annotated[int, msgspec.Meta(ge=0, le=100_000_000)] = MOST_CHARACTERS
-    """More than that is warned of in the log."""
+    """A total above this is reported in the log."""
     hook_characters: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = HOOK_CHARACTERS
-    """How much a prompt hook hands over; what has no room is in the prompt `bootstrap`."""
+    """How many characters a prompt hook delivers; the rest is in the prompt `bootstrap`."""
 
     def rules(self) -> BootstrapRules:
-        """Return them as rules."""
+        """Return the settings as rules."""
         return BootstrapRules(
             files=self.files,
             notes=self.notes,
@@ -265,14 +284,17 @@ class BootstrapTable(msgspec.Struct, frozen=True):
 
 
 class PlaceTable(msgspec.Struct, frozen=True):
-    """`[clients.NAME]` and `[projects."/FOLDER"]`: what holds for the sessions of one."""
+    """`[clients.NAME]` and `[projects."/FOLDER"]`.
+
+    Settings for the sessions of one client or project.
+    """
 
     domain: str = ""
-    """Capabilities of other domains are left out (docs/routing.md)."""
+    """The domain; capabilities of other domains are left out (docs/routing.md)."""
     routing: bool | None = None
-    """Whether messages switch capabilities on by themselves; as `[routing]` says where unset."""
+    """Whether messages switch capabilities on automatically. Unset: as `[routing]` says."""
     bootstrap: bool | None = None
-    """Whether the project's own files are told at the start; as `[bootstrap]` says where unset."""
+    """Whether the project's own files are delivered at the start. Unset: as `[bootstrap]` says."""
 
 
 class Configuration(msgspec.Struct, frozen=True):
@@ -295,6 +317,7 @@ class Configuration(msgspec.Struct, frozen=True):
     sandbox: SandboxTable = SandboxTable()
     memories: MemoriesTable = MemoriesTable()
     bootstrap: BootstrapTable = BootstrapTable()
+    scripts: ScriptsTable = ScriptsTable()
 
     def domains(self) -> Domains:
         """Return the domains of sessions."""
@@ -302,7 +325,7 @@ class Configuration(msgspec.Struct, frozen=True):
         return Domains({name: table.domain for name, table in self.clients.items()}, projects)
 
     def routing_switch(self) -> RoutingSwitch:
-        """Return whose messages are routed."""
+        """Return the switch that says whose messages are routed."""
         clients = {name: t.routing for name, t in self.clients.items() if t.routing is not None}
         projects = {
             str(expanded(folder)): t.routing
@@ -312,7 +335,7 @@ class Configuration(msgspec.Struct, frozen=True):
         return RoutingSwitch(self.routing.enabled, clients, projects)
 
     def bootstrap_switch(self) -> RoutingSwitch:
-        """Return whose sessions begin with their projects' files."""
+        """Return the switch that says in which sessions bootstrap files are delivered."""
         clients = {name: t.bootstrap for name, t in self.clients.items() if t.bootstrap is not None}
         projects = {
             str(expanded(folder)): t.bootstrap
@@ -342,13 +365,14 @@ VARIABLES = {
     "CAPD_PRIOR_FILES": ("routing", "files"),
     "CAPD_PRIOR_SESSION": ("routing", "session"),
     "CAPD_PRIOR_PROJECT": ("routing", "project"),
+    "CAPD_LEARN": ("routing", "learn"),
 }
 
 
 def effective(
     layers: Sequence[Layer], environment: Mapping[str, str]
 ) -> tuple[Configuration, Merged, list[str]]:
-    """Return what files and variables say together, and a line for each variable that does not."""
+    """Return the configuration of files and variables, and a line for each unusable variable."""
     used = list(layers)
     problems: list[str] = []
     for variable, path in VARIABLES.items():

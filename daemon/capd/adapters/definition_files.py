@@ -1,8 +1,8 @@
-"""What is trusted of servers' definitions, on disk: one file a server in the state folder.
+"""Saves the trusted definitions of servers: one file for each server in the state folder.
 
-Written whole or not at all, 0600 in a folder of 0700, with its own checksum. A file that is not as
-it was written is set aside and said: what was trusted is lost then, and must not come back by
-itself as whatever the server lists.
+A file is written whole or not at all, with mode 0600 in a folder of mode 0700, and has its own
+checksum. A damaged file is set aside and reported. What was trusted is then lost, and a server's
+next list must not silently take its place.
 """
 
 import hashlib
@@ -30,10 +30,10 @@ _BASELINE: MsgpackCodec[Baseline] = MsgpackCodec(Baseline)
 
 
 class _Checksummed:
-    """A baseline behind the checksum of its own bytes."""
+    """A baseline with the checksum of its bytes in front."""
 
     def decode(self, data: bytes) -> Baseline:
-        """Return the baseline; raise MalformedError where it is not what was written."""
+        """Return the baseline; raise MalformedError if the checksum is wrong."""
         digest, _, text = data.partition(b"\n")
         if hashlib.sha256(text).hexdigest().encode() != digest:
             raise MalformedError(
@@ -49,12 +49,12 @@ class _Checksummed:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a server's file had."""
+    """What was read from a server's file."""
 
     baseline: Baseline | None
-    """None where there is no file."""
+    """None if there is no file."""
     problem: str = ""
-    """Why it was set aside, or cannot be read."""
+    """Why the file was set aside or cannot be read."""
 
 
 class DefinitionFiles:
@@ -66,15 +66,15 @@ class DefinitionFiles:
         self._limiter = trio.CapacityLimiter(1)
 
     async def load(self, identity: ServerIdentity) -> Loaded:
-        """Return what is remembered of a server; a damaged file is set aside."""
+        """Return the saved baseline of a server. A damaged file is set aside."""
         return await trio.to_thread.run_sync(self._load, identity, limiter=self._limiter)
 
     async def load_all(self) -> list[Loaded]:
-        """Return what is remembered of every server."""
+        """Return the saved baseline of every server."""
         return await trio.to_thread.run_sync(self._load_all, limiter=self._limiter)
 
     async def save(self, baseline: Baseline) -> str:
-        """Write it down; return why it could not be, or nothing."""
+        """Save a baseline; return why that failed, or an empty text."""
         return await trio.to_thread.run_sync(self._save, baseline, limiter=self._limiter)
 
     def _file(self, identity: ServerIdentity) -> StateFile[Baseline]:
@@ -131,7 +131,7 @@ class DefinitionFiles:
         return ""
 
     def _sweep(self) -> None:
-        """Keep the folder bounded: definitions change, and leave their baselines behind."""
+        """Limit the number of files, because changed definitions leave old baselines behind."""
         files = [path for path in self._folder.iterdir() if path.suffix in {_SUFFIX, _DAMAGED}]
         if len(files) <= MOST_FILES:
             return

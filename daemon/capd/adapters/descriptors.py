@@ -14,9 +14,9 @@ _CLOSED = -1
 
 
 def descriptor_of(stream: object) -> Callable[[], int]:
-    """Return what returns a stream's non-blocking descriptor, -1 where it has none or is closed.
+    """Return a function that returns a stream's descriptor; -1 if there is none or it is closed.
 
-    Call it each time: a number that was kept may be another file's by then.
+    Call it each time, because a kept number may belong to another file by then.
     """
     if isinstance(stream, trio.SocketStream):
         return stream.socket.fileno
@@ -30,9 +30,9 @@ def _no_descriptor() -> int:
 
 
 def written_at_once(descriptor: int, data: bytes) -> int:
-    """Return how many bytes of `data` a descriptor took without waiting; none where it is broken.
+    """Return how many bytes of `data` a descriptor took at once; 0 if it is broken.
 
-    What is broken is found out by whoever writes the rest.
+    Whoever writes the rest finds out that it is broken.
     """
     try:
         return os.write(descriptor, data)

@@ -1,7 +1,8 @@
-"""A share of the event loop for work on what a stranger wrote.
+"""Limits the share of the event loop for work on texts of strangers.
 
-Such work is done in small steps with `give_way` between them. After a few milliseconds of it the
-others get as long: however much one server lists or says, it takes half of the loop at most.
+Such work is done in small steps, with `give_way` between them. After a few milliseconds of work,
+other tasks get the same time. So work on one server's lists and messages takes at most half of the
+loop.
 """
 
 import time
@@ -9,21 +10,21 @@ import time
 import trio
 
 _SLICE = 0.004
-"""Seconds of this thread after which others have their turn."""
+"""Seconds of this thread's time after which other tasks get a turn."""
 
 
 class FairShare:
-    """The share of one piece of work; one that was idle calls `resume` before it goes on."""
+    """The share of one piece of work. After a pause in the work, call `resume`."""
 
     def __init__(self) -> None:
         self._since = time.thread_time()
 
     def resume(self) -> None:
-        """Begin to count the time of work."""
+        """Start measuring the time of the work."""
         self._since = time.thread_time()
 
     async def give_way(self) -> None:
-        """Let others run for as long as the work since the last time took, if that was long."""
+        """Let other tasks run for as long as the work has taken, if that was long."""
         spent = time.thread_time() - self._since
         if spent >= _SLICE:
             await trio.sleep(spent)

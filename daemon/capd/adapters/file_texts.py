@@ -10,11 +10,11 @@ from capd.adapters.regular_files import opened_regular
 from capd.core.taps.toml_folder import LARGEST_BYTES as LARGEST_FILE_BYTES
 
 PathText = Annotated[str, msgspec.Meta(min_length=1, pattern="^[^\x00]+$")]
-"""A path as a person writes it; with a null byte, every call of the system's is a ValueError."""
+"""A path as a person writes it. A null byte would raise ValueError in every system call."""
 
 
 def expanded(path: str) -> Path:
-    """Return a path with the `~` at its start replaced, where that names somebody."""
+    """Return a path with a `~` at its start expanded, if that names a user."""
     try:
         return Path(path).expanduser()
     except RuntimeError:
@@ -27,9 +27,9 @@ def file_name(path: Path) -> str:
 
 
 def file_text(file: Path) -> str:
-    """Return a file's text; a link reads as the name of the sibling that it points to.
+    """Return a file's text; a link to a sibling reads as the sibling's name.
 
-    Of a file that is too large there is one byte more than `LARGEST_FILE_BYTES`.
+    Of a file that is too large, one byte more than `LARGEST_FILE_BYTES` is returned.
     """
     if file.is_symlink():
         return file_name(Path(file.readlink().name))

@@ -1,8 +1,8 @@
-"""The one writer of a stream of newline-framed messages.
+"""The only writer of a stream of newline-framed messages.
 
-A frame is written where it is sent, if it is small and nothing is before it; what is left is
-written by one task per stream, so that no caller's end can leave half a frame for the next one.
-A stall cannot be repaired, for nobody can know what the peer has read: the stream is spent.
+A small frame is written by its sender, if nothing is queued. The rest is written by one task for
+each stream, so that a cancelled sender cannot leave half a frame before the next one. After a stall
+the stream is unusable, because nobody knows what the peer has read.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from capd.adapters.stdio_frames import FrameCutError, WriterFullError, WriterSta
 from capd.core.errors import CapdError
 
 _AT_ONCE_BYTES = 64 * 1024
-"""What an empty pipe takes; more would need the writer's task anyway."""
+"""An empty pipe takes this much. More would need the writer's task anyway."""
 
 
 @dataclass(slots=True, eq=False)
@@ -26,18 +26,18 @@ class _Waiting:
     held_bytes: int
     before_first_byte: Callable[[], None] | None
     rest: bytes = b""
-    """What of a frame is still to be written, newline included, where some of it is out."""
+    """The unwritten rest of a frame, with its newline, if a part was written."""
     done: trio.Event = field(default_factory=trio.Event)
     is_begun: bool = False
     error: CapdError | None = None
     on_cut: Callable[[], None] | None = None
-    """Called if the stream dies while this, which nobody waits for, is written."""
+    """Called if the stream dies during the write of a frame that nobody waits for."""
 
 
 class Gathering:
-    """What is written within a block goes out at its end, for each stream in one piece.
+    """Collects frames within a block, and writes them at its end, for each stream at once.
 
-    The block must await nothing: all of it is one task's turn.
+    The block must not await: it has to be one task's turn.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Gathering:
 
 
 GATHERING = Gathering()
-"""The block of whoever reads: the answers of one chunk go to their clients together."""
+"""The block of the task that reads, so that the answers to one chunk go out together."""
 
 
 class FrameWriter:
@@ -74,7 +74,7 @@ class FrameWriter:
         timeout: float = 10.0,
         max_posted_bytes: int = 0,
     ) -> None:
-        """Without `max_posted_bytes` what nobody waits for has half of the queue."""
+        """Without `max_posted_bytes`, frames that nobody waits for may take half of the queue."""
         self._stream = stream
         self._max_frames = max_frames
         self._max_bytes = max_bytes
@@ -94,17 +94,17 @@ class FrameWriter:
 
     @property
     def is_dead(self) -> bool:
-        """Say whether every `send` is refused from here on."""
+        """Whether every later `send` is refused."""
         return self._is_dead
 
     @property
     def is_idle(self) -> bool:
-        """Say whether nothing waits to be written."""
+        """Whether nothing is queued."""
         return not self._queue
 
     @property
     def is_prompt(self) -> bool:
-        """Say whether a frame can be written at once, as far as can be seen."""
+        """Whether it seems that a frame can be written at once."""
         return self._is_running and not self._queue and self._descriptor() >= 0
 
     async def send(
@@ -136,9 +136,10 @@ class FrameWriter:
             raise waiting.error
 
     def post(self, frame: bytes) -> None:
-        """Queue `frame` for a peer that need not get it: nobody waits for its end.
+        """Queue `frame` for a peer that need not get it; nobody waits for it.
 
-        It may take half of the queue at most: a flood of notices must leave room for answers.
+        Such frames take at most half of the queue, so that a flood of notices leaves room for
+        answers.
 
         Raises:
             WriterFullError: Nothing was queued.
@@ -148,7 +149,7 @@ class FrameWriter:
             self._is_out(_Waiting(frame, len(frame), None))
 
     def put(self, frame: bytes) -> bool:
-        """Take a small frame where nothing is before it, and say so: it needs nobody to wait."""
+        """Write a small frame if nothing is queued; return whether that was possible."""
         if self._queue or not self._is_running or len(frame) >= _AT_ONCE_BYTES:
             return False
         if GATHERING.is_open:
@@ -159,15 +160,15 @@ class FrameWriter:
         return self.begin([frame]) > 0
 
     def flush(self) -> None:
-        """Write what was gathered; what the stream does not take at once is queued."""
+        """Write the collected frames, and queue what the stream does not take at once."""
         frames, self._gathered = self._gathered, []
         for frame in frames[self.begin(frames) :]:
             self._queue_up(_Waiting(frame, len(frame), None))
 
     def begin(self, frames: Sequence[bytes], on_cut: Callable[[], None] | None = None) -> int:
-        """Write frames in one piece where nothing is before them; return how many were begun.
+        """Write frames at once if nothing is queued; return how many were begun.
 
-        What is left of the last of them is queued; `on_cut` is called if it cannot be written.
+        The rest of the last one is queued; `on_cut` is called if it cannot be written.
         """
         descriptor = self._descriptor()
         if descriptor < 0 or self._queue or self._gathered or not self._is_running:
@@ -196,7 +197,7 @@ class FrameWriter:
             self._on_backlog()
 
     def _is_out(self, waiting: _Waiting) -> bool:
-        """Write a small frame where nothing is before it; queue what is left; say if all is out."""
+        """Write a small frame if nothing is queued; queue the rest; return whether all is out."""
         if self._gathered:
             self.flush()
         frame = waiting.frame
@@ -215,9 +216,9 @@ class FrameWriter:
         return False
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Write what is queued until the peer is gone; afterwards the stream is spent.
+        """Write the queue until the peer is gone; afterwards the stream is unusable.
 
-        Cancelling this task, unlike cancelling a sender, may cut a frame.
+        Cancelling this task may cut a frame; cancelling a sender does not.
 
         Raises:
             WriterStalledError: A frame could not be written in time; the server has to be ended.
@@ -236,7 +237,7 @@ class FrameWriter:
             self.close()
 
     def open(self, on_backlog: Callable[[], None]) -> None:
-        """Write without a task of its own: `on_backlog` has somebody `drain` what is left."""
+        """Write without a task: `on_backlog` is called when somebody has to `drain` the queue."""
         self._is_running = True
         self._on_backlog = on_backlog
         if self._queue:
@@ -244,7 +245,7 @@ class FrameWriter:
             on_backlog()
 
     async def drain(self) -> bool:
-        """Write what is queued; return whether there is still a peer, without which it is spent.
+        """Write the queue; return whether the peer is still there. If not, the stream is unusable.
 
         Raises:
             WriterStalledError: as `run`.
@@ -309,7 +310,7 @@ class FrameWriter:
         self._queued_bytes -= waiting.held_bytes
 
     def close(self) -> None:
-        """Refuse whatever comes; who waits learns what became of it."""
+        """Refuse everything from now on; waiting senders get an error."""
         self._is_dead = True
         self._is_running = False
         for waiting in self._queue:

@@ -1,11 +1,11 @@
-"""A file of settings with its last good state: a bad one is said, and changes nothing.
+"""Reads a settings file and keeps its last good state: a bad file is reported and changes nothing.
 
-    read ──good──────> in use, and kept for the next start
-      ├──doubtful──> the last good one stays in use until the new one has stood still
-      └──bad───────> the last good one stays in use; where there was none, none
+    read ──good─────────────────> in use, and kept for the next start
+      ├────may be half written──> the last good one stays, until the file is stable
+      └────bad──────────────────> the last good one stays; without one, none is in use
 
-The copy is kept beside the daemon's state, since a daemon that started without the user's policy
-because of a typo would be worse than one with an old setting.
+The copy is in the daemon's state folder. A daemon that started without the user's policy because
+of a typing error would be worse than one with an old setting.
 """
 
 import time
@@ -22,7 +22,7 @@ MOST_BYTES = 1 << 20
 
 
 def age_of(path: Path) -> float:
-    """Return for how many seconds a file, or the lack of one, has been as it is; 0 if unknown."""
+    """Return the seconds since the last change of a file, or of its absence; 0 if unknown."""
     for place in (path, *path.parents):
         with suppress(OSError):
             status = place.stat()
@@ -33,7 +33,7 @@ def age_of(path: Path) -> float:
 
 
 class GoodFile:
-    """One file, as it was good last."""
+    """One file, in its last good state."""
 
     def __init__(
         self,
@@ -44,15 +44,15 @@ class GoodFile:
         clock: Callable[[], float] = time.monotonic,
         age: Callable[[Path], float] = age_of,
     ) -> None:
-        """`read` takes a text; `kept` is where the last good text is written down.
+        """`read` parses a text; `kept` is where the last good text is saved.
 
-        `age` says for how long the file has been as it is.
+        `age` returns the seconds since the file's last change.
         """
         self.file = file
         self.layer: Layer | None = None
         self.problem = ""
         self.wait = 0.0
-        """Seconds after which the file is to be read again, because its state is in doubt."""
+        """Seconds after which the file has to be read again, because it may be half written."""
         self._read = read
         self._kept = kept
         self._clock = clock
@@ -60,7 +60,7 @@ class GoodFile:
         self._settling = Settling()
         self._is_begun = False
         self._text: str | None = None
-        """What is kept."""
+        """The text that was saved."""
 
     def load(self) -> None:
         """Read the file."""
@@ -96,7 +96,7 @@ class GoodFile:
         self._keep(text)
 
     def _recall(self) -> None:
-        """Begin with the last good state of an earlier daemon."""
+        """Start with the last good state of an earlier daemon."""
         if self._kept is None:
             return
         with suppress(OSError, ValueError, UnusableError):

@@ -1,6 +1,6 @@
-"""What clients were seen to do with their lists, in one file of the state folder.
+"""Saves what was observed about clients and their lists, in one file of the state folder.
 
-A file that cannot be read is set aside, and a fresh one begun: all of it is seen again.
+An unusable file is set aside, and a new one is started: everything can be observed again.
 """
 
 from collections.abc import Sequence
@@ -35,14 +35,14 @@ class HabitFile:
 
     @property
     def problem(self) -> str:
-        """Why an earlier daemon's file is not used; empty where it is."""
+        """Why an earlier daemon's file cannot be used; empty if it can."""
         return self._file.problem
 
     async def load(self) -> list[Habit]:
-        """Return what was written down last."""
+        """Return the saved observations."""
         document = await self._file.load()
         return document.clients if document is not None else []
 
     async def save(self, habits: Sequence[Habit]) -> bool:
-        """Write it down; tell whether it is kept."""
+        """Save the observations; return whether that worked."""
         return await self._file.save(_Document(VERSION, list(habits)))

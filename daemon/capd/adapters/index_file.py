@@ -1,4 +1,4 @@
-"""capability-index.yaml on disk: followed, locked while it is written, replaced as a whole."""
+"""The file capability-index.yaml: read when it changes, locked and replaced as a whole."""
 
 import fcntl
 import time
@@ -21,13 +21,13 @@ from capd.adapters.state_file import write_whole
 from capd.core.index import document
 
 LOCKED_FOR = 5.0
-"""Seconds for which another writer is waited for."""
+"""Seconds to wait for another writer."""
 MOST_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of writing."""
+    """The result of a write."""
 
     changed: int
     is_same: bool
@@ -43,7 +43,9 @@ class IndexFile:
     _own: dict[str, document.Overrides] = field(default_factory=dict)
 
     def overrides(self) -> dict[str, document.Overrides]:
-        """Return what a person set, by capability; read again only where the file is another.
+        """Return the values that a person has set, by capability.
+
+        The file is read if it has changed.
 
         Raises:
             IndexFileError: it is there and cannot be read.
@@ -56,11 +58,11 @@ class IndexFile:
 
     @property
     def is_as_it_was(self) -> bool:
-        """Whether the file is there, and is the one that was read or written last."""
+        """Whether the file exists and has not changed since the last read or write."""
         return self._seen is not None and self._stamp() == self._seen
 
     def write(self, content: Content) -> Outcome:
-        """Bring the file up to `content`, as a whole or not at all.
+        """Update the file to `content`, as a whole or not at all.
 
         Raises:
             IndexFileError: it cannot be read or written, or another writer has it.
@@ -80,7 +82,7 @@ class IndexFile:
             raise IndexFileError(f"{self.path} cannot be written: {error}") from error
 
     def revise(self, words: Mapping[str, Mapping[str, Any]]) -> int:
-        """Set words of capabilities as a person does; return how many have others by that.
+        """Set texts of capabilities, as a person would; return how many capabilities changed.
 
         Raises:
             IndexFileError: as for `write`.
@@ -103,7 +105,9 @@ class IndexFile:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise IndexFileError(f"{self.path} cannot be read: {error}") from error
+            raise IndexFileError(
+                f"{self.path} cannot be read: {error.strerror or error}"
+            ) from error
         return status.st_mtime_ns, status.st_size, status.st_ino
 
     def _text(self) -> str:

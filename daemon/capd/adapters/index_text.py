@@ -1,10 +1,10 @@
-"""The text of capability-index.yaml: what a person set in it, and the same with other values.
+"""The text of capability-index.yaml: reads what a person set in it, and updates the rest.
 
-It is parted: one part for each top-level key, and one for each capability below `capabilities`.
-A part whose digest is what it would be written with stays byte for byte; only others are read and
-written again, by a library that keeps comments, order and quotes. So ten thousand capabilities of
-which one changed cost what one does. A text of another layout is taken as a whole, and what is no
-YAML is never written over.
+The text is divided into parts: one for each top-level key, and one for each capability below
+`capabilities`. A part that would be written with the same digest keeps its bytes. Only other parts
+are parsed and written, by a library that keeps comments, order and quotes. So updating one
+capability of ten thousand costs as much as one. A text in another layout is handled as a whole, and
+a text that is not YAML is never overwritten.
 """
 
 import io
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 NAME = "capability-index.yaml"
 DEEPEST = 100
-"""Levels of a text; what capd writes has five."""
+"""Levels of nesting; a text that capd writes has five."""
 _HEAD = """\
 # What is installed, in a few words: capd writes this file with `capd index`, and reads it.
 # Change verb, do, use_when and activation as you like: what is not capd's own word any more stays
@@ -45,7 +45,7 @@ class IndexFileError(CapdError):
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """All that is written."""
+    """Everything that is written."""
 
     sources: list[dict[str, Any]]
     capabilities: Mapping[str, document.Values]
@@ -54,7 +54,7 @@ class Content:
 
 
 def loaded(text: str) -> Mapping[str, Any]:
-    """Return what a text says.
+    """Return the parsed text.
 
     Raises:
         IndexFileError: it is no YAML, or no mapping.
@@ -75,10 +75,10 @@ def loaded(text: str) -> Mapping[str, Any]:
 
 @cache
 def _loader() -> Any:
-    """Return a safe loader, of C where there is one, that bounds how deep a text is nested.
+    """Return a safe loader, in C if available, that limits how deep a text is nested.
 
-    libyaml's own has no bound: 50,000 brackets overflow its stack and end the process. Both kinds
-    of PyYAML's call the two methods around each node.
+    libyaml itself has no limit: 50,000 brackets overflow its stack and end the process. Both kinds
+    of PyYAML's loaders call the two methods around each node.
     """
     import yaml  # noqa: PLC0415 - as above
 
@@ -101,7 +101,7 @@ def _loader() -> Any:
 
 
 def own_values(read: Mapping[str, Any]) -> dict[str, document.Overrides]:
-    """Return what a person set, by capability; those of which nothing is left out."""
+    """Return the values that a person has set; capabilities without any are left out."""
     capabilities = read.get("capabilities")
     if not isinstance(capabilities, Mapping):
         return {}
@@ -114,7 +114,7 @@ def own_values(read: Mapping[str, Any]) -> dict[str, document.Overrides]:
 
 
 def rewritten(old: str, content: Content) -> tuple[str, int]:
-    """Return the whole text, and how many capabilities are other than they were.
+    """Return the whole new text, and how many capabilities have changed.
 
     Raises:
         IndexFileError: what is there is no YAML.
@@ -151,9 +151,9 @@ def rewritten(old: str, content: Content) -> tuple[str, int]:
 
 
 def _segments(text: str) -> dict[str, str] | None:
-    """Return a text by its top-level keys, each with the comments before it.
+    """Return the parts of a text by top-level key, each with the comments before it.
 
-    None where it is not laid out so.
+    Return None if the text has another layout.
     """
     starts = [(_comment_start(text, found.start()), found[1]) for found in _TOP.finditer(text)]
     names = [name for _, name in starts]
@@ -169,7 +169,7 @@ def _segments(text: str) -> dict[str, str] | None:
 
 
 def _blocks(segment: str) -> dict[str, str] | None:
-    """Return the text of each capability; None where they are not laid out one below another."""
+    """Return the text of each capability; None if they are not listed one below another."""
     if not segment:
         return {}
     body = segment[len(_leading(segment)) :].partition("\n")
@@ -192,7 +192,7 @@ def _blocks(segment: str) -> dict[str, str] | None:
 
 
 def _comment_start(text: str, at: int) -> int:
-    """Return where the comments directly before a key begin."""
+    """Return the start of the comments directly before a key."""
     while at > 0:
         before = text.rfind("\n", 0, at - 1) + 1
         line = text[before : at - 1]
@@ -238,7 +238,7 @@ def _is_touched(name: str, block: str) -> bool:
 
 
 def revised(old: str, words: Mapping[str, Mapping[str, Any]]) -> tuple[str, int]:
-    """Return a text with other words for capabilities, and how many have others by that.
+    """Return the text with other texts for capabilities, and how many capabilities changed.
 
     Raises:
         IndexFileError: the text is no YAML.
@@ -333,7 +333,7 @@ def _outdented(block: str) -> str:
 
 
 def _dumped_below(yaml: "YAML", read: dict[str, Any]) -> str:
-    """Return a block with its key two blanks in, as it stands in the file."""
+    """Return a block indented by two blanks, as it is in the file."""
     lines = _dumped(yaml, read).split("\n")
     return "\n".join(f"  {line}" if line.strip() else line for line in lines)
 

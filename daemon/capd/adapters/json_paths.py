@@ -1,10 +1,10 @@
 """JSON paths (RFC 9535), evaluated in a process of their own.
 
 A path of a few characters can take hours (`$..*..*..*`, or a filter whose pattern backtracks), and
-neither Python nor its regular expressions can be interrupted. So the library works where it can
-be ended, with bounds of the kernel's on its time and memory; nothing of it is in the daemon.
+neither Python nor its regular expressions can be interrupted. So the library runs in a process that
+can be ended, with the kernel's limits on its time and memory. The daemon does not import it.
 
-    python -E -P -X utf8 -m capd.adapters.json_paths PATH LIMIT  <value  >{"count":…,"values":[…]}
+    python -E -P -X utf8 -m capd.adapters.json_paths PATH LIMIT <value >{"count":…,"values":[…]}
 """
 
 import json
@@ -30,11 +30,11 @@ _BAD_PATH = 3
 
 
 class BadPathError(CapdError):
-    """The path leads to nothing, and why."""
+    """The path matches nothing; the text says why."""
 
 
 class Values(msgspec.Struct, frozen=True):
-    """What a path found."""
+    """The values that a path matches."""
 
     count: int
     """At most `MOST_VALUES`."""
@@ -79,7 +79,7 @@ async def find(data: bytes, path: str, room: int) -> Values:
 
 
 def main(path: str, room: int) -> int:
-    """Answer one path for the value on the standard input."""
+    """Evaluate one path on the value from standard input."""
     limit_to(resource.RLIMIT_CPU, _CPU_SECONDS)
     limit_to(resource.RLIMIT_AS, _MEMORY_BYTES)
     # Imported here: the daemon has no use for it.
@@ -88,14 +88,14 @@ def main(path: str, room: int) -> int:
     try:
         value: Any = json.loads(sys.stdin.buffer.read())
     except ValueError:
-        return _told("This part is no JSON: read it by offset or query, or name another part.")
+        return _refused("This part is no JSON: read it by offset or query, or name another part.")
     try:
         # Strict is the standard alone, without the library's own additions to it.
         found = jsonpath.JSONPathEnvironment(strict=True).finditer(path, value)
         return _write(islice((match.obj for match in found), MOST_VALUES), room)
     except (jsonpath.JSONPathError, RecursionError) as error:
         said = " ".join(str(error).split("\n")[0].split()) or "nested too deeply"
-        return _told(
+        return _refused(
             f"The JSON path {path[:200]!r} is wrong: {said}. A right one: $.items[0:9].name"
         )
 
@@ -112,7 +112,7 @@ def _write(values: Any, room: int) -> int:
     return 0
 
 
-def _told(text: str) -> int:
+def _refused(text: str) -> int:
     sys.stderr.write(text)
     return _BAD_PATH
 

@@ -1,7 +1,7 @@
-"""What is said of each key: read from the structs of the configuration, where it is written once.
+"""The documentation of each key, read from the structs of the configuration.
 
-The text under a field is its meaning; the type and the default are the field's own. The table in
-docs/configuration.md and the JSON Schema of `capd config schema` are both made of it.
+The text under a field is the key's meaning; type and default are the field's own. The table in
+docs/configuration.md and the JSON Schema of `capd config schema` are made from it.
 """
 
 import ast
@@ -30,16 +30,16 @@ _PROJECT_WORDS: Mapping[How, str] = {
 
 @dataclass(frozen=True, slots=True)
 class KeyDocument:
-    """One key, for a person."""
+    """The documentation of one key."""
 
     name: str
     type: str
     default: str
     meaning: str
     variable: str
-    """The variable of the environment that sets it, if one does."""
+    """The environment variable that sets it, if there is one."""
     is_live: bool
-    """Whether a change counts while the daemon runs."""
+    """Whether a change applies while the daemon runs."""
     project: str
     """What a project's file may do with it; empty for nothing."""
 
@@ -62,7 +62,7 @@ def key_documents() -> list[KeyDocument]:
 
 
 def schema() -> dict[str, Any]:
-    """Return the JSON Schema of `config.toml`, with what each key means."""
+    """Return the JSON Schema of `config.toml`, with the meaning of each key."""
     (root,), components = msgspec.json.schema_components(
         [Configuration], ref_template="#/$defs/{name}"
     )
@@ -80,7 +80,7 @@ def schema() -> dict[str, Any]:
 
 
 def meaning_of(table: type[msgspec.Struct], field: str) -> str:
-    """Return the text under a field, in one line; empty where there is none."""
+    """Return the text under a field as one line; empty if there is none."""
     for each in table.__mro__:
         if field in _texts_of(each):
             return _texts_of(each)[field]
@@ -89,7 +89,7 @@ def meaning_of(table: type[msgspec.Struct], field: str) -> str:
 
 @cache
 def _texts_of(table: type) -> Mapping[str, str]:
-    """Return the text under each field of a class: Python itself keeps none."""
+    """Return the text under each field of a class, which Python itself does not keep."""
     try:
         source = inspect.getsource(inspect.getmodule(table) or table)
     except (OSError, TypeError):
@@ -116,7 +116,7 @@ def _schema_of(type_: Any) -> Mapping[str, Any]:
 
 
 def _type_text(schema_: Mapping[str, Any]) -> str:
-    """Say what a value is, of the schema of its type."""
+    """Return a description of a value, given the schema of its type."""
     if "enum" in schema_:
         return ", ".join(f"`{each}`" for each in schema_["enum"])
     words = {"string": "text", "boolean": "true or false", "integer": "whole number"}

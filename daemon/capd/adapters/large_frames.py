@@ -1,4 +1,4 @@
-"""What becomes of a result that is too large to hold: it is written piece by piece, or used."""
+"""Results that are too large for memory: written piece by piece, or read as far as needed."""
 
 from collections.abc import AsyncGenerator
 from copy import copy
@@ -8,11 +8,11 @@ from capd.core.results.large_results import LargeResult, Result
 
 PIECE_BYTES = 256 * 1024
 READABLE_BYTES = 32 * 1024 * 1024
-"""What has to be read whole may be this long all the same."""
+"""The longest result that is read whole if it has to be used."""
 
 
 class LargeFrame:
-    """A frame that is written piece by piece around a result that is never held whole."""
+    """A frame with a result that is never in memory as a whole; it is written piece by piece."""
 
     def __init__(self, before: bytes, result: LargeResult, after: bytes) -> None:
         self.size_bytes = len(before) + result.size_bytes + len(after)
@@ -21,18 +21,18 @@ class LargeFrame:
         self._after = after
 
     def begins_with(self, head: bytes) -> bool:
-        """Tell whether it is the frame that has this head."""
+        """Tell whether the frame begins with `head`."""
         return self._before.startswith(head)
 
     def with_head(self, old: bytes, new: bytes) -> "LargeFrame":
-        """Return it with `new` for the `old` that it begins with."""
+        """Return the frame with `new` in place of `old` at its beginning."""
         changed = copy(self)
         changed._before = new + self._before.removeprefix(old)  # noqa: SLF001 - its own
         changed.size_bytes += len(new) - len(old)
         return changed
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
-        """Return its parts in their order, and the newline.
+        """Yield its parts in order, and the newline.
 
         Raises:
             OSError: the disk has a fault.
@@ -51,7 +51,7 @@ class LargeFrame:
 
 
 async def held(result: Result) -> bytes:
-    """Return a result that is not passed on but used.
+    """Return the whole of a result that is used here instead of being passed on.
 
     Raises:
         OutcomeUnknownError: it is too long for that.

@@ -1,6 +1,6 @@
-"""The cache's files of projects and of servers' private folders: looked at, and removed.
+"""Cached files of projects, and private folders of servers: found and removed.
 
-A name is followed by nothing: what a server has put into its folder is removed as it stands there.
+No link is followed: whatever a server has put into its folder is removed as it is.
 """
 
 import os
@@ -18,7 +18,7 @@ log = structlog.get_logger()
 
 
 class LeftoverFiles:
-    """One daemon's cache, as far as it is kept by project or by server."""
+    """The part of one daemon's cache that is kept by project or by server."""
 
     def __init__(self, cache: Path, trust: TrustFile) -> None:
         self._cache = cache
@@ -26,11 +26,11 @@ class LeftoverFiles:
         self._trust = trust
 
     def found(self) -> list[Leftover]:
-        """Return everything there is, blocking."""
+        """Return all such files. Blocks."""
         return [*self._listed(self._cache), *self._listed(self._sandboxes, is_servers=True)]
 
     def projects(self) -> list[str]:
-        """Return the projects that are agreed to and there, blocking.
+        """Return the trusted projects that exist. Blocks.
 
         Raises:
             OSError: what is agreed to cannot be read.
@@ -41,7 +41,7 @@ class LeftoverFiles:
         return [project for project in trusted.projects if Path(project).is_dir()]
 
     def remove(self, gone: Iterable[Leftover]) -> None:
-        """Remove what goes, blocking; what cannot be removed stays until the next time."""
+        """Remove files. Blocks. What cannot be removed stays until the next time."""
         for each in gone:
             path = (self._sandboxes if each.is_servers else self._cache) / each.name
             try:

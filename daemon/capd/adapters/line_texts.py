@@ -1,4 +1,4 @@
-"""Lines as texts: whether they are text, whose reply a broken one is, and where others end them."""
+"""Checks and repairs lines: valid UTF-8, the id of a broken line, other readers' line ends."""
 
 import re
 
@@ -17,7 +17,7 @@ _ID_CODEC: JsonCodec[int | str] = JsonCodec(int | str)
 
 
 def checked_text(data: bytes) -> bytes:
-    """Return `data`, which is UTF-8 to its end; a decoder does not look into what stays raw.
+    """Return `data` if all of it is UTF-8. A decoder does not check the parts that stay raw.
 
     Raises:
         MalformedError: it is not, and whoever it is passed on to could break over it.
@@ -30,11 +30,10 @@ def checked_text(data: bytes) -> bytes:
 
 
 def one_line(data: bytes) -> bytes:
-    r"""Return a line of JSON that is one line to every reader, whatever it takes for a line's end.
+    r"""Return a line of JSON in a form that is one line for every reader.
 
     Some readers end a line at a bare CR (between the tokens of JSON it is a space), some also at
-    U+0085, U+2028 and U+2029 (inside of strings they may be written as they are). The value stays
-    the same.
+    U+0085, U+2028 and U+2029 (allowed unescaped in strings). The value stays the same.
     """
     if b"\r" in data:
         data = data.replace(b"\r", b" ")
@@ -47,10 +46,10 @@ def one_line(data: bytes) -> bytes:
 
 
 def recover_id(head: bytes) -> int | str | None:
-    """Return the JSON-RPC id of a frame that cannot be read, if it stands near the beginning.
+    """Return the JSON-RPC id of an unreadable frame, if it is near the beginning.
 
-    A scan, not a parse: what follows may be cut, nested too deeply or not UTF-8. It is linear and
-    looks at no more than 64 KiB.
+    This is a scan, not a parse: what follows may be cut, nested too deeply or not UTF-8. It is
+    linear and looks at no more than 64 KiB.
     """
     text = head[:_SCAN_BYTES].lstrip()
     if not text.startswith(b"{"):

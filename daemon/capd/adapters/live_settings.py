@@ -1,7 +1,7 @@
-"""The settings at this moment: the user's files, a project's file, and `CAPD_*`, in that order.
+"""The current settings: from the user's files, a project's file, and `CAPD_*`, in that order.
 
-Each of `current` is an immutable whole that is replaced when files change: who reads it twice may
-get two, and never half of one. What each key is from is known, and what only a restart changes.
+`current` is an immutable whole that is replaced when files change. Two reads may return two wholes,
+but never half of one. The origin of each key is known, and which keys need a restart.
 """
 
 import time
@@ -42,16 +42,18 @@ from capd.core.settings.project_keys import (
 CONFIG_FILE = "config.toml"
 MOST_PROJECTS = 256
 LONGEST_READ = 4.0
-"""Seconds for a project's file, which may be the first that the parser process is started for."""
+"""Seconds for a project's file. It may be the first one, for which the parser process is started.
+"""
 
 _NO_PINS = "`surface.pins` has no effect: it chooses among your own pins, and you have none"
 
 RESTARTS = frozenset({"embedder", "listen_http", "taps", "sandbox", "ledger"})
-"""Tables of which a change counts from the next start on."""
+"""Tables whose changes apply from the next start."""
 RESTART_KEYS = frozenset(
     {
         ("results", "store_mib"),
         ("routing", "scorer"),
+        ("scripts", "workers"),
         *(("servers", each) for each in ("definitions", "longest_call", "may_connect")),
         *(("servers", each) for each in ("most_processes", "most_memory_mib")),
     }
@@ -60,22 +62,22 @@ RESTART_KEYS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Effective:
-    """What holds, for the daemon or for one project's sessions."""
+    """The settings in force, for the daemon or for one project's sessions."""
 
     configuration: Configuration = field(default_factory=Configuration)
     merged: Merged = field(default_factory=Merged)
     domain: str = ""
-    """What the project's file says, where it says one."""
+    """The domain that the project's file sets, if any."""
     rules: tuple[PolicyRules, ...] = ()
-    """What the project's file forbids."""
+    """The policy rules of the project's file."""
     kept_pins: tuple[str, ...] | None = None
-    """Which of the user's pins the project's file keeps; None for all."""
+    """The user's pins that the project's file keeps; None for all."""
     notes: tuple[str, ...] = ()
-    """What of the project's file does not count, and why."""
+    """The parts of the project's file that are ignored, with the reason."""
 
 
 class LiveSettings:
-    """Everything that can be set, and where it is from."""
+    """All settings, with their origins."""
 
     def __init__(
         self,
@@ -88,10 +90,10 @@ class LiveSettings:
         clock: Callable[[], float] = time.monotonic,
         age: Callable[[Path], float] = age_of,
     ) -> None:
-        """`state` is where last good states are kept, None to keep none.
+        """`state` is the folder for last good states; None to save none.
 
-        `reads` are of projects: on a network that hangs, their sessions begin without their files.
-        `clock` and `age` say when a file that may be half written has stood still.
+        `reads` limits the wait for projects: on a network that hangs, their sessions start without
+        their files. `clock` and `age` tell whether a file that may be half written is stable.
         `reader` parses those files.
         """
         self._clock, self._age = clock, age
@@ -106,7 +108,7 @@ class LiveSettings:
         self.reads = reads or PatientReads(LONGEST_READ)
         self._projects: dict[str, GoodFile] = {}
         self.silent: dict[str, str] = {}
-        """Why projects that did not answer when they were read last did not."""
+        """Why projects did not answer when they were last read."""
         self._of_projects: dict[str, Effective] = {}
         self.effective = Effective()
         self.table: Mapping[str, ClientTraits] = {}
@@ -115,11 +117,11 @@ class LiveSettings:
         self._began_with: Configuration | None = None
         self._loading = trio.Lock()
         self.met = trio.Event()
-        """Set when another project is to be followed; whoever follows them puts another."""
+        """Set when another project is to be followed; whoever follows projects replaces it."""
 
     @property
     def current(self) -> Configuration:
-        """What holds for the daemon, and for sessions of projects without a file."""
+        """The settings of the daemon, and of sessions in projects without a file."""
         return self.effective.configuration
 
     @property
@@ -129,13 +131,13 @@ class LiveSettings:
 
     @property
     def wait(self) -> float:
-        """Seconds after which files are to be read again whose state is in doubt; 0 for never."""
+        """Seconds after which files that may be half written have to be read again; 0 for never."""
         waits = [file.wait for file in (self._file, *self._projects.values()) if file.wait]
         return min(waits, default=0.0)
 
     @property
     def problems(self) -> list[str]:
-        """A line for each thing of the user's own files that does not count."""
+        """A line for each part of the user's files that is ignored."""
         notes = self._file.layer.notes if self._file.layer is not None else ()
         return [
             *([self._file.problem] if self._file.problem else []),
@@ -146,7 +148,7 @@ class LiveSettings:
 
     @property
     def project_problems(self) -> dict[str, list[str]]:
-        """The same of each project's file."""
+        """A line for each part of a project's file that is ignored, by project."""
         found: dict[str, list[str]] = {}
         for project, file in self._projects.items():
             notes = self._of_projects[project].notes
@@ -158,7 +160,7 @@ class LiveSettings:
 
     @property
     def needs_restart(self) -> list[str]:
-        """The keys whose values count from the next start on, and are others than in use."""
+        """The keys with a changed value that applies only from the next start."""
         before = self._began_with or self.current
         paths = dict.fromkeys(_up_to_names(key.path) for key in known_keys(Configuration))
         return [
@@ -168,7 +170,7 @@ class LiveSettings:
         ]
 
     def load(self) -> bool:
-        """Read the user's files again; tell whether anything holds that did not before."""
+        """Read the user's files again; return whether any setting has changed."""
         before = (self.effective, self.table, self._of_projects)
         self._file.load()
         self.table, self._table_problems = self._client_table()
@@ -179,34 +181,45 @@ class LiveSettings:
         return before != (self.effective, self.table, self._of_projects)
 
     async def reload(self) -> bool:
-        """Do what `load` does, beside all else, with the files of projects."""
+        """Do what `load` does, and read the files of projects in the background."""
         async with trio.open_nursery() as nursery:
             for project, file in self._projects.items():
-                nursery.start_soon(self._read, project, file)
+                nursery.start_soon(self._read_again, project, file)
         async with self._loading:
             return await trio.to_thread.run_sync(self.load)
 
     async def meet(self, project: str) -> None:
-        """Read the file of a project whose sessions are to follow it from here on."""
+        """Read the file of a project, and follow it from now on."""
         if not project or project in self._projects:
             return
         file = self._project_file(project)
         # Outside the lock: one that does not answer keeps nobody else waiting.
-        await self._read(project, file)
+        reason = await self._read(project, file)
         async with self._loading:
             if project in self._projects:
+                # Somebody else read it meanwhile, and looks again where that was in vain.
                 return
             if len(self._projects) >= MOST_PROJECTS:
                 self._forget_one()
             self._projects[project] = file
+            self._note_silence(project, reason)
             self._of_projects[project] = self._of_file(file)
         self.met.set()
 
-    async def _read(self, project: str, file: GoodFile) -> None:
+    async def _read_again(self, project: str, file: GoodFile) -> None:
+        self._note_silence(project, await self._read(project, file))
+
+    async def _read(self, project: str, file: GoodFile) -> str:
+        """Read a project's file; return why it did not answer, or an empty text."""
         try:
             await self.reads.of(project, file.load)
         except NoAnswerError as error:
-            self.silent[project] = str(error)
+            return str(error)
+        return ""
+
+    def _note_silence(self, project: str, reason: str) -> None:
+        if reason:
+            self.silent[project] = reason
         else:
             self.silent.pop(project, None)
 
@@ -219,11 +232,11 @@ class LiveSettings:
         return f"{file.file} is not used: {reason} ({used})"
 
     def of(self, project: str) -> Effective:
-        """Return what holds for sessions of `project`, by its file if that was read."""
+        """Return the settings for sessions of `project`, by its file if that was read."""
         return self._of_projects.get(project, self.effective)
 
     def rules(self, project: str) -> SessionRules:
-        """Return the rules of sessions of `project`."""
+        """Return the rules for sessions of `project`."""
         found = self.of(project)
         rules = session_rules(found.configuration, self.table)
         own = tuple((project, each) for each in found.rules)
@@ -231,7 +244,10 @@ class LiveSettings:
         return replace(rules, projects=projects, kept_pins=found.kept_pins)
 
     def domain(self, client: str, project: str) -> str:
-        """Return a session's domain: the user's word on its project or client, or the project's."""
+        """Return a session's domain.
+
+        The user's setting for its project or client, or the project's own.
+        """
         return self.current.domains().of(client, project) or self.of(project).domain
 
     # Reading
@@ -292,7 +308,7 @@ class LiveSettings:
         return Effective(configuration, whole), problems
 
     def _forget_one(self) -> None:
-        """Forget a project that was met long ago, one that has no file rather than one that has."""
+        """Forget the project that was used longest ago, preferring one without a file."""
         bare = (name for name, file in self._projects.items() if file.layer is None)
         oldest = next(bare, next(iter(self._projects)))
         del self._projects[oldest]
@@ -301,12 +317,12 @@ class LiveSettings:
 
 
 def is_for_restart(path: KeyPath) -> bool:
-    """Tell whether a change of a key counts from the next start on."""
+    """Tell whether a change of a key applies only from the next start."""
     return path[0] in RESTARTS or path in RESTART_KEYS
 
 
 def _up_to_names(path: KeyPath) -> KeyPath:
-    """Return where a key is, or the table of names that it is in."""
+    """Return the path of a key, or of the table of names that it is in."""
     return path[: path.index(ANY)] if ANY in path else path
 
 

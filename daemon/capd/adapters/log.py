@@ -1,7 +1,8 @@
-"""Logs: one event a line on standard error, JSON unless a person watches.
+"""Logs: one event a line on standard error, as JSON unless a person watches.
 
-Whoever logs takes secrets out himself, for he knows whose they are. Behind him stands a net:
-every value that is a secret of anybody, and what looks like a token, is taken out of every line.
+Whoever logs an event removes secrets from it, because only there it is known whose they are. As a
+second line of defence, every known secret and everything that looks like a token is removed from
+every line.
 """
 
 import contextlib
@@ -23,14 +24,14 @@ _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
 class Sink:
-    """Standard error that fails nobody: a log that cannot be written is lost, not the daemon."""
+    """Standard error, without errors: if a line cannot be written, it is lost."""
 
     def __init__(self, fd: int, file: LogFile | None = None) -> None:
         self._fd = fd
         self._file = file
 
     def write(self, text: str) -> int:
-        """Write a line, into the next file where this one is full."""
+        """Write a line; if the file is full, into the next one."""
         if self._file is not None:
             with contextlib.suppress(OSError):
                 self._file.keep_bounded()
@@ -39,11 +40,11 @@ class Sink:
         return len(text)
 
     def flush(self) -> None:
-        """Do nothing: nothing is kept back."""
+        """Do nothing, because nothing is buffered."""
 
 
 class Net:
-    """The last processor before a line is written."""
+    """The last processor before a line is written. It removes secrets."""
 
     def __init__(self) -> None:
         self.secrets: Callable[[], Collection[str]] = tuple
@@ -52,7 +53,7 @@ class Net:
         self._redacted = anywhere(())
 
     def __call__(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-        """Take secrets out of an event."""
+        """Remove secrets from an event."""
         values = frozenset(self.secrets())
         if values != self._values:
             self._values, self._redacted = values, anywhere(values)
@@ -69,14 +70,14 @@ class Net:
 
 
 NET = Net()
-"""Of the process, as structlog's configuration is."""
+"""One for the process, like structlog's configuration."""
 
 
 def configure_logs(environment: Mapping[str, str], file: Path | None = None) -> None:
     """Set structlog up; call it before anything logs.
 
-    `file` is the log that may be standard error, and is then kept bounded: by the daemon alone, of
-    two processes each would move what the other one writes.
+    `file` is the log file that standard error may be. Only the daemon keeps it bounded: two
+    processes would each move away what the other writes.
     """
     renderer: Any
     if sys.stderr.isatty():

@@ -1,8 +1,8 @@
-"""The log that a daemon without a journal writes into: bounded, a few generations of one file.
+"""The log file of a daemon without a journal: bounded, with a few old generations.
 
 Whoever started the daemon (a thin client, `capd daemon start`, launchd) opened `<state>/capd.log`
-and made it standard error. Only where it is that very file does the daemon move it aside: a
-terminal, the journal, or a file that a person chose is theirs.
+as its standard error. The daemon moves it aside only if it is that very file: a terminal, the
+journal, or a file that a person chose is left alone.
 """
 
 import contextlib
@@ -11,13 +11,13 @@ import threading
 from pathlib import Path
 
 BOUND_BYTES = 8 << 20
-"""A quiet daemon writes this in months, one with a server that fails each second in two days."""
+"""Reached in months by a quiet daemon, and in two days if a server fails every second."""
 GENERATIONS = 3
-"""Files beside the one that is written: `capd.log.1` is the youngest of them."""
+"""Old files; `capd.log.1` is the newest of them."""
 
 
 class LogFile:
-    """Standard error where it is capd's own log file, moved aside whenever it is full."""
+    """Standard error, if it is capd's own log file; moved aside whenever it is full."""
 
     def __init__(self, path: Path, fd: int, bound_bytes: int = BOUND_BYTES) -> None:
         self._path = path
@@ -27,7 +27,7 @@ class LogFile:
         self._lock = threading.Lock()
 
     def keep_bounded(self) -> None:
-        """Begin another file if this one is full.
+        """Start another file if this one is full.
 
         Raises:
             OSError: it cannot be moved; what is written goes on into it.

@@ -1,6 +1,6 @@
-"""Memories on disk: the files of a tap's `memories`, or of the user's folder. No rule is here.
+"""Reads memories from disk: the files of a tap's `memories`, or of the user's folder.
 
-What cannot be read is a finding, and never a reason to be without the others.
+An unreadable file is a finding; the others are read. Rules are in `core/memories`.
 """
 
 import os
@@ -21,18 +21,19 @@ from capd_protos.types import Finding, TapName
 
 MEMORIES = "memories"
 MOST_MEMORIES = 1000
-"""Of one folder; each costs a parse at every load."""
+"""Files in one folder; each is parsed at every load."""
 MOST_ENTRIES = 10_000
 MOST_BYTES = 2 << 20
-"""Of one folder: they are in memory for as long as a session may be told of them."""
+"""Bytes in one folder; they stay in memory as long as a session may get them."""
 
 
 def read_memories(
     tap: TapName, folder: Path, reader: Reader = DIRECT, *, root: Path | None = None
 ) -> tuple[tuple[MemoryRead, ...], tuple[Finding, ...]]:
-    """Return the memories in `folder` by file, and what is wrong with the folder.
+    """Return the memories in `folder` by file, and the problems of the folder.
 
-    No link is followed out of `root`: what a memory says is told to models. None follows them all.
+    Links that lead out of `root` are not followed, because a memory's text is given to models. If
+    `root` is None, all links are followed.
     """
     findings: list[Finding] = []
     try:
@@ -91,7 +92,7 @@ def _content(file: Path, root: Path | None) -> bytes:
 
 
 def _once_each(reads: Iterator[MemoryRead]) -> Iterator[MemoryRead]:
-    """Leave out what has the name of another: `a.md` beside `a.toml`."""
+    """Leave out a memory with the name of another: `a.md` beside `a.toml`."""
     known: dict[str, str] = {}
     for read in reads:
         first = known.setdefault(read.memory.name, read.path) if read.memory else read.path

@@ -1,6 +1,6 @@
-"""What came of memories, in one file of the state folder.
+"""Saves the effects of memories, in one file of the state folder.
 
-A file that cannot be read is set aside, and a fresh one begun.
+An unusable file is set aside, and a new one is started.
 """
 
 from pathlib import Path
@@ -34,14 +34,14 @@ class MemoryOutcomeFile:
 
     @property
     def problem(self) -> str:
-        """Why an earlier daemon's file is not used; empty where it is."""
+        """Why an earlier daemon's file cannot be used; empty if it can."""
         return self._file.problem
 
     async def load(self) -> Outcomes:
-        """Return what was written down last."""
+        """Return the saved effects."""
         document = await self._file.load()
         return Outcomes(dict(document.memories)) if document is not None else Outcomes()
 
     async def save(self, outcomes: Outcomes) -> bool:
-        """Write it down; tell whether it is kept."""
+        """Save the effects; return whether that worked."""
         return await self._file.save(_Document(VERSION, dict(outcomes.by_name)))

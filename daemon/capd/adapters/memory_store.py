@@ -1,7 +1,7 @@
-"""The user's own memories as files that are written: added, replaced, and put away.
+"""The files of the user's own memories: added, replaced, and put away.
 
-A file is written whole or not at all, 0600; it is checked before, so that none is ever written
-that would be left out. What is forgotten goes to `.forgotten` beside the others.
+A file is checked first, and then written whole or not at all, with mode 0600. A forgotten memory is
+moved to `.forgotten` in the same folder.
 """
 
 import time
@@ -27,12 +27,12 @@ class MemoryStore:
     """The folder of one user."""
 
     def __init__(self, folder: Path, secrets: Callable[[], Iterable[str]] = tuple) -> None:
-        """`secrets` returns the values of those that are known at this moment."""
+        """`secrets` returns the secret values that are known at this moment."""
         self.folder = folder
         self._secrets = secrets
 
     def names(self) -> list[str]:
-        """Return the name of every file."""
+        """Return the names of all files."""
         try:
             found = sorted(self.folder.iterdir())
         except OSError:
@@ -52,7 +52,7 @@ class MemoryStore:
             raise NotStoredError(f"{file} cannot be read: {error.strerror}") from None
 
     def add(self, name: str, text: str) -> Path:
-        """Write another memory.
+        """Write a new memory.
 
         Raises:
             NotStoredError: it is none, or there is one of this name.
@@ -69,7 +69,7 @@ class MemoryStore:
         return file
 
     def replace(self, name: str, text: str) -> Path:
-        """Write another text of a memory that is there.
+        """Replace the text of an existing memory.
 
         Raises:
             NotStoredError: it is none, or there is none of this name.
@@ -79,7 +79,7 @@ class MemoryStore:
         return file
 
     def forget(self, name: str) -> Path:
-        """Put a memory away, and return where it is.
+        """Move a memory to `.forgotten`, and return its new path.
 
         Raises:
             NotStoredError: there is none of this name.
@@ -91,7 +91,7 @@ class MemoryStore:
             folder.mkdir(mode=0o700, exist_ok=True)
             file.rename(kept)
         except OSError as error:
-            raise NotStoredError(f"{file} cannot be put away: {error.strerror}") from None
+            raise NotStoredError(f"{file} cannot be moved to {folder}: {error.strerror}") from None
         return kept
 
     def _file(self, name: str) -> Path:
@@ -117,7 +117,7 @@ class MemoryStore:
         if anywhere(self._secrets())(text) != text:
             raise NotStoredError(
                 "not written: it holds the value of a secret that capd keeps, and what is in a "
-                "memory is told to models"
+                "memory is told to models: take it out"
             )
         try:
             write_whole(file, encoded)

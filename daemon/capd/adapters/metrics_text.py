@@ -1,7 +1,6 @@
-"""The daemon's numbers in Prometheus' text format.
+"""The daemon's metrics in Prometheus' text format.
 
-prometheus_client writes the format; it takes 50 ms to import, so that is done when somebody asks.
-Import this module from a thread.
+prometheus_client takes 50 ms to import, so this module is imported in a thread when somebody asks.
 """
 
 from collections import Counter
@@ -20,18 +19,18 @@ Rows = Iterable[tuple[Sequence[str], float]]
 
 
 class _Numbers(Collector):
-    """Everything at one moment."""
+    """All metrics at one moment."""
 
     def __init__(self, families: Collection[Metric]) -> None:
         self._families = families
 
     def collect(self) -> Iterable[Metric]:
-        """Return it."""
+        """Return the metrics."""
         return self._families
 
 
 def metrics_text(tally: Tally, status: Document) -> str:
-    """Return the text, by what has happened and by the document `status`."""
+    """Return the text for the counts in `tally` and the document `status`."""
     registry = CollectorRegistry()
     families = [*_of_daemon(status["daemon"]), *_of_notes(tally)]
     families += [*_of_sessions(status["sessions"]), *_of_servers(status["servers"])]

@@ -14,7 +14,7 @@ from capd.core.tools.schema_cost import SchemaCost
 from capd_protos.types import MemorySpec
 
 LARGEST_BYTES = 1 << 20
-"""Larger arguments are a document that is handed over, and no mistake that somebody wrote down."""
+"""Larger arguments are probably whole documents, and no mistake that somebody described."""
 MOST_KEPT = 2000
 _LIBRARY = "jsonschema_rs"
 
@@ -24,19 +24,19 @@ class _Validator(Protocol):
 
 
 class MistakeChecks:
-    """The compiled mistakes of all memories."""
+    """The compiled schemas of all memories."""
 
     def __init__(self) -> None:
         self._compiled: dict[bytes, _Validator | None] = {}
 
     def prepare(self, memories: Sequence[MemorySpec]) -> None:
-        """Compile what may be asked for: the library alone takes a tenth of a second."""
+        """Compile the schemas in advance; loading the library alone takes a tenth of a second."""
         for memory in memories:
             if memory.refuses:
                 self._validator(memory.arguments)
 
     def repeated(self, memories: Sequence[MemorySpec], arguments: bytes) -> MemorySpec | None:
-        """Return the first of `memories` whose mistake these arguments are."""
+        """Return the first of `memories` whose mistake these arguments repeat."""
         if len(arguments) > LARGEST_BYTES:
             return None
         try:

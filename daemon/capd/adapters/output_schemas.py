@@ -1,8 +1,8 @@
-"""Whether structured content satisfies a tool's output schema.
+"""Checks structured content against a tool's output schema.
 
-A server wrote the schema, so nothing of it may reach out or run on: references are not fetched,
-patterns are matched in linear time (the validator for Python's own expressions took eight seconds
-for 28 characters), and its size was bounded when the tool was taken in.
+The schema was written by a server, so it must neither reach out nor run long. References are not
+fetched. Patterns are matched in linear time; the validator with Python's own expressions took eight
+seconds for 28 characters. The schema's size was limited when the tool was listed.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ _DEFINITION: JsonCodec[_Definition] = JsonCodec(_Definition)
 
 @lru_cache(maxsize=64)
 def objections_of(definition: bytes) -> Objections | None:
-    """Return what a tool's output schema objects to, None where the tool has none."""
+    """Return the check against a tool's output schema; None if the tool has none."""
     if _MARK not in definition:
         return None
     try:

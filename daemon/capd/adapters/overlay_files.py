@@ -1,7 +1,7 @@
-"""Overlays on disk: where they are, and their texts. Nothing here is a rule.
+"""Reads overlays from disk.
 
-The user's come first, those of taps.toml before the folder `overlays` beside it; the shipped
-ones follow. What cannot be read is a finding: an overlay is never a reason to be without taps.
+The user's come first: those of taps.toml, then those of the folder `overlays` beside it. The
+shipped ones follow. An unreadable overlay is a finding and never costs a tap.
 """
 
 import tomllib
@@ -17,7 +17,7 @@ from capd.core.taps.overlays import OVERLAY_FILE, Overlay
 from capd_protos.types import Finding
 
 MOST_FILES = 2000
-"""Capabilities of one overlay."""
+"""Capabilities in one overlay."""
 
 
 class _OverlayEntry(msgspec.Struct):
@@ -37,9 +37,10 @@ def shipped_overlays() -> Path:
 
 
 def read_overlays(list_file: Path, reader: Reader = DIRECT) -> list[Overlay]:
-    """Return all overlays, in the order in which their descriptions count.
+    """Return all overlays, in order of precedence.
 
-    `reader` parses the user's, which may be anybody's clones; those that come with capd are ours.
+    `reader` parses the user's overlays, which others may have written; those that come with capd
+    are trusted.
     """
     listed, wrong = _listed(list_file)
     overlays = [read_overlay_folder(each, reader) for each in _own_folders(list_file, listed)]
@@ -51,12 +52,12 @@ def read_overlays(list_file: Path, reader: Reader = DIRECT) -> list[Overlay]:
 
 
 def overlay_folders(list_file: Path) -> list[Path]:
-    """Return the folders of the user's own overlays, there or not."""
+    """Return the folders of the user's own overlays, whether they exist or not."""
     return _own_folders(list_file, _listed(list_file)[0])
 
 
 def _listed(list_file: Path) -> tuple[_OverlayList, str]:
-    """Return what the list says of overlays, and why that is not used where it is not."""
+    """Return the overlays of the list, and why they are not used if they are not."""
     try:
         text = list_file.read_text(encoding="utf-8")
         return msgspec.convert(tomllib.loads(text), _OverlayList), ""
@@ -81,7 +82,7 @@ def _folders_in(root: Path) -> list[Path]:
 
 
 def read_overlay_folder(folder: Path, reader: Reader = DIRECT) -> Overlay:
-    """Return the overlay in `folder`, or one that only says why there is none."""
+    """Return the overlay in `folder`; if it cannot be read, one with only the reason."""
     texts: dict[str, str] = {}
     try:
         named = islice((folder / "capabilities").glob("*.toml"), MOST_FILES)

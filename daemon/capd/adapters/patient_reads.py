@@ -1,7 +1,7 @@
-"""Reads of places that may never answer, such as a project on a network that hangs.
+"""Reads places that may never answer, such as a project on a network that hangs.
 
-A thread that waits for such a place cannot be ended, so each place has one at most: whoever asks
-again waits for that one, and all threads of everything else stay free.
+A thread that waits for such a place cannot be ended. So each place has at most one, and whoever
+asks again waits for the same one. Threads for everything else stay free.
 """
 
 from collections.abc import Callable
@@ -12,9 +12,9 @@ import trio
 from capd.core.errors import CapdError
 
 LONGEST_WAIT = 2.0
-"""Seconds for one project: its sessions are refused after five."""
+"""Seconds to wait for one project. Opening a session takes at most five."""
 AT_ONCE = 32
-"""Places that are waited for at a time: a reload asks for hundreds."""
+"""Places read at the same time; a reload reads hundreds."""
 
 T = TypeVar("T")
 
@@ -27,13 +27,15 @@ class PatientReads:
     """Threads that read, one for each place."""
 
     def __init__(self, longest: float = LONGEST_WAIT) -> None:
-        """`longest` is how long a caller waits."""
+        """`longest` is the seconds for which a caller waits."""
         self.longest = longest
         self._waited_for = trio.CapacityLimiter(AT_ONCE)
         self._limiters: dict[str, trio.CapacityLimiter] = {}
 
     async def of(self, place: str, read: Callable[[], T]) -> T:
-        """Return what `read` returns; it reads `place`, and may do so when nobody waits for it.
+        """Run `read`, which reads `place`, in a thread; return its result.
+
+        If the caller gives up, `read` may still run, and a later caller for `place` waits for it.
 
         Raises:
             NoAnswerError: it takes too long.

@@ -1,7 +1,7 @@
-"""What a project's root holds, by names alone: no file is read but the keys of `.env`.
+"""The names in a project's root folder. No file is read, except for the key names in `.env`.
 
-A folder's name ends with `/`, a key of `.env` is `.env:KEY`. Its values are skipped where they
-stand and kept nowhere.
+A folder's name ends with `/`; a key of `.env` is `.env:KEY`. Values in `.env` are skipped and never
+stored.
 """
 
 import re
@@ -13,14 +13,14 @@ import trio
 MOST_NAMES = 300
 MOST_ENV_BYTES = 65_536
 LONGEST_WAIT = 0.05
-"""Seconds for a listing: on a network that hangs, a message is routed without it."""
+"""Seconds for a listing. If the network hangs, a message is routed without it."""
 
 # Capitals alone: a line of a value that spans several must not be taken for a key.
 _KEY = re.compile(rb"^(?:export[ \t]+)?([A-Z][A-Z0-9_]{0,63})=(?!=)", re.MULTILINE)
 
 
 async def project_files(root: str) -> tuple[str, ...]:
-    """Return what is in `root`; nothing where there is no root, or it does not answer in time."""
+    """Return the names in `root`; none if there is no root, or it does not answer in time."""
     if not root:
         return ()
     with trio.move_on_after(LONGEST_WAIT):

@@ -1,4 +1,4 @@
-"""Files that somebody else may have put there: no pipe is waited for, and no device read."""
+"""Opens files that others may have created, without waiting for a pipe or reading a device."""
 
 import errno
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextmanager
 def opened_regular(path: Path | str, flags: int = 0) -> Iterator[tuple[int, os.stat_result]]:
-    """Open a file, and nothing else that has a name; yield its descriptor and its status.
+    """Open a regular file and nothing else; yield its descriptor and its status.
 
     Raises:
         OSError: there is none, it cannot be opened, or it is something else.
@@ -29,9 +29,9 @@ def opened_regular(path: Path | str, flags: int = 0) -> Iterator[tuple[int, os.s
 
 @contextmanager
 def opened_inside(root: Path, path: Path, whose: str = "its folder") -> Iterator[int]:
-    """Open a file that lies below the folder `root`, whatever links lead to it.
+    """Open a file inside the folder `root`, even after following all links.
 
-    `whose` is what a person calls the folder.
+    `whose` is a person's name for the folder.
 
     Raises:
         OSError: there is none, it cannot be opened, is something else, or a link leads out.
@@ -52,7 +52,7 @@ def _is_below(path: str, folder: str) -> bool:
 
 
 def read_up_to(descriptor: int, most_bytes: int) -> bytes:
-    """Return a file's bytes, `most_bytes` at most.
+    """Return a file's content, at most `most_bytes`.
 
     Raises:
         OSError: it cannot be read, or has more.

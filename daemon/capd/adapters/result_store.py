@@ -1,12 +1,12 @@
-"""Whole results on disk: content-addressed, private, bounded, and checked as they are read.
+"""Stores whole results on disk: content-addressed, private, bounded, and checked when read.
 
-    <sha256>.result   the bytes of one result, or of the line that it stands in
-    <handle>.handle   who got it, when, and the digest of each block of it
-    secret            what handles are made of
+    <sha256>.result   the bytes of one result, or of the line that contains it
+    <handle>.handle   who got it, when, and the digest of each block
+    secret            the key from which handles are made
 
-A large result is adopted by a second name for the file that it was spooled to. The disk is slow
-and may be full or broken: all of it is done in one thread of its own, and what cannot be kept is
-said to the caller, who has the result.
+A spooled result is stored by giving its file a second name. A disk may be slow, full or broken, so
+all work is done in one separate thread. If a result cannot be stored, the caller is told, and still
+has the result.
 """
 
 import contextlib
@@ -33,13 +33,13 @@ from capd_protos.types import SessionKey
 
 MOST_BYTES = 1 << 30
 MOST_HANDLES = 1 << 16
-"""Handles that are kept, of results and of those that had to make room."""
+"""Handles that are kept, including those whose results had to make room."""
 BLOCK_BYTES = 1 << 20
-"""What is read is checked by the block, so that a page of 256 MiB is not 256 MiB to read."""
+"""The size of a checked block. Reading one page of 256 MiB checks only the page's blocks."""
 _SECRET_BYTES = 32
 _PIECE_BYTES = 1 << 18
 _FARTHEST = 1 << 32
-"""No result begins farther into its line."""
+"""The largest possible offset of a result in its line."""
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 T = TypeVar("T")
@@ -48,11 +48,11 @@ log = structlog.get_logger()
 
 
 class NotKeptError(CapdError):
-    """The result cannot be had from the store, and why."""
+    """The result is not in the store; the text says why."""
 
 
 class StoredResult(msgspec.Struct, frozen=True):
-    """What is known of a result, beside its bytes."""
+    """The facts about a stored result."""
 
     handle: str
     session: SessionKey
@@ -62,9 +62,9 @@ class StoredResult(msgspec.Struct, frozen=True):
     kept_at: float
     """Seconds since the epoch."""
     blocks: list[bytes]
-    """The digest of each block."""
+    """The digest of each block of bytes."""
     start: int = 0
-    """Where in its file it begins."""
+    """The offset of the result in its file."""
 
 
 _RECORD: MsgpackCodec[StoredResult] = MsgpackCodec(StoredResult)
@@ -72,10 +72,10 @@ _RECORD: MsgpackCodec[StoredResult] = MsgpackCodec(StoredResult)
 
 @runtime_checkable
 class Linkable(Protocol):
-    """Spooled bytes that can be given a name."""
+    """Spooled bytes in a file that can get a name."""
 
     async def link(self, path: Path) -> None:
-        """Give the file a name; raise OSError where that cannot be."""
+        """Give the file a name; raise OSError if that is impossible."""
         ...
 
 
@@ -95,7 +95,7 @@ class ResultStore:
         # One at a time: what is dropped must not be what is just being read.
         self._thread = trio.CapacityLimiter(1)
         self._records: dict[str, StoredResult] | None = None
-        """By handle."""
+        """The stored results, by handle."""
         # Both are in the order in which they were given, which is the order in which they expire.
         self._live: dict[str, None] = {}
         self._handles_of: dict[str, set[str]] = {}
@@ -103,7 +103,7 @@ class ResultStore:
         self._secret = b""
 
     async def keep(self, result: Result, session: SessionKey, tool: str) -> str:
-        """Keep a result whole; return its handle.
+        """Store a whole result; return its handle.
 
         Raises:
             OSError: it cannot be written.
@@ -124,7 +124,7 @@ class ResultStore:
             raise
 
     async def record(self, handle: str) -> StoredResult:
-        """Return what is known of a handle.
+        """Return the facts about the result of a handle.
 
         Raises:
             NotKeptError: nothing is, or it is over.
@@ -133,7 +133,7 @@ class ResultStore:
         return await self._run(lambda: self._found(handle))
 
     async def read(self, record: StoredResult, start: int, size_bytes: int) -> bytes:
-        """Return a part of a result, checked; fewer bytes where it ends before.
+        """Return a checked part of a result; fewer bytes at its end.
 
         Raises:
             NotKeptError: it is gone, or is not what was kept.
@@ -142,7 +142,7 @@ class ResultStore:
         return await self._run(lambda: self._read(record, start, size_bytes))
 
     async def sweep(self) -> None:
-        """Remove what is past its retention, and what nobody knows."""
+        """Remove results past their retention, and files that no handle knows."""
         with contextlib.suppress(OSError):
             await self._run(self._sweep)
 
@@ -167,7 +167,7 @@ class ResultStore:
         )
 
     async def _adopted(self, result: LargeResult, path: Path) -> int:
-        """Have a large result's bytes under `path`; return where in it they begin."""
+        """Give a spooled result's file the name `path`; return the offset of the result in it."""
         await self._run(self._loaded)
         spooled = result.spooled
         if isinstance(spooled, Linkable) and not result.spliced:
@@ -225,13 +225,13 @@ class ResultStore:
         self._handles_of.setdefault(record.sha256, set()).add(record.handle)
 
     def _forget(self, handle: str) -> None:
-        """Take a handle out of what is known; its file stays."""
+        """Forget a handle; its file stays."""
         assert self._records is not None
         self._expire(handle)
         self._records.pop(handle, None)
 
     def _expire(self, handle: str) -> str:
-        """Take a handle from its result; return the result's name if no other handle has it."""
+        """Remove a handle; return the result's file name if no other handle has it."""
         assert self._records is not None
         if handle not in self._live:
             return ""
@@ -312,7 +312,7 @@ class ResultStore:
         return self._records
 
     def _look(self) -> None:
-        """Have the index say what the folder holds, in the order of its use."""
+        """Fill the index from the folder, in the order of last use."""
         files: list[tuple[float, str, int]] = []
         for path in self._folder.glob("*.result"):
             with contextlib.suppress(OSError):
@@ -326,7 +326,7 @@ class ResultStore:
             self._index.add(name, size_bytes)
 
     def _read_record(self, path: Path) -> StoredResult | None:
-        """Return what a file says of a result, None where it cannot be what was written."""
+        """Return the record in a file; None if it is damaged."""
         try:
             record = _RECORD.decode(path.read_bytes())
         except MalformedError:
@@ -360,7 +360,7 @@ class ResultStore:
             log.info("results_dropped", results=len(dropped))
 
     def _end_old(self) -> None:
-        """End what has expired: the oldest come first, so nothing else is looked at."""
+        """Remove expired results, starting with the oldest."""
         records = self._loaded()
         now = self._clock()
         while self._live:
@@ -380,7 +380,7 @@ class ResultStore:
             (self._folder / f"{handle}.handle").unlink(missing_ok=True)
 
     def _sweep(self) -> None:
-        """Look through the folder, for what a daemon before, or another program, left in it."""
+        """Check the folder for files that an earlier daemon or another program has left."""
         self._end_old()
         now = self._clock()
         for path in self._folder.glob("*.result"):

@@ -1,7 +1,8 @@
-"""The two files of routing that come with capd: its profile, and messages that want nothing.
+"""The two files for routing that come with capd: its profile, and background messages.
 
-`bench/routing_tuning.py` writes the profile; the messages are the background that evidence is told
-against (`core.evidence`). Both are read once, whole, and never written by the daemon.
+`bench/routing_tuning.py` writes the profile. Evidence is compared with the background messages, for
+which no capability is wanted (`core/routing/evidence.py`). Both files are read once, and the daemon
+never writes them.
 """
 
 from functools import cache
@@ -34,12 +35,12 @@ def read_profile(file: Path = PROFILE_FILE) -> RoutingProfile:
 
 
 def profile_text(profile: RoutingProfile) -> bytes:
-    """Return a profile as its file holds it."""
+    """Return the content of a profile's file."""
     return msgspec.json.format(msgspec.json.encode(profile), indent=2) + b"\n"
 
 
 @cache
 def background_messages() -> tuple[str, ...]:
-    """Return messages of which no capability is wanted, one a line of the file."""
+    """Return the background messages, one for each line of the file."""
     lines = BACKGROUND_FILE.read_text(encoding="utf-8").splitlines()
     return tuple(line for line in lines if line.strip())

@@ -1,9 +1,11 @@
-"""Session records in the state folder: one file a session, written whole or not at all.
+"""Saves session records in the state folder.
 
-A file that cannot be read is as good as none, and is said once: a session that starts empty is of
-more use than one that does not start (docs/design/operation.md). A file ends with a digest of what
-is before it: a record names the commands of servers, and a disk that changes one bit of a command
-must not have another one started.
+One file for each session, written whole or not at all.
+
+An unreadable file counts as missing and is reported once: a session that starts empty is better
+than one that does not start (docs/design/operation.md). Each file ends with a digest of its
+content. A record contains the commands of servers, and a flipped bit on the disk must not start
+another command.
 """
 
 import contextlib
@@ -21,7 +23,7 @@ from capd_protos.codec import MalformedError, MsgpackCodec
 from capd_protos.types import SessionKey
 
 MOST_BYTES = 64 << 20
-"""Of one record, which has a definition of each tool that its session has on."""
+"""Bytes of one record. It contains the definition of each tool that is on in its session."""
 
 _RECORD: MsgpackCodec[SessionRecord] = MsgpackCodec(SessionRecord)
 _DIGEST_LENGTH = 32
@@ -38,15 +40,15 @@ class SessionFiles:
         self._limiter = trio.CapacityLimiter(1)
 
     async def load(self, key: SessionKey) -> SessionRecord | None:
-        """Return what is kept of `key`, if anything is."""
+        """Return the saved record of `key`; None if there is none."""
         return await trio.to_thread.run_sync(self._load, key, limiter=self._limiter)
 
     async def save(self, record: SessionRecord) -> bool:
-        """Keep `record`, and tell whether it is kept; one that has nothing needs no file."""
+        """Save `record`; return whether that worked. An empty one needs no file."""
         return await trio.to_thread.run_sync(self._save, record, limiter=self._limiter)
 
     async def sweep(self) -> None:
-        """Remove what is past its retention."""
+        """Remove records past their retention."""
         await trio.to_thread.run_sync(self._sweep, limiter=self._limiter)
 
     def _file(self, key: SessionKey) -> StateFile[SessionRecord]:
@@ -80,7 +82,7 @@ class SessionFiles:
 
 
 class _WithDigest:
-    """Records whose last bytes are the digest of those before."""
+    """Encodes records with a digest at the end."""
 
     def encode(self, record: SessionRecord, /) -> bytes:
         """Return a record as bytes."""

@@ -1,4 +1,4 @@
-"""The configuration as sessions follow it."""
+"""Turns the configuration into the rules and limits of sessions."""
 
 from collections.abc import Mapping
 
@@ -25,11 +25,13 @@ def session_rules(configuration: Configuration, table: Mapping[str, ClientTraits
         share=surface.pass_through,
         checks_arguments=surface.check_arguments,
         unchecked=surface.unchecked_servers,
+        shows_notices=surface.notices,
         everyone=_rules("[policy]", policy),
         clients=_named("clients", policy.clients),
         projects=_named("projects", policy.projects),
         table=table,
         routing=configuration.routing_switch(),
+        learns=configuration.routing.learn,
         curation=CurationRules(
             configuration.curation.kind,
             configuration.curation.k,
@@ -39,11 +41,13 @@ def session_rules(configuration: Configuration, table: Mapping[str, ClientTraits
         memory_tokens=configuration.memories.tokens,
         bootstrap=configuration.bootstrap.rules(),
         bootstrapped=configuration.bootstrap_switch(),
+        has_scripts=configuration.scripts.enabled,
+        lists_scripts=configuration.scripts.listed,
     )
 
 
 def result_limits(configuration: Configuration) -> Limits:
-    """Return when results are too long."""
+    """Return the limits above which results are shortened."""
     table = configuration.results
     return Limits(table.limit, table.servers, table.tools, table.media)
 

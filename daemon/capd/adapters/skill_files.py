@@ -1,7 +1,6 @@
-"""Skills on disk: `skills/<name>/SKILL.md` of a tap. Nothing here is a rule.
+"""Reads skills from disk: `skills/<name>/SKILL.md` of a tap.
 
-What cannot be read is a finding: a skill is never a reason to be without its tap. A folder
-without SKILL.md is no skill, and says nothing.
+An unreadable skill is a finding and never costs the tap. A folder without SKILL.md is ignored.
 """
 
 import os
@@ -18,17 +17,17 @@ from capd_protos.types import Finding, TapName
 SKILLS = "skills"
 SKILL_FILE = "SKILL.md"
 MOST_SKILLS = 1000
-"""Of one tap; each costs a parse at every load."""
+"""Skills of one tap; each is parsed at every load."""
 MOST_ENTRIES = 10_000
-"""Of the folder `skills`, whatever they are."""
+"""Entries in the folder `skills`, whatever they are."""
 
 
 def read_skills(
     tap: TapName, root: Path, reader: Reader = DIRECT
 ) -> tuple[tuple[SkillRead, ...], tuple[Finding, ...]]:
-    """Return the skills of the tap at `root`, and what is wrong with their folder.
+    """Return the skills of the tap at `root`, and the problems of their folder.
 
-    No link is followed out of `root`: a skill's text is handed to a model.
+    Links that lead out of `root` are not followed, because a skill's text is given to a model.
     """
     findings: list[Finding] = []
     try:
@@ -51,7 +50,7 @@ def read_skills(
 
 
 def skill_body(file: Path, reader: Reader = DIRECT) -> str | None:
-    """Return the text of a skill as it is at this moment; None where it cannot be read."""
+    """Return the current text of a skill; None if it cannot be read."""
     try:
         # Of `<tap>/skills/<name>/SKILL.md`.
         content = _content(file.parents[2], file)

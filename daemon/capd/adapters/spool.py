@@ -1,7 +1,7 @@
-"""Room on a disk for lines that are too long to hold in memory.
+"""Disk space for lines that are too long for memory.
 
-A file of it has no name: it is gone when nobody refers to it, and with the process. Its room is
-bounded for the daemon as a whole, and its files for each server.
+Its files have no names: they vanish when they are closed, and with the process. The space is
+limited for the daemon as a whole, and the number of files for each server.
 """
 
 import contextlib
@@ -15,18 +15,18 @@ import trio
 
 MOST_BYTES = 1 << 30
 MOST_FILES = 4
-"""Of one server."""
+"""Files of one server."""
 LONGEST_BYTES = 256 * 1024 * 1024
-"""Of one file."""
+"""Bytes of one file."""
 _WRITE_BYTES = 1 << 20
 
 
 class SpoolFullError(Exception):
-    """There is no room for it."""
+    """There is no room in the spool."""
 
 
 class Spool:
-    """The room of one daemon, in files in `folder`."""
+    """The spool of one daemon, with files in `folder`."""
 
     def __init__(self, folder: Path, most_bytes: int = MOST_BYTES) -> None:
         self.folder = folder
@@ -38,12 +38,12 @@ class Spool:
     def of_server(
         self, most_files: int = MOST_FILES, longest_bytes: int = LONGEST_BYTES
     ) -> "ServerSpool":
-        """Return one server's share of it."""
+        """Return the part of the spool for one server."""
         return ServerSpool(self, most_files, longest_bytes)
 
 
 class ServerSpool:
-    """One server's share of the room."""
+    """One server's part of the spool."""
 
     def __init__(self, spool: Spool, most_files: int, longest_bytes: int) -> None:
         self.spool = spool
@@ -63,7 +63,7 @@ class ServerSpool:
 
 
 class SpoolFile:
-    """Bytes that are added at the end, and read from anywhere by one task at a time."""
+    """A file to which bytes are appended. One task at a time may read from any position."""
 
     def __init__(self, share: ServerSpool) -> None:
         self.size_bytes = 0
@@ -75,7 +75,7 @@ class SpoolFile:
         self._file: BinaryIO | None = None
 
     def add(self, data: bytes) -> None:
-        """Take `data`; `flush` writes it.
+        """Append `data` to the buffer; `flush` writes it.
 
         Raises:
             SpoolFullError: it would be too long, or the daemon has no more room.
@@ -91,11 +91,11 @@ class SpoolFile:
 
     @property
     def is_flush_due(self) -> bool:
-        """Whether enough waits for being written to be worth it."""
+        """Whether the buffer is large enough to be written."""
         return self._unwritten_bytes >= _WRITE_BYTES
 
     async def flush(self) -> None:
-        """Write what was added. Cancelled, it has written all of it or nothing.
+        """Write the buffer. If cancelled, all of it or nothing was written.
 
         Raises:
             OSError: it cannot be written.
@@ -104,7 +104,7 @@ class SpoolFile:
         self._unwritten, self._unwritten_bytes = [], 0
 
     async def read(self, start: int, size_bytes: int) -> bytes:
-        """Return the bytes from `start` on, fewer where it ends before.
+        """Return the bytes from `start` on; fewer at the end of the file.
 
         Raises:
             OSError: the disk has a fault.
@@ -115,7 +115,7 @@ class SpoolFile:
         return await trio.to_thread.run_sync(self._read, start, size_bytes, limiter=threads)
 
     async def link(self, path: Path) -> None:
-        """Give the file the name `path`, under which it stays when this is closed.
+        """Give the file the name `path`, so that it stays when this is closed.
 
         Raises:
             OSError: the file system cannot do that.
@@ -125,7 +125,7 @@ class SpoolFile:
         await trio.to_thread.run_sync(self._link, path, limiter=self._share.spool.threads)
 
     def close(self) -> None:
-        """Give its room back."""
+        """Close the file and free its space."""
         if not self._is_open:
             return
         self._is_open = False
@@ -174,7 +174,10 @@ class SpoolFile:
 
 
 def _file_in(folder: Path) -> BinaryIO:
-    """Return a file without a name; 0600, and where the system can do that it may get one."""
+    """Return a file without a name, of mode 0600.
+
+    If the system allows it, it can be named later.
+    """
     flag: int = getattr(os, "O_TMPFILE", 0)
     if flag:
         with contextlib.suppress(OSError):
@@ -184,4 +187,4 @@ def _file_in(folder: Path) -> BinaryIO:
 
 
 def _ignore(_: object) -> None:
-    """Hear how a file was closed: whatever the disk says, it is gone."""
+    """Ignore the result of closing a file: its space is free in any case."""

@@ -1,11 +1,12 @@
-"""Files of state: read with a bound, written whole or not at all, for nobody but the user.
+"""State files: bounded reads, atomic writes, and access for the user alone.
 
     read ──good──────────> its value
-      ├──none──────────> nothing
-      └──unusable──────> nothing; said in the log and, where `aside` is given, renamed, so that a
-                         person may look at it and the next save begins a fresh one
+      ├──none────────────> None
+      └──unusable────────> None; logged and, if `aside` is given, renamed, so that a person may
+                           look at it and the next save starts a new file
 
-All functions here block. Only `StateFile.load` and `StateFile.save` are for the event loop.
+All functions here block, except `StateFile.load` and `StateFile.save`, which are for the event
+loop.
 """
 
 import errno
@@ -29,14 +30,14 @@ log = structlog.get_logger()
 
 
 class Codec(Protocol[T]):
-    """How a value stands in its file."""
+    """Encodes and decodes the value of a file."""
 
     def decode(self, data: bytes, /) -> T:
-        """Return the value in `data`; raise MalformedError."""
+        """Return the decoded value; raise MalformedError."""
         ...
 
     def encode(self, message: T, /) -> bytes:
-        """Return the bytes of a value."""
+        """Return the encoded value."""
         ...
 
 
@@ -68,11 +69,11 @@ def write_whole(
     has_other_writers: bool = False,
     check: Callable[[Path], object] | None = None,
 ) -> None:
-    """Replace a file in one step, mode 0600; whoever looks sees the old content or the new one.
+    """Replace a file atomically, with mode 0600: readers see the old content or the new one.
 
-    `is_durable` says that it must outlast a loss of power. `has_other_writers` says that two may
-    write it at once: each then has a temporary file of its own. `check` raises for a temporary
-    file that must not replace what is there.
+    `is_durable` says that the file must survive a loss of power. `has_other_writers` says that
+    others may write it at the same time; each writer then has a temporary file of its own. `check`
+    raises if the temporary file must not replace the current one.
 
     Raises:
         OSError: it cannot be written; what was there stays.
@@ -107,7 +108,7 @@ def _temporary(path: Path, *, has_other_writers: bool) -> tuple[int, Path]:
 
 
 class Versioned(Protocol):
-    """A document that says which version of its format it has."""
+    """A document that contains the version of its format."""
 
     @property
     def version(self) -> int:
@@ -116,7 +117,7 @@ class Versioned(Protocol):
 
 
 def of_version(known: int) -> Callable[[Versioned], str]:
-    """Return a `refuse` for documents of any other version."""
+    """Return a `refuse` function that accepts only documents of version `known`."""
 
     def refuse(document: Versioned) -> str:
         is_known = document.version == known
@@ -126,7 +127,7 @@ def of_version(known: int) -> Callable[[Versioned], str]:
 
 
 class StateFile(Generic[T]):
-    """One file with one value of a known type."""
+    """One file that contains one value of a known type."""
 
     def __init__(
         self,
@@ -139,10 +140,10 @@ class StateFile(Generic[T]):
         is_private: bool = False,
         is_durable: bool = False,
     ) -> None:
-        """`refuse` returns why a value cannot be used though it can be decoded.
+        """`refuse` returns why a decoded value cannot be used; empty if it can.
 
-        `aside` is where an unusable file goes; without it the file stays until the next save, as
-        fits a cache. `is_private` says that a file somebody else can write is unusable.
+        An unusable file is renamed to `aside`; without that, it stays until the next save, which is
+        right for a cache. With `is_private`, a file that somebody else can write is unusable.
         """
         self.path = path
         self._codec = codec
@@ -152,20 +153,20 @@ class StateFile(Generic[T]):
         self._is_private = is_private
         self._is_durable = is_durable
         self.problem = ""
-        """Why what was there is not used, for a person; empty where it is."""
+        """Why the file was not used, in words for a person; empty if it was."""
         # One at a time: of two writes the later one must win.
         self._limiter = trio.CapacityLimiter(1)
 
     async def load(self) -> T | None:
-        """Return what was saved last, None where there is nothing that can be used."""
+        """Return the saved value; None if there is none, or it is unusable."""
         return await trio.to_thread.run_sync(self.read, limiter=self._limiter)
 
     async def save(self, value: T) -> bool:
-        """Write `value` down, and tell whether it is kept; a failure is said in the log."""
+        """Save `value`; return whether that worked. A failure is logged."""
         return await trio.to_thread.run_sync(self._save, value, limiter=self._limiter)
 
     def read(self) -> T | None:
-        """Return what was saved last, None where there is nothing that can be used."""
+        """Return the saved value; None if there is none, or it is unusable."""
         try:
             return self.decoded()
         except FileNotFoundError:
@@ -175,7 +176,7 @@ class StateFile(Generic[T]):
             return None
 
     def decoded(self) -> T:
-        """Return what was saved last, and leave the file where it is, whatever is in it.
+        """Return the saved value without renaming an unusable file.
 
         Raises:
             OSError: there is none, or it cannot be read.
@@ -192,7 +193,7 @@ class StateFile(Generic[T]):
         return value
 
     def write(self, value: T) -> None:
-        """Write `value` down.
+        """Save `value`.
 
         Raises:
             OSError: it cannot be written, or is too long to be read again; what was there stays.

@@ -1,7 +1,7 @@
-"""Newline-framed messages over a server's pipes, where the peer may be hostile.
+"""Reads newline-framed messages from a server's pipes, where the peer may be hostile.
 
-Reading is linear in the bytes read, holds at most `cap_bytes` of one line, and gives a line that
-has begun a bounded time to go on. How frames are written is in `frame_writer`.
+Reading is linear in the bytes read and holds at most `cap_bytes` of one line. A line that has begun
+has to continue within a time limit. Writing is in `frame_writer`.
 """
 
 import os
@@ -19,7 +19,7 @@ _CHUNK_BYTES = 64 * 1024
 _END_BYTES = 4 * 1024
 _PROGRESS_BYTES = 1024 * 1024
 _FRAMES_BETWEEN_CHECKPOINTS = 32
-"""A flood of small lines arrives thousands to a chunk; others must run too."""
+"""A flood of small lines brings thousands in one chunk, and other tasks must run too."""
 
 
 class FrameStalledError(CapdError):
@@ -31,7 +31,7 @@ class WriterFullError(CapdError):
 
 
 class FrameCutError(CapdError):
-    """The stream died while this frame was being written; the peer may have all of it or a part."""
+    """The stream died while this frame was written. The peer may have all of it or a part."""
 
 
 class WriterStalledError(CapdError):
@@ -47,20 +47,20 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Oversized:
-    """A line that is too long to be held, of which the ends are."""
+    """A line that is too long for memory: its beginning and its end."""
 
     size_bytes: int
     head: bytes
     tail: bytes
     kept: SpoolFile | None = None
-    """Where all of it is, unless it was discarded."""
+    """The file with all of it, unless it was discarded."""
 
 
 class FrameReader:
-    """The lines of a stream; blank ones are skipped, and the end of the stream ends them.
+    """Iterates over the lines of a stream; blank lines are skipped.
 
-    A line of more than `cap_bytes` goes to the spool; without one, or without room, all but its
-    ends is discarded.
+    A line of more than `cap_bytes` is written to the spool. Without a spool or without room, all
+    but its beginning and its end is discarded.
     """
 
     def __init__(
@@ -88,12 +88,12 @@ class FrameReader:
         self._is_ended = False
 
     def allow(self, cap_bytes: int) -> None:
-        """Take longer lines from here on."""
+        """Accept longer lines from now on."""
         self._cap_bytes = cap_bytes
 
     @property
     def partial(self) -> bytes:
-        """What has arrived of a line that has not ended; of one that is too long, its head."""
+        """The part of an unfinished line that has arrived; if it is too long, its beginning."""
         return b"".join(self._chunks)
 
     def __aiter__(self) -> "FrameReader":
@@ -118,7 +118,7 @@ class FrameReader:
         return line
 
     async def some(self) -> list[Frame | Oversized]:
-        """Return the lines that have come, a few at least; none at the end of the stream.
+        """Return at least one line, and all that have arrived; none at the end of the stream.
 
         Raises:
             FrameStalledError: A line began and did not go on in time.
@@ -196,7 +196,7 @@ class FrameReader:
             self._spool_on([part])
 
     def _let_go(self, chunks: list[bytes]) -> None:
-        """Hold no more than the ends of a line; the last of `chunks` is the one too many."""
+        """Keep only the ends of a line that the last of `chunks` made too long."""
         head, self._tail = _ends_of(chunks)
         self._chunks = [head]
         if self._spool is not None:

@@ -1,4 +1,4 @@
-"""What systemd is told of the daemon, where it asked to be told (`Type=notify`)."""
+"""Notifies systemd of the daemon's state, if systemd asks for it (`Type=notify`)."""
 
 import os
 import socket
@@ -6,25 +6,25 @@ from collections.abc import MutableMapping
 
 
 class Notifier:
-    """Speaks to NOTIFY_SOCKET, which children never see; silent where there is none."""
+    """Writes to NOTIFY_SOCKET, which children never see; does nothing if there is none."""
 
     def __init__(self, environment: MutableMapping[str, str]) -> None:
         self._address = environment.pop("NOTIFY_SOCKET", "")
         interval = environment.pop("WATCHDOG_USEC", "")
         is_ours = environment.pop("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
         self.watchdog = int(interval) / 1e6 if is_ours and interval.isdecimal() else 0.0
-        """Seconds after which a daemon that said nothing is ended; 0 where nobody watches."""
+        """Seconds without a message after which systemd ends the daemon; 0 if it does not watch."""
 
     def ready(self, status: str) -> None:
-        """Say that the socket serves."""
+        """Report that the socket serves."""
         self._send(f"READY=1\nMAINPID={os.getpid()}\nSTATUS={status}")
 
     def alive(self) -> None:
-        """Say that the daemon works, for the watchdog."""
+        """Report to the watchdog that the daemon works."""
         self._send("WATCHDOG=1")
 
     def stopping(self) -> None:
-        """Say that the daemon ends on purpose."""
+        """Report that the daemon ends on purpose."""
         self._send("STOPPING=1")
 
     def _send(self, text: str) -> None:

@@ -1,7 +1,7 @@
-"""Taps on disk: the user's list of them, and the files of each. Nothing here is a rule.
+"""Reads taps from disk: the user's list of them, and the files of each.
 
-A folder that cannot be read raises, and whoever asked keeps what it had. Reading never touches
-the network (docs/design/catalog.md).
+If a folder cannot be read, this raises, and the caller keeps its last state. Reading never uses the
+network (docs/design/catalog.md).
 """
 
 import hashlib
@@ -30,13 +30,13 @@ from capd_protos.types import CapabilityName, Finding, TapName
 
 STARTER = TapName("starter")
 OWN_FOLDER = "own"
-"""Beside the list of taps: what `capd add` writes."""
+"""The folder beside the list of taps into which `capd add` writes."""
 MOST_FILES = 64
 """Providers of one capability."""
 
 
 _BROKEN = 'taps = [name = "'
-"""What an earlier capd wrote for the first tap after the last one had been removed."""
+"""An earlier capd wrote this for the first tap after the last one had been removed."""
 _REPAIR = "an earlier capd wrote it so: `capd tap list` repairs it"
 
 
@@ -51,13 +51,13 @@ class TapPlace:
     name: TapName
     path: Path
     providers: Mapping[CapabilityName, str] = field(default_factory=dict)
-    """Which provider a capability has in place of its default."""
+    """The providers that the user selected for capabilities in place of their defaults."""
     within: Path | None = None
-    """The folder that none of its files may lie outside of, where it is another one than `path`."""
+    """The folder that all its files have to be inside of, if that is not `path`."""
 
     @property
     def root(self) -> Path:
-        """The folder that none of its skills and memories may lie outside of."""
+        """The folder that all its skills and memories have to be inside of."""
         return self.within or self.path
 
 
@@ -69,13 +69,13 @@ class _TapEntry(msgspec.Struct):
 class _TapList(msgspec.Struct):
     taps: list[_TapEntry] = []
     providers: dict[str, str] = {}
-    """By `tap/name`: a bare name would mean another tap's capability once taps change places."""
+    """By `tap/name`, because a bare name would mean another capability after taps change places."""
     starter: bool = True
-    """Whether the tap that is built in counts as well."""
+    """Whether the built-in tap is used as well."""
 
 
 def starter_place() -> TapPlace:
-    """Return where the built-in tap is: in the wheel, or in the checkout."""
+    """Return the folder of the built-in tap, in the wheel or in the checkout."""
     package = Path(capd.__file__).parent
     installed = package / "starter_tap"
     return TapPlace(
@@ -111,7 +111,7 @@ def tap_places(list_file: Path) -> list[TapPlace]:
 
 
 def is_own(place: TapPlace, list_file: Path) -> bool:
-    """Tell whether nobody but the user and capd wrote a tap."""
+    """Tell whether only the user and capd have written a tap."""
     return place.name == STARTER or place.path == list_file.parent / OWN_FOLDER
 
 
@@ -169,7 +169,7 @@ def read_tap(place: TapPlace, reader: Reader = DIRECT) -> Tap:
 
 
 def capability_files(place: TapPlace) -> Iterator[CapabilityFiles]:
-    """Yield the texts of each capability's folder, by name.
+    """Yield the files of each capability's folder, by name.
 
     Raises:
         OSError: they cannot be read.

@@ -1,8 +1,8 @@
-"""Tool lists on disk, so that everything can be searched with no server running.
+"""Keeps tool lists on disk, so that all tools can be searched while no server runs.
 
-One file a server identity, written whole or not at all, 0600 in a folder of 0700. The file is a
-cache, never an authority: one that is damaged, too large, somebody else's or another server's is
-as good as none, and is said once. What a server lists replaces what it listed before.
+There is one file for each server identity, written whole or not at all, with mode 0600 in a folder
+of mode 0700. It is only a cache: a file that is damaged, too large, somebody else's or another
+server's counts as missing, and is reported once.
 """
 
 import time
@@ -19,7 +19,7 @@ from capd_protos.codec import MalformedError, MsgpackCodec
 from capd_protos.types import ServerIdentity, ServerName, ToolDefinition
 
 MOST_BYTES = 32 << 20
-"""As one line of a server may be long; what is larger is not kept."""
+"""As long as one line of a server may be; a larger list is not kept."""
 MOST_FILES = 2000
 _SUFFIX = ".tools"
 
@@ -32,7 +32,7 @@ class ToolList(msgspec.Struct, frozen=True):
     identity: ServerIdentity
     name: ServerName
     server_version: str
-    """As the server gives it in its handshake; empty where it does not."""
+    """The server's own, from its handshake; empty if there is none."""
     listed_at: float
     """Seconds since the epoch."""
     tools: list[ToolDefinition]
@@ -42,7 +42,7 @@ _LIST: MsgpackCodec[ToolList] = MsgpackCodec(ToolList)
 
 
 class ToolLists:
-    """The lists of all servers that were ever asked."""
+    """The kept lists of all servers."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -57,16 +57,16 @@ class ToolLists:
         server_version: str,
         tools: list[ToolDefinition],
     ) -> None:
-        """Keep what a server lists at this moment."""
+        """Keep a server's current list, replacing the earlier one."""
         listed = ToolList(identity, name, server_version, time.time(), list(tools))
         await trio.to_thread.run_sync(self._save, listed, limiter=self._limiter)
 
     async def load(self, identity: ServerIdentity) -> ToolList | None:
-        """Return what a server listed last, if it is known."""
+        """Return the last list of a server; None if there is none."""
         return await trio.to_thread.run_sync(self._load, identity, limiter=self._limiter)
 
     async def load_all(self, identities: list[ServerIdentity]) -> dict[ServerIdentity, ToolList]:
-        """Return what these servers listed last, without those that are not known."""
+        """Return the last lists of servers; those without one are missing."""
         return await trio.to_thread.run_sync(self._load_all, identities, limiter=self._limiter)
 
     def _file(self, identity: ServerIdentity) -> StateFile[ToolList] | None:
@@ -115,7 +115,7 @@ class ToolLists:
             log.warning("tool_list_not_saved", server=listed.name, reason=str(error))
 
     def _sweep(self) -> None:
-        """Keep the folder bounded: definitions change, and leave their lists behind."""
+        """Limit the number of files, because changed definitions leave old lists behind."""
         files = [path for path in self._folder.iterdir() if path.suffix == _SUFFIX]
         if len(files) <= MOST_FILES:
             return

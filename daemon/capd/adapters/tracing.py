@@ -1,9 +1,9 @@
-"""OpenTelemetry spans of requests, where the standard OTEL_ variables ask for them.
+"""OpenTelemetry spans of requests, if the standard OTEL_ variables ask for them.
 
-The libraries are an extra, `capd[otel]`, and are imported when the variables are set. A span is
-the child of what the client names in its `_meta`; `_meta` itself is passed on as it was written,
-so a server's own span is a child of the client's as well. No argument, result or text of a user
-is in a span.
+The libraries are an extra, `capd[otel]`, and are imported only if the variables are set. A span is
+a child of the span that the client names in `_meta`. `_meta` is passed on unchanged, so that the
+server's own span is a child of the client's as well. No span contains an argument, a result or a
+text of a user.
 """
 
 import logging
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 TRACED = frozenset({"tools/call", "prompts/get", "resources/read", "completion/complete"})
 FLUSH_TIMEOUT = 5.0
 LARGEST_LOOKED_INTO = 1 << 20
-"""Of an answer, to see whether it is an error."""
+"""Bytes of an answer; a longer one is not examined for errors."""
 
 MISSING = (
     "OTEL_ variables are set, and what sends traces is not installed: "
@@ -64,10 +64,10 @@ class Traces:
     def __init__(self) -> None:
         self._start: Callable[..., Span] | None = None
         self.is_on = False
-        """Whether anybody wants spans."""
+        """Whether spans are wanted."""
 
     def begin(self, method: str, params: bytes, session: str) -> "Span | None":
-        """Return the span of a request that begins, None where it is to have none."""
+        """Return the span of a request that starts; None if it gets none."""
         if self._start is None or method not in TRACED:
             return None
         try:
@@ -82,14 +82,14 @@ class Traces:
         return self._start(name, attributes, context.traceparent, context.tracestate)
 
     def end(self, span: "Span", *, failed: str = "") -> None:
-        """End a span; `failed` says in a word how its request did."""
+        """End a span; `failed` names the kind of failure, if there was one."""
         if failed:
             span.set_attribute("error.type", failed)
             span.set_status(_error_status())
         span.end()
 
     async def run(self, environment: Mapping[str, str]) -> None:
-        """Send spans until cancelled, where the variables ask for it."""
+        """Send spans until cancelled, if the variables ask for it."""
         if not is_wanted(environment):
             return
         protocol = environment.get(
@@ -117,7 +117,7 @@ class Traces:
 
 
 TRACES = Traces()
-"""Of the process, as the variables are."""
+"""One for the process, like the variables."""
 
 
 def is_wanted(environment: Mapping[str, str]) -> bool:
@@ -132,7 +132,7 @@ def is_wanted(environment: Mapping[str, str]) -> bool:
 
 
 def failure_in(line: bytes) -> str:
-    """Return in a word what is wrong with an answer; empty where it is a result."""
+    """Return the kind of failure in an answer; empty if it is a result."""
     if len(line) > LARGEST_LOOKED_INTO:
         return ""
     try:
@@ -145,7 +145,7 @@ def failure_in(line: bytes) -> str:
 
 
 class _ToOurLog(logging.Handler):
-    """What the libraries say, as our own log has it."""
+    """Passes the libraries' log records to capd's log."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Log it."""
@@ -153,7 +153,7 @@ class _ToOurLog(logging.Handler):
 
 
 def _provider(environment: Mapping[str, str]) -> "TracerProvider":
-    """Import and set up what sends spans. Blocks, so it is for a thread.
+    """Import and set up what sends spans. Blocks, so run it in a thread.
 
     Raises:
         ImportError: it is not installed.

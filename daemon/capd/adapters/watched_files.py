@@ -1,9 +1,8 @@
-"""Which files a catalog rests on, and being told when one of them changes.
+"""Watches the files that a catalog is made from.
 
-Only the folders that are read are watched, each by itself: what else a checkout holds, such as
-`.git` or the packages of a script, costs nothing. A folder that is not there is waited for at
-the nearest one above it. Changes on a network file system that another machine makes are not
-seen, as `capd reload` is for.
+Only the folders that are read are watched, each without its subfolders, so that large folders such
+as `.git` cost nothing. For a missing folder, the nearest existing parent is watched. Changes that
+another machine makes on a network file system are not seen; `capd reload` is for those.
 """
 
 import os
@@ -24,16 +23,16 @@ if TYPE_CHECKING:
     from watchfiles._rust_notify import RustNotify
 
 MOST_FOLDERS = 8192
-"""The kernel allows a user 8,192 watches or more; what is beyond is not followed."""
+"""The kernel allows a user at least 8,192 watches. Further folders are not followed."""
 MOST_OF_ONE = 2048
 """Subfolders of one folder."""
 QUIET_MS = 500
-"""Changes within this of each other are one: a checkout writes hundreds. It is also how often
-the thread that waits looks up."""
+"""Changes that follow each other within this time count as one, because a checkout writes hundreds.
+The waiting thread also wakes up this often."""
 LONGEST_MS = 5000
 
 Folders = Mapping[Path, frozenset[str] | None]
-"""Each folder with the names in it that count; None for all of them."""
+"""Folders, each with the names in it that matter; None for all names."""
 
 _PARTS_OF_A_TAP = ("capabilities", "skills", "deps", "memories")
 
@@ -43,7 +42,7 @@ class WatchError(CapdError):
 
 
 def watched_folders(list_file: Path, memories: Path | None = None) -> Folders:
-    """Return the folders that taps, overlays and memories of the user are read from."""
+    """Return the folders of the user's taps, overlays and memories."""
     found: dict[Path, frozenset[str] | None] = {}
     _add(found, list_file.parent, list_file.name)
     if memories is not None:
@@ -76,7 +75,7 @@ def _add_below(found: dict[Path, frozenset[str] | None], folder: Path) -> None:
 
 
 def _add(found: dict[Path, frozenset[str] | None], folder: Path, name: str = "") -> None:
-    """Watch `folder` for all that happens in it, or for what happens to `name` alone."""
+    """Watch `folder` for all changes, or for changes of `name` alone."""
     folder = Path(os.path.abspath(folder))  # noqa: PTH100 - keeps symlinks
     while not folder.is_dir():
         if folder == folder.parent:
@@ -87,7 +86,7 @@ def _add(found: dict[Path, frozenset[str] | None], folder: Path, name: str = "")
 
 
 class Watch:
-    """Folders that are watched for as long as this is entered."""
+    """Watches folders inside an `async with` block."""
 
     def __init__(self, folders: Folders) -> None:
         self._folders = folders
@@ -95,7 +94,7 @@ class Watch:
         self._backend: RustNotify | None = None
 
     async def __aenter__(self) -> Self:
-        """Watch from here on.
+        """Start watching.
 
         Raises:
             WatchError: the kernel does not let us.
@@ -115,11 +114,11 @@ class Watch:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stop watching; a thread that still waits ends within `QUIET_MS`."""
+        """Stop watching. A waiting thread ends within `QUIET_MS`."""
         self._stopped.set()
 
     async def changed(self) -> None:
-        """Return when something that counts has changed, and nothing more for a moment.
+        """Return after a change that matters, once no further change has followed for a moment.
 
         Raises:
             WatchError: what happens cannot be heard any more.

@@ -13,7 +13,7 @@ Intervals are 95 %, from resampled rows with a fixed seed: equal data give equal
 
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,10 +24,11 @@ from capd.core.routing import deciding, gates
 from capd.core.routing.deciding import WHOLE_RULES, Circumstances, Comparison
 from capd.core.routing.follow_ups import blended, is_elliptical
 from capd.core.routing.gates import RoutingProfile
+from capd.core.routing.learning import Learnt
 from capd.core.routing.scorers import texts_of
 from capd.evaluation.datasets import BadDataError, Row
 from capd.evaluation.vectors import Vectorizer
-from capd_protos.types import CapabilitySpec, Decision
+from capd_protos.types import CapabilitySpec, Decision, Score
 
 if TYPE_CHECKING:
     from capd.evaluation.vectors import Vectors
@@ -58,7 +59,7 @@ class Latency(msgspec.Struct, frozen=True):
 
 
 class RouteReport(msgspec.Struct, frozen=True):
-    """What one evaluation came to."""
+    """The result of one evaluation."""
 
     scorer: str
     capabilities: int
@@ -73,13 +74,13 @@ class RouteReport(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One row with the decision on it."""
+    """One row with its decision."""
 
     row: Row
     decision: Decision
 
     def values(self) -> dict[str, bool]:
-        """Return which measures the row counts for; their names depend on what is wanted."""
+        """Return the measures of the row; they depend on whether something is wanted."""
         right, decision = self.row.right, self.decision
         is_on = decision.outcome == "activate"
         if not right:
@@ -98,6 +99,15 @@ class Judged:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A message's compared part, its vector, and the score of each capability, best first."""
+
+    text: str
+    vector: "Vectors"
+    scores: list[Score]
+
+
 class Router:
     """The daemon's decision over one catalogue, without the daemon."""
 
@@ -109,7 +119,7 @@ class Router:
         *,
         keys: Collection[str] | None = None,
     ) -> None:
-        """`keys` are those that the user has stored; None stands for every one."""
+        """`keys` are the keys that the user has stored; None stands for all keys."""
         self._capabilities = capabilities
         self._profile = profile
         self._vectorizer = vectorizer
@@ -126,7 +136,34 @@ class Router:
         self._without: dict[tuple[str, str], Comparison] = {}
 
     def decided(self, row: Row, *, drop_src_trigger: bool = False) -> Decision:
-        """Return the decision on a row, without the trigger that it was made from if so asked."""
+        """Return the decision on a row.
+
+        With `drop_src_trigger`, without the trigger that it came from.
+        """
+        compared = self._message(row)
+        if isinstance(compared, Decision):
+            return compared
+        chosen = self._compared
+        if drop_src_trigger and row.label is not None and row.src_trigger is not None:
+            chosen = self._without_trigger(row.label, row.src_trigger)
+        return self._decision(chosen, *compared)
+
+    def ranked(self, row: Row) -> "Ranked | Decision":
+        """Return what the scorer makes of a row, for `concluded`; an abstention before that."""
+        compared = self._message(row)
+        if isinstance(compared, Decision):
+            return compared
+        text, vector = compared
+        among = frozenset(each.id for each in self._known.eligible.capabilities)
+        return Ranked(text, vector, self._compared.scorer.ranked(text, vector, among))
+
+    def concluded(self, ranked: "Ranked", learnt: Learnt, project: str) -> Decision:
+        """Return the decision on what was ranked, with what was learnt by then."""
+        known = replace(self._known, learnt=learnt, project=project)
+        return deciding.concluded(ranked.text, ranked.scores, self._compared, self._profile, known)
+
+    def _message(self, row: Row) -> "tuple[str, Vectors] | Decision":
+        """Return the compared text of a row and its vector, or an abstention."""
         cleaned = gates.before_model(row.text, is_enabled=True)
         if isinstance(cleaned, Decision):
             return cleaned
@@ -136,13 +173,10 @@ class Router:
         if isinstance(before, str) and self._profile.scorer == WHOLE_RULES and is_elliptical(text):
             said = gates.compared_part(before)
             vector = blended(vector, self._vectorizer.of([said])[said])
-        chosen = self._compared
-        if drop_src_trigger and row.label is not None and row.src_trigger is not None:
-            chosen = self._without_trigger(row.label, row.src_trigger)
-        return self._decision(chosen, text, vector)
+        return text, vector
 
     def timed(self, rows: Sequence[Row]) -> Latency | None:
-        """Return how long decisions on `rows` take, embedding each text afresh."""
+        """Return the time that decisions on `rows` take, embedding each text again."""
         model, taken = self._vectorizer.model, []
         for row in rows:
             started = time.perf_counter()
@@ -208,7 +242,7 @@ def without_near_copies(
     vectorizer: Vectorizer,
     cosine: float,
 ) -> list[Row]:
-    """Return the rows that no trigger comes as near as `cosine`: others show memory, not reach."""
+    """Return the rows that no trigger resembles by `cosine`: others measure memory, not reach."""
     phrases = [t for each in capabilities for t in (*each.triggers, *each.extra_triggers)]
     texts = [gates.compared_part(row.text) for row in rows]
     vectors = vectorizer.of([*phrases, *texts])
@@ -260,7 +294,7 @@ def _measured(values: Sequence[bool]) -> Measure:
 
 
 def table(result: RouteReport) -> str:
-    """Return a report as a person reads it."""
+    """Return a report for a person."""
     head = (
         f"{result.scorer} over {result.capabilities} capabilities: {result.wanted} messages that "
         f"want something, {result.unwanted} that do not, {result.skipped} skipped"

@@ -1,6 +1,6 @@
-"""What a mailbox reads from, and how its messages are written down.
+"""What a mailbox reads from, and how its messages are encoded.
 
-Apart from ZeroMQ, which the embedder's own process does without.
+It is independent of ZeroMQ, because the embedder's own process does without that.
 """
 
 from collections.abc import Iterator
@@ -15,10 +15,10 @@ from capd_protos.types import ActorName
 
 ENVELOPES: MsgpackCodec[Envelope] = MsgpackCodec(Envelope)
 BODIES: MsgpackCodec[msgspec.Struct] = MsgpackCodec(msgspec.Struct)
-"""Encodes any message; what comes in is decoded by the codec of its reader."""
+"""Encodes any message. The reader's own codec decodes what arrives."""
 
 LOST: Literal["lost"] = "lost"
-"""The code of a `Failure` that says: whom the request was passed on to has ended."""
+"""The code of a `Failure` which says that the actor that got the request has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,11 @@ class Arrival:
 
 
 class Arrivals(Protocol):
-    """Where requests to one actor come in, and its answers go out."""
+    """The source of one actor's requests, and the way back for its answers."""
 
     @property
     def actor(self) -> ActorName:
-        """Whose they are."""
+        """The actor's name."""
         ...
 
     async def take(self) -> Arrival:
@@ -44,7 +44,7 @@ class Arrivals(Protocol):
         ...
 
     def drain(self) -> Iterator[Arrival]:
-        """Yield what has arrived and was not taken."""
+        """Yield the requests that have arrived and were not taken."""
         ...
 
     async def answer(self, arrival: Arrival, body: bytes) -> None:
@@ -60,5 +60,5 @@ class Arrivals(Protocol):
         ...
 
     def count(self, event: str, envelope: Envelope) -> None:
-        """Count what became of a request that got no good answer."""
+        """Count a request that got no proper answer."""
         ...

@@ -1,6 +1,6 @@
-"""The wall around one connection's or one server's task.
+"""The error boundary around one connection's or one server's task.
 
-Without it an error in one of them would end every other, as errors do in a nursery
+Without it, an error in one of them would end all others, as errors do in a nursery
 (docs/design/actors.md).
 """
 
@@ -17,7 +17,7 @@ _TEXT_LIMIT = 300
 def described(error: BaseException) -> dict[str, str]:
     """Return log fields for `error`: type, text and place, never the values around it.
 
-    A group is described by its leaves, for its own text says nothing.
+    A group is described by its leaves, because its own text says nothing.
     """
     leaves = list(_leaves(error))
     text = "; ".join(" ".join(str(leaf).split()) for leaf in leaves)
@@ -49,7 +49,7 @@ async def contained(
     *args: *Ts,
     log: FilteringBoundLogger,
 ) -> None:
-    """Run `fn(*args)` to its end, whatever end; an error is logged as `task_failed`."""
+    """Run `fn(*args)`. An error is logged as `task_failed` and goes no further."""
     # except*: a nursery may raise an error and a Cancelled in one group, and the latter must go on.
     try:
         await fn(*args)

@@ -1,7 +1,8 @@
-"""The bound socket of one actor's address: what arrives there, and the answers that leave.
+"""The bound socket of one actor's address: where requests arrive and answers leave.
 
-A endpoint outlives the restarts of its actor, for an `inproc://` socket that was closed is never
-found again by those who were connected to it. A request that comes between two lives waits.
+An endpoint outlives the restarts of its actor: after an `inproc://` socket was closed, peers that
+were connected to it never find the address again. A request that comes between two runs of the
+actor waits.
 """
 
 from collections import Counter

@@ -142,7 +142,7 @@ class _Question:
 
 
 class FrameClient:
-    """The daemon's end: asks, and matches replies to the askers."""
+    """The daemon's end: sends requests, and matches replies to them."""
 
     def __init__(self, stream: trio.abc.Stream) -> None:
         self._channel = FrameChannel(stream)
@@ -151,7 +151,7 @@ class FrameClient:
         self._is_over = False
 
     async def run(self) -> None:
-        """Read and write until the other end is gone; whoever waits then has lost."""
+        """Read and write until the other end is gone; requests that wait then are lost."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._write, nursery.cancel_scope)

@@ -62,7 +62,7 @@ class IncomingRequest(Generic[Q]):
         await self._mailbox.endpoint.answer(self._arrival, body)
 
     def lose(self, message: str) -> None:
-        """Answer that whom the request was passed on to has ended: the sender has lost it."""
+        """Answer that no reply will come: the actor that got the request has ended."""
         self._close()
         self._mailbox.endpoint.fail(self._arrival, LOST, message)
 

@@ -1,4 +1,4 @@
-"""The one line from this process to another actor, shared by everyone here who asks it."""
+"""The connection from this process to another actor, shared by everybody here who asks it."""
 
 from collections import Counter
 from dataclasses import dataclass, field

@@ -1,10 +1,10 @@
-"""Saves what changes a moment later, again where that failed, and once more at the end.
+"""Saves changes shortly after they were made, retries failed saves, and saves once at the end.
 
     changed ──pause──> saved
-                 └──failed──> refused ──backoff──> saved
+               └──failed──> refused ──backoff──> saved
 
-Changes within the pause are one save. Nothing that changed is forgotten before it is saved, also
-where the save is cancelled or fails with an exception.
+Changes within the pause are saved together. A change is forgotten only once it is saved, even if
+the save is cancelled or raises.
 """
 
 from collections.abc import Awaitable, Callable, Hashable
@@ -17,14 +17,14 @@ from capd.core.servers.restarts import Backoff
 K = TypeVar("K", bound=Hashable)
 
 FLUSH_TIMEOUT = 2.0
-"""Seconds that the last save at the end of a run may take."""
+"""Seconds for the last save at the end of a run."""
 BACKOFF = Backoff(first=2.0, last=20.0)
-"""Between saves that fail, as on a full disk. It ends at ten seconds: whoever has made room, and
-looks at `capd status`, sees soon that all is well."""
+"""The pause between failing saves, as on a full disk. It grows to ten seconds at most, so that
+`capd status` is right again soon after somebody has made room."""
 
 
 def not_saved(what: str, which: str = "") -> str:
-    """Return what `capd status` says while a save fails; `which` of it, where that is known."""
+    """Return the line of `capd status` while a save fails; `which` says what, if known."""
     return (
         f"{what} cannot be written down at present{f': {which}' if which else ''};"
         " look for room on the disk of the state folder, and in capd logs"
@@ -32,10 +32,10 @@ def not_saved(what: str, which: str = "") -> str:
 
 
 class Saver(Generic[K]):
-    """What changed and is not saved yet, by key; a single file has one key."""
+    """Changes that are not saved yet, by key. For a single file there is one key."""
 
     def __init__(self, save: Callable[[K], Awaitable[bool]], *, pause: float) -> None:
-        """`save` saves what `key` is at that moment and tells whether that is kept.
+        """`save` saves the current state of a key and returns whether that worked.
 
         `pause` is the seconds from a change to its save.
         """
@@ -48,16 +48,16 @@ class Saver(Generic[K]):
 
     @property
     def refused(self) -> list[K]:
-        """What could not be saved when that was last tried."""
+        """The keys whose last save failed."""
         return list(self._refused)
 
     def changed(self, key: K) -> None:
-        """Have `key` saved soon."""
+        """Save `key` soon."""
         self._unsaved[key] = None
         self._has_unsaved.set()
 
     async def run(self) -> None:
-        """Save what changes until cancelled, and then what is left."""
+        """Save changes until cancelled, and once more at the end."""
         failures = 0
         try:
             while True:
@@ -71,16 +71,16 @@ class Saver(Generic[K]):
             await self.flush()
 
     async def flush(self) -> None:
-        """Save all that changed, within a bound, also in what is being cancelled."""
+        """Save all changes within a time limit, even while being cancelled."""
         with trio.CancelScope(shield=True), trio.move_on_after(FLUSH_TIMEOUT):
             await self.save_all()
 
     async def save_all(self) -> bool:
-        """Save all that changed; tell whether all of it is kept."""
+        """Save all changes; return whether all saves worked."""
         return all([await self.save(key) for key in list(self._unsaved)])
 
     async def save(self, key: K) -> bool:
-        """Save `key` at once, and tell whether it is kept; else it is saved again later."""
+        """Save `key` at once; return whether that worked. If not, it is saved again later."""
         self._unsaved.pop(key, None)
         is_kept = False
         try:

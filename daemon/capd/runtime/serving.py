@@ -1,8 +1,7 @@
-"""How an actor answers its mailbox: each request in a task of its own, within its own boundary.
+"""Serves an actor's mailbox: each request in a task and an error boundary of its own.
 
-What goes wrong over one request is answered as `crashed` and logged; other requests, and what
-the actor holds for others, are not concerned. What goes wrong outside of a request ends the
-actor, and supervision starts it again.
+An error in one request is answered as `crashed` and logged; other requests are not affected. An
+error outside of a request ends the actor, and supervision starts it again.
 """
 
 from collections.abc import Awaitable, Callable

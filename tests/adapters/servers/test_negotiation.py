@@ -236,7 +236,10 @@ async def test_a_version_that_nobody_knows_is_refused_by_name(autojump_clock: Mo
     server, negotiation = await met(False, DISCOVERED, {**INITIALIZED, "protocolVersion": "9"})
 
     assert negotiation.errors == [
-        "alpha speaks protocol '9', none of 2024-11-05, 2025-03-26, 2025-06-18, 2025-11-25"
+        (
+            "alpha speaks protocol '9', none of 2024-11-05, 2025-03-26, 2025-06-18, 2025-11-25: "
+            "update the server"
+        )
     ]
     assert facts(server) == NOTHING
 

@@ -126,7 +126,7 @@ def test_several_have_one_call_and_say_what_they_do_as_far_as_there_is_room() ->
         'Installed, off; NEXT mcp__capd__capability {"action":"enable","name":"git"} or another '
         "of:\n- git: DO Reads history.\n- files: DO Reads a file.\n- web: DO Fetches pages."
     )
-    assert (got.told, got.left_out) == (3, 0)
+    assert (got.named, got.left_out) == (3, 0)
 
 
 def test_those_that_have_no_room_are_counted_and_the_best_stays() -> None:
@@ -134,7 +134,7 @@ def test_those_that_have_no_room_are_counted_and_the_best_stays() -> None:
 
     got = suggested(entries, CLAUDE, EXACT)
 
-    assert (got.told, got.left_out) == (1, 2)
+    assert (got.named, got.left_out) == (1, 2)
     assert '"name":"git"' in got.text
 
 
@@ -146,7 +146,7 @@ def test_suggestions_take_no_more_than_their_budget_and_forget_nobody(
     got = suggested(entries, CLAUDE, costs, room)
 
     assert count(got.text) <= room
-    assert got.told + got.left_out == len(entries)
+    assert got.named + got.left_out == len(entries)
 
 
 @settings(max_examples=examples(60), deadline=None)

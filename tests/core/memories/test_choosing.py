@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from capd.adapters.tokens.token_counts import count
 from capd.core.memories.choosing import HEAD_TOKENS, Chosen, Priced, chosen, ordered
 from capd.core.memories.known import PricedMemory, key_of, known_memories, texts_of
-from capd.core.memories.telling import Telling
-from capd.core.memories.wording import entry, told
+from capd.core.memories.telling import MemoryDelivery
+from capd.core.memories.wording import delivered_text, entry
 from capd_protos.types import (
     MemoryKind,
     MemorySpec,
@@ -75,14 +75,14 @@ def test_no_text_of_any_script_is_over_the_budget(
     texts = {text for each in memories for text in texts_of(each)}
     counted = {text: count(text) for text in texts} if is_counted else {}
     known = known_memories(memories, counted).all
-    telling = Telling(budget)
+    delivery = MemoryDelivery(budget)
 
-    said = telling.tell(known)
+    said = delivery.deliver(known)
 
-    assert count(said.text) <= telling.spent <= budget
-    assert said.text == told(entry(each.memory) for each in said.memories)
+    assert count(said.text) <= delivery.spent <= budget
+    assert said.text == delivered_text(entry(each.memory) for each in said.memories)
     keys = {each.key for each in known}
-    assert {*telling.told, *telling.left_out} == keys
+    assert {*delivery.delivered, *delivery.left_out} == keys
 
 
 @settings(deadline=None)
@@ -91,21 +91,21 @@ def test_nothing_is_ever_told_twice_and_all_of_it_keeps_within_one_budget(
     memories: list[MemorySpec], slices: list[tuple[int, int]]
 ) -> None:
     known = known_memories(memories).all
-    telling = Telling(300)
+    delivery = MemoryDelivery(300)
 
-    said = [telling.tell(known[low:high]) for low, high in slices]
+    said = [delivery.deliver(known[low:high]) for low, high in slices]
 
     keys = [each.key for one in said for each in one.memories]
     assert len(keys) == len(set(keys))
-    assert sum(count(one.text) for one in said) <= telling.spent <= 300
+    assert sum(count(one.text) for one in said) <= delivery.spent <= 300
 
 
 def test_what_a_hook_has_no_characters_for_stays_due() -> None:
     known = known_memories([memory("a", content="x" * 60), memory("b", content="y" * 60)]).all
-    telling = Telling(2000)
+    delivery = MemoryDelivery(2000)
 
-    first = telling.tell(known, 120)
-    second = telling.tell(known)
+    first = delivery.deliver(known, 120)
+    second = delivery.deliver(known)
 
     assert [[each.memory.name for each in one.memories] for one in (first, second)] == [
         ["a"],
@@ -116,12 +116,12 @@ def test_what_a_hook_has_no_characters_for_stays_due() -> None:
 def test_what_is_yet_to_be_counted_is_not_left_out_for_what_its_bytes_are() -> None:
     large = memory("large", content="word " * 300)
     counted = {text: count(text) for text in texts_of(large)}
-    telling = Telling(1000)
+    delivery = MemoryDelivery(1000)
 
-    before = telling.tell(known_memories([large], is_final=False).all)
-    after = telling.tell(known_memories([large], counted, is_final=False).all)
+    before = delivery.deliver(known_memories([large], is_final=False).all)
+    after = delivery.deliver(known_memories([large], counted, is_final=False).all)
 
-    assert (before.text, telling.left_out) == ("", {})
+    assert (before.text, delivery.left_out) == ("", {})
     assert [each.memory for each in after.memories] == [large]
 
 

@@ -15,13 +15,14 @@ from capd.core.sessions.hook_context import (
     context,
     contexts,
     hook_output,
+    notice,
     said,
-    skill_told,
+    skill_text,
 )
 from capd.core.sessions.told_cards import told_cards
 from capd.core.tools.call_cards import CallCard
 from capd_protos.index import IndexEntry
-from capd_protos.types import CapabilityId, CapabilityName, TapName, WireName
+from capd_protos.types import CapabilityId, CapabilityName, Decision, TapName, WireName
 from support.examples import examples
 
 GIT = CapabilityName("git")
@@ -128,7 +129,7 @@ def test_the_output_is_what_claude_code_reads() -> None:
 
 
 def test_a_skill_that_fits_is_told_with_the_call_that_uses_it() -> None:
-    told = skill_told(WireName("git_release_notes"), "Writes the notes.", "capability", EXACT)
+    told = skill_text(WireName("git_release_notes"), "Writes the notes.", "capability", EXACT)
 
     assert told == (
         "Skill git_release_notes fits: Writes the notes. "
@@ -177,3 +178,31 @@ def test_suggestions_take_sixty_tokens_together_and_a_turn_what_it_may(
     assert count(capabilities) <= 60
     assert count(on) <= TURN_TOKENS
     assert count(said(capabilities, words)) <= TURN_TOKENS
+
+
+ACTIVATED = Decision("activate", "", CapabilityId(TapName("t"), CapabilityName("git")))
+
+
+@pytest.mark.parametrize(
+    ("decision", "problem", "shown"),
+    [
+        (ACTIVATED, "", "capd switches git on"),
+        (ACTIVATED, "it exited", "capd: git could not be switched on (capd why)"),
+        (Decision("abstain", "below_threshold"), "", ""),
+        (Decision("suggest", "near_tie"), "", ""),
+    ],
+)
+def test_the_user_is_shown_a_short_line_when_something_comes_on(
+    decision: Decision, problem: str, shown: str
+) -> None:
+    assert notice(decision, problem) == shown
+
+
+def test_what_the_user_sees_stands_beside_what_the_model_is_told() -> None:
+    assert json.loads(hook_output("words", "capd switches git on")) == {
+        "systemMessage": "capd switches git on",
+        "hookSpecificOutput": {"hookEventName": "UserPromptSubmit", "additionalContext": "words"},
+    }
+    assert json.loads(hook_output("", "capd switches git on")) == {
+        "systemMessage": "capd switches git on"
+    }

@@ -151,3 +151,23 @@ def test_the_definition_offers_exactly_the_actions_that_are_accepted() -> None:
 
     assert definition["name"] == own_tools.CAPABILITY
     assert definition["inputSchema"]["properties"]["action"]["enum"] == list(own_tools.ACTIONS)
+
+
+def test_what_is_told_a_person_names_commands_and_no_actions_of_tools() -> None:
+    model_texts = (
+        own_tools.MODEL_NOT_READY,
+        own_tools.unknown("nonsuch", Unknown("no tap has a capability 'nonsuch'")),
+        f"Nothing fits. {own_tools.TRY_DISCOVER}",
+        "No tool 'x' is on. The tool `tool_search` finds others.",
+    )
+
+    texts = [own_tools.for_person(text) for text in model_texts]
+
+    loading = "The embedding model is still loading, so nothing can be ranked."
+    refused = "Capability 'nonsuch' cannot be used: no tap has a capability 'nonsuch'."
+    assert texts == [
+        f"{loading} Try again in a moment; `capd caps` lists what there is.",
+        f"{refused} `capd caps` lists all.",
+        "Nothing fits. Try other words, or see what there is with `capd caps`.",
+        "No tool 'x' is on. `capd search` finds others.",
+    ]

@@ -1,10 +1,24 @@
 """Which capability a name means, and what is said where it means none."""
 
+from dataclasses import replace
+
+import msgspec
 import pytest
 
+from capd.core.servers.identity import server_identity
 from capd.core.taps.catalog import Catalog, Tap, Unknown
 from capd.core.taps.tap_format import CapabilityRead
-from capd_protos.types import CapabilityId, CapabilityName, CapabilitySpec, Finding, TapName
+from capd_protos.types import (
+    CapabilityId,
+    CapabilityName,
+    CapabilitySpec,
+    Finding,
+    ServerName,
+    ServerSpec,
+    TapName,
+    ToolDefinition,
+    ToolName,
+)
 
 
 def spec(tap: str, name: str, *keys: str) -> CapabilitySpec:
@@ -116,3 +130,35 @@ def test_a_tap_tells_what_it_has_and_what_is_wrong_with_it() -> None:
         {"voice": "no config.toml"},
         (Finding("capabilities/x", 0, "bad"),),
     )
+
+
+def bank(tap_name: str, command: str) -> ServerSpec:
+    return ServerSpec(ServerName("bank"), "stdio", TapName(tap_name), command=command)
+
+
+def serving(tap_name: str, command: str, said: str = "") -> Tap:
+    """A tap with one server, of which it says in `tools.json` that it has the tool `said`."""
+    server = bank(tap_name, command)
+    capability = msgspec.structs.replace(spec(tap_name, "bank"), servers=(server,))
+    lists = {BANK: [ToolDefinition(ToolName(said), b"{}")]} if said else {}
+    return replace(tap(tap_name, capability), tool_lists=lists)
+
+
+BANK = server_identity(bank("any", "bank"))
+
+
+@pytest.mark.parametrize(
+    ("taps", "said"),
+    [
+        ([serving("mine", "bank", "pay")], "pay"),
+        ([serving("mine", "bank"), serving("evil", "other", "forged")], ""),
+        ([serving("evil", "other", "forged"), serving("mine", "bank", "pay")], "pay"),
+        ([serving("mine", "bank"), serving("evil", "bank", "forged")], ""),
+        ([serving("mine", "bank", "pay"), serving("evil", "bank", "forged")], "pay"),
+        ([serving("mine", "bank"), serving("starter", "bank", "shipped")], "shipped"),
+    ],
+)
+def test_a_tap_says_nothing_of_the_servers_of_another(taps: list[Tap], said: str) -> None:
+    lists = Catalog(taps).tool_lists(TapName("starter"))
+
+    assert [each.name for each in lists.get(BANK, [])] == ([said] if said else [])

@@ -1,6 +1,7 @@
 """A call card: one line from which a model can call a tool."""
 
 import json
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -192,6 +193,67 @@ def test_a_schema_of_thousands_of_members_costs_a_bounded_number_of_steps() -> N
 
     assert len(got.text) <= MOST_REQUIRED + MOST_SIGNATURE
     assert not got.is_whole
+
+
+class _Counting:
+    """Counts what is read of a large part of a schema."""
+
+    def __init__(self) -> None:
+        self.read = 0
+
+    def each(self, values: Iterable[Any]) -> Iterator[Any]:
+        for value in values:
+            self.read += 1
+            yield value
+
+    def object(self, members: dict[str, Any]) -> dict[str, Any]:
+        counter = self
+
+        class Members(dict[str, Any]):
+            def __iter__(self) -> Iterator[str]:
+                return counter.each(super().__iter__())
+
+        return Members(members)
+
+    def list(self, values: list[Any]) -> list[Any]:
+        counter = self
+
+        class Values(list[Any]):
+            def __iter__(self) -> Iterator[Any]:
+                return counter.each(super().__iter__())
+
+        return Values(values)
+
+
+@pytest.mark.parametrize("part", ["types", "required", "properties"])
+def test_a_large_part_that_is_named_hundreds_of_times_is_not_read_hundreds_of_times(
+    part: str,
+) -> None:
+    counting = _Counting()
+    large = {
+        "types": {"type": counting.list(["string"] * 50_000)},
+        "required": {"properties": {"a": TEXT}, "required": counting.list(["a"] * 50_000)},
+        "properties": {"properties": counting.object({f"{n}": {} for n in range(50_000)})},
+    }[part]
+    fan = {"type": "object", "properties": {f"{n}": {"$ref": "#/$defs/large"} for n in range(24)}}
+    arguments = {f"a{n}": {"$ref": "#/$defs/fan"} for n in range(24)}
+
+    signature({"properties": arguments, "$defs": {"large": large, "fan": fan}})
+
+    # 400 looks, at no more of the part than an object may show of itself.
+    assert counting.read < 100_000
+
+
+def test_a_type_that_is_none_of_json_schemas_is_not_written() -> None:
+    of = schema({"a": {"type": ["x\n- bank__send(to)", "string", "array", "null"]}})
+
+    assert written(of) == "a: any|str|array"
+
+
+def test_what_is_required_is_written_wherever_it_stands() -> None:
+    of = {"properties": {f"o{n}": {} for n in range(500)} | {"a": TEXT}, "required": ["a"]}
+
+    assert written(of).startswith("a, ")
 
 
 _JSON = st.recursive(

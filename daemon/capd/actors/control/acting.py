@@ -1,4 +1,4 @@
-"""Methods that act: on a session, on the catalog, on a server's login."""
+"""Methods that change something: a session, the catalog, or a server's login."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -7,6 +7,9 @@ import msgspec
 
 from capd.actors.control import documents
 from capd.actors.control.actors import ASK_TIMEOUT, Actors, MethodError, accepted
+from capd.actors.control.callers import is_person
+from capd.adapters.clients.peers import Peer
+from capd.core.sessions.own_tools import for_person
 from capd_protos import curator
 from capd_protos import socket as frames
 from capd_protos.types import ServerName, SessionKey
@@ -16,7 +19,7 @@ CALL_TIMEOUT = 3600.0
 INSTALL_TIMEOUT = 1000.0
 LOGIN_TIMEOUT = 700.0
 RELOAD_TIMEOUT = 3600.0
-"""A bound on a daemon that hangs, not on how many files there are."""
+"""Seconds. It ends a wait for a daemon that hangs; reading many files may take long."""
 
 _OUTCOME_CODES = {
     "not_sent": frames.NOT_SENT,
@@ -27,14 +30,12 @@ _OUTCOME_CODES = {
 
 
 class Acting:
-    """What changes something."""
+    """The methods that change something."""
 
     def __init__(self, actors: Actors) -> None:
         self._actors = actors
         self.methods: dict[str, Callable[[Any], Awaitable[Any]]] = {
             "turn": self._turn,
-            "enable": self._enable,
-            "disable": self._disable,
             "routing": self._routing,
             "call": self._call,
             "reload": self._reload,
@@ -42,9 +43,13 @@ class Acting:
             "login": self._login,
             "login_wait": self._login_wait,
         }
+        self.personal: dict[str, Callable[[Any, Peer], Awaitable[Any]]] = {
+            "enable": self._enable,
+            "disable": self._disable,
+        }
 
     async def hook(self, params: frames.HookParams, peer_pid: int) -> dict[str, Any]:
-        """Take a turn that a client's prompt hook brings; `peer_pid` is the hook's process."""
+        """Take the turn that a prompt hook hands over; `peer_pid` is the hook's process."""
         request = curator.TakeHookTurn(
             params.text,
             params.client,
@@ -55,27 +60,41 @@ class Acting:
             params.mute,
             params.patience,
         )
-        taken = await self._actors.curator.take_hook_turn(request, timeout=TURN_TIMEOUT)
-        return documents.turn(accepted(taken))
+        taken = accepted(await self._actors.curator.take_hook_turn(request, timeout=TURN_TIMEOUT))
+        return await self._shown(taken)
 
     async def _turn(self, params: frames.TurnParams) -> dict[str, Any]:
         request = curator.TakeTurn(
             SessionKey(params.session), params.text, params.budget, params.mute, params.patience
         )
-        taken = await self._actors.curator.take_turn(request, timeout=TURN_TIMEOUT)
-        return documents.turn(accepted(taken))
+        taken = accepted(await self._actors.curator.take_turn(request, timeout=TURN_TIMEOUT))
+        return await self._shown(taken)
 
-    async def _enable(self, params: frames.CapabilityParams) -> dict[str, Any]:
-        session = SessionKey(params.session)
-        return _switched(
-            await self._actors.curator.enable(session, params.name, timeout=INSTALL_TIMEOUT)
-        )
+    async def _shown(self, taken: curator.TurnTaken) -> dict[str, Any]:
+        """Return a turn with the line that its user is shown, unless they want none."""
+        document = documents.turn(taken)
+        if document["notice"]:
+            described = await self._actors.settings.describe("")
+            values = {each.key: bytes(each.value) for each in described.values}
+            if values.get("surface.notices") == b"false":
+                document["notice"] = ""
+        return document
 
-    async def _disable(self, params: frames.CapabilityParams) -> dict[str, Any]:
-        session = SessionKey(params.session)
-        return _switched(
-            await self._actors.curator.disable(session, params.name, timeout=INSTALL_TIMEOUT)
-        )
+    async def _enable(self, params: frames.CapabilityParams, peer: Peer) -> dict[str, Any]:
+        ask, session = self._actors.curator, SessionKey(params.session)
+        if await is_person(peer):
+            switched = ask.switch(session, params.name, is_on=True, timeout=INSTALL_TIMEOUT)
+        else:
+            switched = ask.enable(session, params.name, timeout=INSTALL_TIMEOUT)
+        return _switched(await switched)
+
+    async def _disable(self, params: frames.CapabilityParams, peer: Peer) -> dict[str, Any]:
+        ask, session = self._actors.curator, SessionKey(params.session)
+        if await is_person(peer):
+            switched = ask.switch(session, params.name, is_on=False, timeout=INSTALL_TIMEOUT)
+        else:
+            switched = ask.disable(session, params.name, timeout=INSTALL_TIMEOUT)
+        return _switched(await switched)
 
     async def _routing(self, params: frames.RoutingParams) -> dict[str, Any]:
         session = SessionKey(params.session)
@@ -122,6 +141,6 @@ def _switched(reply: curator.CapabilityAnswered | curator.CuratorRefused) -> dic
         "schema": documents.SCHEMA,
         "session": answered.session,
         "ok": answered.is_ok,
-        "text": answered.text,
+        "text": for_person(answered.text),
         "changed": {"added": answered.added, "removed": answered.removed},
     }

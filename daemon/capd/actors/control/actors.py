@@ -1,4 +1,4 @@
-"""The actors that control methods ask, and the error answers that their refusals become."""
+"""The actors that control methods ask, and the errors that their refusals turn into."""
 
 from typing import TypeVar
 
@@ -40,7 +40,7 @@ _REGISTRY_CODES = {
 
 
 class MethodError(Exception):
-    """A method's error answer."""
+    """The error answer of a method."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -71,7 +71,7 @@ def accepted(
     | LoginFailed
     | RegistryRefused,
 ) -> R:
-    """Return `reply` if it is no refusal.
+    """Return `reply`, or raise if it is a refusal.
 
     Raises:
         MethodError: it is one.

@@ -1,7 +1,7 @@
-"""Which process asks a method of the control role, and what it takes to be answered.
+"""Which processes may call the methods of the control role.
 
-Every connection was judged when it said hello. Whatever changes something is judged again when it
-is asked: the process may have ended since, and its connection be somebody else's.
+Every connection was checked at its hello. Methods that change something check the process again,
+because it may have ended since, and another process may use its connection.
 """
 
 import structlog
@@ -22,14 +22,14 @@ READING = frozenset(
     {
         *("status", "caps", "servers", "sessions", "tools", "discover", "search", "events"),
         *("why", "metrics", "tokens", "config", "secrets", "definitions"),
-        *("memories", "memory_read", "memory_suggest"),
+        *("memories", "memory_read", "memory_suggest", "learning"),
     }
 )
 """Methods that change nothing."""
 
 
 async def check_still_let_in(peer: Peer) -> None:
-    """Return where what was let in at its hello is the same process, and may still act.
+    """Return if the peer is still the process that was checked at the hello; raise otherwise.
 
     Raises:
         MethodError: it is not, or cannot be judged.
@@ -40,7 +40,7 @@ async def check_still_let_in(peer: Peer) -> None:
 
 
 async def check_person(method: str, peer: Peer) -> None:
-    """Return where a person may be the one who asks.
+    """Return if the request may come from a person; raise otherwise.
 
     Raises:
         MethodError: capd has started that process, or it has no terminal.
@@ -63,8 +63,13 @@ async def check_ancestry(method: str, peer: Peer) -> None:
         _refuse(method, peer, reason(verdict))
 
 
+async def is_person(peer: Peer) -> bool:
+    """Tell whether a person at a terminal may be the one who asks, as `check_person` does."""
+    return platform.has_terminal(peer.pid) and await peer.verdict() == "person"
+
+
 def reason(verdict: Verdict, otherwise: str = DESCENDS) -> str:
-    """Return why a process that is not taken for a person's is not answered."""
+    """Return why a process is refused that is not taken for a person's."""
     return NO_DESCRIPTORS if verdict == "no_descriptors" else otherwise
 
 

@@ -1,4 +1,4 @@
-"""The control role of a connection: a method in, messages to actors, one document out."""
+"""A connection with the control role: reads a method, asks actors, writes one document."""
 
 import os
 import time
@@ -17,6 +17,7 @@ from capd.actors.control.actors import Actors, MethodError
 from capd.actors.control.callers import READING, check_still_let_in
 from capd.actors.control.definitions import DefinitionMethods
 from capd.actors.control.indexing import Indexing
+from capd.actors.control.learning import LearningMethods
 from capd.actors.control.memories import MemoryMethods
 from capd.actors.control.reading import Reading
 from capd.actors.control.records import Records
@@ -74,7 +75,7 @@ class Control:
         tally: Tally | None = None,
         memories: Path | None = None,
     ) -> None:
-        """`tally` has what has happened since the daemon began; `memories` is the user's folder."""
+        """`tally` counts events since the daemon started; `memories` is the user's folder."""
         self._bus = bus
         self._stop = stop
         actors = Actors(bus)
@@ -84,7 +85,14 @@ class Control:
         # Where there is no folder, none is made.
         store = MemoryStore(memories or Path(os.devnull), environments.all_values)
         known = MemoryMethods(actors, store)
-        self._personal = {**Trusting(actors).methods, **definitions.personal, **known.personal}
+        learning = LearningMethods(actors)
+        self._personal = {
+            **Trusting(actors).methods,
+            **definitions.personal,
+            **known.personal,
+            **self._acting.personal,
+            **learning.personal,
+        }
         status, caps = reading.methods["status"], reading.methods["caps"]
         records = Records(actors, tally or Tally(), status=status, caps=caps)
         self._methods = {
@@ -93,6 +101,7 @@ class Control:
             **self._acting.methods,
             **definitions.methods,
             **known.methods,
+            **learning.methods,
             **Indexing(actors).methods,
         }
 

@@ -1,4 +1,4 @@
-"""Methods on definitions: what changed, what is to be seen in them, and a person's word."""
+"""Methods on definitions: what has changed, a definition's text, and a person's decision."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -17,11 +17,11 @@ from capd_protos.types import ServerIdentity, ToolName
 
 STATUS_TIMEOUT = 1.0
 READ_TIMEOUT = 30.0
-"""Seconds in which every server's file is read, and every definition looked at."""
+"""Seconds for reading the file of every server and comparing every definition."""
 
 
 class DefinitionMethods:
-    """What is asked of, and told to, the definitions actor."""
+    """The methods that ask the definitions actor."""
 
     def __init__(self, actors: Actors) -> None:
         self._client = actors.definitions
@@ -31,7 +31,7 @@ class DefinitionMethods:
         self.personal: dict[str, Callable[[Any, Peer], Awaitable[Any]]] = {
             "trust_definitions": self._decide
         }
-        """Those that hear which process asks."""
+        """The methods that need to know which process calls."""
 
     async def _definitions(self, params: frames.DefinitionsParams) -> dict[str, Any]:
         request = messages.ListDefinitions(

@@ -10,9 +10,12 @@ import msgspec
 
 from capd.adapters.clients.session_environment import Stored
 from capd.core.sessions import hook_context
+from capd.core.sessions.own_tools import for_person
+from capd.core.tools.call_cards import call_card
+from capd.core.tools.overall_ranking import Match, ranked_together
 from capd_protos import curator, embedder, finder, registry, settings, supervisor
 from capd_protos import ledger as messages
-from capd_protos.types import CapabilityId, SessionKey
+from capd_protos.types import CapabilityId, CapabilitySpec, SessionKey
 
 SCHEMA = 1
 
@@ -97,7 +100,7 @@ def status(
 
 
 def ledger(described: messages.LedgerDescribed | None) -> Document | None:
-    """Return the ledger's part of the status, None where it does not answer."""
+    """Return the ledger's part of the status; None if the ledger does not answer."""
     if described is None:
         return None
     return {
@@ -114,7 +117,7 @@ def ledger(described: messages.LedgerDescribed | None) -> Document | None:
 def usable(
     listed: Sequence[registry.CapabilityEntry], available_keys: frozenset[str]
 ) -> dict[str, int]:
-    """Return for each tap how many of its capabilities lack no key."""
+    """Return for each tap how many of its capabilities have all their keys."""
     counted: dict[str, int] = {}
     for each in listed:
         has_keys = available_keys.issuperset(each.wanted_keys)
@@ -170,7 +173,7 @@ def discovered(
 
 
 def words(taken: curator.TurnTaken) -> str:
-    """Return all that a turn tells the model."""
+    """Return the whole text of a turn for the model."""
     return hook_context.said(
         taken.index, taken.bootstrap, taken.context, taken.suggestion, taken.memories
     )
@@ -188,7 +191,12 @@ def turn(taken: curator.TurnTaken) -> Document:
         "top": [{"name": s.id.name, "score": round(s.score, 4)} for s in decision.top],
         "suggested": [id_.name for id_ in decision.suggested],
         "unusable": [
-            {"name": each.id.name, "reason": each.reason, "keys": list(each.keys)}
+            {
+                "name": each.id.name,
+                "reason": each.reason,
+                "keys": list(each.keys),
+                "programs": list(each.programs),
+            }
             for each in decision.unusable
         ],
         "suggestion": taken.suggestion,
@@ -200,6 +208,7 @@ def turn(taken: curator.TurnTaken) -> Document:
         "memories": taken.memories,
         "left_out": msgspec.to_builtins(taken.left_out),
         "budgeted": taken.budgeted,
+        "notice": hook_context.notice(decision, taken.problem),
     }
 
 
@@ -326,13 +335,43 @@ def _found_skill(hit: finder.SkillHit) -> Document:
     }
 
 
-def found_tools(reply: finder.ToolsFound) -> Document:
-    """Return `search`: the tools that fit, and what is to be said about them."""
+def capability_match(hit: registry.CapabilityHit, spec: CapabilitySpec | None) -> Match:
+    """Return a capability as one entry of a search, said in its own words or by a trigger."""
+    description = (spec.description or spec.title) if spec is not None else ""
+    if not description and hit.triggers:
+        description = f"“{hit.triggers[0]}”"
+    return Match("capability", hit.id.name, hit.score, description)
+
+
+def found(reply: finder.ToolsFound, capabilities: Sequence[Match], limit: int) -> Document:
+    """Return `search`: what fits, all in one order and the tools by themselves."""
+    skills = [
+        Match("skill", hit.prompt, hit.score, hit.skill.description, tuple(hit.skill.capabilities))
+        for hit in reply.skills
+    ]
+    tools = [
+        Match("tool", hit.wire_name, hit.score, _purpose(hit), _grants(hit)) for hit in reply.hits
+    ]
+    if reply.mode == "selected":
+        # Names were asked for: they stay in that order.
+        ranked = tools
+    else:
+        ranked = ranked_together([*capabilities, *skills, *tools], limit)
+    hits = reply.hits if reply.mode == "selected" else reply.hits[:limit]
     return {
         "schema": SCHEMA,
         "mode": reply.mode,
         "searched": reply.searched,
-        "text": reply.text,
+        "text": for_person(reply.text),
+        "ranked": [
+            {
+                "kind": each.kind,
+                "name": each.name,
+                "score": round(each.score, 4),
+                "description": each.description,
+            }
+            for each in ranked
+        ],
         "hits": [
             {
                 "name": hit.wire_name,
@@ -341,10 +380,19 @@ def found_tools(reply: finder.ToolsFound) -> Document:
                 "score": round(hit.score, 4),
                 "definition": msgspec.Raw(hit.definition),
             }
-            for hit in reply.hits
+            for hit in hits
         ],
         "skills": [_found_skill(hit) for hit in reply.skills],
     }
+
+
+def _purpose(hit: finder.ToolHit) -> str:
+    """Return the first sentence of a tool's description; a card bounds what it reads of it."""
+    return call_card(hit.wire_name, hit.definition).description
+
+
+def _grants(hit: finder.ToolHit) -> tuple[str, ...]:
+    return (hit.via.name,) if hit.via is not None else ()
 
 
 def secrets(
@@ -352,9 +400,9 @@ def secrets(
     stored: Stored,
     own: Mapping[SessionKey, Collection[str]],
 ) -> Document:
-    """Return `secrets`: keys and where their values are from, never a value.
+    """Return `secrets`: the keys and where their values come from, never a value.
 
-    `own` are the keys that each session's client sent values for.
+    `own` are the keys for which each session's client sent values.
     """
     wanted_by: dict[str, list[str]] = {}
     for entry in listed:
@@ -378,7 +426,7 @@ def secrets(
 
 
 def config_document(project: str, described: settings.SettingsDescribed) -> Document:
-    """Return `config`: every key with its value, and where that is from."""
+    """Return `config`: every key with its value and the origin of the value."""
     return {
         "schema": SCHEMA,
         "project": project,

@@ -1,4 +1,4 @@
-"""The documents of the control role that tell of the index, as docs/memories.md has them.
+"""The documents of the control role about the index (docs/memories.md).
 
 Members may be added, never renamed or removed.
 """
@@ -14,12 +14,12 @@ Document = dict[str, Any]
 
 
 def metrics(described: messages.IndexDescribed) -> dict[CapabilityId, Document]:
-    """Return what each capability was used for and costs."""
+    """Return the uses and the cost of each capability."""
     return {each.id: _metrics(each) for each in described.metrics}
 
 
 def status(described: messages.IndexDescribed | None) -> Document | None:
-    """Return the index's part of the status, None where it does not answer."""
+    """Return the index's part of the status; None if the index does not answer."""
     if described is None:
         return None
     used = sorted((m for m in described.metrics if m.uses), key=lambda m: (-m.uses, str(m.id)))
@@ -33,7 +33,7 @@ def status(described: messages.IndexDescribed | None) -> Document | None:
 
 
 def written(reply: messages.IndexWritten) -> Document:
-    """Return what came of writing the file."""
+    """Return the result of writing the index file."""
     return {
         "path": reply.path,
         "capabilities": reply.capabilities,
@@ -45,7 +45,7 @@ def written(reply: messages.IndexWritten) -> Document:
 
 
 def proposals(found: Sequence[tuple[messages.IndexEntry, messages.Revision]]) -> list[Document]:
-    """Return other words for capabilities beside those that they have."""
+    """Return the proposed texts for capabilities, beside the current ones."""
     return [
         {
             "name": revision.name,

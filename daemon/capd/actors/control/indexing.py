@@ -1,4 +1,4 @@
-"""Methods of `capd index`: servers asked, the file written, better words proposed."""
+"""Methods of `capd index`: ask servers, write the file, propose better texts."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -24,7 +24,7 @@ SAMPLE_TIMEOUT = 310.0
 
 
 class Indexing:
-    """What makes the index."""
+    """The methods of `capd index`."""
 
     def __init__(self, actors: Actors) -> None:
         self._actors = actors

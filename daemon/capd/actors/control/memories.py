@@ -1,7 +1,7 @@
-"""Methods on memories: what is known, and the user's own, written and put away.
+"""Methods on memories: list them, and add or remove the user's own.
 
-What is written is checked first, and a process that capd has started writes nothing: a server
-may not put words into what models are told.
+A memory is checked before it is written. A process that capd started may not write any, because a
+server could otherwise choose the texts that models get.
 """
 
 from collections.abc import Awaitable, Callable, Iterator
@@ -28,12 +28,12 @@ from capd_protos import socket as frames
 from capd_protos.types import CapabilityId, Finding, ServerName
 
 COUNT_TIMEOUT = 30.0
-"""Seconds in which all of them are counted, by a process that is started for it."""
+"""Seconds for counting the tokens of all memories, in a process that is started for it."""
 DESCENDS = "a process that capd started may not change what models are told"
 
 
 class MemoryMethods:
-    """What is asked of memories; those that change something hear which process asks."""
+    """The methods on memories. Those that change something check which process calls."""
 
     def __init__(self, actors: Actors, store: MemoryStore) -> None:
         self._actors = actors
@@ -146,7 +146,7 @@ class MemoryMethods:
         return _done(given, file)
 
     async def _subjects(self, project: str = "") -> Subjects:
-        """Return what there is to be about, in every project that is known."""
+        """Return the names that memories may be about, in every known project."""
         listed = await self._actors.registry.capabilities(project, all_projects=True)
         return Subjects(
             (CapabilityId(each.tap, each.name) for each in listed),
@@ -157,7 +157,7 @@ class MemoryMethods:
         return await self._actors.curator.memories(project, timeout=COUNT_TIMEOUT)
 
     async def _lessons(self) -> list[curator.LessonEntry]:
-        """Return what was learned and is no memory yet."""
+        """Return the lessons that are not memories yet."""
         described = await self._described()
         known = {(each.memory.tool, each.memory.arguments) for each in described.memories}
         known |= {(each.memory.tool, each.memory.content.encode()) for each in described.memories}
@@ -168,7 +168,7 @@ class MemoryMethods:
         ]
 
     async def _reload(self) -> None:
-        """Have every session know what is written, where that does not take too long."""
+        """Have every session use what was written, unless that takes too long."""
         with suppress(ActorUnavailableError):
             await self._actors.registry.reload(timeout=ASK_TIMEOUT)
             await self._described()
@@ -194,7 +194,10 @@ def _entry(entry: curator.MemoryEntry) -> dict[str, Any]:
 
 
 def _unmatched(described: curator.MemoriesDescribed, subjects: Subjects) -> Iterator[Finding]:
-    """Yield what is said of the user's own; a tap's may be for what others install."""
+    """Yield findings about memories of the user that match nothing.
+
+    Memories of taps are left out: they may be for capabilities that only others have installed.
+    """
     for memory in (each.memory for each in described.memories):
         reason = subjects.unmatched(memory.capability, memory.tool) if memory.tap == OWN else ""
         if reason:

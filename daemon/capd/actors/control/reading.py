@@ -1,4 +1,4 @@
-"""Methods that read: one document each, from what the actors say."""
+"""Methods that only read: each returns one document from what actors answer."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -17,23 +17,26 @@ from capd.actors.control.actors import (
 )
 from capd.actors.control.definitions import summary
 from capd.adapters.clients.session_environment import SessionEnvironments
+from capd.core.tools.overall_ranking import Match
 from capd.core.trust.project_tap import project_of
 from capd.runtime.peer import ActorUnavailableError
 from capd_protos import curator, finder, registry
 from capd_protos import index as messages
 from capd_protos import socket as frames
-from capd_protos.types import SessionKey
+from capd_protos.types import CapabilityId, SessionKey
 
 FIND_TIMEOUT = 2.0
+MOST_RANKED = 20
+"""Tools that are looked at for one order of everything, however few are asked for."""
 INDEX_TIMEOUT = 2.0
 EMBEDDER_TIMEOUT = 0.05
-"""The status does not wait for a model that is busy or stopped."""
+"""Seconds. The status does not wait for a model that is busy or stopped."""
 TOKENS_WITHIN = 3.0
-"""Who asks for tokens alone waits for what is yet to be counted."""
+"""Seconds for which `tokens` waits for texts that are not counted yet."""
 
 
 class Reading:
-    """What changes nothing."""
+    """The methods that change nothing."""
 
     def __init__(
         self,
@@ -143,25 +146,49 @@ class Reading:
         return documents.discovered(found, skills, sessions.sessions, self._keys(sessions))
 
     async def _search(self, params: frames.SearchParams) -> dict[str, Any]:
-        request = finder.FindTools(params.query, params.limit)
+        # A tool may rank higher for its capability than by itself.
+        most = max(params.limit, MOST_RANKED)
+        request = finder.FindTools(params.query, most)
         if params.session:
             reach = accepted(await self._actors.curator.reach(SessionKey(params.session)))
             request = finder.FindTools(
                 params.query,
-                params.limit,
+                most,
                 rules=reach.rules,
                 keys=reach.keys,
                 domain=reach.domain,
             )
-        found = await self._actors.finder.find_tools(request)
-        return documents.found_tools(accepted(found))
+        found = accepted(await self._actors.finder.find_tools(request))
+        capabilities = [] if found.mode == "selected" else await self._matching(request)
+        return documents.found(found, capabilities, params.limit)
+
+    async def _matching(self, request: finder.FindTools) -> list[Match]:
+        """Return the capabilities that fit, as far as the request's session may use them."""
+        try:
+            known = await self._actors.finder.capabilities(timeout=FIND_TIMEOUT)
+            denied: list[CapabilityId] = []
+            if request.rules:
+                listed = await self._actors.finder.denied(request.rules, timeout=FIND_TIMEOUT)
+                denied = [each.id for each in listed.capabilities]
+            ranked = await self._actors.registry.discover(
+                registry.DiscoverCapabilities(
+                    request.query, request.max_results, domain=request.domain, denied=denied
+                )
+            )
+        except ActorUnavailableError:
+            return []
+        if not isinstance(ranked, registry.CapabilitiesFound):
+            # Without a model no capability is ranked; the answer's text says so.
+            return []
+        described = {each.capability.id: each.capability for each in known.capabilities}
+        return [documents.capability_match(hit, described.get(hit.id)) for hit in ranked.hits]
 
     async def _config(self, params: frames.ConfigParams) -> dict[str, Any]:
         described = await self._actors.settings.describe(params.project)
         return documents.config_document(params.project, described)
 
     def _keys(self, sessions: curator.SessionsListed) -> frozenset[str]:
-        """Return the keys that are stored, or that some live session has a value for."""
+        """Return the keys that are stored, or for which a live session has a value."""
         own = (self._environments.own(SessionKey(s.key)) for s in sessions.sessions)
         return frozenset(self._environments.stored.values()).union(*own)
 

@@ -1,4 +1,4 @@
-"""Methods that tell what has happened: why something was decided, and the daemon's numbers."""
+"""Methods about the past: why something was decided, and the daemon's metrics."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -7,12 +7,14 @@ import trio
 
 from capd.actors.control import documents
 from capd.actors.control.actors import LEDGER_TIMEOUT, Actors, MethodError, accepted
+from capd.actors.control.learning import entry_document
 from capd.core.records.tally import Tally
-from capd.core.routing.explanation import explained
+from capd.core.routing.explanation import counted, explained
 from capd.core.routing.remedies import CapabilityFacts, consequence, followed, remedies
 from capd.runtime.peer import ActorUnavailableError
 from capd_protos import registry
 from capd_protos import socket as frames
+from capd_protos.extras import missing
 from capd_protos.ledger import (
     ActivationNote,
     DecisionNote,
@@ -20,16 +22,19 @@ from capd_protos.ledger import (
 from capd_protos.types import SessionKey
 
 ACTIVATIONS_FOR_EACH = 10
-"""How many activations are looked through for each decision that is told."""
+"""How many activations are searched for each decision that is shown."""
 
 Method = Callable[[Any], Awaitable[dict[str, Any]]]
 
 
 class Records:
-    """What reads the ledger, or what actors remember without it."""
+    """Reads the ledger, or what actors remember if there is no ledger."""
 
     def __init__(self, actors: Actors, tally: Tally, *, status: Method, caps: Method) -> None:
-        """`tally` has what happened since the daemon began; the others are methods beside."""
+        """`tally` has counted events since the daemon started.
+
+        `status` and `caps` are other methods.
+        """
         self._actors = actors
         self._tally = tally
         self._status = status
@@ -56,8 +61,14 @@ class Records:
         known = {f"{each['tap']}/{each['name']}": _known(each) for each in caps["capabilities"]}
         live = {entry.key for entry in (await self._actors.curator.sessions()).sessions}
         profile = (float(described.profile["threshold"]), float(described.profile["margin"]))
+        learnt = (await self._actors.registry.learning()).entries
         told = [
-            _told(note, followed(note, activations), known, profile, is_live=note.session in live)
+            {
+                **_explained(
+                    note, followed(note, activations), known, profile, is_live=note.session in live
+                ),
+                "learnt": [entry_document(each) for each in counted(note, learnt)],
+            }
             for note in decisions
         ]
         return {
@@ -85,13 +96,16 @@ class Records:
 
 
 def _metrics_text() -> Callable[[Tally, dict[str, Any]], str]:
-    from capd.adapters.metrics_text import metrics_text  # noqa: PLC0415 - see `_metrics`
+    try:
+        from capd.adapters.metrics_text import metrics_text  # noqa: PLC0415 - see `_metrics`
+    except ImportError:
+        raise MethodError(frames.UNAVAILABLE, missing("metrics")) from None
 
     return metrics_text
 
 
 def _remembered(described: registry.RegistryDescribed, session: SessionKey) -> list[DecisionNote]:
-    """Return the decisions that the registry has in memory, newest first."""
+    """Return the decisions that the registry has in memory, the newest first."""
     return [
         DecisionNote(
             entry.at,
@@ -114,7 +128,7 @@ def _known(cap: dict[str, Any]) -> CapabilityFacts:
     return CapabilityFacts(cap["triggers"], cap["missing"], cap["reason"])
 
 
-def _told(
+def _explained(
     note: DecisionNote,
     came: tuple[ActivationNote, ...],
     known: dict[str, CapabilityFacts],

@@ -1,4 +1,4 @@
-"""The document of `tokens`, as docs/cli.md has it; `None` is what is not known."""
+"""The document of `tokens` (docs/cli.md). `None` stands for what is unknown."""
 
 from typing import Any
 

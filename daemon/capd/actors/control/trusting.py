@@ -1,8 +1,8 @@
-"""Methods on what projects' files may start: seen by anybody of the user's, agreed to by a person.
+"""Methods on trust in projects: any process of the user may read, only a person may agree.
 
-An agreement takes a terminal, and a process that capd did not start: neither a server nor anything
-that a model can call may agree for itself (docs/design/trust.md). Code that runs as the same user
-outside of capd can have a terminal made; against that nothing here is a boundary.
+Agreeing takes a terminal and a process that capd did not start. So no server and no tool of a model
+can agree for itself (docs/design/trust.md). This is no boundary against code that runs as the same
+user outside of capd: such code can create a terminal.
 """
 
 import os
@@ -19,11 +19,11 @@ from capd_protos import registry
 from capd_protos import socket as frames
 
 TRUST_TIMEOUT = ASK_TIMEOUT * 2
-"""A project's files are read for each answer."""
+"""Seconds; a project's files are read for each answer."""
 
 
 class Trusting:
-    """What is asked of trust; each method hears which process asks."""
+    """The methods on trust. Each checks which process calls."""
 
     def __init__(self, actors: Actors) -> None:
         self._actors = actors
@@ -48,7 +48,9 @@ class Trusting:
         granted = await self._actors.registry.grant_trust(
             _absolute(params.project), params.digests, timeout=TRUST_TIMEOUT
         )
-        return _shown(accepted(granted))
+        shown = accepted(granted)
+        await self._actors.supervisor.trust_changed(shown.project)
+        return _shown(shown)
 
     async def _revoke(self, params: frames.TrustParams, peer: Peer) -> dict[str, Any]:
         await check_person("trust_revoke", peer)
@@ -58,6 +60,8 @@ class Trusting:
         # Servers first: a session that still waits for one to start lets go of nothing meanwhile.
         ended = await self._actors.supervisor.end_project(reply.revoked)
         await self._actors.curator.leave_project(reply.revoked)
+        # The user's own, which may run what the project's files made of them.
+        ended += await self._actors.supervisor.trust_changed(reply.revoked)
         return {**_listed(reply), "ended": ended}
 
 

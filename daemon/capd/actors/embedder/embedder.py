@@ -1,10 +1,10 @@
-"""The embedder: owns the model, which is loaded on first need and dropped when idle.
+"""The embedder: owns the model, loads it when it is first needed, and drops it when idle.
 
-    cold ──WarmUp, EmbedTexts──> loading ──> ready ──idle──> cold   (or the process ends)
-                                    └──────> unusable               (until it is asked again)
+    cold ──WarmUp, EmbedTexts──> loading ──> ready ──idle──> cold (or the process ends)
+                                    └──────> unusable (until the next request)
 
-It is the same actor in the daemon's process and in its own; its mailbox and `on_idle` differ.
-While it loads, texts are refused, never queued: who routes does not wait for a model.
+The same actor runs in the daemon's process or in its own; only the mailbox and `on_idle` differ.
+While the model loads, texts are refused and not queued, because routing does not wait for a model.
 """
 
 import os
@@ -24,13 +24,13 @@ from capd_protos.codec import MsgpackCodec
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
 
 MOST_TEXTS = 64
-"""Texts of one request: with 16 x 64 tokens a run, below a second of work."""
+"""Texts in one request. In runs of 16 x 64 tokens they take less than a second."""
 
 log = structlog.get_logger(actor="embedder")
 
 
 class Vectors(Protocol):
-    """What a model returns: rows of float32."""
+    """The vectors that a model returns: rows of float32."""
 
     def tobytes(self) -> bytes:
         """Return the rows one after the other, little-endian."""
@@ -41,12 +41,12 @@ class Model(Protocol):
     """A loaded model."""
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """Return one unit vector a text, blocking."""
+        """Return one unit vector for each text. Blocks."""
         ...
 
 
 class Embedder:
-    """Message in, vectors out."""
+    """The embedder's mailbox: texts in, vectors out."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Embedder:
         self._limiter = trio.CapacityLimiter(1)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled, or until idle where that ends it."""
+        """Serve until cancelled, or until idle if being idle ends the process."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             self._last_used_at = trio.current_time()

@@ -1,12 +1,12 @@
-"""Keeps the embedder's own process: starts it when it is needed, again after a crash.
+"""Runs the embedder's own process: starts it when it is needed, and again after a crash.
 
     down ──EmbedderNeeded──> up ──exit 0 (idle)──> down
-                             └───any other exit, or stuck and killed──> back-off ──> up
+                             └──any other exit, or stuck and killed──> back-off ──> up
 
-It has the embedder's mailbox, and passes each request on over a socket pair that the process has
-inherited. A request waits while the process is down, as long as its sender does; one whose process
-ends is lost, and its sender is told so. The process ends by itself when the other end closes, so a
-killed daemon leaves none.
+It serves the embedder's mailbox, and passes each request on over a socket pair that the process has
+inherited. While the process is down, a request waits as long as its sender does. If the process
+ends during a request, its sender is told that no reply will come. The process ends when the daemon
+closes its end, so none is left if the daemon is killed.
 """
 
 import socket
@@ -33,16 +33,16 @@ EVENTS: MsgpackCodec[Hint] = MsgpackCodec(Hint)
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
 REPLIES: MsgpackCodec[messages.Reply | Failure] = MsgpackCodec(messages.Reply | Failure)
 STEADY = 60.0
-"""Seconds of service after which earlier crashes are forgotten."""
+"""Seconds without a crash after which earlier crashes are forgotten."""
 END_TIMEOUT = 5.0
-"""Seconds for a process to end that has closed its end."""
+"""Seconds for the process to end after its channel was closed."""
 CANNOT_START = 127
 
 log = structlog.get_logger(actor="embedder_keeper")
 
 
 class EmbedderProcess:
-    """A child of the supervision tree that stands for the process."""
+    """A child of the supervision tree that runs the process."""
 
     def __init__(self, bus: Bus, argv: Sequence[str], environment: Mapping[str, str]) -> None:
         self._bus = bus
@@ -55,7 +55,7 @@ class EmbedderProcess:
         self._is_up = trio.Event()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Keep the process until cancelled, then end it."""
+        """Run the process until cancelled, then end it."""
         async with trio.open_nursery() as nursery:
             await nursery.start(self._listen)
             nursery.start_soon(self._serve, task_status)
@@ -153,7 +153,7 @@ class EmbedderProcess:
         return returncode
 
     async def _waited(self, process: trio.Process, client: FrameClient) -> int:
-        """Pass requests on to a process until it ends; return how it ended."""
+        """Pass requests on to a process until it ends; return its exit status."""
         self._process = process
         try:
             async with trio.open_nursery() as nursery:

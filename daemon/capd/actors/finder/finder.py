@@ -1,13 +1,13 @@
-"""The finder: every tool that is known, found by words and by meaning, with no server running.
+"""The finder: finds every known tool by words and by meaning, without running any server.
 
-    lists kept, catalog changed ──> index by words (at once) ──> vectors, in the background
-    a query before the vectors are there, or without the model, is answered by words alone
+    a kept list or the catalog changes ──> indexed by words at once ──> vectors in the background
+    a query without vectors or without the model ──> answered by words alone
 
-It reads the tool lists that the supervisor keeps, for the servers that the catalog names, and
-embeds what it has not embedded before. A query's text is embedded and forgotten.
+It reads the kept lists of the servers that the catalog names, and embeds the texts that are new. A
+query's text is embedded and forgotten.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +34,7 @@ from capd.core.sessions.whole_list import model_bytes
 from capd.core.tools import search_answers
 from capd.core.tools.call_cards import call_card
 from capd.core.tools.curation import Field, curated, curated_by_keywords, ranked_within
-from capd.core.tools.known_tools import Source
+from capd.core.tools.known_tools import Source, lacks
 from capd.core.tools.tool_question import BadQuestionError, Selection, question
 from capd.core.trust.project_tap import project_of
 from capd.runtime.boundary import contained
@@ -48,13 +48,14 @@ from capd_protos.supervisor import ToolListKept
 from capd_protos.types import (
     CapabilitySpec,
     ServerIdentity,
+    ServerName,
     ToolDefinition,
     ToolName,
 )
 
 if TYPE_CHECKING:
     from capd.core.tools.tool_search import Vectors
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from capd.core.tools.known_tools import KnownTools
 from capd_protos.finder import CapabilityTools
@@ -66,7 +67,7 @@ def capability_tools(
     known: KnownTools,
     tokens: Mapping[WireName, int] | None,
 ) -> list[CapabilityTools]:
-    """Return each capability once, of two of one name that of the first tap."""
+    """Return each capability once. Of two with the same name, the first tap's counts."""
     granted: dict[CapabilityId, list[WireName]] = {}
     for wire, source in known.sources.items():
         for id_ in source.capabilities:
@@ -100,16 +101,16 @@ TOPICS = ("server.listed", "registry.changed", "definitions.settled")
 CATALOG_TIMEOUT = 10.0
 DESCRIBE_TIMEOUT = 3.0
 CLEAR_SKILL = 0.45
-"""The score from which a message names a skill by itself: cosine and words together."""
+"""The score (cosine and words) from which a message names a skill without anybody asking."""
 
 DEBOUNCE = 0.2
-"""Seconds for which further changes are awaited: a start-up brings many lists at once."""
+"""Seconds to wait for further changes, because many lists arrive at once after a start."""
 
 log = structlog.get_logger(actor="finder")
 
 
 class ToolFinder:
-    """Message in, tools out."""
+    """The finder's mailbox: a question in, tools out."""
 
     def __init__(
         self,
@@ -124,7 +125,8 @@ class ToolFinder:
     ) -> None:
         """`cache_file` is for the vectors of tools; those of skills are beside it.
 
-        `is_screened` asks which tools of a kept list are withheld.
+        With `is_screened`, the finder asks the definitions actor which tools of a kept list are
+        withheld.
         """
         self._tokens = ToolTokens(counts or CountedTexts())
         self._is_screened = is_screened
@@ -140,7 +142,7 @@ class ToolFinder:
                 bus,
                 cache_file.with_name(f"tool_vectors.{name}.bin"),
                 # How much a project has is nobody else's to know.
-                is_told=False,
+                announces=False,
                 users=self._vectors,
             ),
         )
@@ -211,6 +213,8 @@ class ToolFinder:
             selected = tools.index.selected(asked.names, request.cap, barred)
             hits = [hit_of(tools.known.sources[each.wire_name]) for each in selected.tools]
             text = search_answers.unresolved(selected, tools.searched(policy))
+            unknown = " ".join(name.partition("__")[0] for name in selected.unknown)
+            text = _with_locked(text, tools.locked(unknown, request, policy))
             return messages.ToolsFound(hits, text, len(tools.index.tools), "selected")
         vector: Vectors | None = None
         if tools.index.tools or self._skills.has_any:
@@ -225,6 +229,7 @@ class ToolFinder:
             text = search_answers.missed(asked.words, found, tools.searched(policy))
         elif found.is_lexical:
             text = f"{search_answers.WORDS_ALONE} {text}".rstrip()
+        text = _with_locked(text, tools.locked(asked.words, request, policy))
         return messages.ToolsFound(
             [hit_of(known.sources[hit.tool.wire_name], hit.score) for hit in found.hits],
             text,
@@ -301,7 +306,18 @@ class ToolFinder:
             source = tools.known.source(meant) if meant is not None else None
         if source is None:
             near = list(tools.index.near(request.name, barred))
-            return messages.ToolLookedUp(near=near, searched=searched, unlisted=unlisted)
+            server = request.name.partition("__")[0]
+            locked = tools.locked(server, request, policy).get(ServerName(server))
+            # Nobody knows its tools, and no call of one could work.
+            lacking = lacks(locked) if locked else None
+            return messages.ToolLookedUp(
+                restriction=messages.ToolRestriction(lacking.code, lacking.reason)
+                if lacking
+                else None,
+                near=near,
+                searched=searched,
+                unlisted=unlisted,
+            )
         restriction = barred.get(source.wire_name)
         told = (
             messages.ToolRestriction(restriction.code, restriction.reason) if restriction else None
@@ -415,7 +431,7 @@ class ToolFinder:
             await contained("refresh", self._refresh, log=log)
 
     async def _refresh(self) -> None:
-        """Index what the catalog's servers listed last."""
+        """Index the kept lists of the catalog's servers."""
         async with self._reading:
             await self._read_catalog()
 
@@ -450,7 +466,7 @@ class ToolFinder:
         )
 
     async def _count_cards(self) -> None:
-        """Count the words of call cards, so that a turn knows at once how many have room."""
+        """Count the tokens of call cards in advance, so that a turn knows at once how many fit."""
         while True:
             await self._has_other_cards.wait()
             self._has_other_cards = trio.Event()
@@ -461,7 +477,7 @@ class ToolFinder:
     async def _screened(
         self, servers: list[ServerIdentity]
     ) -> dict[ServerIdentity, list[ToolDefinition]]:
-        """Return what these servers listed last, without what is withheld."""
+        """Return the kept lists of servers, without tools that are withheld."""
         kept = {i: each.tools for i, each in (await self._lists.load_all(servers)).items()}
         if not self._is_screened or not kept:
             return kept
@@ -472,7 +488,7 @@ class ToolFinder:
         return {i: [t for t in kept[i] if t.name not in barred.get(i, none)] for i in kept}
 
     async def _capabilities(self) -> list[CapabilitySpec]:
-        """Return what the user's taps define, and what projects do as far as it is trusted."""
+        """Return the capabilities of the user's taps, and of projects if they are trusted."""
         listed = await self._registry.capabilities(all_projects=True, timeout=CATALOG_TIMEOUT)
         found: list[CapabilitySpec] = []
         for entry in listed:
@@ -514,12 +530,16 @@ def _card_texts(known: KnownTools) -> list[str]:
     return [frame.text, perhaps.text, beside.text, *lines]
 
 
+def _with_locked(text: str, those: Mapping[ServerName, Sequence[str]]) -> str:
+    return " ".join(part for part in (text, search_answers.locked(those)) if part)
+
+
 def _policy(rules: Sequence[messages.PolicyTable]) -> Policy:
     return Policy(tuple(PolicyRules(r.place, tuple(r.allow), tuple(r.deny)) for r in rules))
 
 
 def hit_of(source: Source, score: float = 0.0) -> messages.ToolHit:
-    """Return a tool as it is told to others."""
+    """Return a tool in the form in which others get it."""
     return messages.ToolHit(
         source.wire_name,
         source.definition.name,

@@ -1,8 +1,8 @@
-"""Asks every server of the catalog once for its tools: what `capd index` does.
+"""Asks every server of the catalog once for its tools, for `capd index`.
 
-A few at a time, each within a deadline, and each is ended as soon as it has answered, unless
-somebody else holds it. One's trouble is its own line in the result. The lists themselves are kept
-by the supervisor, as after any other start.
+A few servers run at a time, each within a deadline. Each is ended when it has answered, unless a
+session holds it. A failure is that server's line in the result. The supervisor keeps the lists, as
+after any other start.
 """
 
 from collections.abc import Iterable
@@ -16,24 +16,24 @@ from capd.core.servers.identity import server_identity
 from capd.runtime.bus import Bus
 from capd.runtime.peer import ActorUnavailableError, AskTimeoutError
 from capd_protos import supervisor
-from capd_protos.finder import ServerIndexed
+from capd_protos.finder import IndexStarted, ServerIndexed
 from capd_protos.types import ServerIdentity, ServerSpec, SessionKey
 
 AT_ONCE = 4
 START_TIMEOUT = 75.0
-"""A server has 60 s to be ready; a package runner may fetch it first."""
+"""Seconds. A server has 60 s to be ready, and a package runner may have to download it first."""
 RELEASE_TIMEOUT = 5.0
 
 _RUNS = count(1)
 
 
 def index_session() -> SessionKey:
-    """Return a key for one run, which no client can have."""
+    """Return a session key for one run, in a form that no client can have."""
     return SessionKey(f"capd/index/{next(_RUNS)}")
 
 
 def distinct(servers: Iterable[ServerSpec]) -> dict[ServerIdentity, ServerSpec]:
-    """Return each server once that a list can be asked of."""
+    """Return each server once, leaving out those that cannot be asked for a list."""
     asked: dict[ServerIdentity, ServerSpec] = {}
     for server in servers:
         if server.transport != "builtin":
@@ -44,10 +44,11 @@ def distinct(servers: Iterable[ServerSpec]) -> dict[ServerIdentity, ServerSpec]:
 async def index_servers(
     bus: Bus, servers: dict[ServerIdentity, ServerSpec], session: SessionKey, project: str
 ) -> list[ServerIndexed]:
-    """Ask each of `servers` as `session`, which holds none of them afterwards."""
+    """Ask each of `servers` on behalf of `session`, which holds none of them afterwards."""
     client = SupervisorClient(bus)
     limiter = trio.CapacityLimiter(AT_ONCE)
     results: list[ServerIndexed] = []
+    bus.publish(IndexStarted(len(servers)))
 
     async def one(identity: ServerIdentity, server: ServerSpec) -> None:
         async with limiter:

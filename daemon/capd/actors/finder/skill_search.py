@@ -1,7 +1,7 @@
-"""The finder's part for skills: found by the words and the meaning of what they are for.
+"""Finds skills by words and by meaning.
 
-A skill is searched as a tool is, by name, description and capabilities, and in an index of its
-own: there are few, and no tool is to be a worse hit because of them.
+A skill is searched like a tool: by name, description and capabilities. Skills have an index of
+their own, so that they do not change the scores of tools.
 """
 
 from pathlib import Path
@@ -24,19 +24,19 @@ MOST_BESIDE_TOOLS = 3
 
 
 class SkillFinder:
-    """The skills of the catalog, ready to be searched."""
+    """Searches the skills of the catalog."""
 
     def __init__(self, bus: Bus, cache_file: Path) -> None:
-        self._vectors = ToolVectors(bus, cache_file, is_told=False)
+        self._vectors = ToolVectors(bus, cache_file, announces=False)
         self._index = ToolIndex()
         self._entries: dict[WireName, registry.SkillEntry] = {}
 
     async def follow(self) -> None:
-        """Bring vectors in whenever skills want them, until cancelled."""
+        """Make missing vectors whenever there are new skills, until cancelled."""
         await self._vectors.follow()
 
     async def take(self, skills: list[registry.SkillEntry]) -> None:
-        """Search these skills from here on."""
+        """Search these skills from now on."""
         entries = {entry.prompt: entry for entry in skills}
         if entries == self._entries:
             return

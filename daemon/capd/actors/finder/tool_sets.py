@@ -1,7 +1,7 @@
-"""The finder's tools as one kind of session has them: everybody's, or a project's as well.
+"""The tools that a session can find: those of the user's taps, and those of its project.
 
-A project's own tools are in the set of its own sessions and in no other; neither a name nor a
-count of them is told elsewhere.
+A project's own tools are in the set of its own sessions only. Neither their names nor their number
+appear anywhere else.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,6 +17,7 @@ from capd.core.tools import search_answers
 from capd.core.tools.known_tools import KnownTools
 from capd.core.tools.tool_search import Restriction, ToolIndex
 from capd.core.trust.project_tap import project_of
+from capd_protos.finder import FindTools, LookUpTool
 from capd_protos.types import (
     CapabilitySpec,
     ServerIdentity,
@@ -29,16 +30,16 @@ Lists = Mapping[ServerIdentity, Sequence[ToolDefinition]]
 
 
 class ToolSet:
-    """What some sessions can find."""
+    """The tools that sessions of one project can find."""
 
     def __init__(self, vectors: ToolVectors) -> None:
         self.vectors = vectors
         self.index = ToolIndex()
         self.known = KnownTools()
         self.unlisted: list[ServerName] = []
-        """Servers whose tools are not known."""
+        """Servers whose tools are unknown."""
         self.unseen: frozenset[ServerIdentity] = frozenset()
-        """Servers whose tools are known from their tap alone."""
+        """Servers that have not been asked yet: their tools are known from their tap alone."""
 
     async def take(
         self,
@@ -46,7 +47,7 @@ class ToolSet:
         lists: Lists,
         unseen: frozenset[ServerIdentity] = frozenset(),
     ) -> None:
-        """Hold the tools of `capabilities`, by what their servers listed last."""
+        """Replace the set by the tools of `capabilities`, as their servers listed them last."""
         known = KnownTools(capabilities, lists)
         index = await trio.to_thread.run_sync(ToolIndex, known.tools)
         servers = [server for each in capabilities for server in each.servers]
@@ -55,34 +56,41 @@ class ToolSet:
         self.vectors.wanted(index)
 
     def searched(self, policy: Policy) -> search_answers.Searched:
-        """Return how much there is to search, for an answer."""
+        """Return the number of tools and servers that are searched, for the answer."""
         return search_answers.searched(self.index, self.unlisted_for(policy))
 
     def unlisted_for(self, policy: Policy) -> list[ServerName]:
-        """Return the servers that were never asked, of those that a policy permits."""
+        """Return the servers permitted by `policy` whose tools are unknown."""
         return [name for name in self.unlisted if policy.restrict_server(name) is None]
 
     def unseen_tools(self) -> set[WireName]:
-        """Return the tools that are known from their server's tap alone."""
+        """Return the tools that are known from their tap alone."""
         sources = self.known.sources.items()
         return {wire for wire, source in sources if source.identity in self.unseen}
 
     def never_listed(self, policy: Policy) -> list[ServerName]:
-        """Return the permitted servers that have never listed their tools themselves."""
+        """Return the servers permitted by `policy` that have never listed their tools."""
         sources = (self.known.sources[wire] for wire in self.unseen_tools())
         unseen = {source.spec.name for source in sources}
         permitted = {name for name in unseen if policy.restrict_server(name) is None}
         return sorted({*self.unlisted_for(policy), *permitted})
 
+    def locked(
+        self, asked: str, request: FindTools | LookUpTool, policy: Policy
+    ) -> dict[ServerName, tuple[str, ...]]:
+        """Return the servers that `asked` names, whose tools are not known for want of a key."""
+        keys = None if request.keys is None else frozenset(request.keys)
+        return self.known.locked(asked, policy, keys, request.domain)
+
     def restrictions(
         self, policy: Policy, keys: Sequence[str] | None, domain: str = ""
     ) -> dict[WireName, Restriction]:
-        """Return every tool that a session may not use."""
+        """Return every tool that a session may not use, with the reason."""
         return self.known.restrictions(policy, None if keys is None else frozenset(keys), domain)
 
 
 class ToolSets:
-    """The set of everybody, and those of projects that add to it."""
+    """The set of the user's taps, and one for each project that adds tools."""
 
     def __init__(
         self,
@@ -90,7 +98,7 @@ class ToolSets:
         vectors: Callable[[str], ToolVectors],
         paths: RealPaths | None = None,
     ) -> None:
-        """`vectors` makes those of one more set, by a name for files."""
+        """`vectors` makes the vectors of one more set; its argument names their file."""
         self.paths = paths or RealPaths()
         self.users = users
         self._make_vectors = vectors
@@ -98,7 +106,7 @@ class ToolSets:
         self._scopes: dict[str, trio.CancelScope] = {}
 
     async def of(self, project: str) -> ToolSet:
-        """Return what sessions of `project` can find."""
+        """Return the tools that sessions of `project` can find."""
         if not self._projects or not project:
             return self.users
         return self._projects.get(await self.paths.of(project), self.users)
@@ -110,9 +118,9 @@ class ToolSets:
         nursery: trio.Nursery,
         unseen: frozenset[ServerIdentity] = frozenset(),
     ) -> None:
-        """Hold the tools of `capabilities`, each where it belongs.
+        """Replace all sets by the tools of `capabilities`, each in the set where it belongs.
 
-        Of the servers in `unseen` the tools are known from their tap alone.
+        The tools of the servers in `unseen` are known from their tap alone.
         """
         self.paths.forget()
         by_project: dict[str, list[CapabilitySpec]] = {"": []}

@@ -1,4 +1,4 @@
-"""The finder's part that knows how many tokens each known tool takes on a list."""
+"""Counts how many tokens each known tool takes in a list."""
 
 from collections.abc import Container
 from typing import Protocol
@@ -17,10 +17,14 @@ log = structlog.get_logger(actor="finder")
 
 
 class Counts(Protocol):
-    """What counts texts (`adapters/tokens/counted_texts`)."""
+    """A counter of tokens (`adapters/tokens/counted_texts`)."""
 
     async def counted(self, texts: list[bytes]) -> dict[bytes, int]:
-        """Return the tokens of each; raise NotCountedError."""
+        """Return the token count of each text.
+
+        Raises:
+            NotCountedError: some could not be counted.
+        """
         ...
 
 
@@ -33,14 +37,14 @@ class ToolTokens:
         self._turn = trio.Lock()
 
     async def of_permitted(self, known: KnownTools, barred: Container[WireName]) -> int | None:
-        """Return what all tools but the barred ones take, None where nothing can be counted."""
+        """Return the tokens of all tools except `barred`; None if they cannot be counted."""
         tokens = await self.of_each(known)
         if tokens is None:
             return None
         return sum(count for wire, count in tokens.items() if wire not in barred)
 
     async def of_each(self, known: KnownTools) -> dict[WireName, int] | None:
-        """Return what each tool takes, None where nothing can be counted."""
+        """Return the tokens of each tool; None if they cannot be counted."""
         async with self._turn:
             if known not in self._tokens:
                 try:

@@ -1,7 +1,7 @@
-"""The finder's vectors: every tool's, made in the background, and a query's, if it can be had.
+"""The vectors of tools, made in the background, and the vectors of queries.
 
-Batches are small, because a user's message waits behind the one that is in the model. Vectors are
-kept on disk by text hash, so that a restart embeds nothing again.
+Batches are small, because a user's message waits for the batch in the model. Vectors are saved by
+text hash, so that nothing is embedded again after a restart.
 """
 
 from collections.abc import Iterable
@@ -32,32 +32,34 @@ WARM_UP_TIMEOUT = 20.0
 BATCH = 4
 BATCH_TIMEOUT = 60.0
 SAVED_TOGETHER = 512
-"""The file is written whole: 15 MB for ten thousand tools."""
+"""Vectors made between two saves. The whole file is written each time: 15 MB for ten thousand
+tools."""
 TRY_AGAIN = 5.0
 
 log = structlog.get_logger(actor="finder")
 
 
 class NoVectorsError(CapdError):
-    """The model cannot be had."""
+    """The model is not available."""
 
 
 class ToolVectors:
-    """Vectors for one index at a time: the last that was wanted."""
+    """Makes the vectors of the index that was requested last."""
 
     def __init__(
         self,
         bus: Bus,
         cache_file: Path,
         *,
-        is_told: bool = True,
+        announces: bool = True,
         users: "ToolVectors | None" = None,
     ) -> None:
-        """`is_told` publishes when the vectors are there.
+        """With `announces`, publish an event when the vectors are ready.
 
-        `users` has the vectors that everybody has, which are made and kept there alone.
+        `users` are the vectors of the user's catalog. They are shared, and made and saved only
+        there.
         """
-        self._is_told = is_told
+        self._announces = announces
         self._users = users
         self._turn = trio.Lock()
         self._bus = bus
@@ -68,18 +70,18 @@ class ToolVectors:
         self._need = trio.Event()
         self._is_silent = False
         self._is_asked = False
-        """Whether a query came that the model could not be had for."""
+        """Whether a query has come for which the model was not available."""
 
     def wanted(self, index: ToolIndex) -> None:
-        """Bring the vectors of `index` in."""
+        """Make the vectors of `index` in the background."""
         self._index = index
         if index.tools:
             self._need.set()
 
     async def of_query(self, text: str, *, waits: bool = True) -> "Vectors | None":
-        """Return the unit vector of a query; None where the model has none at once.
+        """Return the unit vector of a query; None if the model cannot make it at once.
 
-        Without `waits` a model that did not answer last time is not asked before it is back.
+        Without `waits`, a model that did not answer the last time is not asked until it is back.
         """
         if self._is_silent and not waits:
             self._ask_again()
@@ -102,7 +104,7 @@ class ToolVectors:
         self._need.set()
 
     async def follow(self) -> None:
-        """Bring vectors in whenever an index wants them, until cancelled."""
+        """Make missing vectors whenever an index needs them, until cancelled."""
         while True:
             await self._need.wait()
             self._need = trio.Event()
@@ -129,13 +131,13 @@ class ToolVectors:
         self._is_silent = False
 
     async def ensure(self) -> None:
-        """Have the vectors of the index that is wanted."""
+        """Make the vectors of the index that was requested last."""
         async with self._turn:
             if self._index.tools and not self._index.has_vectors:
                 await self._embed(self._index)
 
     def known(self, wanted: Iterable[str]) -> "dict[str, Vectors]":
-        """Return what there is of the vectors of texts."""
+        """Return the vectors that exist for the texts `wanted`."""
         below = self._users.known(wanted) if self._users is not None else {}
         return below if self._cache is None else {**below, **self._cache.get(wanted)}
 
@@ -164,7 +166,7 @@ class ToolVectors:
             if index is not self._index:
                 return
         index.take_vectors(await trio.to_thread.run_sync(self._stacked, wanted))
-        if self._is_told:
+        if self._announces:
             self._bus.publish(ToolsIndexed(len(wanted), index.servers, has_vectors=True))
         log.info("tool_vectors_ready", tools=len(wanted), embedded=len(missing))
 

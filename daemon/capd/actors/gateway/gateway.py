@@ -1,8 +1,8 @@
-"""The gateway: who may connect, and to whom a connection goes.
+"""The gateway: who may connect, and which actor gets the connection.
 
-Every accepted connection is checked for its user before a byte is read. Its first line is a
-hello; then it is a session's, and the curator takes the stream over, or it is a control
-connection and stays here. One connection's trouble is its own.
+The user of every accepted connection is checked before a byte is read. The first line is a hello. A
+session's stream is handed to the curator; a control connection stays here. An error on one
+connection does not affect the others.
 """
 
 import os
@@ -42,7 +42,7 @@ log = structlog.get_logger(actor="gateway")
 
 
 class Gateway:
-    """Accepts, checks, reads the hello, hands over."""
+    """Accepts connections, checks them, reads the hello, and hands them over."""
 
     def __init__(
         self,
@@ -56,9 +56,9 @@ class Gateway:
         may_connect: tuple[str, ...] = (),
         peers: Peers | None = None,
     ) -> None:
-        """Nobody is accepted once `stopping` is set: who comes then waits for the next daemon.
+        """Nobody is accepted once `stopping` is set: new clients wait for the next daemon.
 
-        `may_connect` are servers, by globs, whose own processes may be clients.
+        `may_connect` are globs of servers whose own processes may be clients.
         """
         self._peers = peers or Peers()
         self._rules = PeerRules(bus, may_connect)
@@ -122,7 +122,7 @@ class Gateway:
                 await trio.aclose_forcefully(stream)
 
     async def _let_in(self, stream: trio.SocketStream, peer: Peer, place: WaitingPlace) -> bool:
-        """Return whether the stream is the curator's now."""
+        """Serve one accepted connection; return whether the curator owns the stream now."""
         reader = FrameReader(stream, frames.HELLO_LIMIT_BYTES)
         hello = await self._hello(reader)
         # After the hello: who is refused in the middle of writing it never reads why. What has
@@ -164,7 +164,7 @@ class Gateway:
     async def _open_session(
         self, stream: trio.SocketStream, reader: FrameReader, hello: frames.Hello, peer_pid: int
     ) -> bool:
-        """Return whether the stream is the curator's now."""
+        """Open the session of a hello; return whether the curator owns the stream now."""
         connection = next(self._ids)
         welcomed = trio.Event()
         self._connections.put(connection, Connection(SocketSink(stream), reader, welcomed))

@@ -1,6 +1,6 @@
-"""The gateway of the HTTP front: its connections, and the sessions that they ask for.
+"""The gateway of the HTTP front: its connections, and the sessions that they open.
 
-Sessions live in the curators like every other. Nothing here is imported unless the front is
+Its sessions belong to the curator like all others. This module is imported only if the front is
 switched on.
 """
 
@@ -34,15 +34,15 @@ NAME = ActorName("http_gateway")
 
 ENABLE_TIMEOUT = 130.0
 MOST_CONNECTIONS = 512
-"""Of those that were let in."""
+"""Connections that were let in."""
 MOST_WAITING = 128
 """Connections that have not shown the token."""
 MOST_LOOKED_AT = 384
-"""Connections that have shown it, and of which it is looked whose they are."""
+"""Connections that have shown the token, and whose process is being looked up."""
 PATIENCE = 10.0
-"""Seconds in which a connection has to show the token."""
+"""Seconds within which a connection has to show the token."""
 LOOK_PATIENCE = 20.0
-"""Seconds more for that look."""
+"""Additional seconds for looking up its process."""
 BACKLOG = 128
 _KEY_END = "http"
 
@@ -51,7 +51,7 @@ log = structlog.get_logger(actor=NAME)
 
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
-    """How the front serves."""
+    """The settings of the HTTP front."""
 
     admission: Admission
     is_bare: bool = False
@@ -75,7 +75,7 @@ def listener_on(port: int) -> trio.SocketListener:
 
 
 class _Visit:
-    """One connection, which is judged with its first request and never again."""
+    """One connection. It is judged with its first request and never again."""
 
     def __init__(
         self, gateway: "HttpGateway", stream: trio.SocketStream, place: WaitingPlace
@@ -94,7 +94,7 @@ class _Visit:
 
 
 class HttpGateway:
-    """Accepts, lets in, opens sessions."""
+    """Accepts connections, lets them in, and opens sessions."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class HttpGateway:
         may_connect: tuple[str, ...] = (),
         peers: Peers | None = None,
     ) -> None:
-        """`may_connect` are servers, by globs, whose own processes may be clients."""
+        """`may_connect` are globs of servers whose own processes may be clients."""
         self._rules = PeerRules(bus, may_connect)
         self._peers = TcpPeers(peers or Peers(), searches_servers=bool(may_connect))
         self._waiting = WaitingPool(MOST_WAITING, PATIENCE)
@@ -154,7 +154,7 @@ class HttpGateway:
     async def refusal(
         self, request: HttpRequest, stream: trio.SocketStream, place: WaitingPlace
     ) -> Refusal | None:
-        """Return why a connection is not let in with its first request."""
+        """Return why the first request of a connection is refused; None if it is let in."""
         refused = self._settings.admission.refusal(request)
         if refused is not None:
             return refused
@@ -168,11 +168,11 @@ class HttpGateway:
         return refused
 
     def refused_later(self, request: HttpRequest) -> Refusal | None:
-        """Return why a request of a connection that was let in is refused."""
+        """Return why a later request of an accepted connection is refused; None if it is not."""
         return self._settings.admission.refusal(request)
 
     async def _refused_process(self, stream: trio.SocketStream) -> Refusal | None:
-        """Return why the process at the other end may not use capd."""
+        """Return why the process at the other end may not use capd; None if it may."""
         try:
             ours, theirs = stream.socket.getsockname(), stream.socket.getpeername()
         except OSError:
@@ -197,7 +197,7 @@ class HttpGateway:
     # What an endpoint asks for
 
     async def _open_session(self, session: HttpSession, client: str, is_kept: bool) -> None:
-        """Have `session` served; one that is kept is found again by its client's name.
+        """Open a session; with `is_kept`, a later connection of the same client finds it again.
 
         Raises:
             NoSessionError: it is not.

@@ -1,4 +1,4 @@
-"""Which processes may act on capd: none that it started, but for those that the user excepts."""
+"""Which processes may use capd: none that capd started, except those of permitted servers."""
 
 from contextlib import suppress
 from fnmatch import fnmatchcase
@@ -23,15 +23,15 @@ log = structlog.get_logger(actor="gateway")
 
 
 class PeerRules:
-    """What is refused to whom."""
+    """Decides which processes are refused."""
 
     def __init__(self, bus: Bus, may_connect: tuple[str, ...] = ()) -> None:
-        """`may_connect` are servers, by globs, whose own processes may be clients."""
+        """`may_connect` are globs of servers whose own processes may be clients."""
         self._supervisor = SupervisorClient(bus)
         self._may_connect = may_connect
 
     async def refusal(self, peer: Peer) -> frames.Refused | None:
-        """Return why a process may not act on this daemon, None where it may."""
+        """Return why a process may not use this daemon; None if it may."""
         verdict = await peer.verdict()
         if verdict in ADMITTED:
             return None
@@ -46,11 +46,11 @@ class PeerRules:
         return frames.Refused("started_by_capd", _reason(verdict, name), SOCKET_PROTOCOL)
 
     def is_excepted(self, server: str) -> bool:
-        """Tell whether processes of a server may connect; nobody's need `*`."""
+        """Tell whether processes of a server may connect. An unknown server needs the glob `*`."""
         return any(fnmatchcase(server, each) for each in self._may_connect)
 
     async def server_of(self, chain: tuple[int, ...]) -> str:
-        """Return the server that a chain of processes passes, empty where it is none."""
+        """Return the server whose process is in a chain of parents; empty if none is."""
         pids = set(chain)
         with suppress(ActorUnavailableError):
             for entry in await self._supervisor.servers():

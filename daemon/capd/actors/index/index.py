@@ -1,10 +1,10 @@
-"""The index: what is installed, in few words, made when the catalog is read and not in a turn.
+"""The index: short texts about what is installed, made when the catalog is read, not in a turn.
 
-    tools known anew ──> entries (words, what a person set, uses) ──> told, pieces counted
-                                     └──> what the tools take, counted ──> told again
-    capd index ──> capability-index.yaml, as far as something changed
+    new tools ──> entries (texts, a person's changes, uses) ──> published, tokens counted
+                     └──> the tools' own tokens, counted ──> published again
+    capd index ──> writes what has changed to capability-index.yaml
 
-A project's sessions have an index of their own; the file holds that of everybody.
+Sessions of a project have an index of their own. The file contains the index of the user's taps.
 """
 
 import time
@@ -26,8 +26,8 @@ from capd.adapters.index_text import Content, IndexFileError
 from capd.adapters.project_files import project_files
 from capd.adapters.tokens.piece_counts import PieceCounts
 from capd.core.index import document
-from capd.core.index.entries import Facts, entry_of, in_order, told_words
-from capd.core.index.summaries import Call, call_of, told_texts
+from capd.core.index.entries import Facts, entry_of, entry_texts, in_order
+from capd.core.index.summaries import Call, call_of, surrounding_texts
 from capd.core.routing.priors import spoken_for
 from capd.core.sessions.own_tools import CAPABILITY
 from capd.runtime.boundary import contained
@@ -46,31 +46,31 @@ TOPIC = "index.tools"
 ASK_TIMEOUT = 10.0
 COUNT_TIMEOUT = 150.0
 WAITED = 3.0
-"""Seconds for which the first session of a daemon is kept waiting for what there is."""
+"""Seconds for which the first session of a daemon waits for the index."""
 MOST_PROJECTS = 32
 LEARN_PATIENCE = 1.0
 READ_AGAIN = 5.0
 COUNT_AFTER = 30.0
-"""Seconds after which the tools of a catalog are counted that has not changed meanwhile."""
+"""Seconds after which the tools of an unchanged catalog are counted."""
 KNOWN_FOR = 2.0
-"""Seconds for which the ledger is not asked again for the status."""
+"""Seconds for which the ledger's last answer is used for the status."""
 
 log = structlog.get_logger(actor="index")
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What there is for the sessions of one project."""
+    """The index for the sessions of one project."""
 
     described: list[finder.CapabilityTools] = field(default_factory=list)
     facts: Mapping[str, Facts] = field(default_factory=dict)
     entries: list[messages.IndexEntry] = field(default_factory=list)
     files: Collection[str] = ()
-    """What was in the project's root."""
+    """The names in the project's root folder."""
 
 
 class Index:
-    """Message in, few words out."""
+    """The index's mailbox: a question in, short texts out."""
 
     def __init__(self, bus: Bus, file: IndexFile, pieces: PieceCounts) -> None:
         self._bus = bus
@@ -88,7 +88,7 @@ class Index:
         self._is_wanted = trio.Event()
         self._made = trio.Event()
         self._written_as: tuple[trio.Event, Mapping[str, Facts]] | None = None
-        """The catalog and the uses that the file was written from last."""
+        """The catalog and the uses from which the file was written last."""
         self._counted: dict[str, tuple[list[WireName] | None, int]] = {}
         self._learned = trio.Event()
         self._known: Mapping[str, Facts] = {}
@@ -139,7 +139,7 @@ class Index:
             await contained("refresh", self._refresh, log=log)
 
     async def _follow_sessions(self) -> None:
-        """Count what sessions are told, and after a while what the tools take."""
+        """Count the texts for sessions at once, and the tools of the catalog a while later."""
         await self._is_wanted.wait()
         while True:
             made, learned = self._made, self._learned
@@ -178,7 +178,7 @@ class Index:
         return (await self._ask_finder("")).is_known
 
     async def _count(self) -> None:
-        """Take over what the tools take, once that is counted."""
+        """Adopt the token counts of tools, once they are counted."""
         for project in list(self._read):
             try:
                 found = await self._ask_finder(project, counts=True)
@@ -232,9 +232,10 @@ class Index:
         return read
 
     def _with_tokens(self, described: finder.CapabilityTools) -> finder.CapabilityTools:
-        """Return a capability with what its tools took when they were counted last.
+        """Return a capability with the last token counts of its tools.
 
-        Else a change elsewhere would have the texts of all be others for half a minute.
+        Otherwise any change of the catalog would change the texts of all capabilities for half a
+        minute.
         """
         name = str(described.capability.id)
         if described.tokens is not None:
@@ -252,7 +253,7 @@ class Index:
         return await self._finder.capabilities(project, waits=True, counts=counts, timeout=timeout)
 
     async def _facts(self) -> dict[str, Facts]:
-        """Return what the ledger has of each capability; nothing where it has none."""
+        """Return what the ledger knows about each capability; nothing if there is no ledger."""
         try:
             reply = await self._ledger.sums(0.0, timeout=ASK_TIMEOUT)
         except ActorUnavailableError:
@@ -266,10 +267,10 @@ class Index:
         }
 
     async def _learn(self) -> None:
-        """Have everything counted that sessions may be told."""
-        texts = [*told_texts(call_of(CAPABILITY))]
+        """Count the tokens of everything that sessions may get."""
+        texts = [*surrounding_texts(call_of(CAPABILITY))]
         for read in self._read.values():
-            texts += [word for entry in read.entries for word in told_words(entry)]
+            texts += [word for entry in read.entries for word in entry_texts(entry)]
             texts += [f" {name}" for each in read.described for name in each.tools or ()]
         await self._pieces.learn(texts)
 
@@ -387,7 +388,7 @@ class Index:
 
 
 def _values(users: _Read, skills: Mapping[str, list[str]], call: Call) -> dict[str, Any]:
-    """Return what the file says of each capability, as `document.with_digests` has it."""
+    """Return the values of each capability for the file, with `document.with_digests`."""
     values: dict[str, document.Values] = {}
     for described in sorted(users.described, key=lambda each: str(each.capability.id)):
         spec = described.capability

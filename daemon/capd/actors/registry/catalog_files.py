@@ -1,10 +1,10 @@
-"""The registry's files: the list of taps, the taps and the overlays, read into one catalog.
+"""Reads the registry's files (the list of taps, the taps and the overlays) into one catalog.
 
-    load ──> the catalog, or the last good one with the reason why it is that
-    a file changes ──> load again (where files are watched)
+    load ──> the new catalog, or the last good one with the reason why it stays in use
+    a file changes ──> load again (if files can be watched)
 
-A tap that cannot be read keeps its last good state, and so does the list. Loads come one after
-the other: of two the later one has read the newer files.
+A tap that cannot be read keeps its last good state, and so does the list of taps. Loads run one
+after the other, so that the later one has read the newer files.
 """
 
 from collections.abc import Callable
@@ -27,13 +27,13 @@ from capd.core.taps.overlays import overlaid
 from capd_protos.types import SkillSpec
 
 TRY_AGAIN = 10.0
-"""Seconds after which watching is tried again where it failed."""
+"""Seconds after which watching is tried again if it failed."""
 
 log = structlog.get_logger(actor="registry")
 
 
 class CatalogFiles:
-    """What is installed, as files say it."""
+    """The installed capabilities and skills, as their files define them."""
 
     def __init__(
         self,
@@ -44,7 +44,8 @@ class CatalogFiles:
     ) -> None:
         """`on_change` is called with the catalog after each load that changes it.
 
-        `memories` is the user's own folder of them. `parser` reads what others may have written.
+        `memories` is the user's own folder of memories. `parser` reads files that others may have
+        written.
         """
         self._parser = parser
         self.tap_list = tap_list
@@ -52,12 +53,12 @@ class CatalogFiles:
         self.catalog = Catalog()
         self.list_error = ""
         self.watch_error = ""
-        """Why changes of files are not followed."""
+        """Why files are not watched; empty if they are."""
         self._on_change = on_change
         self._loading = trio.Lock()
 
     async def load(self) -> bool:
-        """Read everything again; tell whether the catalog is another one."""
+        """Read all files again; return whether the catalog has changed."""
         async with self._loading:
             taps = await self._taps()
             if taps is None:
@@ -83,14 +84,14 @@ class CatalogFiles:
         return True
 
     async def text_of(self, skill: SkillSpec) -> str | None:
-        """Return the text of a skill at this moment, None where it has none any more."""
+        """Return the current text of a skill; None if it has none any more."""
         return await trio.to_thread.run_sync(skill_body, Path(skill.file), self._reader())
 
     def _reader(self) -> Reader:
         return self._parser.reading() if self._parser is not None else DIRECT
 
     async def _own_memories(self) -> list[Tap]:
-        """Return the user's own memories, which count behind no tap's, as a tap of memories."""
+        """Return the user's own memories as a tap, which comes after all others."""
         if self._memories is None:
             return []
         reads, findings = await trio.to_thread.run_sync(read_memories, OWN, self._memories)
@@ -112,7 +113,7 @@ class CatalogFiles:
                 await trio.sleep(TRY_AGAIN)
 
     async def _follow_once(self) -> None:
-        """Load, and return after the next change: a folder may be another one under its name."""
+        """Load, and return after the next change: watched folders may have been replaced."""
         folders = await self._watched()
         async with Watch(folders) as watch:
             self.watch_error = ""
@@ -127,7 +128,10 @@ class CatalogFiles:
         return await trio.to_thread.run_sync(watched_folders, self.tap_list, self._memories)
 
     async def _taps(self) -> list[Tap] | None:
-        """Return every tap, or None where the list cannot be read and an older one is in use."""
+        """Return every tap.
+
+        None if the list of taps cannot be read and an older one stays in use.
+        """
         old = {tap.name: tap for tap in self.catalog.taps}
         try:
             places = await trio.to_thread.run_sync(tap_places, self.tap_list)

@@ -1,12 +1,12 @@
-"""The registry's vectors: of every text that messages are compared with, and who makes them.
+"""The vectors of every text that messages are compared with.
 
-    cold ──need──> loading ──> ready ──embedder gone, catalog changed──> cold or loading
-                      └──────> unusable (asked again at the next need)
+    cold ──a message needs them──> loading ──> ready ──embedder gone, catalog changed──> cold
+                                      └──> unusable (tried again at the next need)
 
-A catalog that changed is compared with the vectors that there are until the new ones are made:
-what was there before routes on. Nobody waits here: what is asked while it is not ready is told so,
-and that is the need. A catalogue's vectors are kept on disk by model and text hash; a user's words
-are embedded and forgotten.
+After a change of the catalog, messages are compared with the old vectors until the new ones are
+ready. Nobody waits here: whoever asks too early gets an error, and asking starts the loading. The
+vectors of a catalog are cached on disk by model and text hash. A user's text is embedded and
+forgotten.
 """
 
 import signal
@@ -40,14 +40,15 @@ HINTS: MsgpackCodec[embedder.EmbedderExited | SessionStarted] = MsgpackCodec(
 )
 
 RENEWING_TIMEOUT = 1.0
-"""The same while texts of a catalog are embedded, a few at a time."""
+"""Seconds for a batch while the texts of a catalog are embedded, a few at a time."""
 MESSAGE_TIMEOUT = 0.25
-"""Seconds for one message's vector, of which a loaded model takes 10 to 17 ms."""
+"""Seconds for the vector of one message. A loaded model takes 10 to 17 ms."""
 WARM_UP_TIMEOUT = 20.0
-"""Loading takes under a second; a process that is stopped is ended after this and started anew."""
+"""Seconds to load the model, which usually takes less than one. A process that does not answer by
+then is ended and started again."""
 BATCH = 32
 RENEWING_BATCH = 8
-"""Small, so that a message does not wait for long behind them."""
+"""Texts in a batch: few, so that a message does not wait long behind one."""
 BATCH_TIMEOUT = 60.0
 TRY_AGAIN = 1.0
 LOOK_AGAIN = 0.05
@@ -56,11 +57,11 @@ log = structlog.get_logger(actor="registry")
 
 
 class NotReadyError(CapdError):
-    """There are no vectors now."""
+    """There are no vectors at the moment."""
 
 
 class CatalogVectors:
-    """What a message can be compared with."""
+    """The vectors that messages are compared with."""
 
     def __init__(
         self,
@@ -69,7 +70,10 @@ class CatalogVectors:
         profile: RoutingProfile,
         users: "CatalogVectors | None" = None,
     ) -> None:
-        """`users` has the vectors that everybody has, which are made and kept there alone."""
+        """`users` are the vectors of the user's catalog.
+
+        They are shared, and made and saved only there.
+        """
         self._users = users
         self._turn = trio.Lock()
         self.state: embedder.EmbedderState = "cold"
@@ -81,20 +85,20 @@ class CatalogVectors:
         self._cache: VectorCache | None = None
         self._catalog = Catalog()
         self._compared: Comparison | None = None
-        """Of the catalog, or of the one before it."""
+        """The comparison with this catalog, or with the one before it."""
         self._has_model = False
         self._need = trio.Event()
         self._attempt = trio.CancelScope()
 
     def catalog_changed(self, catalog: Catalog) -> None:
-        """Compare with `catalog` from here on, once its triggers are embedded."""
+        """Compare messages with `catalog` as soon as its triggers are embedded."""
         self._catalog = catalog
         if self.state == "ready":
             self.state = "cold"
             self._need.set()
 
     async def follow(self) -> None:
-        """Bring vectors in whenever there is need, until cancelled."""
+        """Make missing vectors whenever they are needed, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._listen)
             nursery.start_soon(self._contained_prepare)
@@ -107,7 +111,7 @@ class CatalogVectors:
             self._compared, self._has_model = None, False
 
     async def compared(self, text: str) -> "tuple[Vectors, Comparison]":
-        """Return the vector of `text`, and the catalog as it is compared with it."""
+        """Return the vector of `text`, and the catalog that it is to be compared with."""
         import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without turns never pays
 
         compared = self._compared
@@ -130,7 +134,10 @@ class CatalogVectors:
         return np.frombuffer(reply.vectors, dtype="<f4"), compared
 
     async def until_ready(self, patient_until: float) -> bool:
-        """Wait, a moment at least, for the model and the vectors; tell whether they are there."""
+        """Wait for the model and the vectors until `patient_until`.
+
+        Return whether they are ready.
+        """
         with trio.move_on_at(patient_until):
             await trio.sleep(LOOK_AGAIN)
             while not self._has_model or self._compared is None:
@@ -163,7 +170,7 @@ class CatalogVectors:
                     self._attempt.cancel()
 
     async def _prepare(self) -> None:
-        """Bring the embedder up and every text's vector in, whenever there is need."""
+        """Start the embedder and make the missing vectors, whenever they are needed."""
         while True:
             await self._need.wait()
             self._need = trio.Event()
@@ -214,7 +221,7 @@ class CatalogVectors:
         return await self._of_catalog(self._catalog)
 
     async def _of_catalog(self, catalog: Catalog) -> "dict[str, Vectors]":
-        """Return the vector of every text, of which those that are missing are made."""
+        """Return the vector of every text of `catalog`; those that are missing are made."""
         below: dict[str, Vectors] = {}
         if self._users is not None:
             below = await self._users.everybodys()
@@ -257,7 +264,7 @@ class CatalogVectors:
 
 
 def _said_of(error: CapdError) -> str:
-    """Say of the model's process why it gave no vectors."""
+    """Return why the model's process gave no vectors."""
     if isinstance(error, AskLostError):
         return "its process ended; another one starts"
     if isinstance(error, AskTimeoutError):
@@ -266,7 +273,7 @@ def _said_of(error: CapdError) -> str:
 
 
 def _how(returncode: int) -> str:
-    """Say how a process ended: by which signal, or with which code."""
+    """Return how a process ended: by which signal, or with which exit code."""
     if -returncode in set(signal.Signals):
         return signal.Signals(-returncode).name
     return f"exit code {returncode}"

@@ -1,10 +1,10 @@
-"""The registry's part for projects: what each one's own files add, as far as it is trusted.
+"""The catalogs of projects: what each project's own files add, as far as they are trusted.
 
-    met ──> read ──a file or an agreement changes──> read again
-              └──nothing trusted──> its sessions have the user's catalog, as everybody
+    first session ──> read ──a file or an agreement changes──> read again
+                       └──nothing trusted──> its sessions use the user's catalog
 
-A project's capabilities are in the catalog of its own sessions and in no other. Each such catalog
-has vectors of its own, so that no message elsewhere is scored by anything of it.
+A project's capabilities are in the catalog of its own sessions and in no other. Such a catalog has
+vectors of its own, so that messages of other projects are never compared with them.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,12 +30,14 @@ from capd.core.taps.catalog import Catalog, Tap
 from capd.runtime.boundary import contained
 
 LONGEST_WAIT = 2.0
-"""Seconds for a project's files: on a network that hangs, its sessions begin without them."""
+"""Seconds to wait for a project's files. On a network file system that hangs, sessions start
+without them."""
 LONGEST_READ = 30.0
-"""Seconds for all that a project's servers name, which may be hundreds of large files."""
+"""Seconds for reading all files that a project's servers name; there may be hundreds of large ones.
+"""
 MOST_PROJECTS = 256
 MOST_NAMES = 4096
-"""Paths by which projects are asked for."""
+"""How many paths of projects are remembered."""
 
 log = structlog.get_logger(actor="registry")
 
@@ -44,7 +46,7 @@ log = structlog.get_logger(actor="registry")
 class _Project:
     read: ProjectRead
     catalog: Catalog | None = None
-    """None where nothing of it is trusted."""
+    """None if nothing of the project is trusted."""
     vectors: CatalogVectors | None = None
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
 
@@ -62,16 +64,16 @@ class ProjectCatalogs:
         *,
         parser: Parser | None = None,
     ) -> None:
-        """`vectors` makes those of one more catalog, by a name for files.
+        """`vectors` makes the vectors of one more catalog; its argument names their file.
 
-        `on_change` is called with a project, and what its sessions have from here on.
-        `parser` reads what projects say.
+        `on_change` is called with a project and its new catalog. `parser` reads the files of
+        projects.
         """
         self._paths = reads or PatientReads(LONGEST_WAIT)
         self._files = reads or PatientReads(LONGEST_READ)
         self._parser = parser
         self._silent: set[str] = set()
-        """Which did not answer when all were read last."""
+        """The projects whose files could not be read in time when all were last read."""
         self.trust = trust
         self._users = users
         self._make_vectors = vectors
@@ -84,7 +86,7 @@ class ProjectCatalogs:
         self._loading: dict[str, trio.Event] = {}
 
     async def run(self, *, is_watching: bool) -> None:
-        """Keep vectors, and follow files where that is wanted, until cancelled."""
+        """Keep vectors up to date, and follow files if `is_watching`, until cancelled."""
         async with trio.open_nursery() as self._nursery:
             if is_watching:
                 self._nursery.start_soon(self._follow)
@@ -93,7 +95,7 @@ class ProjectCatalogs:
     # What there is
 
     async def meet(self, project: str) -> str:
-        """Return a project's real path once its files were read, or empty after a while."""
+        """Return a project's real path once its files were read; empty if that takes too long."""
         real = self.known(project)
         if not real and project in self._loading:
             with trio.move_on_after(LONGEST_WAIT):
@@ -101,7 +103,7 @@ class ProjectCatalogs:
         return self.known(project)
 
     def known(self, project: str) -> str:
-        """Return a project's real path if its files were read; else they are, beside all else."""
+        """Return a project's real path if its files were read; otherwise start reading them."""
         real = self._reals.get(project, "")
         is_here = real in self._known or project in self._loading
         if project and not is_here and self._nursery is not None:
@@ -131,18 +133,18 @@ class ProjectCatalogs:
         self._met.set()
 
     def catalog(self, project: str) -> Catalog:
-        """Return what sessions of a project have, by its real path."""
+        """Return the catalog for sessions of a project, given by its real path."""
         known = self._known.get(project)
         return known.catalog if known is not None and known.catalog is not None else self._users()
 
     def vectors(self, project: str) -> CatalogVectors | None:
-        """Return the vectors of a project's catalog, None where it has the user's."""
+        """Return the vectors of a project's catalog; None if it uses the user's catalog."""
         known = self._known.get(project)
         return known.vectors if known is not None else None
 
     @property
     def taps(self) -> Iterator[Tap]:
-        """What projects define, trusted or not."""
+        """The taps that projects define, trusted or not."""
         for known in self._known.values():
             usable = known.read.usable
             if usable is not None:
@@ -150,17 +152,17 @@ class ProjectCatalogs:
 
     @property
     def errors(self) -> dict[str, str]:
-        """Why the files of projects cannot be read."""
+        """Why the files of projects cannot be read, by project."""
         return {name: known.read.error for name, known in self._known.items() if known.read.error}
 
     def read(self, project: str) -> ProjectRead:
-        """Return a project that was met, as it was read last."""
+        """Return the last state that was read of a known project."""
         return self._known[project].read if project in self._known else ProjectRead(project)
 
     # What changes
 
     async def reload(self) -> None:
-        """Read every known project again; what does not answer is as it was read last."""
+        """Read every known project again. One that cannot be read in time keeps its last state."""
         self._silent = set()
         async with trio.open_nursery() as nursery:
             for name in list(self._reals):
@@ -194,7 +196,7 @@ class ProjectCatalogs:
         self._take(project, replace(read, agreed=dict(trusted.of(project))))
 
     def users_changed(self) -> None:
-        """Take over another catalog of the user's."""
+        """Follow a change of the user's catalog."""
         for project, known in self._known.items():
             self._settle(project, known.read, is_other=True)
 
@@ -244,7 +246,7 @@ class ProjectCatalogs:
             await contained("project vectors", vectors.follow, log=log)
 
     def _forget_one(self) -> None:
-        """Forget a project that was met long ago, rather one that adds nothing."""
+        """Forget the project that was used longest ago, preferring one that adds nothing."""
         bare = (name for name, known in self._known.items() if known.catalog is None)
         oldest = next(bare, next(iter(self._known)))
         self._known.pop(oldest).scope.cancel()
@@ -282,6 +284,6 @@ class ProjectCatalogs:
         scope.cancel()
 
     async def _until_later(self, scope: trio.CancelScope) -> None:
-        """Look again after a while: what did not answer cannot be watched."""
+        """Read again later, because files that could not be read cannot be watched either."""
         await trio.sleep(TRY_AGAIN)
         scope.cancel()

@@ -1,7 +1,7 @@
-"""The registry's part that takes agreements: what a project would start, and who agreed to it.
+"""Grants and revokes trust in what a project's files would start.
 
-Whoever asks has been looked at by the control role; here nothing is decided but by digest, so that
-what is agreed to is what was shown.
+The control role has checked who asks. Here trust is granted by digest only, so that what is trusted
+is exactly what the user was shown.
 """
 
 import os
@@ -31,13 +31,13 @@ log = structlog.get_logger(actor="registry")
 
 
 class ProjectTrust:
-    """Agreements, asked for and given."""
+    """Answers requests about trust in projects."""
 
     def __init__(self, projects: ProjectCatalogs) -> None:
         self._projects = projects
 
     async def replied(self, request: Request) -> messages.Reply:
-        """Answer one request."""
+        """Return the reply to a request."""
         match request:
             case messages.ListStartables(project):
                 return await self.startables(project)
@@ -49,7 +49,7 @@ class ProjectTrust:
                 return await self.trusted()
 
     async def startables(self, project: str) -> messages.StartablesListed:
-        """Return what a project's files would start at this moment."""
+        """Return what a project's files would start now."""
         real = await self._projects.meet(project)
         await self._projects.reload()
         read = self._projects.read(real)
@@ -64,7 +64,7 @@ class ProjectTrust:
         )
 
     async def grant(self, request: messages.GrantTrust) -> messages.Reply:
-        """Agree to servers, if they still are what was shown."""
+        """Trust servers, if they are still what was shown."""
         listed = await self.startables(request.project)
         known = {entry.digest for entry in listed.servers if not entry.problem}
         if lost := set(request.digests) - known:
@@ -87,7 +87,7 @@ class ProjectTrust:
         return [await trio.to_thread.run_sync(launcher_files, project, home)]
 
     async def revoke(self, project: str) -> messages.TrustedListed:
-        """Agree to nothing of a project any more, also of one that is gone."""
+        """Trust nothing of a project any more. The project's folder need not exist."""
         real = await self._projects.meet(project)
         trusted = await trio.to_thread.run_sync(self._projects.trust.read)
         kept = {
@@ -99,7 +99,7 @@ class ProjectTrust:
         return msgspec.structs.replace(await self.trusted(), revoked=real or project)
 
     async def trusted(self) -> messages.TrustedListed:
-        """Return what is agreed to."""
+        """Return everything that is trusted."""
         trusted = await trio.to_thread.run_sync(self._projects.trust.read)
         return messages.TrustedListed(
             [

@@ -1,9 +1,9 @@
 """The registry: what is installed, and which of it a message asks for.
 
-It has the catalog, keeps its triggers' vectors, and answers routing and search by the rules of
-`core.routing`. It never waits for the embedder: a message that comes before the vectors are
-there is passed with `model_not_ready`, and the need for them is told. A user's text is embedded,
-fingerprinted and forgotten; the vector of a session's last message is kept in memory for the next.
+It holds the catalog and the vectors of its triggers, and answers routing and search by the rules of
+`core.routing`. It never waits for the embedder: if the vectors are not ready, it abstains with
+`model_not_ready`, and that starts the loading. A user's text is embedded, fingerprinted and
+forgotten. The vector of a session's last message stays in memory until the next message.
 """
 
 import time
@@ -19,17 +19,21 @@ import trio
 from capd.actor_clients.names import REGISTRY
 from capd.actors.registry.catalog_files import TRY_AGAIN, CatalogFiles
 from capd.actors.registry.catalog_vectors import CatalogVectors, NotReadyError
+from capd.actors.registry.learning import LabelStore, Learning
+from capd.actors.registry.programs import Programs
 from capd.actors.registry.project_catalogs import ProjectCatalogs
 from capd.actors.registry.project_trust import ProjectTrust
 from capd.adapters.ledger.journal import Journal
 from capd.adapters.parsing.parser import Parser
 from capd.adapters.project_files import project_files
 from capd.adapters.routing_files import read_profile
+from capd.adapters.tap_files import STARTER
 from capd.adapters.trust.trust_file import TrustFile
 from capd.core.memories.memory_format import OWN
 from capd.core.routing import deciding, gates, priors, words_alone
 from capd.core.routing.deciding import Circumstances
 from capd.core.routing.follow_ups import LastMessages
+from capd.core.routing.learning import project_mark
 from capd.core.routing.user_bars import held_back
 from capd.core.sessions.domains import is_inside
 from capd.core.sessions.own_tools import MODEL_NOT_READY
@@ -62,7 +66,7 @@ log = structlog.get_logger(actor="registry")
 
 
 class Registry:
-    """Message in, decision out."""
+    """The registry's mailbox: a message in, a decision out."""
 
     def __init__(
         self,
@@ -77,12 +81,18 @@ class Registry:
         memories: Path | None = None,
         parser: Parser | None = None,
         scorer: str = "evidence",
+        labels: LabelStore | None = None,
+        learns: Callable[[str], bool] = lambda _: True,
+        has_program: Callable[[str], bool] | None = None,
     ) -> None:
-        """`switched_on` names the priors that may count at this moment, of those with a weight.
+        """`switched_on` returns the priors that are switched on at the moment.
 
-        `is_watching` loads the catalog again whenever one of its files changes; `memories` is the
-        user's own folder of them. `parser` reads the files of taps and projects. `scorer` names the
-        rule: the one of the profile that comes with capd, or the published one.
+        With `is_watching` the catalog is loaded again whenever one of its files changes. `memories`
+        is the user's own folder of memories. `parser` reads the files of taps and projects.
+        `scorer` names the rule: that of the profile shipped with capd, or the published one.
+        `labels` stores what use teaches, and `learns` says whether that counts in a project.
+        `has_program` looks for a command on the PATH, and blocks; without it every program counts
+        as installed.
         """
         self._bus = bus
         self._files = CatalogFiles(tap_list, self._loaded, memories, parser)
@@ -106,15 +116,21 @@ class Registry:
         self._project_trust = ProjectTrust(self._projects)
         self._use = priors.Use()
         self._last_messages = LastMessages()
+        self._learning = Learning(bus, labels, learns)
+        self._programs = Programs(lambda: [*self._catalog.taps, *self._projects.taps], has_program)
         self._decisions: deque[messages.DecisionEntry] = deque(maxlen=DECISIONS_KEPT)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled."""
         await self._files.load()
+        await self._learning.load()
         self._is_serving = True
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._vectors.follow)
             nursery.start_soon(self._follow_use)
+            nursery.start_soon(self._learning.follow)
+            nursery.start_soon(self._programs.follow)
+            nursery.start_soon(self._learning.run)
             nursery.start_soon(partial(self._projects.run, is_watching=self._is_watching))
             if self._is_watching:
                 nursery.start_soon(self._follow_files)
@@ -128,10 +144,8 @@ class Registry:
                 return messages.MessageRouted(await self._route(request))
             case messages.ResolveCapability(name, project):
                 return self._resolve(name, self._catalog_of(project))
-            case messages.ListCapabilities(project, all_projects):
-                catalog = self._catalog_of(project)
-                more = list(self._projects.taps) if all_projects else []
-                return messages.CapabilitiesListed(_entries([*catalog.taps, *more]))
+            case messages.ListCapabilities() | messages.ListSkills() | messages.ListToolSnapshots():
+                return self._listed(request)
             case messages.DiscoverCapabilities():
                 return await self._discover(request)
             case messages.ReloadCatalog():
@@ -139,20 +153,29 @@ class Registry:
                     self._tell()
                 await self._projects.reload()
                 return await self._described(messages.DescribeRegistry())
-            case messages.ListSkills():
-                return messages.SkillsListed(self._skills)
-            case messages.ListToolSnapshots():
-                return messages.ToolSnapshotsListed(_tool_lists(self._catalog.taps))
             case messages.ReadSkill(name):
                 return await self._read_skill(name)
             case messages.ListMemories(project):
                 return self._listed_memories(project)
             case messages.DescribeRegistry():
                 return await self._described(request)
+            case messages.DescribeLearning() | messages.ForgetLearning():
+                return self._learning.replied(request)
             case _:
                 return await self._project_trust.replied(request)
 
     # What there is
+
+    def _listed(
+        self, request: messages.ListCapabilities | messages.ListSkills | messages.ListToolSnapshots
+    ) -> messages.Reply:
+        if isinstance(request, messages.ListSkills):
+            return messages.SkillsListed(self._skills)
+        if isinstance(request, messages.ListToolSnapshots):
+            return messages.ToolSnapshotsListed(_tool_lists(self._catalog))
+        catalog = self._catalog_of(request.project)
+        more = list(self._projects.taps) if request.all_projects else []
+        return messages.CapabilitiesListed(_entries([*catalog.taps, *more]))
 
     @property
     def _catalog(self) -> Catalog:
@@ -164,6 +187,7 @@ class Registry:
         has_other_memories = catalog.memories != self._memories
         self._memories = catalog.memories
         self._vectors.catalog_changed(catalog)
+        self._programs.look()
         self._projects.users_changed()
         if self._is_serving:
             self._tell(has_other_skills=has_other_skills, has_other_memories=has_other_memories)
@@ -183,7 +207,7 @@ class Registry:
         return self._projects.catalog(self._projects.known(project))
 
     async def _follow_use(self) -> None:
-        """Note what sessions have on and use, whoever wanted it."""
+        """Note what is on and used in sessions, whoever switched it on."""
         async with self._bus.subscribe(USED, "session.capability_used") as news:
             async for used in news:
                 self._use.note(f"session {used.session}", used.capability)
@@ -285,9 +309,7 @@ class Registry:
                     continue
                 decision = decision or Decision("abstain", "model_not_ready")
                 return msgspec.structs.replace(decision, fingerprint=fingerprint)
-        kept = gates.eligible(
-            catalog.winners, request.domain, request.keys, frozenset(request.denied)
-        )
+        kept = self._eligible(request, catalog)
         message = self._last_messages.compared(request.session, text, message)
         favoured = await self._favoured(request, catalog.winners)
         decision = deciding.decided(
@@ -295,18 +317,31 @@ class Registry:
             message,
             compared,
             self._profile,
-            Circumstances(kept, request.active, favoured),
+            Circumstances(
+                kept,
+                request.active,
+                favoured,
+                self._learning.known(request.project),
+                project_mark(request.project),
+            ),
         )
         decision = held_back(decision, request.restrictions)
         return msgspec.structs.replace(decision, fingerprint=fingerprint, left_out=kept.left_out)
 
+    def _eligible(self, request: messages.RouteMessage, catalog: Catalog) -> gates.Eligible:
+        return gates.eligible(
+            catalog.winners,
+            request.domain,
+            request.keys,
+            frozenset(request.denied),
+            self._programs.missing,
+        )
+
     def _by_words(
         self, request: messages.RouteMessage, text: str, catalog: Catalog
     ) -> Decision | None:
-        """Return what a message's words decide without the model; None where they do not."""
-        kept = gates.eligible(
-            catalog.winners, request.domain, request.keys, frozenset(request.denied)
-        )
+        """Return what a message's words decide without the model; None if they do not decide."""
+        kept = self._eligible(request, catalog)
         meant = words_alone.sure(text, kept.capabilities)
         if meant is None:
             return None
@@ -319,7 +354,7 @@ class Registry:
     async def _favoured(
         self, request: messages.RouteMessage, capabilities: Collection[CapabilitySpec]
     ) -> dict[str, Collection[CapabilityId]]:
-        """Return what each prior that is on speaks for."""
+        """Return the capabilities that each active prior favours."""
         favoured: dict[str, Collection[CapabilityId]] = {}
         switched_on = {name for name in self._names_priors() if self._profile.priors.get(name)}
         if "files" in switched_on:
@@ -438,12 +473,8 @@ def _entries(taps: Iterable[Tap]) -> list[messages.CapabilityEntry]:
     return entries
 
 
-def _tool_lists(taps: Iterable[Tap]) -> dict[ServerIdentity, list[ToolDefinition]]:
-    lists: dict[ServerIdentity, list[ToolDefinition]] = {}
-    for tap in taps:
-        for identity, tools in tap.tool_lists.items():
-            lists.setdefault(identity, list(tools))
-    return lists
+def _tool_lists(catalog: Catalog) -> dict[ServerIdentity, list[ToolDefinition]]:
+    return {identity: list(tools) for identity, tools in catalog.tool_lists(STARTER).items()}
 
 
 def _tap_entry(tap: Tap) -> messages.TapEntry:

@@ -50,21 +50,22 @@ from capd_protos.types import (
 )
 
 MOST_ROUNDS = 4
-"""How often a start is checked again because policy or trust changed under it."""
+"""How many times a start is checked again because policy or trust changed meanwhile."""
 LONGEST_REASON = 300
-"""Characters of what is noted of a failure: its first line, so nothing of a server's stderr."""
+"""Longest noted reason of a failure, in characters. Only its first line is noted, so it contains
+nothing from a server's stderr."""
 
 
 @dataclass(slots=True, eq=False)
 class _Start:
-    """A start of a capability that is under way."""
+    """The start of a capability, in progress."""
 
     id: CapabilityId
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
 
 
 class Activation:
-    """The transactions of one session on its state."""
+    """Changes what is on in one session, one transaction at a time."""
 
     def __init__(
         self, context: SessionContext, denials: Denials, on_step: Callable[[Step], None]
@@ -85,7 +86,8 @@ class Activation:
         # Raised by what a start has to look at again.
         self._changes = 0
         self.turns_waiting = 0
-        """Turns that wait for a start: what changes meanwhile is not theirs."""
+        """The number of turns that wait for a start. What others change meanwhile is not part of
+        those turns."""
 
     @property
     def _log(self) -> FilteringBoundLogger:
@@ -96,9 +98,11 @@ class Activation:
     async def enable(
         self, name: str, on_progress: OnProgress = lambda _: None, *, by: str = "model"
     ) -> Outcome:
-        """Switch a capability on, by `name` or `tap/name`; one that is on is touched.
+        """Switch on a capability, given as `name` or `tap/name`.
 
-        `on_progress` hears of the scripts that it waits for; `by` is who wants it.
+        Mark it as used if it is on already.
+
+        `on_progress` receives the progress of dependency scripts. `by` says who asked.
         """
         try:
             resolved = await self._resolved(name)
@@ -121,13 +125,13 @@ class Activation:
             self._end(start, by)
 
     def _end(self, start: _Start, by: str) -> None:
-        """Note that a start is committed, or over; again is fine."""
+        """Note that a start was committed or has ended. Calling it again is harmless."""
         if start in self._starts:
             self._starts.remove(start)
             self.turns_waiting -= by == "turn"
 
     async def disable(self, name: str, *, by: str = "model") -> Outcome:
-        """Switch a capability, or a single tool, off; one that is not on is fine."""
+        """Switch off a capability or a single tool. Does nothing if it is not on."""
         async with self._transaction:
             # A tool's whole name before what a capability's may be short for.
             tool = self._state.find_tool(name) if self._state.find_active(name) is None else None
@@ -147,7 +151,10 @@ class Activation:
             return Outcome(text, step.added, step.removed)
 
     def _withdrawn(self, name: str) -> CapabilityId | None:
-        """End the starts of a capability, which `name` or `tap/name` means; None where none was."""
+        """Cancel the starts of the capability called `name` (or `tap/name`).
+
+        Return its id, or None.
+        """
         ended = [each for each in self._starts if name in {str(each.id.name), str(each.id)}]
         for start in ended:
             start.scope.cancel()
@@ -169,7 +176,10 @@ class Activation:
         return Outcome(own_tools.tool_disabled(name, stopped, kept), step.added, step.removed)
 
     async def _let_go(self, step: Step) -> tuple[list[ServerName], list[tuple[ServerName, str]]]:
-        """Release what a step left unheld; return what ends, and what others still use."""
+        """Release servers that a step left without a holder.
+
+        Return which end and which others still use.
+        """
         stopped, kept = [], []
         for held in step.unheld:
             others = await self.leases.release(held)
@@ -181,9 +191,9 @@ class Activation:
         return stopped, kept
 
     async def step(self, decide: Callable[[], Step], *, by: str = "turn") -> Step:
-        """Have `decide` change the state between two transactions, and follow what it did.
+        """Apply `decide` to the state between two transactions, and carry out what follows from it.
 
-        `by` is who wants the single tools that it switches on.
+        `by` says who asked for the single tools that it switches on.
         """
         async with self._transaction:
             step = decide()
@@ -195,7 +205,7 @@ class Activation:
             return step
 
     def said_by(self, capability: CapabilityId) -> list[tuple[str, str]]:
-        """Return what the servers of an active capability say of their use, by their names."""
+        """Return the `instructions` of an active capability's servers, by server name."""
         activation = next(
             (each for each in self._state.active.activations if each.id == capability), None
         )
@@ -211,7 +221,7 @@ class Activation:
         return said
 
     async def leave_project(self, project: str) -> None:
-        """Let go of what a project's files define; nobody agrees to it any more."""
+        """Drop everything that a project's files define, after trust in it was revoked."""
         self._changes += 1
 
         def decide() -> Step:
@@ -222,7 +232,7 @@ class Activation:
         await self.step(decide)
 
     async def pin(self, server: ServerSpec, via: CapabilityId) -> None:
-        """Hold a server that is to run from the start, and pin its tools.
+        """Lease a server that runs from the start, and pin its tools.
 
         Raises:
             NotActivatedError: it cannot be had.
@@ -233,7 +243,10 @@ class Activation:
             await self._followed(self._state.pin(held, ["*"]))
 
     def restrict(self, policy: Policy) -> None:
-        """Follow another policy; what nothing needs any more waits for `release_left`."""
+        """Apply another policy.
+
+        Servers that nothing needs any more are released by `release_left`.
+        """
         self._changes += 1
         step = self._state.restrict(policy)
         # Of a denied server nothing can be called; where it is permitted again, a call starts it.
@@ -242,14 +255,14 @@ class Activation:
         self._on_step(step)
 
     async def release_left(self) -> None:
-        """Let go of servers that another policy left without a use."""
+        """Release the servers that a change of policy left without a use."""
         async with self._transaction:
             left, self._left = self._left, []
             for held in left:
                 await self.leases.release(held)
 
     async def instance(self, server: ServerIdentity) -> Instance:
-        """Return the instance of a held server, starting the server again where it has died.
+        """Return the instance of a leased server. If it has died, start it again.
 
         Raises:
             NotSentError: it cannot be had.
@@ -277,7 +290,7 @@ class Activation:
         return running
 
     async def server_tools_changed(self, instance: InstanceId) -> None:
-        """Filter again what a held server lists now."""
+        """Filter the tools of a leased server again, after it has listed other ones."""
         async with self._transaction:
             held = self._state.held_as(instance)
             if held is None:
@@ -294,9 +307,10 @@ class Activation:
                 await self._followed(step)
 
     async def _active(self, name: str) -> CapabilityId | None:
-        """Return what is on and meant by `name`.
+        """Return the id of the active capability that `name` means.
 
-        The whole catalog says what is meant: of two that begin alike, one may be off.
+        The name is resolved in the whole catalog. Otherwise the meaning of an ambiguous name would
+        depend on what is on.
         """
         found = self._state.find_active(name)
         if found is not None or not self._state.active.activations:
@@ -306,6 +320,18 @@ class Activation:
         except NotActivatedError:
             return None
         return meant if meant in self._state.active else None
+
+    async def still_has(self, capability: CapabilityId, server: ServerIdentity) -> bool:
+        """Tell whether the catalog of this moment has a capability with this server.
+
+        Raises:
+            NotActivatedError: the registry does not answer.
+        """
+        request = registry.ResolveCapability(str(capability), self._place.project)
+        resolved = await self.leases.ask_registry(request)
+        return isinstance(resolved, registry.CapabilityResolved) and any(
+            server_identity(each) == server for each in resolved.capability.servers
+        )
 
     async def _resolved(self, name: str) -> registry.CapabilityResolved:
         resolved = await self.leases.ask_registry(
@@ -450,9 +476,10 @@ class Activation:
 
     @asynccontextmanager
     async def _started(self, lease: ServerLease) -> AsyncIterator[supervisor.ServerReady]:
-        """Start a server that was switched on unstarted, with what it depends on installed.
+        """Install the dependencies of a server that was not running yet, and start it.
 
-        The block is the commit: nothing else of the session changes during it.
+        The block under `async with` is the commit. Nothing else in the session changes while it
+        runs.
 
         Raises:
             NotActivatedError: it cannot be had, or not any more.

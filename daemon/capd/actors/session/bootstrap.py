@@ -23,12 +23,12 @@ log = structlog.get_logger(actor="curator")
 
 
 def this_day() -> date:
-    """Return the day that it is where this machine is."""
+    """Return today's date in this machine's time zone."""
     return datetime.now(UTC).astimezone().date()
 
 
 class Bootstrapping:
-    """The bootstrap files of one session."""
+    """Delivers the bootstrap files of one session."""
 
     __slots__ = ("_place", "_reads", "_rules", "_today")
 
@@ -39,7 +39,10 @@ class Bootstrapping:
         reads: PatientReads,
         today: Callable[[], date] = this_day,
     ) -> None:
-        """Tell by `rules`; `reads` bounds the wait for a project on a network that hangs."""
+        """Deliver by `rules`.
+
+        `reads` bounds the wait for a project on a network file system that hangs.
+        """
         self._place = place
         self._rules = rules
         self._reads = reads
@@ -47,23 +50,23 @@ class Bootstrapping:
 
     @property
     def is_on(self) -> bool:
-        """Whether the session's project has its files told."""
+        """Whether the bootstrap files are delivered in this session's project."""
         return self._rules().is_on and bool(self._place.project)
 
     async def words(self) -> str:
-        """Return what a prompt hook hands over, with the first message of a conversation."""
+        """Return what a prompt hook hands to the model with the first message of a conversation."""
         if not self.is_on:
             return ""
         found = await self._found()
         return found.shown(self._rules().hook_characters) if found is not None else ""
 
     def entry(self) -> list[bytes]:
-        """Return the entry of `prompts/list`; none where nothing is told."""
+        """Return the entry in `prompts/list` for the bootstrap files; nothing if they are off."""
         entry = {"name": PROMPT, "title": "Project files", "description": DESCRIPTION}
         return [msgspec.json.encode(entry)] if self.is_on else []
 
     async def prompt(self) -> bytes | None:
-        """Return the result of `prompts/get`; None where there is no such prompt."""
+        """Return the result of `prompts/get` for the bootstrap files; None if they are off."""
         found = await self._found() if self.is_on else None
         if found is None:
             return None

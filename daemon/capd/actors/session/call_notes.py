@@ -1,4 +1,4 @@
-"""Notes the calls of one session in the ledger, those that failed too."""
+"""Notes the calls of one session in the ledger, including those that failed."""
 
 import time
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from capd_protos.types import ServerName
 
 @dataclass(slots=True)
 class Call:
-    """A call of a tool, from where its session knows which one it is."""
+    """A call of a tool that is on."""
 
     request: Request
     shown: Shown
@@ -27,7 +27,7 @@ class Call:
 
 
 class CallNotes:
-    """The notes of one session's calls."""
+    """Writes notes about the calls of one session."""
 
     def __init__(self, journal: Journal, place: SessionPlace, active: ActiveSet) -> None:
         self._journal = journal
@@ -35,7 +35,7 @@ class CallNotes:
         self._active = active
 
     def ended(self, call: Call, result: Result | None, error: Exception | None) -> str:
-        """Note a call, also one that has failed; return its outcome."""
+        """Note a call that has ended, with or without an error; return its outcome."""
         outcome = outcome_of(result, error)
         seconds = time.monotonic() - call.began_at
         arguments = call.request.members.get("arguments", b"")
@@ -44,7 +44,7 @@ class CallNotes:
         return outcome
 
     def not_sent(self, grant: Grant, server: ServerName, error: CallFailedError) -> None:
-        """Note a call whose tool could not be had."""
+        """Note a call that was not sent because its tool could not be had."""
         self._note(grant, server, error.outcome, 0.0, (0, 0))
 
     def _note(

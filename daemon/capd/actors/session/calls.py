@@ -16,6 +16,7 @@ import trio
 from capd.actors.session.call_notes import Call
 from capd.actors.session.own_calls import OwnCalls
 from capd.actors.session.parts import SessionParts
+from capd.actors.session.scripts import SessionScripts
 from capd.actors.session.server_requests import LINK_MARK, LINKS_BYTES
 from capd.actors.session.tool_search import ToolSearch
 from capd.actors.session.turns import SessionTurns
@@ -30,8 +31,9 @@ from capd.core.protocol.generations import (
     raw,
     text_of,
 )
-from capd.core.protocol.outcomes import CallFailedError, ServerError
+from capd.core.protocol.outcomes import CallFailedError, RefusedError, ServerError
 from capd.core.results.large_results import Result
+from capd.core.scripts.script_answers import MOST_VALUE_BYTES
 from capd.core.sessions.active_set import Grant
 from capd.core.sessions.admission import (
     By,
@@ -50,7 +52,7 @@ from capd_protos.curator import CapabilityUsed
 from capd_protos.types import CapabilityId, ClientFacts, WireName
 
 INDEX_PATIENCE = 1.5
-"""Seconds for which a connection's first answer waits for what its instructions are to name."""
+"""Seconds for which the first answer on a connection waits for what its instructions name."""
 
 
 class _CallParams(msgspec.Struct):
@@ -62,7 +64,7 @@ _CALL: JsonCodec[_CallParams] = JsonCodec(_CallParams)
 
 
 class ToolRoute:
-    """The route of one call of a tool that needs no task of its own."""
+    """The route of one tool call that passes through without a task of its own."""
 
     __slots__ = ("_call", "_calls", "_listed", "members", "server_connection", "timeout")
 
@@ -84,26 +86,29 @@ class ToolRoute:
     def leave(
         self, result: Result | None, error: Exception | None = None, *, has_ended: bool = True
     ) -> bool:
-        """Leave it with the call's outcome, if it has one here; say whether `release` is due."""
+        """End the call, with its outcome if that is known here.
+
+        Return whether `release` has to follow.
+        """
         if has_ended:
             self._calls.end(self._call, result, error)
         return self._calls.leases.leave(self._listed.lease)
 
     def is_left(self, result: Result) -> bool:
-        """Tell whether the client gets the result as it came."""
+        """Tell whether the client gets the result unchanged."""
         return self._calls.results.is_left(result, self._call.shown, self._call.server)
 
     async def passed(self, result: Result) -> Result:
-        """Return what the client gets of the result."""
+        """Return the result as the client gets it."""
         return await self._calls.shorten(self._call, result)
 
     async def release(self) -> None:
-        """Let go of the server."""
+        """Release the server's lease."""
         await self._calls.leases.release(self._listed.lease)
 
 
 class SessionCalls:
-    """What the connection of one session may ask: its `Conversation`."""
+    """What the connection of one session may ask; implements `Conversation`."""
 
     def __init__(self, parts: SessionParts, turns: SessionTurns) -> None:
         self._context = parts.context
@@ -111,7 +116,7 @@ class SessionCalls:
         self._view = parts.context.view
         self._instances = parts.context.services.instances
         self._checks = parts.context.services.checks
-        self._told_used: list[CapabilityId] = []
+        self._published_used: list[CapabilityId] = []
         self._parts = parts
         self._activation = parts.activation
         self._memories = parts.memories
@@ -122,17 +127,18 @@ class SessionCalls:
         self.search = ToolSearch(
             parts.context, parts.activation, parts.notes, parts.withheld, parts.conversations
         )
-        self._own_calls = OwnCalls(parts, self.search)
+        scripts = SessionScripts(parts, self.search, self.call_for_script)
+        self._own_calls = OwnCalls(parts, self.search, scripts)
 
     # The connection begins
 
     async def start(self) -> None:
-        """Wait, a moment at most, for what the instructions are to name."""
+        """Wait a moment for what the instructions name."""
         with trio.move_on_after(INDEX_PATIENCE):
             await self._parts.index.load()
 
     async def wait_ready(self) -> None:
-        """Wait as long once more where the client's own words have brought another policy."""
+        """Wait once more if the client info has led to another policy."""
         if self._parts.index.loaded_for != self._view.policy:
             await self.start()
 
@@ -145,7 +151,7 @@ class SessionCalls:
         return self._parts.tokens.instructed(text)
 
     def on_client_info(self, client: ClientFacts) -> None:
-        """Note what the client says of itself."""
+        """Note the client info from the handshake."""
         connection = self._context.connection
         if client == connection.client:
             return
@@ -154,7 +160,7 @@ class SessionCalls:
             self._settle(client)
 
     def _settle(self, client: ClientFacts) -> None:
-        """Decide again how the client sees the session, by what it says of itself."""
+        """Decide again which surface the client gets, now that its client info is known."""
         # The default stands for a client that says nothing of itself; it is no client's name.
         info = members_or_none(client.info) if client.info != ClientFacts().info else {}
         self._view.settle(
@@ -168,7 +174,7 @@ class SessionCalls:
             self._requests.drop_denied()
 
     def on_environment(self, values: dict[str, str]) -> None:
-        """Take over the client's values."""
+        """Adopt the values of the client's environment."""
         place = self._context.place
         self._context.services.environments.put(place.key, values)
         self._parts.initial_tools.on_environment()
@@ -176,13 +182,13 @@ class SessionCalls:
         log.info("environment_received", keys=sorted(values))
 
     def on_roots_changed(self) -> None:
-        """Pass on that the client's roots are others."""
+        """Tell servers that the client's roots have changed."""
         self._requests.notify_all("notifications/roots/list_changed")
 
     # Lists and subscriptions
 
     async def list_entries(self, kind: str) -> list[bytes]:
-        """Return the entries of a list, each as the client gets it."""
+        """Return the entries of a list, each in the form that the client gets."""
         match kind:
             case "tools":
                 self._context.connection.relisted.set()
@@ -199,7 +205,7 @@ class SessionCalls:
                 return await self._requests.resources(kind)
 
     def definitions(self) -> list[bytes]:
-        """Return the surface, tool by tool."""
+        """Return the definitions of all tools on the surface."""
         return self._state.surface.definitions()
 
     async def subscribe(self, uri: str) -> bytes:
@@ -211,21 +217,21 @@ class SessionCalls:
         return await self._requests.unsubscribe(uri)
 
     async def renew_subscriptions(self) -> None:
-        """Have servers that ended tell again of what the session has subscribed to."""
+        """Subscribe again at servers that were restarted, so that they go on sending updates."""
         await self._requests.renew()
 
     async def follow_level(self) -> None:
-        """Have every server log from the level on that the client has set."""
+        """Set the client's log level at every server."""
         await self._requests.follow_level()
 
     # Requests
 
     async def turn(self, text: str) -> bytes:
-        """Take a turn on the session's own connection."""
+        """Take a turn that arrived on the session's own connection."""
         return await self._turns.take_own(text)
 
     async def relay(self, request: Request) -> Result:
-        """Return the result of a client's request; with that of an own tool, what is due to tell.
+        """Return the result of a request; an own tool's result carries notices for the model.
 
         Raises: as `answer`.
         """
@@ -239,7 +245,7 @@ class SessionCalls:
         return result
 
     async def answer(self, request: Request) -> Result:
-        """Return the result of a request that goes to a server, or to a tool of capd's own.
+        """Return the result of a request to a server, or to one of capd's own tools.
 
         Raises:
             UnknownNameError: it names nothing that is shown.
@@ -258,7 +264,7 @@ class SessionCalls:
         return await self._call(call.name, "client", request, call.arguments)
 
     def direct_route(self, request: Request) -> DirectRoute | None:
-        """Return the route of a tool's call that `relay` would only pass on, without a wait."""
+        """Return the route of a tool call that `relay` would pass on unchanged, without waiting."""
         listed = admit(text_of(request.members.get("name")), "client", self._state, self._view)
         if not isinstance(listed, Listed):
             return None
@@ -278,12 +284,13 @@ class SessionCalls:
     # Calls of tools
 
     async def call_by_name(self, name: str, request: Request, is_read_only: bool = False) -> Result:
-        """Call a tool that `tool_call` or its read-only twin names.
+        """Call the tool that the arguments of `tool_call` or of its read-only twin name.
 
-        Raises: as `answer`, and BadCallError.
+        Raises as `answer`, and BadCallError.
         """
         by: By = "tool_call_readonly" if is_read_only else "tool_call"
-        return await self._call(name, by, request, msgspec.Raw(b""))
+        arguments = request.members.get("arguments", msgspec.Raw(b""))
+        return await self._call(name, by, request, arguments)
 
     async def _call(self, name: str, by: By, request: Request, arguments: msgspec.Raw) -> Result:
         admitted = admit(name, by, self._state, self._view)
@@ -301,7 +308,32 @@ class SessionCalls:
             case NotOn():
                 return await self._call_listed(await self.search.reach(name), by, request)
 
+    async def call_for_script(self, name: str, request: Request) -> Result:
+        """Return the result of a call that a script makes, short only if a script has no room.
+
+        Raises:
+            UnknownNameError, CallFailedError, ServerError: see there.
+        """
+        admitted = admit(name, "script", self._state, self._view)
+        match admitted:
+            case Listed():
+                listed = admitted
+            case NotOn():
+                listed = await self.search.reach(name)
+            case NotCallable():
+                raise RefusedError(admitted.reason)
+            case _:
+                raise RefusedError(f"{name} cannot be called by a script.")
+        call, result = await self._sent(listed, "script", request)
+        is_small = isinstance(result, bytes) and len(result) <= MOST_VALUE_BYTES
+        return result if is_small else await self.shorten(call, result)
+
     async def _call_listed(self, listed: Listed, by: By, request: Request) -> Result:
+        call, result = await self._sent(listed, by, request)
+        return self._memories.passed(listed.shown, await self.shorten(call, result))
+
+    async def _sent(self, listed: Listed, by: By, request: Request) -> tuple[Call, Result]:
+        """Return a call and what its server answered; raises as `answer`."""
         shown, server = listed.shown, listed.shown.grant.server
         call = Call(request, shown, listed.lease.spec.name, time.monotonic())
         try:
@@ -320,10 +352,10 @@ class SessionCalls:
             self.end(call, None)
             raise
         self.end(call, result)
-        return self._memories.passed(shown, await self.shorten(call, result))
+        return call, result
 
     async def _start_server(self, listed: Listed) -> None:
-        """Start the server of a tool, and see whether it still offers the tool.
+        """Start the server of a tool, and check that it still offers the tool.
 
         Raises:
             RefusedError, NotSentError: the tool is withheld by now; there is no server.
@@ -335,7 +367,7 @@ class SessionCalls:
             await self._parts.withheld.refuse(listed.shown.name)
 
     def _check(self, listed: Listed, members: Members) -> None:
-        """Pass, or raise where the arguments are a known mistake, or not what the schema says.
+        """Raise if the arguments are a known mistake or do not fit the tool's schema.
 
         Raises:
             RefusedError: they are.
@@ -349,27 +381,28 @@ class SessionCalls:
             self._checks.check(listed.shown.name, listed.shown.json, arguments)
 
     def end(self, call: Call, result: Result | None, error: Exception | None = None) -> None:
-        """Note a call, and the use of its tool; a call that failed is no use."""
+        """Note the end of a call. A call that worked counts as a use of its tool."""
         outcome = self._parts.notes.ended(call, result, error)
         if isinstance(result, bytes) and LINK_MARK in result[:LINKS_BYTES]:
             self._requests.note_links(call.shown.grant.server, result)
         self._memories.ended(call.shown, call.server, call.request.members, outcome, error)
         if outcome == RESULT:
             self._state.active.used(call.shown.grant, time.time())
-            self._tell_used(call.shown.grant)
+            self._publish_used(call.shown.grant)
+            self._parts.feedback.on_called(self._state.why_on(call.shown.grant))
             self._context.on_change()
 
-    def _tell_used(self, grant: Grant) -> None:
-        """Tell of the capabilities that a call went through, once while it is the same ones."""
+    def _publish_used(self, grant: Grant) -> None:
+        """Publish which capabilities calls go through, when these change."""
         used = self._state.why_on(grant)
-        if used == self._told_used:
+        if used == self._published_used:
             return
-        self._told_used = used
+        self._published_used = used
         place = self._context.place
         for each in used:
             self._context.services.bus.publish(CapabilityUsed(place.key, place.project, each))
 
     async def shorten(self, call: Call, result: Result) -> Result:
-        """Return what the client gets of a server's result."""
+        """Return a server's result, shortened if it is too long."""
         client = call.request.caller.client
         return await self.results.passed(result, call.shown, call.server, client)

@@ -1,4 +1,4 @@
-"""Writes down what clients were seen to do a moment after it was seen, for the next daemon."""
+"""Saves what was observed about clients, shortly after it was observed, for the next daemon."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -7,28 +7,28 @@ from capd.core.sessions.habits import Habit, Habits
 from capd.runtime.saver import Saver, not_saved
 
 SAVE_PAUSE = 0.5
-"""Seconds from a sight to its writing down: sessions of one client come together."""
+"""Seconds from an observation to its save. Several sessions of one client often start together."""
 
 
 class HabitStore(Protocol):
-    """Where habits are written down."""
+    """Where observations about clients are saved."""
 
     @property
     def problem(self) -> str:
-        """Why what an earlier daemon wrote is not used; empty where it is."""
+        """Why the saved observations cannot be used; empty if they can."""
         ...
 
     async def load(self) -> list[Habit]:
-        """Return what was written down last."""
+        """Return the saved observations."""
         ...
 
     async def save(self, habits: Sequence[Habit]) -> bool:
-        """Write it down; tell whether it is kept."""
+        """Save the observations; return whether that worked."""
         ...
 
 
 class HabitSaver:
-    """The habits of one daemon's clients; without a store they end with it."""
+    """The observations about all clients. Without a store they are lost when the daemon ends."""
 
     def __init__(self, store: HabitStore | None) -> None:
         self.habits = Habits(self._noted)
@@ -37,18 +37,18 @@ class HabitSaver:
 
     @property
     def problem(self) -> str:
-        """Why the next daemon does not have what this one saw, or this one not what one before."""
+        """Why observations could not be loaded, or will be lost at a restart; empty if neither."""
         if self._saver.refused:
             return not_saved("what clients do with their lists")
         return self._store.problem if self._store is not None else ""
 
     async def load(self) -> None:
-        """Take over what an earlier daemon saw."""
+        """Load the observations of an earlier daemon."""
         if self._store is not None:
             self.habits.restore(await self._store.load())
 
     async def run(self) -> None:
-        """Write down what changes, until cancelled, and then what is left."""
+        """Save changes until cancelled, and once more at the end."""
         await self._saver.run()
 
     def _noted(self) -> None:

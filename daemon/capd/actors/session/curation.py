@@ -1,4 +1,4 @@
-"""Brings single tools to a turn: ranked by the finder, chosen by the core."""
+"""Selects single tools for a turn: the finder ranks them, the core selects."""
 
 import time
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ from capd_protos import finder
 from capd_protos.types import Decision, ServerIdentity, ToolDefinition, ToolName, WireName
 
 RANK_TIMEOUT = 1.0
-"""Seconds that a user's message waits for its tools."""
+"""Seconds for which a user's message waits for the ranking of tools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,22 +36,25 @@ class Candidate:
 
     @property
     def key(self) -> tuple[Grant, str]:
-        """What a conversation remembers of it."""
+        """The key under which a conversation remembers the card.
+
+        Another definition has another key.
+        """
         return card_key(self.grant, self.definition)
 
 
 @dataclass(frozen=True, slots=True)
 class CurationResult:
-    """What came of a turn's curation."""
+    """The result of a turn's curation."""
 
     added: tuple[WireName, ...] = ()
     removed: tuple[WireName, ...] = ()
     fitting: tuple[Candidate, ...] = ()
-    """What fits and did not join the list, best first."""
+    """Tools that fit and did not join the list, best first."""
 
 
 class Curation:
-    """The single tools of one session's turns."""
+    """Selects the single tools for the turns of one session."""
 
     def __init__(self, context: SessionContext, activation: Activation) -> None:
         self._place = context.place
@@ -69,10 +72,11 @@ class Curation:
     async def ranked(
         self, text: str, decision: Decision, *, is_planned: bool = False
     ) -> list[finder.CuratedTool]:
-        """Return the best tools for a message, none for one that is not a user's own words.
+        """Return the best tools for a message; none if the text is not the user's own words.
 
-        Those of the capability that it switches on come with that, unless a plan decides on it.
-        Those of one that is on are among them only where the model does not see them listed.
+        The tools of a capability that the message switches on are left out, because they come with
+        it. With a plan they are included, because the plan selects among them. The tools of a
+        capability that is on are included only where the model does not see them listed.
         """
         cleaned = before_model(text, is_enabled=self._view.is_curated)
         if isinstance(cleaned, Decision) or decision.reason == "disabled":
@@ -101,7 +105,7 @@ class Curation:
             return []
 
     async def within(self, text: str, decision: Decision) -> finder.ToolsRanked:
-        """Return the tools of the capability that a message means, best first."""
+        """Return the tools of the capability that a message asks for, best first."""
         cleaned = before_model(text, is_enabled=True)
         uses = await self._uses.known()
         self._used = {Grant(ServerIdentity(each.identity), ToolName(each.tool)) for each in uses}
@@ -123,7 +127,7 @@ class Curation:
             return finder.ToolsRanked([], is_known=False)
 
     def candidates(self, hits: Iterable[finder.ToolHit]) -> list[Candidate]:
-        """Return tools with the names that this session has for them."""
+        """Return ranked tools with the names that they have in this session."""
         found: list[Candidate] = []
         for hit in hits:
             grant = Grant(hit.identity, hit.name)
@@ -132,7 +136,7 @@ class Curation:
         return found
 
     def listed_candidates(self, names: Iterable[WireName]) -> list[Candidate]:
-        """Return tools that are on already, for a capability that the finder does not know yet."""
+        """Return active tools as candidates, for a capability that the finder does not know yet."""
         listed = (self._state.surface.find(name) for name in names)
         return [
             Candidate(each.grant, each.definition, call_card(each.name, each.definition))
@@ -143,9 +147,9 @@ class Curation:
     async def bring(
         self, ranked: list[finder.CuratedTool], *, is_planned: bool = False
     ) -> CurationResult:
-        """Have what fits join the list; return what fits and could not.
+        """Add the tools that fit to the list; return them, and those that had no room.
 
-        What is planned for a budget comes on, all of it.
+        With `is_planned` all of them are switched on: the budget has already been applied.
         """
         if not ranked:
             return CurationResult()

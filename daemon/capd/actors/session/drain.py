@@ -1,6 +1,7 @@
-"""How sessions end where the daemon does: nothing begins, what is under way ends, clients go on.
+"""Ends all sessions before the daemon ends: nothing new starts, and calls in progress may finish.
 
-Who is told of dispatched requests sends the others again, to the next daemon (docs/protocol.md).
+A client that was told which of its requests were dispatched sends the others to the next daemon
+(docs/protocol.md).
 """
 
 from collections.abc import Callable, Iterator
@@ -14,22 +15,22 @@ from capd_protos.curator import SessionsDrained
 
 LOOK_AGAIN = 0.05
 CLOSING_TIME = 0.2
-"""Seconds for the connections' writers, before the actor that they belong to is cancelled."""
+"""Seconds for which connections may write what is left, before their actor is cancelled."""
 
 log = structlog.get_logger(actor="curator")
 
 
 class Drain:
-    """What is under way in all sessions, and its end."""
+    """Counts the calls in progress in all sessions, and ends the sessions."""
 
     def __init__(self) -> None:
         self.is_on = False
-        """Whether nothing may begin any more."""
+        """Whether new calls are refused."""
         self._calls = 0
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """Count a call that came on no client's connection."""
+        """Count a call that did not come from a client's connection."""
         self._calls += 1
         try:
             yield
@@ -43,9 +44,9 @@ class Drain:
         *,
         is_for_good: bool = False,
     ) -> SessionsDrained:
-        """Wait `within` seconds for what is under way, and close every connection there is.
+        """Wait up to `within` seconds for calls in progress, then close every connection.
 
-        Clients come back to the next daemon, unless it was stopped `is_for_good`.
+        Clients reconnect to the next daemon, unless `is_for_good` says that there will be none.
         """
         self.is_on = True
         for upstream in connected():

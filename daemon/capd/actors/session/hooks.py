@@ -1,7 +1,7 @@
-"""A turn of a prompt that a client hands over: answered before it gives up, and taken all the same.
+"""Takes the turns that prompt hooks hand over, and answers each hook before it gives up.
 
-A server that has to be started takes seconds, and a hook has a quarter of one. The turn goes on
-without it; the model is told what is on its way, and by which calls it is reached.
+Starting a server takes seconds, and a hook waits for a quarter of one. So the turn goes on after
+the hook was answered. The answer tells the model which tools are coming, and how to call them.
 """
 
 import time
@@ -27,11 +27,11 @@ from capd_protos.types import Decision
 MOST_CLIENTS = 32
 
 
-"""A hook names its client itself."""
+"""The number of clients that are counted. It is bounded because hooks choose the client's name."""
 
 
 class HookCounts:
-    """How many hooks found their session, by client; `capd doctor` tells what that means."""
+    """How many hooks found their session, by client; `capd doctor` reports it."""
 
     def __init__(self) -> None:
         self._counts: dict[str, messages.HookCount] = {}
@@ -53,12 +53,12 @@ class HookCounts:
         )
 
     def listed(self) -> list[messages.HookCount]:
-        """Return the counts."""
+        """Return the counts of all clients."""
         return list(self._counts.values())
 
 
 def hook_of(request: messages.TakeHookTurn, table: Mapping[str, ClientTraits]) -> Hook:
-    """Return what is known of a hook."""
+    """Return the facts about a hook by which its session is found."""
     line, _ = traits_of(table, [request.client])
     return Hook(
         request.client,
@@ -70,7 +70,7 @@ def hook_of(request: messages.TakeHookTurn, table: Mapping[str, ClientTraits]) -
 
 
 def candidate_of(session: Session, parent_pid: int) -> Candidate:
-    """Return what is known of a session."""
+    """Return the facts about a session by which a hook finds it."""
     place = session.place
     return Candidate(
         place.key,
@@ -83,13 +83,13 @@ def candidate_of(session: Session, parent_pid: int) -> Candidate:
 
 
 START_PATIENCE = 1.0
-"""Seconds that an answer waits for servers that start, where what comes can be told."""
+"""Seconds for which an answer waits for servers that start, if their tools can be named later."""
 OWN_PATIENCE = 5.0
-"""The patience of a hook on the session's own connection, which does not say how long it waits."""
+"""Patience of a hook on the session's own connection, which does not say how long it waits."""
 EARLY_ANSWER = 0.04
 
 
-"""Seconds of a hook's patience that are kept for saying what is on its way."""
+"""Seconds at the end of a hook's patience that are kept for saying what is coming."""
 
 
 log = structlog.get_logger(actor="curator")
@@ -97,7 +97,7 @@ log = structlog.get_logger(actor="curator")
 
 @dataclass(frozen=True, slots=True)
 class _Prompt:
-    """What a client hands over."""
+    """A prompt that a hook handed over."""
 
     text: str
     turn_context: TurnContext
@@ -118,7 +118,7 @@ async def hook_turn(
 async def keyed_turn(
     session: Session, request: messages.TakeTurn, nursery: trio.Nursery
 ) -> messages.TurnTaken:
-    """Take the turn of who knows the session's key: with patience a client's, as of its hook."""
+    """Take the turn of a caller that knows the session's key; with `patience`, as for a hook."""
     turn_context = TurnContext(
         is_delivered=not request.has_no_output, is_hook=bool(request.patience)
     )
@@ -133,7 +133,7 @@ async def keyed_turn(
 async def _answer_in_time(
     session: Session, prompt: _Prompt, nursery: trio.Nursery
 ) -> messages.TurnTaken:
-    """Take the turn in `nursery`, and return it as far as it is when the client has to know."""
+    """Take the turn in `nursery`; return its result, or what is known when patience runs out."""
     if session.turns.recent_prompts.is_again(prompt.text, prompt.turn, time.monotonic()):
         log.info("prompt_repeated", session=session.place.key)
         return _empty(session, Decision("abstain", "repeated"))
@@ -147,9 +147,9 @@ async def _answer_in_time(
 def answering(
     session: Session, nursery: trio.Nursery
 ) -> Callable[[str, TurnContext], Awaitable[messages.TurnTaken]]:
-    """Return what takes a prompt of the session's own connection, and answers in time.
+    """Return the function that takes prompts of the session's own connection, and answers in time.
 
-    It refers to its session weakly, for the session refers to it.
+    It holds the session by a weak reference, because the session holds the function.
     """
     owner = weakref.ref(session)
 

@@ -44,11 +44,12 @@ from capd_protos import curator as messages
 from capd_protos import finder, registry, settings, supervisor
 from capd_protos.codec import MsgpackCodec
 from capd_protos.ledger import SessionNote
+from capd_protos.socket import Hello
 from capd_protos.types import ActorName, InstanceId, SessionKey
 
 
 async def called_from_outside(session: Session, request: messages.CallTool) -> messages.ToolCalled:
-    """Return the one outcome of a call that no client of the session has made."""
+    """Return the outcome of a call that did not come from the session's client."""
     key = session.place.key
     members = {"name": raw(request.name), "arguments": msgspec.Raw(request.arguments)}
     caller = CallHooks(client=session.connection.client)
@@ -93,7 +94,7 @@ TOPICS = (
 LOST_RETENTION = 30.0
 
 
-"""Seconds that a session whose socket was lost keeps its leases (docs/design/surface.md)."""
+"""Seconds for which a session without a socket keeps its leases (docs/design/surface.md)."""
 
 
 HANDOVER_TIMEOUT = 10.0
@@ -109,7 +110,7 @@ log = structlog.get_logger(actor="curator")
 
 
 class SessionHost:
-    """Message in, the right session asked."""
+    """The curator's mailbox: finds the session for each message."""
 
     def __init__(
         self,
@@ -145,7 +146,7 @@ class SessionHost:
         )
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled; before a planned stop clients are told to come back."""
+        """Serve until cancelled. Before a planned stop, tell clients to reconnect."""
         services = self.services
         try:
             async with trio.open_nursery() as nursery:
@@ -172,13 +173,14 @@ class SessionHost:
             # never end, for the next one does not know of them.
             has_failed = trio.current_effective_deadline() != float("-inf")
             await self._saver.flush()
+            self.services.scripts.close()
             if has_failed:
                 await self._release_all()
             self._sessions.clear()
 
     @property
     def _problem(self) -> str:
-        """Why not all of what is known here outlives this daemon, a line each, or nothing."""
+        """Return why some state will be lost at a restart, a line each; empty if none will."""
         savers = (self._saver, self.services.habits, self._memories)
         return "\n".join(each.problem for each in savers if each.problem)
 
@@ -224,6 +226,8 @@ class SessionHost:
                 outcome = await session.activation.enable(name, by="person")
             case messages.DisableCapability(name=name):
                 outcome = await session.activation.disable(name, by="person")
+            case messages.SwitchCapability(name=name, is_on=is_on):
+                outcome = await session.switch(name, is_on=is_on)
             case messages.SwitchRouting(is_on=is_on):
                 outcome = session.switch_routing(is_on=is_on)
             case messages.SampleText():
@@ -270,14 +274,14 @@ class SessionHost:
         key, client = opened.session.place.key, request.hello.client.name
         opened.session.turns.answer_in_time = answering(opened.session, self._nursery)
         self._saver.changed(key)
-        served = (self._serve_connection, opened, connection, request.hello.dispatched)
+        served = (self._serve_connection, opened, connection, request.hello)
         self._nursery.start_soon(partial(contained, log=log), "session", *served)
         self._bus.publish(messages.SessionStarted(key, client))
         log.info("session_opened", session=key, client=client, resumed=resumed)
         return messages.SessionOpened(key, opened.resume, resumed)
 
     async def _serve_connection(
-        self, opened: OpenSession, connection: Connection, wants_dispatched: bool
+        self, opened: OpenSession, connection: Connection, hello: Hello
     ) -> None:
         claim = opened.claim
         session = opened.session
@@ -289,7 +293,9 @@ class SessionHost:
                 connection.sink,
                 connection.lines,
                 connection=session.connection,
-                wants_dispatched=wants_dispatched,
+                wants_dispatched=hello.dispatched,
+                knows_durable=hello.durable,
+                again=hello.again,
                 version=self._version,
                 log=log,
             )
@@ -387,7 +393,7 @@ class SessionHost:
                 _follow_catalog(session, hint)
 
     async def _follow_project(self, session: Session, hint: registry.CatalogChanged) -> None:
-        """Follow a catalog if it is of the session's project."""
+        """Load a project's catalog again if `session` belongs to that project."""
         if await self._paths.again(session.place.project) == hint.project:
             _follow_catalog(session, hint)
 

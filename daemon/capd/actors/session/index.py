@@ -1,7 +1,7 @@
-"""What one session is told of what it could switch on: names first, a line each where one fits.
+"""What one session's model is told about installed capabilities: their names, then a line each.
 
-Policy, domain, project and what is on already decide; the words were made when the catalog was
-read, and what they take was counted then.
+Policy, domain, project and what is already on decide what is named. The texts are made and their
+tokens counted when the catalog is read.
 """
 
 from collections import OrderedDict
@@ -13,7 +13,7 @@ import trio
 
 from capd.actors.session.policy import Denials
 from capd.adapters.tokens.piece_counts import PieceCounts
-from capd.core.index.summaries import Suggested, call_of, suggested, told_texts
+from capd.core.index.summaries import Suggested, call_of, suggested, surrounding_texts
 from capd.core.index.token_costs import TokenCosts
 from capd.core.index.trigger_map import Mapped, trigger_map
 from capd.core.sessions.domains import is_inside
@@ -49,13 +49,13 @@ ASK_AGAIN = 2.0
 MOST_PROJECTS = 32
 
 
-"""As long as no more have a session."""
+"""Projects whose index is kept. One that has a session is never dropped."""
 
 
 MOST_TOOLS = 64
 
 
-"""Names of capd's own tool among all clients; the table of clients has a dozen."""
+"""Names that clients have for the tool `capability`; the table of clients has a dozen."""
 
 
 _UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
@@ -69,7 +69,7 @@ _Entries = dict[CapabilityId, IndexEntry]
 
 # A turn asks nobody: the index actor's answer is cached here, and refreshed when it changes.
 class IndexCache:
-    """What there is, by project."""
+    """The index of every project that has a session."""
 
     def __init__(self, bus: Bus, pieces: PieceCounts | None = None) -> None:
         self._bus = bus
@@ -84,11 +84,11 @@ class IndexCache:
 
     @property
     def costs(self) -> TokenCosts:
-        """What texts take."""
+        """The token counts of the index's texts."""
         return self._pieces.costs
 
     async def follow(self) -> None:
-        """Take over what changes, until cancelled."""
+        """Follow changes of the index until cancelled."""
         async with trio.open_nursery() as nursery, self._bus.subscribe(NEWS, TOPIC) as news:
             nursery.start_soon(self._learn)
             nursery.start_soon(self._catch_up)
@@ -97,7 +97,10 @@ class IndexCache:
                     await self._ask(project)
 
     async def load(self, project: str, tool: str) -> None:
-        """Ask for the index of a project once, for a client that calls `tool` to switch on."""
+        """Load the index of a project, once.
+
+        `tool` is the client's name for the tool `capability`.
+        """
         if tool not in self._tools and len(self._tools) < MOST_TOOLS:
             self._tools[tool] = None
             self._is_new.set()
@@ -110,22 +113,22 @@ class IndexCache:
         await self._ask(project)
 
     def entries(self, project: str) -> list[IndexEntry]:
-        """Return the entries, the most wanted first."""
+        """Return the entries of a project, the most important first."""
         return list(self._entries.get(project, {}).values())
 
     def entry(self, project: str, id_: CapabilityId) -> IndexEntry:
-        """Return one entry; one that nobody knows has no words."""
+        """Return the entry of a capability; one without texts if it is unknown."""
         return self._entries.get(project, {}).get(id_) or IndexEntry(id_, "", "")
 
     async def _learn(self) -> None:
         while True:
             await self._is_new.wait()
             self._is_new = trio.Event()
-            texts = [text for tool in self._tools for text in told_texts(call_of(tool))]
+            texts = [text for tool in self._tools for text in surrounding_texts(call_of(tool))]
             await self._pieces.learn(texts)
 
     async def _catch_up(self) -> None:
-        """Ask again for what nobody has answered, as long as somebody has a use for it."""
+        """Load again what could not be loaded, for projects that still have a session."""
         while True:
             await self._is_late.wait()
             self._is_late = trio.Event()
@@ -158,7 +161,7 @@ class IndexCache:
 
 
 class SessionIndex:
-    """The index as one session has it."""
+    """The index as one session sees it."""
 
     __slots__ = (
         *("_denials", "_denied", "_cache", "_place", "_state", "_view"),
@@ -173,35 +176,35 @@ class SessionIndex:
         view: SessionView,
         denials: Denials,
     ) -> None:
-        """`cache` is what all sessions share."""
+        """`cache` is shared by all sessions."""
         self._cache = cache
         self._place = place
         self._state = state
         self._view = view
         self._denials = denials
         self._denied: tuple[Policy, frozenset[CapabilityId]] | None = None
-        """What policy denies, and which policy was asked about; None where nobody could say."""
+        """What policy denies, with the policy that this is true for; None if it is not known."""
         self.loaded_for: Policy | None = None
-        """The policy that was asked about when a connection was last waiting for it."""
+        """The policy with which the index was last loaded for a connection."""
         self.mapped = Mapped()
-        """The map as it was told last."""
+        """The map that was delivered last."""
         self.left_out = 0
-        """Capabilities that fitted a message and had no room in its turn."""
+        """How many capabilities fitted a message and had no room in its turn."""
 
     @property
     def costs(self) -> TokenCosts:
-        """What texts take."""
+        """The token counts of the index's texts."""
         return self._cache.costs
 
     async def load(self) -> None:
-        """Ask for it once; while nobody can say what policy denies, nothing is named."""
+        """Load the index, once. Nothing is named until it is known what policy denies."""
         self.loaded_for = self._view.policy
         await self._cache.load(self._place.project, self._view.called(self._view.enabler))
         with suppress(NotActivatedError):
             await self.denied()
 
     async def denied(self) -> list[CapabilityId]:
-        """Return what policy denies, and name none of it from here on.
+        """Return what policy denies, and stop naming it.
 
         Raises:
             NotActivatedError: nobody can say, so none may be named.
@@ -216,7 +219,7 @@ class SessionIndex:
         return denied
 
     def map(self) -> str:
-        """Return the first level, without what is on; empty until it is known what is denied."""
+        """Return the first level without what is on; empty until it is known what policy denies."""
         if self._denied is None or self._view.is_bare:
             return ""
         policy, denied = self._denied
@@ -238,7 +241,7 @@ class SessionIndex:
         return "" if is_told else self.map()
 
     def suggested(self, ids: Sequence[CapabilityId]) -> str:
-        """Return the second level of what may be meant by a message."""
+        """Return the second level for the capabilities that a message may mean."""
         entries = [self._cache.entry(self._place.project, id_) for id_ in ids]
         said: Suggested = suggested(
             entries, call_of(self._view.called(self._view.enabler)), self._cache.costs
@@ -247,7 +250,7 @@ class SessionIndex:
         return said.text
 
     def entry(self) -> dict[str, int]:
-        """Return what the list of sessions says of it."""
+        """Return the figures for the list of sessions."""
         return {
             "index_listed": self.mapped.listed,
             "index_left_out": self.mapped.left_out,
@@ -256,7 +259,7 @@ class SessionIndex:
         }
 
     def restrictions(self) -> list[CapabilityRestriction]:
-        """Return what a person has set on switching capabilities on by themselves."""
+        """Return the restrictions that a person has set on automatic activation."""
         return [
             CapabilityRestriction(entry.id, entry.threshold, entry.is_automatic)
             for entry in self._cache.entries(self._place.project)

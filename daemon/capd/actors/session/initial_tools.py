@@ -1,7 +1,7 @@
-"""What a session has from its opening on: pins, servers that start at once, inherited tools.
+"""What a session has when it opens: pins, servers that start at once, and inherited tools.
 
-Pins are listed by what is known of them, and their servers start with their first call; a server
-whose definition says `lazy = false` is started at once, as soon as its secrets are there.
+A pin is listed by its cached definition, and its server starts with the first call. A server whose
+definition says `lazy = false` is started as soon as its secrets are there.
 """
 
 from collections.abc import Sequence
@@ -21,11 +21,11 @@ from capd_protos import finder
 from capd_protos.types import ServerSpec
 
 LOOK_AGAIN = 2.0
-"""Seconds after which a server that waits for its secrets is looked at again."""
+"""Seconds between two checks for the secrets of a server that waits for them."""
 
 
 class InitialTools:
-    """What one session has before anybody asks for anything."""
+    """Sets up the tools that a session has when it opens."""
 
     def __init__(self, context: SessionContext, activation: Activation) -> None:
         self._place = context.place
@@ -37,7 +37,7 @@ class InitialTools:
         self._log = structlog.get_logger(actor="curator", session=context.place.key)
 
     def pin(self, found: finder.ToolsDescribed) -> None:
-        """Pin what is always listed, as far as the client's list has room."""
+        """Pin the tools that are always listed, as far as the client's list has room."""
         view = self._view
         known = found.everything if view.plan.is_whole else found.matching
         pinned = [hit for hit in known if view.is_pinned(hit.server, hit.name, hit.wire_name)]
@@ -54,7 +54,7 @@ class InitialTools:
             self._state.pin(held, [tool.definition.name])
 
     async def lease_eager(self, servers: Sequence[finder.EagerServer]) -> None:
-        """Start servers whose definition says so, each once its secrets are there."""
+        """Start the servers that are defined as not lazy, each when its secrets are there."""
         async with trio.open_nursery() as nursery:
             for server in servers:
                 nursery.start_soon(self._lease_when_ready, server)
@@ -73,7 +73,7 @@ class InitialTools:
             self._log.warning("eager_not_held", server=server.spec.name, reason=str(error))
 
     async def lease_inherited(self) -> None:
-        """Lease what the session has from its parent, while the instances still run."""
+        """Lease the servers of inherited tools, while their instances still run."""
         for held in self._state.servers:
             is_denied = self._view.policy.restrict_server(held.spec.name) is not None
             if self._has_values(held.spec) and not is_denied:
@@ -81,7 +81,7 @@ class InitialTools:
                     await self._activation.instance(held.identity)
 
     def on_environment(self) -> None:
-        """Look again whether a server's secrets are there."""
+        """Check again whether the secrets of waiting servers are there."""
         before, self._has_new_values = self._has_new_values, trio.Event()
         before.set()
 

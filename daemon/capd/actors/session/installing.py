@@ -1,4 +1,4 @@
-"""How a session waits for dependency scripts: it passes progress on, and may stop waiting."""
+"""Waits for dependency scripts on behalf of a session, and passes their progress on."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager, suppress
@@ -28,10 +28,10 @@ _WAITS = count(1)
 async def replied(
     bus: Bus, ask: Ask, request: supervisor.InstallDependencies, on_progress: OnProgress
 ) -> supervisor.Reply:
-    """Return what `ask` returns for `request`; raises as `ask` does."""
+    """Return `ask(request)`, passing progress on meanwhile. Raises as `ask` does."""
     request = msgspec.structs.replace(request, wait=str(next(_WAITS)))
     try:
-        async with _told(bus, request.scripts, on_progress):
+        async with _reporting(bus, request.scripts, on_progress):
             return await ask(request, INSTALL_TIMEOUT)
     except BaseException:
         # Cancelled or out of patience: a script that nobody waits for is ended.
@@ -42,10 +42,10 @@ async def replied(
 
 
 @asynccontextmanager
-async def _told(
+async def _reporting(
     bus: Bus, dependencies: Collection[str], on_progress: OnProgress
 ) -> AsyncIterator[None]:
-    """Call `on_progress` with a line for each thing that is heard, for the length of a block."""
+    """Call `on_progress` with each line of progress while the block runs."""
     async with bus.subscribe(HEARD, "install.") as events:
 
         async def follow() -> None:
@@ -65,7 +65,7 @@ async def _told(
 
 
 def reported(progress: Callable[[bytes], None]) -> OnProgress:
-    """Return what passes each line on as params of a progress notification."""
+    """Return a callback that passes lines on as params of progress notifications."""
     steps = count(1)
 
     def report(line: str) -> None:

@@ -54,7 +54,8 @@ class SessionLeases:
 
     def __init__(self, context: SessionContext) -> None:
         self.subscribed = Subscribed()
-        """What the session wants to hear of, whichever instance tells of it."""
+        """The resources and log levels that the session subscribed to, whichever instance sends
+        them."""
         self._place = context.place
         self._state = context.state
         self._bus = context.services.bus
@@ -69,21 +70,21 @@ class SessionLeases:
         self._releasing: Counter[ServerIdentity] = Counter()
         self._released = trio.Event()
         self.is_over = False
-        """Whether the session has ended: it is given nothing more."""
+        """Whether the session has ended. After that it gets no more leases."""
 
     def found(self, instance: InstanceId) -> Instance | None:
-        """Return a running instance."""
+        """Return a running instance by its id."""
         return self._instances.get(instance)
 
     def running(self, server: ServerIdentity) -> Instance | None:
-        """Return the instance of a held server, None where none runs for the session."""
+        """Return the instance of a leased server; None if none is running."""
         held = self._state.held(server)
         instance = self._instances.get(held.instance) if held is not None else None
         return instance if instance is not None and instance.is_alive else None
 
     @asynccontextmanager
     async def in_call(self, server: ServerIdentity) -> AsyncIterator[ServerLease]:
-        """Keep a server for the length of a call, also where its capability goes meanwhile.
+        """Keep a server for the length of a call, even if its capability is switched off meanwhile.
 
         Raises:
             NotSentError: it has gone already.
@@ -99,11 +100,11 @@ class SessionLeases:
                 await self.release(held)
 
     def keep(self, lease: ServerLease) -> None:
-        """Keep a server until `leave`, also where its capability goes meanwhile."""
+        """Keep a server until `leave`, even if its capability is switched off meanwhile."""
         self._calls[lease.instance] += 1
 
     def leave(self, held: ServerLease) -> bool:
-        """End a call; say whether it was the last that kept the server, which has to `release`."""
+        """End a call; return whether the server's lease has to be released now."""
         self._calls[held.instance] -= 1
         if self._calls[held.instance]:
             return False
@@ -113,7 +114,7 @@ class SessionLeases:
         return is_due
 
     async def release_all(self) -> None:
-        """Let go of every server; the session is not used again."""
+        """Release every server. The session is not used again."""
         # What a transaction under way asks for after this would be held by nobody.
         self.is_over = True
         for held in self._state.servers:
@@ -127,7 +128,7 @@ class SessionLeases:
                 log.warning("release_failed", session=self._place.key, reason=str(error))
 
     async def ask_registry(self, request: msgspec.Struct) -> registry.Reply:
-        """Return the registry's reply.
+        """Send a request to the registry and return its reply.
 
         Raises:
             NotActivatedError: it does not answer.
@@ -135,10 +136,12 @@ class SessionLeases:
         try:
             return await self._bus.ask(REGISTRY, request, REGISTRY_REPLIES, ASK_TIMEOUT)
         except _UNANSWERED as error:
-            raise NotActivatedError(f"capd's registry does not answer: {error}") from None
+            raise NotActivatedError(
+                f"capd's registry does not answer: {error}. Try again."
+            ) from None
 
     async def ask_supervisor(self, request: msgspec.Struct, timeout: float) -> supervisor.Reply:
-        """Return the supervisor's reply.
+        """Send a request to the supervisor and return its reply.
 
         Raises:
             NotActivatedError: it does not answer within `timeout` seconds.
@@ -146,13 +149,15 @@ class SessionLeases:
         try:
             return await self._bus.ask(SUPERVISOR, request, SUPERVISOR_REPLIES, timeout)
         except _UNANSWERED as error:
-            raise NotActivatedError(f"capd's supervisor does not answer: {error}") from None
+            raise NotActivatedError(
+                f"capd's supervisor does not answer: {error}. Try again."
+            ) from None
 
     @asynccontextmanager
     async def starting(self, servers: Collection[ServerSpec]) -> AsyncIterator[None]:
-        """Start servers for the length of a block; what it leaves unheld is released.
+        """Allow starts while the block runs; afterwards release what it left without a holder.
 
-        Starts run side by side, and none takes what another one of the session still wants.
+        Starts run side by side. None releases a server that another start of the session needs.
         """
         identities = [server_identity(each) for each in servers]
         for identity in identities:
@@ -172,7 +177,7 @@ class SessionLeases:
             await self._release_unanswered(server, self._unanswered.pop(server))
 
     async def acquire_all(self, capability: CapabilitySpec) -> Sequence[ServerLease]:
-        """Acquire every server of `capability`, within `starting`; raises as `acquire`."""
+        """Acquire every server of `capability` within `starting`; raises as `acquire`."""
         servers: list[ServerLease] = []
         for spec in capability.servers:
             ready = await self.acquire(spec)
@@ -180,7 +185,7 @@ class SessionLeases:
         return servers
 
     async def acquire(self, server: ServerSpec) -> supervisor.ServerReady:
-        """Acquire a server, which is started where it does not run; within `starting`.
+        """Acquire a server within `starting`; the supervisor starts it if it is not running.
 
         Raises:
             NotActivatedError: it cannot be had.
@@ -211,7 +216,7 @@ class SessionLeases:
         raise NotActivatedError(own_tools.server_failed(server.name, reply.message, reply.stderr))
 
     async def _release_unanswered(self, identity: ServerIdentity, server: ServerSpec) -> None:
-        """Let go of `server`, whose instance we were never told, unless it is held."""
+        """Release `server` after an acquire without an answer, unless the session holds it."""
         held = self._state.held(identity)
         if held is not None and held.instance != NO_INSTANCE:
             return
@@ -227,9 +232,10 @@ class SessionLeases:
                 await self._let_go(identity, entry.instance)
 
     async def release(self, lease: ServerLease) -> list[SessionKey]:
-        """Let go of a lease, also for a caller that is cancelled; return who else holds it.
+        """Release a lease, even if the caller is cancelled; return the sessions that still hold it.
 
-        While a call is under way there, or a start wants the server, it waits for the end of that.
+        If a call is in progress there, or a start needs the server, the lease is released at its
+        end.
         """
         if lease.instance == NO_INSTANCE:
             return []

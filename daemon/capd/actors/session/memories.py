@@ -1,11 +1,11 @@
-"""Tells a model what is known, once, and refuses a call that repeats a known mistake.
+"""Delivers memories to one session's model, each once, and refuses calls that repeat a mistake.
 
-    something comes on ──> due ──the next thing that the model reads──> told
+    something is switched on ──> due ──with the next text for the model──> delivered
     a call ──its arguments are a known mistake──> refused, and nothing is sent
 
-What the model reads next is a turn's words, the answer of one of capd's own tools, or the result
-of a tool of a server. A tool's description has its corrections from the moment that it is listed,
-and keeps those bytes for as long as it is.
+The next text for the model is that of a turn, of one of capd's own tools, or a server's tool
+result. The description of a tool contains its corrections from the moment it is listed. It keeps
+the same bytes while it is listed, because a change would cost the model's prompt cache.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from capd.actors.session.memory_catalog import MemoryCatalog
 from capd.core.memories.binding import is_of_capability, is_of_tool
 from capd.core.memories.known import KnownMemories, OfTool, PricedMemory, Tool
 from capd.core.memories.lessons import Failures
-from capd.core.memories.telling import MemoryText, Telling
+from capd.core.memories.telling import MemoryDelivery
 from capd.core.memories.wording import refusal
 from capd.core.protocol.calls import RESULT, TOOL_ERROR
 from capd.core.protocol.generations import Members
@@ -31,13 +31,13 @@ from capd.core.sessions.surface import Shown
 from capd_protos.types import CapabilityId, MemorySpec, ServerName, TapName, WireName
 
 MOST_OF_A_TURN = 8000
-"""Characters of memories in a turn: clients cut what a hook says at ten thousand."""
+"""Characters of memories in one turn. Clients cut the output of hooks at ten thousand."""
 
 log = structlog.get_logger(actor="curator")
 
 
 class RepeatedMistakeError(RefusedError):
-    """The arguments of a call are a mistake that is known."""
+    """The arguments of a call repeat a known mistake."""
 
     def __init__(self, memory: MemorySpec) -> None:
         super().__init__(refusal(memory))
@@ -45,7 +45,7 @@ class RepeatedMistakeError(RefusedError):
 
 
 class SessionMemories:
-    """The memories of one session."""
+    """The memories of one session, and what is due in its current conversation."""
 
     __slots__ = (
         "__weakref__",
@@ -56,7 +56,7 @@ class SessionMemories:
         "_failures",
         "_noted",
         "_notes",
-        "_on_told",
+        "_on_delivered",
         "_place",
         "_state",
     )
@@ -67,14 +67,14 @@ class SessionMemories:
         place: SessionPlace,
         state: SessionState,
         conversations: Conversations,
-        on_told: Callable[[], None],
+        on_delivered: Callable[[], None],
     ) -> None:
-        """`on_told` is called when there is something to write down."""
+        """`on_delivered` is called when the session's record has to be saved."""
         self._catalog = catalog
         self._place = place
         self._state = state
         self._conversations = conversations
-        self._on_told = on_told
+        self._on_delivered = on_delivered
         self._failures = Failures()
         # Of tools that are on: another one's bytes would cost the model's cache.
         self._notes: dict[Grant, str] = {}
@@ -82,92 +82,92 @@ class SessionMemories:
         self._noted: dict[Grant, set[tuple[TapName, str]]] = {}
         self._awaited: dict[str, MemorySpec] = {}
         # What is due, of which memories, in which conversation; None where something has come on.
-        self._due: tuple[KnownMemories, Telling, list[PricedMemory]] | None = None
+        self._due: tuple[KnownMemories, MemoryDelivery, list[PricedMemory]] | None = None
 
     @property
     def counts(self) -> dict[str, int]:
-        """Return what the list of sessions says of it."""
+        """Return the figures for the list of sessions."""
         return {
-            "memories": len(self._telling.told),
-            "memories_left_out": len(self._telling.left_out),
-            "memory_tokens": self._telling.spent,
-            "memory_budget": self._telling.budget,
+            "memories": len(self._delivery.delivered),
+            "memories_left_out": len(self._delivery.left_out),
+            "memory_tokens": self._delivery.spent,
+            "memory_budget": self._delivery.budget,
         }
 
     def on_step(self) -> None:
-        """Note that something else is on."""
+        """Follow a change of what is on."""
         self._due = None
         shown = {each.grant for each in self._state.surface.shown}
         for grant in [each for each in self._notes if each not in shown]:
             del self._notes[grant], self._noted[grant]
 
-    # What is told
+    # Delivery
 
-    def told(self, most_characters: int | None = None) -> str:
-        """Return what is due for what is on, as one text; empty where nothing is."""
-        return self._tell(self._due_now(), most_characters)
+    def deliver_due(self, most_characters: int | None = None) -> str:
+        """Deliver what is due, as one text; empty if nothing is."""
+        return self._deliver(self._due_now(), most_characters)
 
     def due(self) -> list[PricedMemory]:
-        """Return what is due for what is on."""
+        """Return the memories that are due for what is on."""
         return list(self._due_now())
 
     def of(self, capability: CapabilityId, tools: Sequence[Tool]) -> list[PricedMemory]:
-        """Return what would be due if a capability came on with these tools."""
+        """Return the memories that would be due if a capability came on with these tools."""
         known = self._known
         found = known.of_capabilities([capability])
         for tool in tools:
             found += known.of_tool(tool).memories
-        return self._telling.due(found)
+        return self._delivery.due(found)
 
     def foreseen(self, tool: Tool) -> str:
-        """Return what a tool's description says at the most, if it comes on."""
+        """Return the longest note that a tool's description would get if it came on."""
         return self._known.of_tool(tool).note
 
-    def told_alone(self, chosen: Sequence[PricedMemory]) -> str:
-        """Return `chosen` as one text; what else is due by now is left out of the conversation."""
+    def deliver_only(self, chosen: Sequence[PricedMemory]) -> str:
+        """Deliver `chosen` as one text. The other memories that are due are left out for good."""
         keys = {each.key for each in chosen}
-        self._telling.leave_out([each for each in self._due_now() if each.key not in keys])
+        self._delivery.leave_out([each for each in self._due_now() if each.key not in keys])
         self._due = None
-        return self._tell([each for each in self._due_now() if each.key in keys], MOST_OF_A_TURN)
+        return self._deliver([each for each in self._due_now() if each.key in keys], MOST_OF_A_TURN)
 
     async def counted(self, texts: list[bytes]) -> dict[bytes, int]:
-        """Return the tokens of texts, as far as they can be counted."""
+        """Return the token counts of texts; a text that cannot be counted is missing."""
         return await self._catalog.counted(texts)
 
     def is_due(self, shown: Shown) -> bool:
-        """Tell whether the result of a tool is to come with what is known."""
+        """Tell whether a tool's result would carry memories."""
         known = self._known
         if not known.all:
             return False
-        return bool(self._due_now() or self._telling.due(self._of(shown).memories))
+        return bool(self._due_now() or self._delivery.due(self._of(shown).memories))
 
     def passed(self, shown: Shown, result: Result) -> Result:
-        """Return a tool's result, with what is due behind it."""
+        """Return a tool's result with the memories that are due appended."""
         if not self.is_due(shown):
             return result
         return self._behind(result, [*self._of(shown).memories, *self._due_now()])
 
     def answered(self, result: Result) -> Result:
-        """Return the answer of one of capd's own tools, with what is due behind it."""
+        """Return the result of one of capd's own tools with the memories that are due appended."""
         return self._behind(result, self._due_now())
 
     def note(self, grant: Grant, name: WireName) -> str:
-        """Return what a tool's description is to say, the same for as long as it is on."""
+        """Return the note for a tool's description. It stays the same while the tool is on."""
         if grant not in self._notes:
             held = self._state.held(grant.server)
             if held is None or not self._known.all:
                 return ""
             found = self._known.of_tool((held.spec.name, grant.tool, name))
-            has_room = bool(found.note) and self._telling.noted(found.note_tokens)
+            has_room = bool(found.note) and self._delivery.take_room(found.note_tokens)
             self._notes[grant] = found.note if has_room else ""
             of = (each.memory for each in found.memories if each.memory.kind == "corrective")
             self._noted[grant] = {(each.tap, each.name) for each in of} if has_room else set()
         return self._notes[grant]
 
     def drop_notes(self) -> bool:
-        """Forget the notes that say what is known no more, and tell whether there were any.
+        """Drop notes of memories that no longer exist; return whether there were any.
 
-        One whose words are others keeps its bytes, as do all the others.
+        If the text of a memory has changed, its note keeps the old bytes.
         """
         known = {(each.memory.tap, each.memory.name) for each in self._known.all}
         gone = [grant for grant, of in self._noted.items() if not of <= known]
@@ -178,7 +178,7 @@ class SessionMemories:
     # Calls
 
     def lets_through(self, shown: Shown, members: Members) -> bool:
-        """Tell whether a call is as good as without memories: no mistake, and nothing to tell.
+        """Tell whether a call can pass without memories: it repeats no mistake, and nothing is due.
 
         Raises:
             RepeatedMistakeError: as `check`.
@@ -190,10 +190,10 @@ class SessionMemories:
         return True
 
     def check(self, shown: Shown, members: Members) -> None:
-        """Pass, or refuse a call that repeats a mistake.
+        """Raise if a call repeats a mistake.
 
         Raises:
-            RepeatedMistakeError: it does; the text is the correction.
+            RepeatedMistakeError: the text is the correction.
         """
         refusing = self._of(shown).refusing if self._known.all else ()
         if not refusing:
@@ -210,7 +210,7 @@ class SessionMemories:
         outcome: str,
         error: Exception | None,
     ) -> None:
-        """Note how a call has ended: whether a memory helped, and what there is to learn."""
+        """Note the end of a call: whether a memory helped, and whether there is a lesson."""
         if isinstance(error, RepeatedMistakeError):
             self._refused(error.memory)
         if outcome not in {RESULT, TOOL_ERROR}:
@@ -229,8 +229,8 @@ class SessionMemories:
     # Inside
 
     @property
-    def _telling(self) -> Telling:
-        return self._conversations.current.telling
+    def _delivery(self) -> MemoryDelivery:
+        return self._conversations.current.memories
 
     @property
     def _known(self) -> KnownMemories:
@@ -247,9 +247,12 @@ class SessionMemories:
         return self._server(shown), shown.grant.tool, shown.name
 
     def _due_now(self) -> list[PricedMemory]:
-        """Return what is due for what is on; pinned tools are on for everybody, and bring none."""
-        known, telling = self._known, self._telling
-        if self._due is not None and self._due[0] is known and self._due[1] is telling:
+        """Return the memories that are due.
+
+        Pinned tools deliver none, because every session has them.
+        """
+        known, delivery = self._known, self._delivery
+        if self._due is not None and self._due[0] is known and self._due[1] is delivery:
             return self._due[2]
         due: list[PricedMemory] = []
         if known.all:
@@ -260,40 +263,40 @@ class SessionMemories:
             for shown in self._state.surface.shown:
                 if shown.grant in granted:
                     due += self._of(shown).memories
-            due = telling.due(due)
-        self._due = (known, telling, due)
+            due = delivery.due(due)
+        self._due = (known, delivery, due)
         return due
 
     def _behind(self, result: Result, known: list[PricedMemory]) -> Result:
         # What a result has no place for stays due.
         if not known or not isinstance(result, bytes) or not takes_text(result):
             return result
-        text = self._tell(known, None)
+        text = self._deliver(known, None)
         return with_text(result, text) if text else result
 
-    def _tell(self, known: list[PricedMemory], most_characters: int | None) -> str:
+    def _deliver(self, known: list[PricedMemory], most_characters: int | None) -> str:
         if not known:
             return ""
-        told: MemoryText = self._telling.tell(known, most_characters)
+        found = self._delivery.deliver(known, most_characters)
         self._due = None
-        for each in told.memories:
-            self._catalog.outcomes.add(each.memory, told=1)
+        for each in found.memories:
+            self._catalog.outcomes.add(each.memory, delivered=1)
             self._awaited[each.memory.name] = each.memory
-        if told.memories:
-            self._catalog.noted()
-            self._on_told()
+        if found.memories:
+            self._catalog.save_soon()
+            self._on_delivered()
             log.info(
-                "memories_told",
+                "memories_delivered",
                 session=self._place.key,
-                memories=[each.memory.name for each in told.memories],
-                spent=self._telling.spent,
-                left_out=len(self._telling.left_out),
+                memories=[each.memory.name for each in found.memories],
+                spent=self._delivery.spent,
+                left_out=len(self._delivery.left_out),
             )
-        return told.text
+        return found.text
 
     def _refused(self, memory: MemorySpec) -> None:
         self._catalog.outcomes.add(memory, refused=1)
-        self._catalog.noted()
+        self._catalog.save_soon()
         self._awaited[memory.name] = memory
         log.info("call_refused_by_memory", session=self._place.key, memory=memory.name)
 
@@ -311,19 +314,19 @@ class SessionMemories:
                 del self._awaited[name]
                 if has_worked:
                     self._catalog.outcomes.add(memory, worked=1)
-                    self._catalog.noted()
+                    self._catalog.save_soon()
 
 
 class NoMemories:
-    """Stands for the memories of a session that is told of none: one of a plain aggregator."""
+    """Stands for the memories of a session that gets none, such as one of a plain aggregator."""
 
     counts: Mapping[str, int] = {}
 
     def on_step(self) -> None:
         """Note nothing."""
 
-    def told(self, most_characters: int | None = None) -> str:
-        """Tell nothing."""
+    def deliver_due(self, most_characters: int | None = None) -> str:
+        """Deliver nothing."""
         del most_characters
         return ""
 
@@ -341,8 +344,8 @@ class NoMemories:
         del tool
         return ""
 
-    def told_alone(self, chosen: Sequence[PricedMemory]) -> str:
-        """Tell nothing."""
+    def deliver_only(self, chosen: Sequence[PricedMemory]) -> str:
+        """Deliver nothing."""
         del chosen
         return ""
 
@@ -366,7 +369,7 @@ class NoMemories:
         return result
 
     def drop_notes(self) -> bool:
-        """Tell that there were none."""
+        """Return that there were none."""
         return False
 
     def check(self, shown: Shown, members: Members) -> None:

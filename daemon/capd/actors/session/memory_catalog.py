@@ -1,10 +1,10 @@
-"""The memories of all sessions: of every project once, priced, with what came of them.
+"""The memories of all projects with a session: loaded once, with their tokens and their effects.
 
-    a session opens ──> its project's are asked for ──> priced by their bytes ──counted──> by tokens
-    a file changes ──> all are asked for again
+    a session opens ──> its project's memories are loaded ──> priced by bytes ──> by tokens
+    a file changes ──> all of them are loaded again
 
-What came of a memory is counted here and written down: how often it was told, what it refused,
-and whether the next call worked.
+The effects of each memory are counted and saved: how often it was delivered, how many calls it
+refused, and whether the next call worked.
 """
 
 from collections.abc import Callable, Collection
@@ -32,9 +32,9 @@ from capd_protos.types import ActorName, MemorySpec
 
 REGISTRY = ActorName("registry")
 ASK_TIMEOUT = 3.0
-"""Seconds: a session begins without its memories rather than late."""
+"""Seconds. A session would rather start without its memories than late."""
 MOST_PROJECTS = 256
-"""As long as no more have a session."""
+"""Projects whose memories are kept. One that has a session is never dropped."""
 SAVE_PAUSE = 0.5
 
 _REPLIES: MsgpackCodec[registry.MemoriesListed] = MsgpackCodec(registry.MemoriesListed)
@@ -45,29 +45,29 @@ log = structlog.get_logger(actor="curator")
 
 
 class OutcomeStore(Protocol):
-    """Where it is written down what came of memories."""
+    """Where the effects of memories are saved."""
 
     @property
     def problem(self) -> str:
-        """Why what an earlier daemon wrote is not used; empty where it is."""
+        """Why the saved effects cannot be used; empty if they can."""
         ...
 
     async def load(self) -> Outcomes:
-        """Return what was written down last."""
+        """Return the saved effects."""
         ...
 
     async def save(self, outcomes: Outcomes) -> bool:
-        """Write it down; tell whether it is kept."""
+        """Save the effects; return whether that worked."""
         ...
 
 
 class MemoryCatalog:
-    """The memories of all sessions."""
+    """The memories of all sessions, by project."""
 
     def __init__(
         self, bus: Bus, counts: Counts | None = None, store: OutcomeStore | None = None
     ) -> None:
-        """Without `counts` a memory is priced by its bytes, which are never too few."""
+        """Without `counts` the price of a memory is its bytes, an upper bound of its tokens."""
         self._bus = bus
         self._counts = counts
         self._store = store
@@ -79,7 +79,7 @@ class MemoryCatalog:
         self._known: dict[str, KnownMemories] = {}
         self._counted: dict[bytes, int] = {}
         self.open_projects: Callable[[], Collection[str]] = tuple
-        """The projects that have a session: what is known for those is never given up."""
+        """Returns the projects that have a session. Their memories are never dropped."""
         # Where counting was tried and did not work, bytes are the price for good.
         self._is_able = counts is not None
         self._is_stale = trio.Event()
@@ -87,18 +87,18 @@ class MemoryCatalog:
 
     @property
     def problem(self) -> str:
-        """Why the next daemon does not know what came of memories, or this one not all of it."""
+        """Why effects could not be loaded, or will be lost at a restart; empty if neither."""
         if self._saver.refused:
             return not_saved("what came of memories")
         return self._store.problem if self._store is not None else ""
 
     async def load(self) -> None:
-        """Take over what an earlier daemon wrote down."""
+        """Load the effects that an earlier daemon saved."""
         if self._store is not None:
             self.outcomes = await self._store.load()
 
     async def run(self, on_refresh: Callable[[], None]) -> None:
-        """Follow what changes, and write down what came of it, until cancelled.
+        """Follow changes and save effects until cancelled.
 
         `on_refresh` is called when sessions may have other memories.
         """
@@ -107,7 +107,7 @@ class MemoryCatalog:
             nursery.start_soon(self._saver.run)
 
     async def load_project(self, project: str) -> None:
-        """Have the memories of a project's sessions at hand, before one of them begins."""
+        """Load the memories of a project before its first session starts."""
         if project in self._listed:
             # The last to be given up: its session is not open yet.
             self._listed[project] = self._listed.pop(project)
@@ -115,24 +115,24 @@ class MemoryCatalog:
             await self._ask(project)
 
     async def reload_project(self, project: str) -> None:
-        """Have a project's memories as they are by now."""
+        """Load the memories of a project again."""
         await self._ask(project)
 
     def of(self, project: str) -> KnownMemories:
-        """Return what sessions of a project have."""
+        """Return the memories for sessions of a project."""
         return self._known.get(project, _NONE)
 
     def changed(self) -> None:
-        """Have all of them asked for again."""
+        """Load the memories of all projects again."""
         self._is_stale.set()
 
-    def noted(self) -> None:
-        """Have what came of a memory written down, in a moment."""
+    def save_soon(self) -> None:
+        """Save the effects of memories soon."""
         if self._store is not None:
             self._saver.changed("outcomes")
 
     async def counted(self, texts: list[bytes]) -> dict[bytes, int]:
-        """Return the tokens of texts, as far as they can be counted."""
+        """Return the token counts of texts; a text that cannot be counted is missing."""
         if self._counts is None:
             return {}
         try:
@@ -142,7 +142,7 @@ class MemoryCatalog:
             return error.counts
 
     async def described(self, project: str) -> messages.MemoriesDescribed:
-        """Return all that is known, and what came of it; sessions have the same from here on."""
+        """Return a project's memories with their effects; sessions use the same from now on."""
         await self._ask(project)
         await self._ask_for_all()
         await self._count()

@@ -1,4 +1,4 @@
-"""How a session is opened, or found again: who may have it, and what it begins with."""
+"""Opens sessions or finds existing ones: who may have a session, and what it starts with."""
 
 import secrets
 import time
@@ -37,7 +37,7 @@ log = structlog.get_logger(actor="curator")
 
 
 class SessionOpenings:
-    """Makes a session of a hello, or finds the one that it is to go on."""
+    """Opens a new session for a hello, or finds the one to resume."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class SessionOpenings:
         drain: Drain,
         on_change: Callable[[SessionKey], None],
     ) -> None:
-        """`on_change` is called when a session has something to save."""
+        """`on_change` is called when a session has to be saved."""
         self._sessions = sessions
         self._services = services
         self._connections = connections
@@ -58,15 +58,15 @@ class SessionOpenings:
         self._on_change = on_change
 
     def run_in(self, nursery: trio.Nursery) -> None:
-        """Run there what goes on beside a session that begins."""
+        """Use `nursery` for tasks that go on while a session opens."""
         self._nursery = nursery
 
     async def open(
         self, request: messages.OpenSession
     ) -> tuple[OpenSession, Connection, bool] | messages.CuratorRefused:
-        """Return the session that a hello asks for, with its connection, and whether it was known.
+        """Return the session for a hello, its connection, and whether the session existed before.
 
-        Its `resume` token is another one, and a connection that it had before is closed.
+        The session gets a new `resume` token. A connection that it still had is closed.
         """
         hello = request.hello
         if self._drain.is_on:
@@ -131,7 +131,7 @@ class SessionOpenings:
         found: finder.ToolsDescribed | None,
         record: SessionRecord | None,
     ) -> None:
-        """Give a session what it has from its opening on."""
+        """Set up what a session has when it opens."""
         if found is not None:
             opened.session.initial_tools.pin(found)
             self._nursery.start_soon(self._lease_eager, opened, found)
@@ -143,7 +143,7 @@ class SessionOpenings:
     async def _describe(
         self, view: SessionView, record: SessionRecord | None
     ) -> finder.ToolsDescribed | None:
-        """Return what there is for a session that is to be opened, and have its view follow."""
+        """Get the tools' descriptions for a session that opens, and put them into its view."""
         view.settle(Surface(()))
         is_kept = view.keep(record.view if record is not None else None)
         # What a list costs depends on how much there is, which the first sessions of a daemon come
@@ -174,7 +174,7 @@ class SessionOpenings:
             )
 
     def _inherit(self, opened: OpenSession, parent: SessionKey) -> None:
-        """Give a session what the one that started it has on at this moment."""
+        """Give a session what its parent has on at this moment."""
         session, of = opened.session, self._sessions.get(parent)
         if of is None or of.is_ending:
             log.warning("parent_unknown", session=session.place.key, parent=parent)

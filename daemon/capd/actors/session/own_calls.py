@@ -9,12 +9,14 @@ import msgspec
 
 from capd.actors.session.installing import reported
 from capd.actors.session.parts import SessionParts
+from capd.actors.session.scripts import SessionScripts
 from capd.actors.session.tool_search import NotSearchedError, ToolSearch
 from capd.adapters.clients.conversation import Request, UnknownNameError
 from capd.core.protocol.generations import raw
 from capd.core.protocol.outcomes import text_result
 from capd.core.results import reading
 from capd.core.results.large_results import Result
+from capd.core.scripts import script_tool
 from capd.core.sessions import own_tools, search_tools
 from capd.core.sessions.domains import is_inside
 from capd.core.sessions.own_tool_list import OwnTool, schema_of
@@ -35,7 +37,8 @@ _CALL: JsonCodec[search_tools.CallArguments] = JsonCodec(search_tools.CallArgume
 class OwnCalls:
     """The own tools of one session."""
 
-    def __init__(self, parts: SessionParts, search: ToolSearch) -> None:
+    def __init__(self, parts: SessionParts, search: ToolSearch, scripts: SessionScripts) -> None:
+        self._scripts = scripts
         self._denials = parts.denials
         self._place = parts.context.place
         self._state = parts.context.state
@@ -51,8 +54,8 @@ class OwnCalls:
     ) -> Result:
         """Return the result of a call of an own tool; raises as `relay`.
 
-        Arguments that lead to nothing are answered with the tool's schema. `call_by_name` is how
-        `tool_call` and `tool_call_readonly` call what they name.
+        If the arguments are invalid, the answer contains the tool's schema. `call_by_name` carries
+        out the call that `tool_call` or `tool_call_readonly` names.
         """
         given = arguments if len(arguments) else msgspec.Raw(b"{}")
         try:
@@ -64,7 +67,7 @@ class OwnCalls:
             why = f"The arguments are wrong: {error}"
         except (own_tools.BadArgumentsError, search_tools.BadCallError) as error:
             why = str(error)
-        except NotSearchedError as error:
+        except (NotSearchedError, script_tool.BadScriptError) as error:
             why = str(error)
         schema = schema_of(own).decode()
         name = next((name for name, each in self._view.own.items() if each is own), own.name)
@@ -76,6 +79,7 @@ class OwnCalls:
             own_tools.CAPABILITY: self._capability,
             search_tools.TOOL_SEARCH: self._search,
             reading.RESULT_READ: self._read,
+            script_tool.SCRIPT_RUN: self._scripts.run,
         }[name]
 
     # tool_search, tool_call

@@ -1,10 +1,11 @@
-"""The parts of one session that more than one of its roles works with."""
+"""The parts that several roles of one session share."""
 
 from dataclasses import dataclass
 
 from capd.actors.session.activation import Activation
 from capd.actors.session.bootstrap import Bootstrapping
 from capd.actors.session.call_notes import CallNotes
+from capd.actors.session.feedback import SessionFeedback
 from capd.actors.session.index import SessionIndex
 from capd.actors.session.initial_tools import InitialTools
 from capd.actors.session.memories import NoMemories, SessionMemories
@@ -20,13 +21,14 @@ from capd.core.sessions.conversations import Conversations
 
 @dataclass(frozen=True, slots=True)
 class SessionParts:
-    """What one session is made of; `Session` builds it."""
+    """What one session consists of; built by `Session`."""
 
     context: SessionContext
     activation: Activation
     bootstrap: Bootstrapping
     conversations: Conversations
     denials: Denials
+    feedback: SessionFeedback
     index: SessionIndex
     initial_tools: InitialTools
     memories: SessionMemories | NoMemories

@@ -1,6 +1,7 @@
-"""Which capabilities the session's policy leaves nothing of.
+"""Which capabilities have no permitted tool left under the session's policy.
 
-The finder says it, who knows what servers list; a session without rules asks nobody.
+The finder decides it, because it knows the tools of all servers. A session without policy rules
+does not ask.
 """
 
 from collections.abc import Iterable
@@ -37,14 +38,14 @@ class Denials:
         try:
             reply = await self._finder.denied(rules, self._view.project, timeout=ASK_TIMEOUT)
         except ActorUnavailableError as error:
-            raise NotActivatedError(f"capd's finder does not answer: {error}") from None
+            raise NotActivatedError(f"capd's finder does not answer: {error}. Try again.") from None
         if not reply.is_known:
             text = "capd is still reading what is installed, and what policy denies of it."
             raise NotActivatedError(f"{text} Try again in a moment.")
         return [each.id for each in reply.capabilities]
 
     async def permitted(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return the names of capabilities that may be named; none where nobody can say."""
+        """Return the names that may be mentioned; none while it is unknown what is denied."""
         try:
             denied = {form for id_ in await self.all() for form in (str(id_.name), str(id_))}
         except NotActivatedError:
@@ -53,7 +54,7 @@ class Denials:
 
 
 def rules_of(view: SessionView) -> list[finder.PolicyTable]:
-    """Return a session's policy as it is told to the finder."""
+    """Return a session's policy in the form that the finder takes."""
     return [
         finder.PolicyTable(table.place, list(table.allow), list(table.deny))
         for table in view.policy.tables

@@ -1,7 +1,7 @@
-"""How often each tool was used of late, as the ledger has it: one answer for all sessions.
+"""How often each tool was used in the last day, from the ledger; shared by all sessions.
 
-Asked at most every five seconds, beside the turn that wants it. A turn waits a moment for the
-answer, and not at all for a ledger that was late the last time: it decides by what is known then.
+The ledger is asked at most every five seconds, when a turn wants to know. A turn waits a moment for
+the answer, or not at all if the ledger was late the last time. Then it uses the last answer.
 """
 
 import time
@@ -22,9 +22,9 @@ REPLIES: MsgpackCodec[ledger.Reply] = MsgpackCodec(ledger.Reply)
 REFRESH = 5.0
 ASK_TIMEOUT = 5.0
 PATIENCE = 0.1
-"""Seconds of a turn; the ledger's own answer takes a few milliseconds."""
+"""Seconds for which a turn waits. The ledger usually answers within a few milliseconds."""
 MOST_TOOLS = 256
-"""The most used ones: what is used less than so many others says little."""
+"""How many tools are asked for, the most used first. The rest are used too rarely to matter."""
 
 _UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
 
@@ -32,7 +32,7 @@ log = structlog.get_logger(actor="curator")
 
 
 class RecentUses:
-    """The uses of the last day."""
+    """The uses of each tool in the last day."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -43,7 +43,7 @@ class RecentUses:
         self._is_late = False
 
     async def known(self) -> list[ledger.Use]:
-        """Return them, most used first, as they were a few seconds ago at most."""
+        """Return the uses, the most used tool first, at most a few seconds old."""
         now = trio.current_time()
         if now >= self._ask_again_at:
             self._ask_again_at = now + REFRESH
@@ -56,7 +56,7 @@ class RecentUses:
         return self._uses
 
     async def follow(self) -> None:
-        """Ask whenever a turn wants it, until cancelled."""
+        """Ask the ledger whenever a turn wants to know, until cancelled."""
         while True:
             await self._is_wanted.wait()
             self._is_wanted = trio.Event()

@@ -44,13 +44,13 @@ from capd_protos.types import ClientFacts, SessionKey, WireName
 T = TypeVar("T")
 
 BEGINNING_BYTES = 256 * 1024
-"""How much of a result too large to be held is looked at."""
+"""How many bytes of a result that is too large for memory are examined."""
 _LINKS_SINCE = "2025-06-18"
 _CONTINUATION = range(0x80, 0xC0)
 
 
 class NoResultStore:
-    """Stands for the store where no result is ever made short."""
+    """Stands for the store if results are never shortened."""
 
     async def sweep(self) -> None:
         """Do nothing."""
@@ -68,27 +68,27 @@ class ResultStorage:
     limits: Limits = field(default_factory=Limits)
     readers: Readers = field(default_factory=Readers)
     threads: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(2))
-    """A result of 16 MB is looked at for a tenth of a second; others go on meanwhile."""
+    """Examining a result of 16 MB takes a tenth of a second, so it is done in a thread."""
 
     @property
     def is_on(self) -> bool:
-        """Whether long results are stored at all."""
+        """Whether long results are stored."""
         return not isinstance(self.store, NoResultStore)
 
 
 @dataclass(slots=True)
 class ResultCounts:
-    """What became of one session's results."""
+    """What happened to one session's results."""
 
     compacted: int = 0
     characters_in: int = 0
     characters_out: int = 0
     not_kept: int = 0
-    """Too long, and passed on all the same, because they could not be stored."""
+    """Results over the limit that were passed on whole, because they could not be stored."""
 
 
 class SessionResults:
-    """The long results of one session."""
+    """Shortens the long results of one session."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class SessionResults:
         publish: Callable[[msgspec.Struct], None],
         reader: Callable[[], WireName | None] = lambda: reading.RESULT_READ,
     ) -> None:
-        """`reader` tells by which tool the client reads; without one nothing is made short."""
+        """`reader` returns the client's name for `result_read`; without it nothing is shortened."""
         self._reader = reader
         self.counts = ResultCounts()
         self._storage = storage
@@ -112,7 +112,7 @@ class SessionResults:
     async def passed(
         self, result: Result, shown: Shown, server: str, client: ClientFacts
     ) -> Result:
-        """Return what the client gets of a server's result."""
+        """Return a server's result as the client gets it."""
         # A reader may be offered only now that there is something to read.
         reader = None if self.is_left(result, shown, server) else self._reader()
         if reader is None:
@@ -143,7 +143,7 @@ class SessionResults:
         return short.result
 
     def is_left(self, result: Result, shown: Shown, server: str) -> bool:
-        """Tell whether a result is surely passed on as it came, by its length alone."""
+        """Tell by its length alone whether a result is certain to be passed on unchanged."""
         if isinstance(result, bytes) and len(result) <= SHORTEST:
             return True
         limits = self._storage.limits
@@ -151,7 +151,7 @@ class SessionResults:
         return not limit or (isinstance(result, bytes) and len(result) <= min(limit, limits.media))
 
     async def _short(self, result: Result, wanted: Wanted, definition: bytes) -> Compacted | None:
-        """Return a result made short, None where it need not be, or cannot be.
+        """Return a shortened result; None if it is short enough or cannot be shortened.
 
         Raises:
             OSError, NotKeptError: it cannot be stored.
@@ -207,7 +207,7 @@ class SessionResults:
             return reading.answer(text, is_error=True)
 
     async def media(self, uri: str) -> bytes | None:
-        """Return the result of `resources/read` for a link of capd's own, None for another's.
+        """Return the result of `resources/read` for a link made by capd; None for any other link.
 
         Raises:
             UnknownNameError: nothing is behind it, or not for this session.
@@ -275,7 +275,7 @@ class SessionResults:
 
 
 class NoResults:
-    """Passes every result on as it came: for a session whose results are not stored."""
+    """Passes every result on unchanged, for a session whose results are not stored."""
 
     def __init__(self) -> None:
         self.counts = ResultCounts()
@@ -289,7 +289,7 @@ class NoResults:
         return result
 
     def is_left(self, result: Result, shown: Shown, server: str) -> bool:
-        """Tell that the result is passed on as it came."""
+        """Return that the result is passed on unchanged."""
         del result, shown, server
         return True
 
@@ -305,12 +305,12 @@ class NoResults:
 
 
 def _checking(wanted: Wanted, definition: bytes) -> Wanted:
-    """Return it with the word of the tool's output schema."""
+    """Add the check of the tool's output schema to `wanted`."""
     return replace(wanted, objections=objections_of(definition))
 
 
 def _parts_over(result: bytes, wanted: Wanted) -> Parts | None:
-    """Return the parts of a result that is over its limit."""
+    """Return the parts of a result that is over its limit; None for one that is not."""
     if input_required(result) is not None:
         return None
     try:

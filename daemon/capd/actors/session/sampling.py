@@ -1,7 +1,7 @@
-"""A question of capd's own to the model of a session's client, by MCP sampling.
+"""Asks the model of a session's client a question of capd's own, by MCP sampling.
 
-The client decides whether its user is asked, and which model answers. Where it offers no sampling
-nobody is asked.
+The client decides whether its user is asked first, and which model answers. If the client does not
+offer sampling, nothing is sent.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,7 @@ class _Sampled(msgspec.Struct):
 
 
 async def sample(session: "Session", request: messages.SampleText) -> messages.Reply:
-    """Return the answer of the client's model, or why there is none."""
+    """Return the answer of the client's model, or the reason why there is none."""
     name = session.place.client or "the client"
     if is_stateless(session.connection.client):
         text = f"{name} speaks MCP without a handshake, and cannot be asked outside of a call"

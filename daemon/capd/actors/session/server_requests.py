@@ -21,7 +21,7 @@ from capd.adapters.fair_share import FairShare
 from capd.adapters.servers.input_rounds import settled
 from capd.adapters.servers.instance import Instance
 from capd.core.memories.bootstrap import PROMPT as PROMPT_OF_FILES
-from capd.core.protocol.elicitation import told_result
+from capd.core.protocol.elicitation import result_for_client
 from capd.core.protocol.generations import Members, is_stateless, joined, members_of, raw
 from capd.core.protocol.outcomes import CallFailedError, NotSentError, RefusedError, ServerError
 from capd.core.protocol.resource_uris import Owners, owners
@@ -45,19 +45,19 @@ _FOLLOWED = ("prompts", "resources")
 LIST_PATIENCE = 10.0
 
 
-"""Seconds for which a list of all servers waits for one of them."""
+"""Seconds for which a list of all servers waits for each of them."""
 
 
 LINKS_BYTES = 1 << 20
-"""How much of a result is searched for links."""
+"""How many bytes of a result are searched for links."""
 LINK_MARK = b'"resource_link"'
-"""What a result that links to a resource has in it."""
+"""The bytes that occur in every result with a link to a resource."""
 
 
 _MOST_LINKS = 1000
 
 
-"""Links of a session that are remembered, the newest."""
+"""Links that a session remembers, the newest ones."""
 
 
 class _Link(msgspec.Struct):
@@ -114,7 +114,7 @@ class ServerRequests:
     # Lists
 
     def changed_lists(self) -> list[str]:
-        """Return which lists, beside the tools, are others since this was last asked."""
+        """Return the lists, except tools, that have changed since the last call of this method."""
         before, self._offering = (
             self._offering,
             {
@@ -130,7 +130,7 @@ class ServerRequests:
         return [what for what in _FOLLOWED if before[what] != self._offering[what]]
 
     async def prompts(self) -> list[bytes]:
-        """Return every skill, and every prompt of the session's servers under its wire name."""
+        """Return all skills, and all prompts of the session's servers under their wire names."""
         skills = await self._skills.prompts()
         found = await self._entries("prompts")
         known = len(self._state.surface.names)
@@ -149,7 +149,7 @@ class ServerRequests:
         return [*own, *skills, *prompts]
 
     async def resources(self, kind: str) -> list[bytes]:
-        """Return `resources` or `resources/templates`; of one URI the first server's counts."""
+        """Return `resources` or `resources/templates`; of a URI listed twice, the first."""
         found: dict[str, bytes] = {}
         listed = await self._entries(kind)
         share = FairShare()
@@ -161,9 +161,9 @@ class ServerRequests:
         return list(found.values())
 
     async def _entries(self, kind: str) -> dict[ServerIdentity, Mapping[str, bytes]]:
-        """Ask every server that runs for the session, side by side, in the order of its need.
+        """Return the lists of all running servers of the session, requested side by side.
 
-        One that takes too long is left out for the moment: its list is told of when it comes.
+        A server that takes too long is left out. The client is notified when its list arrives.
         """
         found: dict[ServerIdentity, Mapping[str, bytes]] = {
             held.identity: {} for held in self._state.servers
@@ -228,7 +228,7 @@ class ServerRequests:
         return await self._first_that_has(await self._owners(uri), subscribed)
 
     async def unsubscribe(self, uri: str) -> bytes:
-        """End a subscription wherever there is one; raises as `relay`."""
+        """End a subscription at every server that has it; raises as `relay`."""
         self._subscribed.discard(uri)
         self._on_use()
         result = b"{}"
@@ -239,7 +239,7 @@ class ServerRequests:
         return result
 
     async def renew(self) -> None:
-        """Have the servers that are to tell of something running, which renews it there."""
+        """Start the servers of subscriptions that are not running; they then subscribe again."""
         for server in self._subscribed.servers:
             if self._state.held(server) is None or self._leases.running(server) is not None:
                 continue
@@ -255,14 +255,14 @@ class ServerRequests:
                 )
 
     def drop_denied(self) -> None:
-        """End the subscriptions to resources that policy denies by now."""
+        """End subscriptions to resources that policy denies now."""
         subscriptions = self._connection.subscriptions
         for uri in denied_among(self._state, self._subscribed.among(subscriptions)):
             subscriptions.discard(uri)
             self._subscribed.discard(uri)
 
     async def follow_level(self) -> None:
-        """Have every server log what this session wants to see."""
+        """Set this session's log level at every server."""
         for held in self._state.servers:
             instance = self._leases.running(held.identity)
             if instance is not None:
@@ -270,7 +270,7 @@ class ServerRequests:
                     await instance.subscriptions.follow_level()
 
     def notify_all(self, method: str) -> None:
-        """Pass a client's notification on to servers that can only mean this client by it."""
+        """Send a client's notification to every server that has this client alone."""
         for held in self._state.servers:
             instance = self._leases.running(held.identity)
             if instance is None or instance.server_connection.is_stateless:
@@ -279,7 +279,10 @@ class ServerRequests:
                 instance.server_connection.tell(method)
 
     async def send(self, identity: ServerIdentity, request: Request, members: Members) -> Result:
-        """Return a server's result, which is started where it does not run; raises as `relay`."""
+        """Send a request to a server, starting it if needed, and return the result.
+
+        Raises as `relay`.
+        """
         instance = await self._activation.instance(identity)
         caller = request.caller
         async with self._leases.in_call(identity) as held:
@@ -289,7 +292,7 @@ class ServerRequests:
                     request.method, told, caller, timeout=held.spec.timeout
                 )
                 is_stateless_server = instance.server_connection.is_stateless
-                return told_result(held.spec.name, result) if is_stateless_server else result
+                return result_for_client(held.spec.name, result) if is_stateless_server else result
 
             if instance.server_connection.is_stateless and not is_stateless(caller.client):
                 return await settled(relay, members, caller)
@@ -298,7 +301,7 @@ class ServerRequests:
     # Who owns what
 
     def _prompt(self, identity: ServerIdentity, name: str) -> WireName | None:
-        """Return a prompt's wire name, None where its server went while it was listed."""
+        """Return the wire name of a prompt; None if its server is gone."""
         held = self._state.held(identity)
         if held is None:
             return None
@@ -328,7 +331,7 @@ class ServerRequests:
         return identity, name
 
     async def _owners(self, uri: str) -> list[ServerIdentity]:
-        """Return the server that has a resource; several where several list it.
+        """Return the servers that have a resource.
 
         Raises:
             UnknownNameError: nobody has.
@@ -363,7 +366,7 @@ class ServerRequests:
         candidates: Sequence[ServerIdentity],
         ask: Callable[[ServerIdentity], Awaitable[T]],
     ) -> T:
-        """Return the first server's result that is no error, else the first server's error."""
+        """Return the first result that is no error; if all fail, the first error."""
         first: ServerError | NotSentError | None = None
         for identity in candidates:
             try:
@@ -376,7 +379,7 @@ class ServerRequests:
         raise first or UnknownNameError("no server that is on in this session has this resource")
 
     async def _asked_who_has(self, uri: str) -> Owners:
-        """Fetch what is not kept, and start what does not run until somebody lists `uri`."""
+        """Load missing lists, and start servers one by one until one of them lists `uri`."""
         failure: NotSentError | None = None
         waiting = [
             h.identity for h in self._state.servers if self._leases.running(h.identity) is None
@@ -398,7 +401,7 @@ class ServerRequests:
                 failure = failure or error
 
     def _kept(self, kind: str) -> dict[ServerIdentity, Mapping[str, bytes]]:
-        """Return the lists that are at hand, without a question to anybody."""
+        """Return the cached lists, without asking any server."""
         found: dict[ServerIdentity, Mapping[str, bytes]] = {}
         for held in self._state.servers:
             instance = self._leases.running(held.identity)
@@ -414,7 +417,7 @@ class ServerRequests:
         return held.spec.name if held is not None else identity
 
     def note_links(self, server: ServerIdentity, result: bytes) -> None:
-        """Note the resources that a result links to: a server need not list those."""
+        """Remember the resources that a result links to, because a server need not list those."""
         with suppress(MalformedError):
             content = decoded(_LINKING, result[:LINKS_BYTES]).content
             for link in content[:_MOST_LINKS]:

@@ -1,4 +1,4 @@
-"""What sessions work with: the daemon's parts that all share, and what the parts of one share."""
+"""What sessions work with: services shared by all sessions, and the context of one session."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +17,8 @@ from capd.adapters.clients.client_connection import ClientConnection
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.ledger.journal import Journal
 from capd.adapters.live_settings import LiveSettings
+from capd.adapters.scripts.run_files import RunFiles
+from capd.adapters.scripts.workers import ScriptWorkers
 from capd.adapters.servers.instance import Instance
 from capd.core.sessions.domains import Domains
 from capd.core.sessions.session import SessionState
@@ -30,7 +32,7 @@ from capd_protos.types import InstanceId
 
 @dataclass(frozen=True, slots=True)
 class SessionServices:
-    """What all sessions of a daemon share; `session_services` builds it."""
+    """Services shared by all sessions of a daemon; built by `session_services`."""
 
     bus: Bus
     definitions: DefinitionsClient
@@ -46,6 +48,9 @@ class SessionServices:
     tokens: TokenAccounting
     memories: MemoryCatalog
     index: IndexCache
+    scripts: ScriptWorkers
+    script_files: RunFiles | None
+    """None where no script outlives this daemon."""
 
 
 def session_services(
@@ -62,10 +67,12 @@ def session_services(
     tokens: TokenAccounting | None = None,
     memories: MemoryCatalog | None = None,
     index: IndexCache | None = None,
+    scripts: ScriptWorkers | None = None,
+    script_files: RunFiles | None = None,
 ) -> SessionServices:
-    """Build the services; what is not given does nothing, or keeps nothing.
+    """Build the services. One that is not given is replaced by one that does nothing.
 
-    `rules` and `domains` are for a daemon without live settings.
+    `rules` and `domains` are used if there are no live settings.
     """
     results = results or ResultStorage(NO_STORE)
     return SessionServices(
@@ -84,12 +91,14 @@ def session_services(
         tokens=tokens or TokenAccounting(bus),
         memories=memories or MemoryCatalog(bus),
         index=index or IndexCache(bus),
+        scripts=scripts or ScriptWorkers(),
+        script_files=script_files,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class SessionContext:
-    """What every part of one session works on."""
+    """What every part of one session needs."""
 
     place: SessionPlace
     state: SessionState
@@ -97,15 +106,15 @@ class SessionContext:
     connection: ClientConnection
     services: SessionServices
     on_change: Callable[[], None]
-    """Called when there is something to save."""
+    """Called when the session has to be saved."""
 
     def notify_tools_changed(self) -> None:
-        """Notify the client, if it is connected, that its list of tools is another one."""
+        """Notify the client, if it is connected, that its list of tools has changed."""
         if self.connection.upstream is not None:
             self.connection.upstream.list_changed("tools")
             self.view.changed()
 
     def probe_relisting(self) -> None:
-        """See whether a client lists again of which only the table says that it does not."""
+        """Test whether the client re-lists, if only the table of clients says that it does not."""
         if self.connection.is_connected and self.view.is_to_be_asked:
             self.notify_tools_changed()

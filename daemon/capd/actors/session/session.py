@@ -13,6 +13,7 @@ from capd.actors.session.activation import Activation
 from capd.actors.session.bootstrap import Bootstrapping
 from capd.actors.session.call_notes import CallNotes
 from capd.actors.session.calls import SessionCalls
+from capd.actors.session.feedback import SessionFeedback
 from capd.actors.session.index import SessionIndex
 from capd.actors.session.initial_tools import InitialTools
 from capd.actors.session.memories import NoMemories, SessionMemories
@@ -44,7 +45,7 @@ from capd_protos.types import CapabilityId, CapabilityName, WireName
 def session_entry(
     place: SessionPlace, state: SessionState, view: SessionView
 ) -> messages.SessionEntry:
-    """Return what there is to say of a session, without its connection."""
+    """Return the entry of a session in the list of sessions, without its connection."""
     return messages.SessionEntry(
         key=place.key,
         client=place.client,
@@ -91,7 +92,7 @@ def _single_tools(state: SessionState) -> list[messages.ActiveEntry]:
 
 
 class Session:
-    """One session; its connection may come and go."""
+    """One session. It may outlive its connection."""
 
     def __init__(
         self,
@@ -100,7 +101,7 @@ class Session:
         services: SessionServices,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_change` is called when there is something to save."""
+        """`on_change` is called when the session has to be saved."""
         surface = Surface((), is_bare=view.is_bare)
         view.settle(surface)
         active = ActiveSet(view.rules.cap, view.rules.tool_cap)
@@ -150,6 +151,7 @@ class Session:
             bootstrap=bootstrap,
             conversations=conversations,
             denials=denials,
+            feedback=SessionFeedback(context),
             index=SessionIndex(services.index, place, context.state, view, denials),
             initial_tools=InitialTools(context, activation),
             memories=memories,
@@ -188,7 +190,7 @@ class Session:
     # What changes it
 
     def _on_step(self, step: Step) -> None:
-        """Follow a change of what is on."""
+        """Carry out what follows from a change of what is on."""
         context = self._parts.context
         context.on_change()
         for what in self._parts.requests.changed_lists():
@@ -199,7 +201,7 @@ class Session:
         self.turns.on_step(step)
 
     def on_rules(self, rules: SessionRules) -> None:
-        """Follow other rules, as far as they may change for a client that has listed."""
+        """Apply other rules, as far as they may change after the client has listed its tools."""
         state = self._parts.context.state
         self.view.follow(rules)
         state.active.cap, state.active.tool_cap = rules.cap, rules.tool_cap
@@ -208,19 +210,34 @@ class Session:
             self.activation.restrict(self.view.policy)
 
     def on_skills_changed(self) -> None:
-        """Notify the client that the prompts of skills are others."""
+        """Notify the client that the prompts of skills have changed."""
         if self._parts.skills.are_listed:
             self.connection.tell("notifications/prompts/list_changed", b"")
 
     async def on_memories_changed(self) -> None:
-        """Describe tools without corrections that are known no more."""
+        """Remove corrections that no longer exist from the tools' descriptions."""
         if self._parts.memories.drop_notes():
             # By the same policy nothing comes or goes, and every tool is described again.
             state = self._parts.context.state
             await self.activation.step(lambda: state.restrict(state.policy))
 
+    async def switch(self, name: str, *, is_on: bool) -> Outcome:
+        """Switch a capability on or off for a person, of whom routing learns."""
+        state, feedback = self._parts.context.state, self._parts.feedback
+        before = state.find_active(name)
+        if is_on:
+            outcome = await self.activation.enable(name, by="person")
+            came_on = state.find_active(name)
+            if before is None and came_on is not None:
+                feedback.on_enabled(came_on)
+            return outcome
+        outcome = await self.activation.disable(name, by="person")
+        if before is not None and before not in state.active:
+            feedback.on_disabled(before)
+        return outcome
+
     def switch_routing(self, *, is_on: bool) -> Outcome:
-        """Have messages switch capabilities on by themselves, or not."""
+        """Switch automatic activation by messages on or off."""
         self.view.own_routing = is_on
         self._parts.context.on_change()
         return Outcome(switched(is_on=is_on))
@@ -233,7 +250,7 @@ class Session:
         return messages.ReachDescribed(self.place.key, rules_of(self.view), keys, self.place.domain)
 
     def entry(self, now: float, opened_at: float, pid: int) -> messages.SessionEntry:
-        """Return the session as the status shows it; times in seconds since the epoch."""
+        """Return the session's entry in the list of sessions; times are seconds since the epoch."""
         parts, connection = self._parts, self.connection
         state = parts.context.state
         return msgspec.structs.replace(

@@ -1,7 +1,8 @@
-"""Follows the settings: what a session begins with, and what changes later.
+"""The settings of sessions: what a session starts with, and what changes later.
 
-Policy and caps hold for every session at once. What a client has listed stays as it was for the
-length of its session (mode, pins, domain): the model's cache rests on it (docs/design/surface.md).
+Policy and caps change in every session at once. The mode, the pins and the domain stay the same for
+the length of a session, because a different list would invalidate the model's prompt cache
+(docs/design/surface.md).
 """
 
 from capd.actors.session.results import ResultStorage
@@ -12,7 +13,7 @@ from capd.core.sessions.session_rules import SessionRules
 
 
 class FollowedSettings:
-    """What sessions go by: settings that live, or rules that stay as they are."""
+    """The settings that sessions follow: live ones, or fixed rules."""
 
     def __init__(
         self,
@@ -21,14 +22,14 @@ class FollowedSettings:
         live: LiveSettings | None,
         results: ResultStorage,
     ) -> None:
-        """`rules` and `domains` count where there are no settings that live."""
+        """`rules` and `domains` are used if there are no live settings."""
         self._rules = rules
         self._domains = domains
         self._live = live
         self._results = results
 
     async def load(self, project: str) -> None:
-        """Read what a project sets, before a session of it begins."""
+        """Load a project's settings, before its first session starts."""
         if self._live is not None:
             await self._live.meet(project)
 
@@ -37,17 +38,17 @@ class FollowedSettings:
         return self._rules if self._live is None else self._live.rules(project)
 
     def domain(self, client: str, project: str) -> str:
-        """Return the domain of a session that begins."""
+        """Return the domain for a session that starts."""
         if self._live is None:
             return self._domains.of(client, project)
         return self._live.domain(client, project)
 
     @property
     def are_live(self) -> bool:
-        """Whether they can change while the daemon runs."""
+        """Whether settings can change while the daemon runs."""
         return self._live is not None
 
     def on_change(self) -> None:
-        """Take over what holds for all sessions together."""
+        """Apply what changed for all sessions together."""
         if self._live is not None:
             self._results.limits = result_limits(self._live.current)

@@ -1,7 +1,7 @@
-"""The skills of a session: listed as prompts, and used with what they declare.
+"""The skills of a session: listed as prompts, and used together with their capabilities.
 
-Using a skill switches its capabilities on, one transaction each, as a person would. What fails
-is told in the skill's text, which comes all the same.
+Using a skill switches on each of its capabilities, in a transaction of its own. The skill's text is
+returned even if that fails, and then says what failed.
 """
 
 from collections.abc import Collection
@@ -35,10 +35,10 @@ USE_TIMEOUT = 45.0
 
 
 class Skills:
-    """The skills, as one session uses them."""
+    """The skills as one session uses them."""
 
     are_listed = True
-    """Whether the client has them as prompts."""
+    """Whether the client sees skills as prompts."""
 
     def __init__(self, context: SessionContext, activation: Activation) -> None:
         self._finder = context.services.finder
@@ -46,7 +46,7 @@ class Skills:
         self._activation = activation
 
     async def prompts(self) -> list[bytes]:
-        """Return every skill as an entry of `prompts/list`; none where nobody knows them."""
+        """Return every skill as an entry of `prompts/list`; none if they could not be loaded."""
         try:
             reply = await self._activation.leases.ask_registry(registry.ListSkills())
         except NotActivatedError:
@@ -55,7 +55,7 @@ class Skills:
         return [prompt(each.prompt, each.skill) for each in reply.skills]
 
     async def prompt(self, name: str) -> bytes | None:
-        """Use the skill whose prompt has this name; None where there is none.
+        """Use the skill whose prompt has this name; return None if there is none.
 
         Raises:
             RefusedError: there is one, and its text cannot be had.
@@ -71,7 +71,7 @@ class Skills:
         return prompt_result(used.entry.skill, used.text)
 
     async def use(self, name: str) -> Outcome:
-        """Use a skill for a model that asked for it by its name.
+        """Use the skill that a model asked for by name.
 
         Raises:
             NotActivatedError: the registry does not answer.
@@ -83,9 +83,9 @@ class Skills:
         return Outcome(used.text)
 
     async def found(self, intent: str, denied: Collection[CapabilityId] = ()) -> str:
-        """Return the words on skills that fit; none where nobody can say.
+        """Return the text about skills that fit; empty if they could not be searched.
 
-        What is `denied` is not named, also where a skill uses it.
+        Capabilities that are `denied` are not named, even as part of a skill.
         """
         try:
             hits = await self._finder.find_skills(intent, timeout=FIND_TIMEOUT)
@@ -130,13 +130,13 @@ class Skills:
         return [done.get(name, late[name]) for name in names]
 
     def _fills(self, own: set[CapabilityId]) -> bool:
-        """Tell whether `own` take every place, so that the next one would drive one out."""
+        """Tell whether `own` fill the active set, so that one more would evict one of them."""
         taken = [a for a in self._state.active.activations if a.takes_slot and a.id in own]
         return len(taken) >= self._state.active.cap
 
 
 class NoSkills:
-    """Stands for the skills of a session that has none: one of a plain aggregator."""
+    """Stands for the skills of a session without any, such as one of a plain aggregator."""
 
     are_listed = False
 

@@ -1,4 +1,4 @@
-"""What is saved of one session, so that its key finds it again in another daemon."""
+"""What is saved of one session, so that another daemon can restore it by its key."""
 
 import time
 
@@ -10,7 +10,7 @@ from capd.core.sessions.session_record import SessionRecord, recorded, restore
 
 
 class SessionSnapshot:
-    """Writes the record of one session, and restores the session from one."""
+    """Makes the saved record of one session, and restores the session from it."""
 
     def __init__(self, parts: SessionParts) -> None:
         self._context = parts.context
@@ -19,7 +19,7 @@ class SessionSnapshot:
         self._subscribed = parts.activation.leases.subscribed
 
     def record(self, resume: str) -> SessionRecord:
-        """Return the session as it is saved; `resume` is the token of who may have it again."""
+        """Return the session's record; whoever presents the token `resume` may have the session."""
         context = self._context
         subscribed = self._subscribed.among(context.connection.subscriptions)
         record = recorded(context.place.key, context.state, resume, time.time(), subscribed)

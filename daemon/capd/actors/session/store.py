@@ -1,4 +1,4 @@
-"""Writes sessions down a moment after they change, so that their keys find them again."""
+"""Saves sessions shortly after they change, so that another daemon can restore them."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -8,40 +8,40 @@ from capd.runtime.saver import Saver, not_saved
 from capd_protos.types import SessionKey
 
 SAVE_PAUSE = 0.1
-"""Seconds from a change to its writing down: what a turn changes is one record."""
+"""Seconds from a change to its save, so that all changes of a turn are saved at once."""
 MOST_NAMED = 5
 
 
 class SessionStore(Protocol):
-    """Where sessions are written down."""
+    """Where sessions are saved."""
 
     async def load(self, key: SessionKey) -> SessionRecord | None:
-        """Return what is kept of `key`, if anything is."""
+        """Return the saved record of `key`; None if there is none."""
         ...
 
     async def save(self, record: SessionRecord) -> bool:
-        """Keep `record`, and tell whether it is kept."""
+        """Save `record`; return whether that worked."""
         ...
 
     async def sweep(self) -> None:
-        """Remove what is past its retention."""
+        """Remove records that are past their retention."""
         ...
 
 
 class SessionSaver(Saver[SessionKey]):
-    """What of sessions changed and is not written down yet."""
+    """Saves the sessions that changed."""
 
     def __init__(
         self, store: SessionStore, record: Callable[[SessionKey], SessionRecord | None]
     ) -> None:
-        """`record` returns a session as it is at that moment, None where there is none."""
+        """`record` returns the current record of a session; None if it no longer exists."""
         super().__init__(self._save_record, pause=SAVE_PAUSE)
         self._store = store
         self._record = record
 
     @property
     def problem(self) -> str:
-        """Why a restart would not find all that sessions have, or nothing."""
+        """Why a restart would lose some changes; empty if it would not."""
         if not self.refused:
             return ""
         more = len(self.refused) - MOST_NAMED
@@ -49,7 +49,7 @@ class SessionSaver(Saver[SessionKey]):
         return not_saved("what sessions have", ", ".join(which))
 
     async def run(self) -> None:
-        """Remove what is old, then write down what changes, until cancelled."""
+        """Remove old records, then save changes until cancelled."""
         await self._store.sweep()
         await super().run()
 

@@ -1,4 +1,4 @@
-"""The sessions that are open: found by their keys or by a prompt hook's facts, and listed."""
+"""The open sessions, found by their keys or by what a prompt hook knows."""
 
 import time
 from collections.abc import Mapping
@@ -22,33 +22,33 @@ log = structlog.get_logger(actor="curator")
 
 @dataclass(slots=True, eq=False)
 class OpenSession:
-    """A session that is open, connected or lost for a moment."""
+    """A session that is connected, or has lost its connection a moment ago."""
 
     session: Session
     resume: str
     opened_at: float
     pid: int
-    """The process at the other end of the socket, by the kernel's word."""
+    """The process at the other end of the socket, as the kernel reports it."""
     client_pid: int
     parent_pid: int
-    """The process that started the one at the other end: the client itself, behind a shim."""
+    """The parent of that process: the client itself, if the process is a shim."""
     is_ending: bool = False
     claim: int = 0
-    """Counts connections: only the newest may end the session."""
+    """The number of connections so far. Only the newest one may end the session."""
     process: str | None = None
     opening: trio.CancelScope = field(default_factory=trio.CancelScope)
-    """Of what goes on beside the session from its opening on."""
+    """The scope of tasks that go on while the session opens."""
 
 
 class OpenSessions(dict[SessionKey, OpenSession]):
-    """Every open session by its key, in the order of their opening."""
+    """Every open session by key, in the order of opening."""
 
     def __init__(self) -> None:
         super().__init__()
         self._hooks = HookCounts()
 
     def find(self, key: SessionKey) -> Session | messages.CuratorRefused:
-        """Return who is meant: without a key the only one there is."""
+        """Return the session with a key; without a key, the only open session."""
         if not key and len(self) == 1:
             return next(iter(self.values())).session
         known = ", ".join(self) or "none is open"
@@ -65,7 +65,7 @@ class OpenSessions(dict[SessionKey, OpenSession]):
     def find_by_hook(
         self, request: messages.TakeHookTurn, table: Mapping[str, ClientTraits]
     ) -> Session | messages.CuratorRefused:
-        """Return whose prompt a hook brings, and note how it was found."""
+        """Return the session whose prompt a hook hands over, and count how it was found."""
         candidates = [candidate_of(each.session, each.parent_pid) for each in self.values()]
         found = link(hook_of(request, table), candidates)
         self._hooks.note(request.client, found)
@@ -79,15 +79,15 @@ class OpenSessions(dict[SessionKey, OpenSession]):
         return session
 
     def sessions(self) -> list[Session]:
-        """Return all sessions."""
+        """Return all open sessions."""
         return [each.session for each in self.values()]
 
     def projects(self) -> set[str]:
-        """Return the projects that have a session."""
+        """Return the projects that have an open session."""
         return {each.session.place.project for each in self.values()}
 
     def token_counts(self) -> list[SessionTokenCount]:
-        """Return what is counted of each session."""
+        """Return the token count of each session."""
         return [each.session.tokens for each in self.values()]
 
     def has_prompts(self) -> bool:
@@ -96,12 +96,12 @@ class OpenSessions(dict[SessionKey, OpenSession]):
         return any(each.linked_by and each.upstream is not None for each in connections)
 
     def upstreams(self) -> list[OpenConnection]:
-        """Return the connections there are at this moment."""
+        """Return the connections of all sessions."""
         found = (each.session.connection.upstream for each in self.values())
         return [upstream for upstream in found if upstream is not None]
 
     def entries(self, problem: str) -> messages.SessionsListed:
-        """Return every session as the status shows it; `problem` is why not all are kept."""
+        """Return the list of sessions; `problem` says why some state would be lost at a restart."""
         now = time.time()
         return messages.SessionsListed(
             [

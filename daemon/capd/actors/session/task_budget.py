@@ -1,12 +1,12 @@
-"""Plans a turn within a budget of tokens: what is switched on, and told.
+"""Plans a turn within a token budget: what is switched on, and which memories are delivered.
 
-    what a message may mean ──> what each would bring, counted ──> the best set that has room
+    what a message may mean ──> the cost of each part, counted ──> the best set that fits
 
-What a message means is worth its score, the more the more its tools were used of late. A
-capability that is larger than the room is no whole to choose: its tools are, each worth its share
-of the capability (core/sessions/turn_shares). Of other tools those alone count that fit clearly,
-for the turn would bring no others. Where something cannot be counted its bytes are, which are
-never fewer: no plan is over its budget.
+The worth of a capability is its score, increased if its tools were used recently. A capability that
+is larger than the budget is not considered as a whole. Its single tools are, and each is worth its
+share of the capability (core/sessions/turn_shares). Of other tools only those that clearly fit the
+message are considered, because a turn without a budget would add no others. What cannot be counted
+costs its bytes, an upper bound, so that no plan is over its budget.
 """
 
 import math
@@ -35,7 +35,7 @@ from capd_protos.types import CapabilityId, Decision, WireName
 
 ASK_TIMEOUT = 3.0
 COUNT_TIMEOUT = 10.0
-"""Seconds for a process that counts, where something was never counted before."""
+"""Seconds to wait for the counting process, if something was never counted before."""
 UNKNOWN = "its tools are not known yet: capd index"
 
 log = structlog.get_logger(actor="curator")
@@ -43,11 +43,11 @@ log = structlog.get_logger(actor="curator")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a turn may do."""
+    """What a turn may switch on and deliver."""
 
     capabilities: tuple[CapabilityId, ...] = ()
     in_part: frozenset[CapabilityId] = frozenset()
-    """Capabilities that are not on as a whole, and of whose tools some are."""
+    """Capabilities that are not switched on as a whole, but of which some tools are."""
     tools: tuple[finder.CuratedTool, ...] = ()
     memories: tuple[PricedMemory, ...] = ()
     left_out: tuple[messages.LeftOut, ...] = ()
@@ -55,7 +55,7 @@ class Plan:
 
 
 class TaskBudget:
-    """The budgets of one session's turns."""
+    """Plans the turns of one session that have a budget."""
 
     def __init__(self, context: SessionContext, memories: SessionMemories | NoMemories) -> None:
         self._place = context.place
@@ -69,7 +69,7 @@ class TaskBudget:
     async def plan(
         self, decision: Decision, tools: Sequence[finder.CuratedTool], budget: int
     ) -> Plan:
-        """Return the best of what a message may mean within `budget` tokens."""
+        """Return the best plan for a message within `budget` tokens."""
         granted = await self._granted(_meant(decision, self._state))
         known = [each for each in granted if each.is_known]
         memories = self._due([each.id for each in known], known)
@@ -172,7 +172,7 @@ class TaskBudget:
     def _due(
         self, capabilities: Iterable[CapabilityId], granted: Sequence[finder.Granted]
     ) -> list[tuple[PricedMemory, str]]:
-        """Return what may be told, each with the capability that it is told with, if one."""
+        """Return the memories that may be delivered, each with the capability it needs, if any."""
         found = [(each, "") for each in self._memories.due()]
         known = {each.key for each, _ in found}
         by_id = {each.id: each for each in granted}
@@ -195,7 +195,7 @@ class TaskBudget:
         return {}
 
     def _listed(self, hit: finder.ToolHit) -> bytes:
-        """Return a tool as it would be listed."""
+        """Return a tool's definition as it would be listed."""
         definition = renamed(hit.definition, hit.wire_name)
         note = self._memories.foreseen((hit.server, hit.name, hit.wire_name))
         return described(definition, note) if note else definition
@@ -233,7 +233,7 @@ def _planned(
 
 
 def _meant(decision: Decision, state: SessionState) -> list[CapabilityId]:
-    """Return what a message may mean and is off, the winner first."""
+    """Return the inactive capabilities that a message may mean, the winner first."""
     winner = [decision.id] if decision.id is not None and decision.outcome == "activate" else []
     # What a person keeps from coming on by itself is suggested, and no more than that.
     suggested = () if decision.reason == SET_BY_USER else decision.suggested
@@ -263,7 +263,7 @@ def _named(key: str) -> tuple[Literal["capability", "tool", "memory"], str]:
 def _bringing(
     name: WireName, brought: Mapping[CapabilityId, Collection[WireName]]
 ) -> list[CapabilityId]:
-    """Return the capabilities that would bring a tool."""
+    """Return the capabilities that would switch on a tool."""
     return [id_ for id_, names in brought.items() if name in names]
 
 
@@ -272,6 +272,6 @@ def _with_more(found: TaskSet, more: TaskSet) -> TaskSet:
 
 
 def _habit(hits: Sequence[finder.ToolHit], used: dict[tuple[str, str], int]) -> float:
-    """Return how much more something is worth for what was used of it in the last day."""
+    """Return the factor by which recent use increases the worth of something."""
     uses = sum(used.get((hit.identity, hit.name), 0) for hit in hits)
     return 1 + math.log2(1 + uses)

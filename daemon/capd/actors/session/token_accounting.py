@@ -1,8 +1,8 @@
-"""What sessions cost in tokens: books that are kept as things are sent, counted beside all else.
+"""What sessions cost in tokens: noted when something is sent, counted later.
 
-    something is sent ──> a moment passes, or somebody asks ──> all that is open is counted
+    something is sent ──> a moment passes, or somebody asks ──> everything uncounted is counted
 
-Whoever asks gets what is known; what is not is said to be counted yet.
+An answer contains what is known, and says what is still to be counted.
 """
 
 from collections.abc import Callable, Iterable
@@ -34,15 +34,15 @@ from capd_protos.codec import JsonCodec, MsgpackCodec
 from capd_protos.types import WireName
 
 DEBOUNCE = 60.0
-"""Seconds for which more is awaited: counting starts a process, and who asks hurries it."""
+"""Seconds to collect more before counting, which starts a process. A question ends the wait."""
 ASK_TIMEOUT = 150.0
-"""As long as the counting of a whole catalog may take."""
+"""Seconds; enough to count a whole catalog."""
 MOST_PASSES = 3
 INDEXED = "index.tools"
 Terms = tuple[Policy, str]
-"""A session's policy and project: who has the same may have the same tools."""
+"""A session's policy and project. Sessions with the same terms may use the same tools."""
 KINDS: dict[WireName, Kind] = {TOOL_SEARCH: "searches", CAPABILITY: "answers"}
-"""Own tools whose answers no server would have given."""
+"""Own tools, and the kind under which their answers are counted."""
 
 _NEWS: MsgpackCodec[finder.ToolsIndexed] = MsgpackCodec(finder.ToolsIndexed)
 
@@ -61,10 +61,10 @@ _CONTENT: JsonCodec[_Content] = JsonCodec(_Content)
 
 
 class TokenAccounting:
-    """The books of all sessions, and what a list of everything would cost each."""
+    """The token accounts of all sessions, and the cost of listing every permitted tool."""
 
     def __init__(self, bus: Bus, counts: Counts | None = None) -> None:
-        """Without `counts` books are kept, and nothing is ever counted."""
+        """Without `counts`, accounts are kept and nothing is ever counted."""
         self._bus = bus
         self._finder = FinderClient(bus)
         self._counts = counts
@@ -75,11 +75,11 @@ class TokenAccounting:
         self._passed = trio.Event()
 
     def wake(self) -> None:
-        """Have what was sent counted, soon."""
+        """Count soon what was sent."""
         self._due.set()
 
     async def run(self, books: "Callable[[], Iterable[SessionTokenCount]]") -> None:
-        """Count whatever comes; `books` returns those of every session."""
+        """Count until cancelled; `books` returns the accounts of all sessions."""
         if self._counts is None:
             return
         async with trio.open_nursery() as nursery:
@@ -96,7 +96,7 @@ class TokenAccounting:
     async def described(
         self, within: float, books: "Callable[[], Iterable[SessionTokenCount]]"
     ) -> messages.TokensDescribed:
-        """Return what every session costs, after waiting for what is yet to be counted."""
+        """Return the cost of every session, waiting up to `within` seconds for open counts."""
         with trio.move_on_after(within if self._counts else 0.0):
             # One that is under way may have begun before what is asked about was sent.
             for _ in range(MOST_PASSES):
@@ -109,12 +109,12 @@ class TokenAccounting:
         return messages.TokensDescribed(VOCABULARY, found, self._problem)
 
     def everything(self, terms: Terms) -> tokens.Everything | None:
-        """Return what all permitted tools would cost; None where that was not asked yet."""
+        """Return the cost of listing all permitted tools; None if it was not requested yet."""
         return self._everything.get(terms)
 
     @property
     def is_able(self) -> bool:
-        """Whether what is open is bound to be counted."""
+        """Whether what is still uncounted can be counted."""
         return self._counts is not None and not self._problem
 
     async def _listen(self) -> None:
@@ -158,7 +158,7 @@ class TokenAccounting:
 
 
 class SessionTokenCount:
-    """The book of one session."""
+    """The token account of one session."""
 
     __slots__ = ("_accounting", "_place", "account", "view")
 
@@ -180,13 +180,13 @@ class SessionTokenCount:
         return text
 
     def turned(self, text: str) -> str:
-        """Note what a turn tells the model, and return it."""
+        """Note a turn's text for the model, and return it."""
         self.account.said("turns", text)
         self._wake()
         return text
 
     def answered(self, own: WireName, result: Result) -> Result:
-        """Note what one of capd's own tools answers, and return it."""
+        """Note the answer of one of capd's own tools, and return it."""
         kind = KINDS.get(own)
         if kind is not None and isinstance(result, bytes):
             for block in _CONTENT.decode(result).content:
@@ -196,23 +196,23 @@ class SessionTokenCount:
 
     @property
     def terms(self) -> Terms:
-        """What decides which tools there are for it."""
+        """What decides which tools the session may use."""
         return self.view.policy, self.view.project
 
     @property
     def is_open(self) -> bool:
-        """Whether something of it is not known yet and may be."""
+        """Whether something is still to be counted."""
         is_unknown = self.account.has_listed and self._accounting.everything(self.terms) is None
         return self.account.is_counting or is_unknown
 
     @property
     def known_tools(self) -> int:
-        """How many tools of servers it could have; 0 while nobody has said."""
+        """The number of tools of servers that the session could use; 0 if unknown."""
         everything = self._accounting.everything(self.terms)
         return everything.tools if everything else 0
 
     def entry(self) -> dict[str, Any]:
-        """Return what the list of sessions says of it."""
+        """Return the figures for the list of sessions."""
         figures = self.account.figures()
         everything = self._accounting.everything(self.terms)
         net = figures.net(everything.tokens) if everything else None
@@ -225,7 +225,7 @@ class SessionTokenCount:
         return {"tokens": figures.surface, "tokens_saved": net, "tokens_state": state}
 
     def described(self) -> tokens.SessionTokens:
-        """Return all that is known of it."""
+        """Return the session's account."""
         figures = self.account.figures()
         everything = self._accounting.everything(self.terms)
         of_all = everything.tokens if everything else None

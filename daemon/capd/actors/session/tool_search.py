@@ -1,7 +1,8 @@
-"""Reaches tools that are not switched on in a session: by a search, or by their name.
+"""Finds tools that are not switched on in a session, by a search or by name.
 
-What it finds is switched on as single tools, from what is known of them: no server is started
-before a call needs it. Whose list is not known is not found here, and every answer says so.
+A tool that is found is switched on as a single tool, by its cached definition. Its server is
+started by the first call. Tools of servers that never listed them are not found, and every answer
+says so.
 """
 
 import time
@@ -18,12 +19,14 @@ from capd.actors.session.services import SessionContext
 from capd.actors.session.withheld import Withheld
 from capd.adapters.clients.conversation import UnknownNameError
 from capd.core.protocol.outcomes import CallFailedError, NotSentError, RefusedError
+from capd.core.scripts.script_tool import SCRIPT_RUN
 from capd.core.sessions import search_reply
 from capd.core.sessions.active_set import Grant
 from capd.core.sessions.admission import Listed, admit_shown, denied, refusal_of
 from capd.core.sessions.conversations import Conversations, card_key
 from capd.core.sessions.own_tools import echo
 from capd.core.sessions.search_tools import SearchArguments
+from capd.core.sessions.session_place import NotActivatedError
 from capd.core.sessions.session_view import SessionView
 from capd.core.sessions.told_cards import also
 from capd.core.tools.tool_question import SELECT
@@ -34,15 +37,15 @@ from capd_protos.types import Decision, ServerIdentity, WireName
 
 ASK_TIMEOUT = 10.0
 DESCRIBE_TIMEOUT = 4.0
-"""Less than the gateway gives a session to begin."""
+"""Seconds; less than the gateway allows for opening a session."""
 
 
 HITS_OF_EACH = 3
-"""Of each of several questions in one call."""
+"""Hits for each question, if one call has several."""
 BESIDE_TOKENS = 80
-"""Of signatures beside the hits."""
+"""Most tokens of the signatures that are named beside the hits."""
 SKILL_BAR = 0.35
-"""The score from which a search names a skill."""
+"""The score that a skill needs to be named in a search."""
 
 
 class NotSearchedError(Exception):
@@ -50,7 +53,7 @@ class NotSearchedError(Exception):
 
 
 class ToolSearch:
-    """The tools of the catalog, as one session may use them."""
+    """Searches the catalog's tools on behalf of one session."""
 
     def __init__(
         self,
@@ -74,7 +77,7 @@ class ToolSearch:
         self._log = structlog.get_logger(actor="curator", session=context.place.key)
 
     async def search(self, asked: SearchArguments) -> str:
-        """Return the answer of `tool_search`, with what fits best switched on.
+        """Answer a call of `tool_search`, and switch on the tools that fit best.
 
         Raises:
             NotSearchedError: no question leads to a search, or nobody answers it.
@@ -87,7 +90,7 @@ class ToolSearch:
         for question, each in zip(questions, found, strict=True):
             new = {self._name(hit): hit for hit in each.hits}
             shown = [
-                search_reply.Shown(name, hit.definition)
+                search_reply.Shown(name, hit.definition, hit.server, hit.name)
                 for name, hit in new.items()
                 if name not in hits
             ]
@@ -113,7 +116,7 @@ class ToolSearch:
         on = [name for name in full if self._listed(name) is not None]
         listed = {each.name for each in self._state.surface.listed}
         skills = [hit for each in found for hit in each.skills]
-        return search_reply.written(
+        written = search_reply.written(
             answers,
             on=on,
             evicted=step.evicted_tools,
@@ -122,6 +125,14 @@ class ToolSearch:
             names=search_reply.OwnNames(self._view.caller, self._view.enabler),
             beside=beside,
         )
+        is_many = len(hits) > 1 and self._view.has_caller and not self._view.scripts_refusal
+        return f"{written}\n{self._on_scripts()}" if is_many else written
+
+    def _on_scripts(self) -> str:
+        """Return how several calls are made at once."""
+        if self._view.has_script_tool:
+            return f"Three or more calls: one {SCRIPT_RUN}."
+        return f"Three or more calls: {self._view.caller} {SCRIPT_RUN}, code: Python."
 
     async def _beside(
         self,
@@ -166,13 +177,13 @@ class ToolSearch:
         try:
             found = await self._finder.find_tools(request, timeout=ASK_TIMEOUT)
         except ActorUnavailableError as error:
-            raise NotSearchedError(f"capd's finder does not answer: {error}") from None
+            raise NotSearchedError(f"capd's finder does not answer: {error}. Try again.") from None
         if isinstance(found, finder.FinderRefused):
             raise NotSearchedError(found.message)
         return found
 
     async def reach(self, name: str) -> Listed:
-        """Return a tool that was not on, switched on by itself and with its server running.
+        """Switch on a single tool by name, start its server, and return it.
 
         Raises:
             UnknownNameError: no known tool has this name.
@@ -183,6 +194,8 @@ class ToolSearch:
         hit = looked_up.hit
         if hit is None:
             await self._withheld.refuse(name)
+            if looked_up.restriction is not None:
+                raise RefusedError(denied(name, looked_up.restriction.reason))
             refusal = refusal_of(name, self._state)
             raise refusal or UnknownNameError(self._unknown(name, looked_up))
         try:
@@ -198,6 +211,7 @@ class ToolSearch:
             raise RefusedError(denied(name, restriction.reason))
         tool = single(hit)
         wire = self._name(hit)
+        await self._check_catalog(hit)
         await self._activation.step(
             lambda: self._state.activate_tools([tool], time.time()), by="search"
         )
@@ -212,6 +226,32 @@ class ToolSearch:
             )
         self._log.info("tool_reached", tool=wire)
         return listed
+
+    async def _check_catalog(self, hit: finder.ToolHit) -> None:
+        """Look up a tool's server in the catalog of this moment, which the finder reads later.
+
+        Raises:
+            NotSentError: it is not there any more, or nobody knows.
+        """
+        if hit.via is None:
+            return
+        try:
+            is_there = await self._activation.still_has(hit.via, hit.identity)
+        except NotActivatedError as error:
+            raise NotSentError(f"{error} The call was not sent.") from None
+        if not is_there:
+            raise NotSentError(
+                f"{hit.server} is not in the catalog any more. The call was not sent."
+            )
+
+    async def known_tools(self, names: Sequence[str]) -> dict[str, finder.ToolHit]:
+        """Return those of `names` that are known tools, permitted or not."""
+        found: dict[str, finder.ToolHit] = {}
+        for name in names:
+            hit = (await self._looked_up(name)).hit
+            if hit is not None:
+                found[name] = hit
+        return found
 
     def _listed(self, name: str) -> Listed | None:
         return admit_shown(self._state.surface.find(name), self._state, self._view)
@@ -252,9 +292,9 @@ class ToolSearch:
 async def described(
     finder_client: FinderClient, view: SessionView, *, waits: bool = False
 ) -> finder.ToolsDescribed | None:
-    """Return what there is for a session, None where nobody says.
+    """Return the descriptions of a session's tools; None if the finder does not answer.
 
-    With `waits`, or where it has pins, not before the catalog was read, or a few seconds.
+    With `waits`, or if the session has pins, wait a few seconds for the catalog to load.
     """
     patterns = list(view.patterns)
     request = finder.DescribeTools(

@@ -33,15 +33,16 @@ from capd_protos.codec import JsonCodec, MalformedError
 from capd_protos.types import CapabilityId, Decision, DecisionReason, UnusableCapability, WireName
 
 MOST_UNUSABLE = 1
-"""Capabilities that a turn names as fitting and not to be had: the best alone."""
+"""How many capabilities a turn names that fit but cannot be used: only the best one."""
 OVER_BUDGET: DecisionReason = "over_budget"
-"""Why what a message asks for is not switched on whole, where the turn had a budget."""
+"""Why a capability that a message asks for is not switched on as a whole, in a turn with a budget.
+"""
 
 log = structlog.get_logger(actor="curator")
 
 
 FEW_TOOLS = 2
-"""Tools that are told of a capability that nobody could rank."""
+"""How many tools are named of a capability whose tools could not be ranked."""
 
 UNDECIDED: frozenset[DecisionReason] = frozenset(
     {"no_candidates", "below_threshold", "below_margin", "near_tie", "model_not_ready"}
@@ -49,40 +50,40 @@ UNDECIDED: frozenset[DecisionReason] = frozenset(
 """Why routing abstains where a message may still go on with what was used last."""
 
 MODEL_PATIENCE = 4.0
-"""Seconds that a hook's turn waits for a model that is loading, which takes 1.2 to 1.8 s."""
+"""Seconds for which a hook's turn waits for a model that is loading, which takes 1.2 to 1.8 s."""
 RELIST_TIMEOUT = 1.0
-"""Seconds that a hook on the session's own connection waits for the client to list again, which
-took 8 to 26 ms where a client does it at all (docs/design/clients.md, finding 1)."""
+"""Seconds for which a hook on the session's own connection waits for the client to re-list. A
+client that re-lists takes 8 to 26 ms (docs/design/clients.md, finding 1)."""
 
 _TURN_ARGUMENTS: JsonCodec[hook_context.TurnArguments] = JsonCodec(hook_context.TurnArguments)
 
 
 @dataclass(slots=True)
 class TurnContext:
-    """Where the words of a turn go, and what is known of it before it ends."""
+    """Where the text of a turn goes, and what is known about the turn before it ends."""
 
     is_delivered: bool = True
-    """Whether its words reach the model; what does not was not told."""
+    """Whether the text reaches the model. A text that does not counts as not delivered."""
     is_hook: bool = False
-    """Whether all of them are handed to the model before it answers."""
+    """Whether the whole text is handed to the model before it answers."""
     decision: Decision | None = None
     conversation: Conversation | None = None
-    """In which the message was said."""
+    """The conversation that the message is part of."""
     text: str = ""
     """The message."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """What a turn tells of tools, and what of it the conversation has got from then on."""
+    """The text of a turn about tools, and the cards and skills that it delivers."""
 
     text: str = ""
-    told: tuple[tuple[Grant, str], ...] = ()
+    cards: tuple[tuple[Grant, str], ...] = ()
     skills: tuple[WireName, ...] = ()
 
 
 class SessionTurns:
-    """The turns of one session; several may be under way."""
+    """The turns of one session. Several may be in progress."""
 
     def __init__(self, parts: SessionParts) -> None:
         context = parts.context
@@ -94,6 +95,7 @@ class SessionTurns:
         self._activation = parts.activation
         self._memories = parts.memories
         self._bootstrap = parts.bootstrap
+        self._feedback = parts.feedback
         self._index = parts.index
         self._tokens = parts.tokens
         self._conversations = parts.conversations
@@ -103,7 +105,8 @@ class SessionTurns:
         self.answer_in_time: Callable[[str, TurnContext], Awaitable[messages.TurnTaken]] = weakly(
             self.take
         )
-        """Takes a prompt of this connection, as far as it is when its client has to know."""
+        """Takes a prompt of this connection, and returns what is known when its client has to have
+        an answer."""
         self._under_way = 0
         # What turns under way have changed so far: delivered once, when one of them ends.
         self._gathered = Step()
@@ -111,7 +114,10 @@ class SessionTurns:
     # Changes of the session
 
     def on_step(self, step: Step) -> None:
-        """Deliver a change of the session, whoever made it; within a turn when the turn ends."""
+        """Deliver a change of the session, whoever made it.
+
+        During a turn, deliver it when the turn ends.
+        """
         # A turn that waits for a server has changed nothing yet, and others wait for no turn.
         if self._under_way > self._activation.turns_waiting:
             self._gathered = self._gathered.then(step)
@@ -134,12 +140,12 @@ class SessionTurns:
     # Where a message comes from
 
     def on_client_session(self, client_session: str) -> None:
-        """Note in which of the client's own conversations a message was said, where it is known."""
+        """Note in which of the client's own conversations a message was sent, if that is known."""
         if not client_session:
             return
         self._context.connection.client_sessions.add(client_session)
         if client_session != self._conversations.current.id:
-            self._conversations.heard_in(client_session)
+            self._conversations.continue_in(client_session)
             self._context.on_change()
 
     async def take_own(self, text: str) -> bytes:
@@ -168,7 +174,10 @@ class SessionTurns:
             with trio.move_on_after(RELIST_TIMEOUT):
                 await connection.relisted.wait()
         text = self._tokens.turned(documents.words(taken))
-        return text_result(hook_context.hook_output(text))
+        shown = ""
+        if self._view.rules.shows_notices:
+            shown = hook_context.notice(taken.decision, taken.problem)
+        return text_result(hook_context.hook_output(text, shown))
 
     # What it does
 
@@ -177,7 +186,7 @@ class SessionTurns:
     ) -> messages.TurnTaken:
         """Decide on a user's message, and switch on what it asks for.
 
-        With a `budget` no more comes on, and is told, than takes so many tokens.
+        With a `budget`, what is switched on and delivered takes at most that many tokens.
         """
         self._context.probe_relisting()
         started_at = time.monotonic()
@@ -200,6 +209,7 @@ class SessionTurns:
                     decision, outcome=outcome_of_it, reason=OVER_BUDGET
                 )
         turn_context.decision = decision
+        self._feedback.on_decided(decision)
         # What was evicted during the turn before goes with what this one brings: one change.
         self._state.is_mid_turn = False
         self._under_way += 1
@@ -228,7 +238,7 @@ class SessionTurns:
         if turn_context.is_delivered:
             # Another conversation may have spoken meanwhile.
             self._conversations.go_on(conversation)
-            conversation.note_cards((*words.told, *perhaps.told))
+            conversation.note_cards((*words.cards, *perhaps.cards))
             conversation.skills.update(dict.fromkeys(words.skills))
             conversation.suggested = suggested or conversation.suggested
             conversation.unusable.update(each.id for each in unusable)
@@ -241,7 +251,7 @@ class SessionTurns:
             problem="" if outcome.is_ok else outcome.text,
             suggestion=suggestion,
             context=context,
-            tools=[each.card.name for each in curated.fitting if each.key in words.told],
+            tools=[each.card.name for each in curated.fitting if each.key in words.cards],
             memories=self._memory_words(bootstrap, plan) if turn_context.is_delivered else "",
             bootstrap=bootstrap,
             index=index,
@@ -252,7 +262,7 @@ class SessionTurns:
     async def _switched_on(
         self, decision: Decision, plan: Plan | None
     ) -> tuple[Outcome, dict[CapabilityId, tuple[WireName, ...]]]:
-        """Switch on what was decided; return what came of it, and which tools by which."""
+        """Switch on what was decided; return the outcome, and the new tools by capability."""
         if plan is not None:
             return await self._enabled(plan)
         if decision.id is not None and decision.outcome == "activate":
@@ -265,7 +275,7 @@ class SessionTurns:
     async def _enabled(
         self, plan: Plan
     ) -> tuple[Outcome, dict[CapabilityId, tuple[WireName, ...]]]:
-        """Switch on what is planned; return what came of all of it, and which tools by which."""
+        """Switch on what is planned; return the joint outcome, and the new tools by capability."""
         outcomes = [
             await self._activation.enable(str(each), by="turn") for each in plan.capabilities
         ]
@@ -280,30 +290,32 @@ class SessionTurns:
         return outcome, dict(zip(plan.capabilities, added, strict=True))
 
     def first_words(self, turn_context: TurnContext) -> str:
-        """Return what is installed, once a conversation."""
+        """Return the index, once in each conversation."""
         text = self._index_words(turn_context)
         if text:
             self._context.on_change()
         return text
 
     async def project_files(self, turn_context: TurnContext) -> str:
-        """Return the project's own files, once a conversation."""
+        """Return the project's bootstrap files, once in each conversation."""
         text = await self._bootstrap_words(turn_context)
         if text:
             self._context.on_change()
         return text
 
     def _index_words(self, turn_context: TurnContext) -> str:
-        """Return what is installed, once, for a hook whose client shows no instructions."""
+        """Return the index, once, for a hook whose client shows its model no instructions."""
         conversation = turn_context.conversation or self._conversations.current
-        if conversation.is_index_told or not (turn_context.is_hook and turn_context.is_delivered):
+        if conversation.is_index_delivered or not (
+            turn_context.is_hook and turn_context.is_delivered
+        ):
             return ""
         text = self._index.first_words()
-        conversation.is_index_told = bool(text)
+        conversation.is_index_delivered = bool(text)
         return text
 
     async def _bootstrap_words(self, turn_context: TurnContext) -> str:
-        """Return the project's own files for a hook that is answered, once a conversation."""
+        """Return the project's bootstrap files, once in each conversation, for an answered hook."""
         if not (turn_context.is_hook and turn_context.is_delivered):
             return ""
         conversation = turn_context.conversation or self._conversations.current
@@ -317,10 +329,10 @@ class SessionTurns:
         return words
 
     def _memory_words(self, bootstrap: str, plan: Plan | None) -> str:
-        """Return what memories say, as far as there is room beside the bootstrap files."""
+        """Return the text of memories, as far as there is room beside the bootstrap files."""
         if plan is not None:
-            return self._memories.told_alone(plan.memories)
-        return self._memories.told(max(0, MOST_OF_A_TURN - len(bootstrap)))
+            return self._memories.deliver_only(plan.memories)
+        return self._memories.deliver_due(max(0, MOST_OF_A_TURN - len(bootstrap)))
 
     async def _hook_words(
         self,
@@ -330,9 +342,9 @@ class SessionTurns:
         curated: CurationResult,
         beside: str,
     ) -> "_Words":
-        """Return what a prompt hook hands to the model: what is listed now, or call cards.
+        """Return a prompt hook's text about tools: what is listed now, or call cards.
 
-        `beside` is what else the turn says, which has its share of the tokens.
+        `beside` is the rest of the turn's text. Both together share the turn's tokens.
         """
         conversation = turn_context.conversation or self._conversations.current
         if self._view.lists_in_turn or not self._view.has_caller:
@@ -408,12 +420,12 @@ class SessionTurns:
         conversation: Conversation,
         beside: str,
     ) -> "_Words":
-        """Return the call cards that this conversation has not got yet, as far as there is room."""
+        """Return the call cards that are new to this conversation, as far as there is room."""
         untold = {each.card.name: each for each in fitting if each.key not in conversation.cards}
         skill = next(iter(ranked.skills), None)
         skill_words = ""
         if skill is not None and skill.prompt not in conversation.skills:
-            skill_words = hook_context.skill_told(
+            skill_words = hook_context.skill_text(
                 skill.prompt,
                 skill.skill.description,
                 self._view.called(self._view.enabler),
@@ -452,7 +464,7 @@ class SessionTurns:
         )
 
     async def coming(self, turn_context: TurnContext) -> str:
-        """Return what a prompt hook hands to the model that cannot wait for the turn's end."""
+        """Return the text for a hook that has to be answered before the turn ends."""
         decision = turn_context.decision
         if decision is None or decision.id is None or decision.outcome != "activate":
             return ""
@@ -464,7 +476,7 @@ class SessionTurns:
         if not inside:
             return hook_context.coming(decision.id.name, self._view.called(self._view.enabler))
         words = self._cards(decision, ranked, inside, conversation, "")
-        conversation.note_cards(words.told)
+        conversation.note_cards(words.cards)
         conversation.skills.update(dict.fromkeys(words.skills))
         return words.text
 
@@ -474,13 +486,13 @@ class SessionTurns:
         if not context:
             return context
         said = [line for each in came_on for line in self._activation.said_by(each)]
-        told = passed_on(said, room_in_turn(context, suggestion))
-        return f"{context}\n{told}" if told else context
+        words = passed_on(said, room_in_turn(context, suggestion))
+        return f"{context}\n{words}" if words else context
 
     def _suggested(
         self, decision: Decision, conversation: Conversation
     ) -> tuple[CapabilityId, ...]:
-        """Return what is suggested, unless it was the last that was."""
+        """Return the capabilities to suggest; none if they are the same as the last time."""
         # A turn with a budget has switched on what there was room for.
         suggested = tuple(each for each in decision.suggested if each not in self._state.active)
         return suggested if suggested != conversation.suggested else ()
@@ -512,6 +524,6 @@ class SessionTurns:
 
 
 def _unusable(decision: Decision, conversation: Conversation) -> list[UnusableCapability]:
-    """Return what fits and cannot be switched on, unless the conversation was told of it."""
+    """Return what fits and cannot be switched on, unless this conversation has been told so."""
     new = [each for each in decision.unusable if each.id not in conversation.unusable]
     return new[:MOST_UNUSABLE]

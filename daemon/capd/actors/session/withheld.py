@@ -1,4 +1,4 @@
-"""Why a tool is withheld for its definition, for whoever calls it all the same."""
+"""Says why a tool is withheld because of its definition, to whoever calls it anyway."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ log = structlog.get_logger(actor="curator")
 async def withheld_note(
     definitions_client: DefinitionsClient, servers: Sequence[ServerLease]
 ) -> str:
-    """Return what is to be said of servers that are switched on and have withheld tools."""
+    """Return the text about active servers that have withheld tools."""
     notes: list[str] = []
     for held in servers:
         request = definitions.ListDefinitions(held.identity)
@@ -41,14 +41,14 @@ async def withheld_note(
 
 
 class Withheld:
-    """What one session may not call because of its definition."""
+    """Refuses calls of tools that are withheld because of their definitions."""
 
     def __init__(self, definitions_client: DefinitionsClient, state: SessionState) -> None:
         self._definitions = definitions_client
         self._state = state
 
     async def refuse(self, name: str) -> None:
-        """Say why, where a tool is withheld; do nothing where it is not.
+        """Raise if a tool is withheld.
 
         Raises:
             RefusedError: it is withheld.

@@ -1,4 +1,4 @@
-"""The supervisor's part that has what servers list compared with what is trusted."""
+"""Has the tools that servers list compared with their trusted definitions."""
 
 from collections.abc import Callable, Collection, Sequence
 
@@ -14,10 +14,10 @@ VET_TIMEOUT = 30.0
 
 
 class Vetting:
-    """Asks the definitions actor; without its word no tool is shown."""
+    """Asks the definitions actor. If it does not answer, every tool is withheld."""
 
     def __init__(self, bus: Bus, running: Callable[[ServerIdentity], list[InstanceId]]) -> None:
-        """Ask by `bus`; `running` tells which instances of a server run."""
+        """Ask by `bus`; `running` returns the running instances of a server."""
         self._definitions = DefinitionsClient(bus)
         self._running = running
 
@@ -28,7 +28,7 @@ class Vetting:
         instance: InstanceId,
         taken: Sequence[Taken],
     ) -> Collection[ToolName]:
-        """Return which tools of an instance's list nobody may see or call.
+        """Return the tools of an instance's list that must not be shown or called.
 
         Raises:
             NotVettedError: there is no answer.

@@ -1,10 +1,10 @@
-"""The supervisor's part that runs dependency scripts: one run of each at a time, for all who wait.
+"""Runs dependency scripts: each at most once at a time, for everybody who waits for it.
 
-    asked for ──> check passes: present
-        └──────> running ──> installed | failed
-                    └── nobody waits any more ──> cancelled, its process tree ended
+    requested ──> its check passes: present
+         └──────> running ──> installed | failed
+                     └── nobody waits any more ──> cancelled, its process tree ended
 
-A script is run again by whoever asks next after it failed or was cancelled.
+After a failure or a cancellation, the next request runs the script again.
 """
 
 import os
@@ -37,7 +37,7 @@ class _Wait:
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """A script that runs, or is being ended."""
+    """A script that is running, or is being ended."""
 
     dependency: str
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
@@ -47,7 +47,7 @@ class _Run:
     problem: str = "capd itself failed over it; its log says where"
 
     def leave(self, wait: _Wait) -> None:
-        """Have one wait less; the last one out ends the script."""
+        """Remove a waiter. When the last one is gone, the script is ended."""
         self.waits.discard(wait)
         wait.is_over.set()
         if not self.waits:
@@ -55,7 +55,7 @@ class _Run:
 
 
 class Installs:
-    """The scripts under way."""
+    """The scripts that are running."""
 
     def __init__(self, bus: Bus, cwd: Path) -> None:
         self._bus = bus
@@ -68,7 +68,7 @@ class Installs:
         environment: Mapping[str, str],
         nursery: trio.Nursery,
     ) -> messages.DependenciesReady | messages.DependenciesFailed:
-        """Have every script run that has to; return when all have, or the first has failed."""
+        """Run the scripts that have to run. Return when all have succeeded, or one has failed."""
         if request.lacking:
             found: frozenset[str] = frozenset()
             if request.commands:
@@ -88,7 +88,7 @@ class Installs:
         return messages.DependenciesReady(installed, present)
 
     def leave(self, session: SessionKey, name: str = "") -> None:
-        """End a wait of `session`, every one where no `name` is given."""
+        """Stop waiting on behalf of `session` for the script `name`, or for all scripts."""
         for run in list(self._runs.values()):
             for wait in list(run.waits):
                 if wait.session == session and name in {"", wait.name}:
@@ -107,7 +107,7 @@ class Installs:
         return run
 
     async def _awaited(self, run: _Run, wait: _Wait) -> str:
-        """Return what went wrong, empty where nothing did."""
+        """Return what went wrong; empty if nothing did."""
         run.waits.add(wait)
         try:
             await wait.is_over.wait()

@@ -1,4 +1,4 @@
-"""What the supervisor knows of one instance, and of the runs before its last."""
+"""What the supervisor knows about one instance and its earlier runs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,28 +21,34 @@ _SHOWN: Mapping[State, messages.ServerState] = {
 }
 
 
+UNUSED = "unused"
+
+
 @dataclass(slots=True, eq=False)
 class InstanceRecord:
-    """One run of a server, and what is remembered of the runs before it."""
+    """One run of a server, and what is remembered of earlier runs."""
 
     key: InstanceKey
     server: ServerSpec
     project: str
     values: Mapping[str, str] = field(repr=False)
-    """The secrets that go in, equal for every holder by the key: a run that comes later must not
-    take what its session, or the keyring, has by then."""
+    """The secret values for the next run. Every holder has the same values, because they are part
+    of the key. A later run must not use what a session or the keyring has changed to by then."""
     client: ClientFacts
-    """Whom the next run meets: the client of the session that asked last."""
+    """The client info for the handshake of the next run: that of the client whose session asked
+    last."""
     id: InstanceId = NOT_RUNNING
-    """Another one for each run."""
-    told: dict[SessionKey, InstanceId] = field(default_factory=dict)
-    """The run that each holder knows: it hears of a restart at its own next call."""
+    """Differs for each run."""
+    known_runs: dict[SessionKey, InstanceId] = field(default_factory=dict)
+    """The run that each holder knows. A holder learns of a restart with its next call."""
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     changed: trio.Event = field(default_factory=trio.Event)
+    ending: str = UNUSED
+    """Why it is ended, where that is on purpose."""
     run: ServerRun | None = None
-    """None where it does not run: a run holds all that the server listed."""
+    """The running server; None if it is not running."""
     facts: RunFacts = field(default_factory=RunFacts)
-    """Of the last run."""
+    """Facts about the last run."""
     ready_at: float | None = None
     runs: int = 0
     attempts: Attempts = field(default_factory=Attempts)
@@ -50,23 +56,23 @@ class InstanceRecord:
 
     @property
     def pid(self) -> int:
-        """Its process, 0 where none runs."""
+        """The pid of its process; 0 if none is running."""
         return self.run.pid if self.run is not None else 0
 
     @property
     def tools(self) -> list[ToolDefinition]:
-        """What it lists, none where it does not run."""
+        """The tools that it lists; none if it is not running."""
         return self.run.tools if self.run is not None else []
 
     def tell(self) -> None:
-        """Wake whoever waits for this instance to settle."""
+        """Wake everybody who waits for this instance to become ready or to fail."""
         self.changed.set()
         self.changed = trio.Event()
 
     def entry(
         self, state: State | None, holders: Sequence[SessionKey], now: float
     ) -> messages.ServerEntry:
-        """Return the instance as the status shows it."""
+        """Return the instance's entry in the status."""
         name = _SHOWN.get(state) if state is not None else None
         if name is None:
             is_waiting = self.attempts.wait(now) > 0 and not self.attempts.is_failed

@@ -1,9 +1,9 @@
-"""The supervisor's part that logs a person in at a server that is reached by URL.
+"""Logs a person in at a server that is reached by URL.
 
-    opened: the address goes to the person ──they log in──> done
-       └──────────────── they do not, within ten minutes ──> failed
+    opened: the person gets the address ──they log in──> done
+       └───────────── they do not, within ten minutes ──> failed
 
-A login begins by a person's own command and never by a server's wish (docs/design/trust.md).
+Only a person's command starts a login. A server cannot request one (docs/design/trust.md).
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ class _Login:
 
 
 class LoginRequests:
-    """The logins under way."""
+    """The logins in progress."""
 
     def __init__(self, logins: Logins) -> None:
         self._logins = logins
@@ -43,7 +43,7 @@ class LoginRequests:
     async def opened(
         self, spec: RemoteSpec, nursery: trio.Nursery, on_success: Callable[[], None]
     ) -> messages.LoginOpened | messages.LoginFailed:
-        """Begin a login; return the address that the person has to open."""
+        """Start a login; return the address that the person has to open."""
         if len(self._under_way) >= MOST_LOGINS:
             self._under_way.pop(next(iter(self._under_way)))
         ticket = next(self._tickets)
@@ -56,7 +56,7 @@ class LoginRequests:
         return messages.LoginOpened(ticket, login.address)
 
     async def awaited(self, ticket: int) -> messages.LoggedIn | messages.LoginFailed:
-        """Return how a login went, once it is over."""
+        """Return the result of a login, once it has ended."""
         login = self._under_way.get(ticket)
         if login is None:
             return messages.LoginFailed("there is no such login under way")

@@ -1,7 +1,7 @@
-"""Who shares an instance with whom: by the definition's scope, and by its server's generation.
+"""Decides who shares an instance: by the definition's scope and the server's protocol generation.
 
-A server of the stateless generation may serve everybody; that is known from meeting it, and is kept
-over the daemon's end.
+An instance of a stateless server may serve every session. The generation is known after the first
+handshake, and is saved for the next daemon.
 """
 
 import secrets
@@ -21,11 +21,11 @@ from capd_protos import supervisor as messages
 from capd_protos.types import ClientFacts, ServerSpec
 
 SAVE_PAUSE = 0.1
-"""Seconds from meeting a server to writing it down: several start together."""
+"""Seconds from a handshake to the save, because several servers start together."""
 
 
 class Sharing:
-    """Chooses the instance of each session, and remembers which generation servers speak."""
+    """Chooses the instance for each session, and remembers the generations of servers."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Sharing:
         sandbox_request: Callable[[ServerSpec], SandboxRequest],
         file: GenerationFile | None,
     ) -> None:
-        """`wish` returns what a server is to be confined by, which is part of who may share it."""
+        """`sandbox_request` returns how a server is to be confined, which is part of its key."""
         self._leases = leases
         self._sandbox_request = sandbox_request
         self._file = file
@@ -43,20 +43,20 @@ class Sharing:
         self._pepper = secrets.token_bytes(32)
 
     async def load(self) -> None:
-        """Remember what a daemon before this one met."""
+        """Load the generations that an earlier daemon saved."""
         if self._file is not None:
             self._generations.restore(await self._file.load())
 
     async def run(self) -> None:
-        """Write down what was met, until cancelled."""
+        """Save changes until cancelled."""
         await self._saver.run()
 
     def chosen(
         self, request: messages.AcquireServer, values: Mapping[str, str]
     ) -> tuple[InstanceKey, ServerSpec]:
-        """Return which instance a session gets: its own still, one of its project, or everybody's.
+        """Return the instance for a session: the one it has, its project's, or one shared by all.
 
-        What is known of a server's generation decides at a start, and moves nobody who is served.
+        The known generation decides when a server starts. A session that has an instance keeps it.
         """
         server, session = request.server, request.session
 
@@ -76,14 +76,14 @@ class Sharing:
     def is_tried_stateless(
         self, key: InstanceKey, client: ClientFacts, *, has_failed: bool
     ) -> bool:
-        """Tell whether a start begins with the stateless generation."""
+        """Tell whether a start tries the stateless generation first."""
         by_stateless = is_stateless(client)
         return self._generations.is_tried_stateless(
             key.identity, by_stateless=by_stateless, has_failed=has_failed
         )
 
     def met(self, key: InstanceKey, link: Instance, *, tried_stateless: bool) -> None:
-        """Note what a server turned out to be, and have that written down."""
+        """Note the generation of a server that has started, and save it soon."""
         before = self._generations.written()
         self._generations.met(
             key.identity,

@@ -1,9 +1,10 @@
-"""The supervisor's part that reaches a server: a process, or a connection by URL.
+"""Turns the definition of a server into a running process, or a connection by URL.
 
-Placeholders are filled at this moment, from the values that the instance is known by; what they
-were is known to the redactor, and to nothing else (docs/design/catalog.md).
+Placeholders are filled in here, from the values of the instance. The values are passed on to the
+redactor and to nothing else (docs/design/catalog.md).
 """
 
+import os
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -29,6 +30,7 @@ from capd.adapters.tool_lists import ToolLists
 from capd.adapters.trust.launcher_files import are_launchers_trusted
 from capd.adapters.trust.trust_file import TrustFile
 from capd.adapters.trust.vouching import UntrustedError, refuse_untrusted
+from capd.core.errors import CapdError
 from capd.core.redaction import redactor
 from capd.core.servers.placeholders import Folders, resolved, wanted_keys
 from capd.core.servers.sandbox import SandboxRequest
@@ -47,45 +49,45 @@ def _set() -> trio.Event:
 
 @dataclass(frozen=True, slots=True)
 class SupervisorSettings:
-    """What the configuration says about instances; times in seconds."""
+    """The configuration of instances; times are in seconds."""
 
     linger: float
     shared_cwd: Path
-    """Where shared instances run: a folder that belongs to no project."""
+    """Where shared instances run: a folder outside of every project."""
     environment: Mapping[str, str]
-    """The daemon's own, of which servers get the known families."""
+    """The daemon's own environment; servers get the known families of variables from it."""
     extra_path: str
     version: str
     tool_lists: ToolLists | None = None
-    """Where what servers list is kept for the time when they do not run."""
+    """Where the tool lists of servers are kept for when they do not run."""
     longest_call: float = 0.0
-    """Seconds after which a call is given up whatever its progress; 0 for never."""
+    """Seconds after which a call is given up, whatever its progress; 0 for never."""
     spool: Spool | None = None
-    """Where results go that are too large to hold."""
+    """Where results go that are too large for memory."""
     path_known: trio.Event = field(default_factory=_set)
-    """Set when the PATH is as long as it gets: the login shell has been asked for its own."""
+    """Set when the login shell's PATH is known, or cannot be had."""
     trust: TrustFile | None = None
-    """What was agreed to of projects' files; without it none of theirs is started."""
+    """Which servers of projects are trusted; without it none of them is started."""
     parser: Parser | None = None
-    """Reads projects' files."""
+    """Reads the files of projects."""
     linger_now: Callable[[], float] | None = None
-    """The linger at this moment, where it can change."""
+    """Returns the current linger, if it can change while the daemon runs."""
     generations: GenerationFile | None = None
-    """Where is written down which servers answer in the stateless generation."""
+    """Where it is saved which servers speak the stateless generation."""
     is_vetting: bool = False
-    """Whether what servers list is compared with what is trusted."""
+    """Whether the tools that servers list are compared with their trusted definitions."""
     tree_limits: TreeLimits | None = None
-    """What one server's processes may take; None where nobody looks."""
+    """The limits of one server's process tree; None for no limits."""
     sandboxes: Sandboxes | None = None
-    """What servers are confined to; None where all run as they are."""
+    """How servers are confined; None to confine none."""
     install_cwd: Path | None = None
-    """Where dependency scripts run; None for where shared instances do."""
+    """Where dependency scripts run; by default where shared instances do."""
     empty_folders: Path | None = None
-    """Where launchers are started that may not read a project's files; None to hold none."""
+    """Where launchers run that must not read a project's files; None to let them read."""
 
 
 class Starts:
-    """How the definitions of sessions become running servers."""
+    """Starts the servers that definitions describe."""
 
     def __init__(
         self,
@@ -98,7 +100,7 @@ class Starts:
         self._spawn = spawn
 
     async def path_settled(self, server: ServerSpec) -> None:
-        """Wait for the login shell's PATH where `server` is not found without it."""
+        """Wait for the login shell's PATH, if the command of `server` is not found without it."""
         known = self._settings.path_known
         if known.is_set() or server.transport != "stdio":
             return
@@ -107,7 +109,7 @@ class Starts:
             await known.wait()
 
     async def vouched(self, server: ServerSpec) -> None:
-        """Return where somebody has agreed to what is about to be started.
+        """Return if somebody trusts what is about to be started; raise otherwise.
 
         Raises:
             UntrustedError: it is a project's, and is not what was agreed to.
@@ -126,7 +128,7 @@ class Starts:
     def opened(
         self, server: ServerSpec, values: Mapping[str, str], project: str
     ) -> AbstractAsyncContextManager[ServerEnd]:
-        """Return the server, to be entered; `values` are the secrets that go in, by key.
+        """Return a context manager that starts the server; `values` are its secrets, by key.
 
         Raises:
             MissingValueError: a placeholder's key has no value.
@@ -136,12 +138,12 @@ class Starts:
         return connected(self.remote_spec(server, values, project), self.logins)
 
     def sandbox_request(self, server: ServerSpec) -> SandboxRequest:
-        """Return what `server` is to be confined to."""
+        """Return how `server` is to be confined."""
         sandboxes = self._settings.sandboxes
         return sandboxes.sandbox_request(server) if sandboxes is not None else SandboxRequest()
 
     def redactor(self, server: ServerSpec, values: Mapping[str, str]) -> Callable[[str], str]:
-        """Return what takes the secrets of `server` out of a text."""
+        """Return a function that removes the secrets of `server` from a text."""
         return redactor(values.get(key, "") for key in wanted_keys(server))
 
     def environment(self, declared: Mapping[str, str]) -> dict[str, str]:
@@ -153,7 +155,7 @@ class Starts:
     def remote_spec(
         self, server: ServerSpec, values: Mapping[str, str], project: str
     ) -> RemoteSpec:
-        """Return what a connection by URL starts from.
+        """Return what a connection by URL needs.
 
         Raises:
             MissingValueError: a placeholder's key has no value.
@@ -189,6 +191,33 @@ class Starts:
         launching = self._launching(server, cwd, "" if is_nowhere else project)
         argv = (filled.command, *filled.args)
         return ProcessSpec(argv, environment, cwd, box, vouch, launching)
+
+    def is_launched_otherwise(
+        self,
+        server: ServerSpec,
+        values: Mapping[str, str],
+        folder: str,
+        project: str,
+        *,
+        is_held: bool,
+    ) -> bool:
+        """Tell whether a server of a session in `folder` would be started otherwise now.
+
+        `project` is the real path of what was agreed to, or no more; `is_held` tells whether the
+        server's launcher is kept from the folder. This blocks.
+        """
+        real = os.path.realpath(folder) if folder else ""
+        if not f"{real}/".startswith(f"{project.rstrip('/')}/"):
+            return False
+        try:
+            spec = self._process_spec(server, values, folder)
+        except CapdError:
+            # Its next start says what is missing.
+            return False
+        launching = spec.launching
+        if launching is None or launching.is_trusted(real) is not is_held:
+            return False
+        return launching.rests_on_trust(spec.argv, spec.env)
 
     def _launching(self, server: ServerSpec, cwd: Path, project: str) -> Launching | None:
         # What a project defines was agreed to, with the files that its launcher reads.

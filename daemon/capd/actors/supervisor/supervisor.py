@@ -1,8 +1,9 @@
 """The server supervisor: starts an instance for its first holder and ends it after its last.
 
-`core.leases` decides, this actor carries out: a task per instance owns the process and its server
-connection, from spawn to the last descendant's end. A start that fails leaves nothing behind, and
-the next one waits for its back-off. Secrets are put in at the spawn, from the session's own values.
+`core.leases` decides, and this actor carries out the decisions. One task per instance owns the
+process and its server connection, from the start until the last descendant has ended. A failed
+start leaves nothing behind, and the next start waits for its back-off. Secrets are filled in at the
+start, from the session's own values.
 """
 
 from functools import partial
@@ -15,7 +16,7 @@ import trio
 from capd.actor_clients.names import SUPERVISOR
 from capd.actors.supervisor.definition_check import Vetting
 from capd.actors.supervisor.installs import Installs
-from capd.actors.supervisor.instance_records import InstanceRecord
+from capd.actors.supervisor.instance_records import UNUSED, InstanceRecord
 from capd.actors.supervisor.logins import LoginRequests
 from capd.actors.supervisor.sharing import Sharing
 from capd.actors.supervisor.starts import TRANSPORTS, Starts, SupervisorSettings
@@ -47,7 +48,7 @@ HINTS: MsgpackCodec[CatalogChanged | DefinitionsSettled] = MsgpackCodec(
 )
 
 LONGEST_WAIT = 2.0
-"""A back-off up to this is waited out; a longer one is told to who asks."""
+"""Seconds. A request waits for a shorter back-off; it is refused with the time of a longer one."""
 _MOST_RECORDS = 256
 
 log = structlog.get_logger(actor="supervisor")
@@ -60,7 +61,10 @@ _NUMBERS = count(1)
 
 
 class Supervisor:
-    """Message in, lease decision, processes started and ended."""
+    """The supervisor's mailbox.
+
+    A request in, a decision of the leases, processes started and ended.
+    """
 
     def __init__(
         self,
@@ -85,7 +89,7 @@ class Supervisor:
         self._linger_changed = trio.Event()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled; every instance's tree is gone when this returns."""
+        """Serve until cancelled. When this returns, every server's process tree is gone."""
         await self._sharing.load()
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
@@ -111,8 +115,8 @@ class Supervisor:
                 self._carry_out(self._leases.release_session(request.session, now))
                 self._installs.leave(request.session)
                 return messages.HoldsReleased()
-            case messages.EndProject(project=project):
-                return self._end_project(project)
+            case messages.EndProject() | messages.TrustChanged():
+                return await self._on_trust(request)
             case messages.ListServers():
                 return messages.ServersListed(self._entries())
             case messages.ListServerTools():
@@ -174,7 +178,7 @@ class Supervisor:
                 # It knew the stateless generation before, and is another version by now.
                 self._carry_out(self._leases.release(key, session, trio.current_time()))
                 return await self._acquire(request)
-            instance.told[session] = instance.id
+            instance.known_runs[session] = instance.id
             return messages.ServerReady(
                 instance.id, key.identity, server.name, instance.pid, instance.tools
             )
@@ -185,7 +189,7 @@ class Supervisor:
         )
 
     def _is_dying(self, key: InstanceKey) -> bool:
-        """Tell whether an instance has died, and is ready until the last of it is gone."""
+        """Tell whether an instance has died, but its processes are not all gone yet."""
         if self._leases.state(key) is not State.READY:
             return False
         link = self._running.get(self._instances[key].id)
@@ -193,22 +197,55 @@ class Supervisor:
 
     def _release(self, request: messages.ReleaseServer) -> messages.HoldsReleased:
         session, known = request.session, self._instances.values()
-        instance = next((i for i in known if request.instance in {i.id, i.told.get(session)}), None)
+        instance = next(
+            (i for i in known if request.instance in {i.id, i.known_runs.get(session)}), None
+        )
         if instance is None:
             return messages.HoldsReleased()
-        instance.told.pop(session, None)
+        instance.known_runs.pop(session, None)
         self._carry_out(self._leases.release(instance.key, session, trio.current_time()))
         if request.at_once:
             self._carry_out(self._leases.end_unheld(instance.key))
         return messages.HoldsReleased(list(self._leases.holders(instance.key)))
 
+    async def _on_trust(
+        self, request: messages.EndProject | messages.TrustChanged
+    ) -> messages.Reply:
+        if isinstance(request, messages.EndProject):
+            return self._end_project(request.project)
+        return await self._restart_launched(request.project)
+
     def _end_project(self, project: str) -> messages.ProjectEnded:
         known = self._instances.values()
         theirs = [i for i in known if i.server.project == project and self._leases.state(i.key)]
         for instance in theirs:
-            instance.told.clear()
+            instance.known_runs.clear()
             self._carry_out(self._leases.give_up(instance.key, trio.current_time()))
         return messages.ProjectEnded([instance.key.name for instance in theirs])
+
+    async def _restart_launched(self, project: str) -> messages.ServersRestarted:
+        """Start again what was started for a folder as trusted and is not so, or the reverse.
+
+        A server that was started when its project was trusted may have run the project's files.
+        """
+        restarted = []
+        for instance in list(self._instances.values()):
+            server, key = instance.server, instance.key
+            if server.project or server.scope == "shared" or server.transport != "stdio":
+                continue
+            started_as = instance.id
+            is_otherwise = await trio.to_thread.run_sync(
+                partial(
+                    self._starts.is_launched_otherwise,
+                    *(server, instance.values, instance.project, project),
+                    is_held=bool(instance.facts.cwd_reason),
+                )
+            )
+            if is_otherwise and instance.id == started_as and self._instances.get(key) is instance:
+                instance.ending = "trust in its project has changed"
+                self._carry_out(self._leases.restart(key))
+                restarted.append(key.name)
+        return messages.ServersRestarted(restarted)
 
     def _carry_out(self, effects: list[Effect[InstanceKey]]) -> None:
         for effect in effects:
@@ -234,7 +271,10 @@ class Supervisor:
             self._carry_out(self._leases.due(trio.current_time()))
 
     async def _listen(self) -> None:
-        """Try again what failed, and look again at tools: somebody did something."""
+        """Retry failed starts after the catalog has changed.
+
+        Vet tools again after a decision on them.
+        """
         async with self._bus.subscribe(HINTS, "registry.changed", "definitions.settled") as hints:
             async for hint in hints:
                 for instance in self._instances.values():
@@ -254,7 +294,7 @@ class Supervisor:
     # One instance
 
     async def _serve(self, instance: InstanceRecord) -> None:
-        """Run an instance from spawn to the end of its tree, and settle its lease."""
+        """Run an instance from its start to the end of its process tree, and end its lease."""
         problem: CapdError | None = CapdError("capd itself failed over it; its log says where")
         try:
             with instance.scope:
@@ -336,11 +376,12 @@ class Supervisor:
             self._bus.publish(messages.ToolListKept(key.name, key.identity))
 
     def _settle(self, instance: InstanceRecord, problem: CapdError | None) -> None:
-        """Bring the lease to where the instance is: gone."""
+        """Tell the leases that the instance is gone."""
         key = instance.key
         was_ready_at, instance.ready_at = instance.ready_at, None
         redact = self._starts.redactor(instance.server, instance.values)
-        reason = "unused" if problem is None else redact(str(problem))
+        reason = instance.ending if problem is None else redact(str(problem))
+        instance.ending = UNUSED
         log.info("server_exited", server=key.name, instance=instance.id, reason=reason)
         if was_ready_at is not None:
             self._bus.publish(messages.ServerExited(key.name, key.identity, instance.id, reason))
@@ -349,7 +390,7 @@ class Supervisor:
         else:
             self._failed(instance, problem, reason, was_ready_at)
         if self._leases.state(key) is None:
-            instance.told.clear()
+            instance.known_runs.clear()
         instance.tell()
         self._forget_old()
 
@@ -407,7 +448,7 @@ class Supervisor:
         ]
 
     def _forget_old(self) -> None:
-        """Keep what failed for the status, but not without bound."""
+        """Keep failed instances for the status, but only a bounded number."""
         for key, instance in list(self._instances.items()):
             is_over = self._leases.state(key) is None
             if is_over and (

@@ -1,4 +1,4 @@
-"""The supervisor's look at what its servers' trees take of the machine."""
+"""Ends servers whose process trees use more than their limits."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ log = structlog.get_logger(actor="supervisor")
 
 
 async def watch_trees(runs: Callable[[], Sequence[ServerRun]], limits: TreeLimits) -> None:
-    """End each run whose tree takes too much, until cancelled."""
+    """Check all trees regularly, and end each run that is over its limits, until cancelled."""
     looks: TreeLooks[int] = TreeLooks(limits)
     while True:
         await trio.sleep(looks.pause)
@@ -29,7 +29,7 @@ async def watch_trees(runs: Callable[[], Sequence[ServerRun]], limits: TreeLimit
 
 
 def _trees(pids: Sequence[int]) -> dict[int, Tree]:
-    """Return what each server takes, with what left it for its guard."""
+    """Return the resources that each server uses, including processes adopted by its guard."""
     found: dict[int, Tree] = {}
     for pid in pids:
         guard = platform.parent_pid(pid)

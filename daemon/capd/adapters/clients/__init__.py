@@ -1,1 +1,1 @@
-"""Clients: the public socket, a connection, what its client sent along."""
+"""Clients: the public socket, a connection, and the values that a client sends."""

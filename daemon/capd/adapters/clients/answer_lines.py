@@ -15,34 +15,34 @@ from capd_protos.codec import MalformedError
 
 
 class NoMethodError(Exception):
-    """The request's method is none that capd serves."""
+    """capd does not serve the request's method."""
 
 
 FAILURES = (ServerError, EnvelopeError, NoMethodError, MalformedError, UnknownNameError)
-"""Ends of a request that are protocol errors to its client."""
+"""The errors that a client gets as protocol errors."""
 
 
 def answer_line(request_id: RequestId, member: bytes, value: bytes) -> bytes:
-    """Return a response whose `member`, with its colon, has `value`."""
+    """Return a response with the value of `member`, which is given with its colon."""
     return b'{"jsonrpc":"2.0","id":%s,%s%s}' % (msgspec.json.encode(request_id), member, value)
 
 
 def error_line(request_id: RequestId, code: int, text: str, data: Any = None) -> bytes:
-    """Return the response that tells of an error."""
+    """Return the response with an error."""
     return answer_line(
         request_id, b'"error":', msgspec.json.encode(frames.RpcError(code, text, data))
     )
 
 
 def result_line(request_id: RequestId, result: Result) -> bytes | LargeFrame:
-    """Return the response that tells of a result."""
+    """Return the response with a result."""
     if isinstance(result, bytes):
         return answer_line(request_id, b'"result":', result)
     return LargeFrame(answer_line(request_id, b'"result":', b"")[:-1], result, b"}")
 
 
 def failure_line(request_id: RequestId, method: str, failure: Exception) -> bytes:
-    """Return the response that tells of one of `FAILURES`."""
+    """Return the response for one of `FAILURES`."""
     match failure:
         case ServerError():
             return answer_line(request_id, b'"error":', failure.error)

@@ -1,4 +1,4 @@
-"""The client behind one request, as a server connection reaches it: a `Caller`."""
+"""The client behind one request, in the form that server connections use: a `Caller`."""
 
 from typing import Protocol
 
@@ -16,8 +16,13 @@ RequestId = int | str | None
 
 
 def dispatched_line(request_id: int | str) -> bytes:
-    """Return the frame that says of a request that it may run from here on."""
+    """Return the frame which says that a request may run from now on."""
     return b'{"capd":"dispatched","id":%s}' % msgspec.json.encode(request_id)
+
+
+def durable_line(request_id: int | str) -> bytes:
+    """Return the frame that says of a request that the next daemon goes on with it."""
+    return b'{"capd":"durable","id":%s}' % msgspec.json.encode(request_id)
 
 
 class Connected(Protocol):
@@ -25,8 +30,17 @@ class Connected(Protocol):
 
     session: SessionKey
     wants_dispatched: bool
+    knows_durable: bool
+    """Whether the client sends a durable request again to the next daemon."""
+    again: set[int | str]
+    """Requests of an earlier daemon that are still to come, and that it has begun."""
     client: ClientFacts
     connection: ClientConnection
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the connection ends, or has ended."""
+        ...
 
     async def send(self, line: bytes, related: RequestId) -> None:
         """Write a line; raise WriterFullError or FrameCutError."""
@@ -57,7 +71,7 @@ class ClientCall:
         self._token: msgspec.Raw | None = None
 
     def read_meta(self, members: generations.Members, conversation: Conversation) -> bool:
-        """Take over what the request's `_meta` says; return whether it is stateless.
+        """Read the request's `_meta`; return whether the request is stateless.
 
         Raises:
             EnvelopeError: what it says of its sender cannot be used.
@@ -75,7 +89,7 @@ class ClientCall:
         return True
 
     async def dispatched(self) -> None:
-        """Tell the client, where it wants to know, that the request may run from here on."""
+        """Tell the client that the request may run from now on, if it wants to know."""
         if not self._connection.wants_dispatched or self.request_id is None:
             return
         try:
@@ -83,8 +97,37 @@ class ClientCall:
         except (WriterFullError, FrameCutError):
             raise RefusedError("the client's connection is gone") from None
 
+    @property
+    def is_durable(self) -> bool:
+        """Whether a later daemon can go on with the request, and have it answered."""
+        return self._connection.knows_durable and self.request_id is not None
+
+    @property
+    def is_left(self) -> bool:
+        """Whether its connection ends: who cancels it then is not the client."""
+        return self._connection.is_over
+
+    async def durable(self) -> None:
+        """Tell the client that the request may have run, and that the next daemon goes on with it.
+
+        Raises:
+            RefusedError: its connection is gone.
+        """
+        assert self.request_id is not None
+        try:
+            await self._connection.send(durable_line(self.request_id), self.request_id)
+        except (WriterFullError, FrameCutError):
+            raise RefusedError("the client's connection is gone") from None
+
+    def was_begun(self) -> bool:
+        """Tell, once, whether an earlier daemon has begun the request."""
+        if self.request_id not in self._connection.again:
+            return False
+        self._connection.again.discard(self.request_id)
+        return True
+
     def progress(self, params: bytes) -> None:
-        """Pass progress on under the client's own token."""
+        """Pass progress on, with the client's own token."""
         if self._token is not None:
             members = generations.members_of(params)
             members["progressToken"] = self._token

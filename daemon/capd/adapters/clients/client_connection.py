@@ -1,7 +1,7 @@
-"""What is known of a session's client, and the way to it for as long as it is connected.
+"""What is known about a session's client, and the way to reach it while it is connected.
 
-There is one for each session, not for each connection: a client that comes back on another
-connection finds what it said on the one before.
+A session has one of these, however often its client connects again. So a client that comes back
+finds the subscriptions and settings of its earlier connection.
 """
 
 from typing import Protocol
@@ -23,26 +23,26 @@ _URI: JsonCodec[_UriParams] = JsonCodec(_UriParams)
 
 
 class OpenConnection(Protocol):
-    """A connection that is open at this moment, as what is behind it reaches its client."""
+    """A connection that is open at this moment."""
 
     is_draining: bool
-    """Whether requests that come are left to the next daemon."""
+    """Whether new requests are left to the next daemon."""
 
     @property
     def is_busy(self) -> bool:
-        """Whether requests of the client are under way."""
+        """Whether requests of the client are in progress."""
         ...
 
     def close(self, reason: str, *, reconnect: bool) -> None:
-        """Tell the client why, and end the connection."""
+        """Tell the client why, and close the connection."""
         ...
 
     def list_changed(self, what: str) -> None:
-        """Notify the client that its list of `tools`, `prompts` or `resources` is another one."""
+        """Notify the client that its list of `tools`, `prompts` or `resources` has changed."""
         ...
 
     def resource_updated(self, uri: str, params: bytes) -> None:
-        """Notify the client, as often as it asked for it, that a resource is another one."""
+        """Notify the client that a resource has changed, once for each of its subscriptions."""
         ...
 
     def notify(self, method: str, params: bytes) -> None:
@@ -69,25 +69,25 @@ class ClientConnection:
     def __init__(self, session: SessionKey) -> None:
         self.session = session
         self.client = ClientFacts()
-        """What the client says of itself, as far as it has said anything."""
+        """The client info, as far as the client has sent any."""
         self.log_level = ""
-        """From which level on the client wants log messages; empty where it never said."""
+        """The lowest level of log messages that the client wants; empty if it never set one."""
         self.subscriptions: set[str] = set()
-        """Resources that a client of the handshake generation has subscribed to."""
+        """Resources to which a client of the handshake generation has subscribed."""
         self.is_initialized = False
-        """Whether the client has completed its handshake: before it no notification is sent."""
+        """Whether the client has completed its handshake. Before that it gets no notifications."""
         self.client_sessions: set[str] = set()
-        """Ids under which the client itself knows the conversation; `/clear` brings another."""
+        """Ids that the client itself has for its conversations. `/clear` starts another one."""
         self.linked_by = ""
-        """How prompt hooks find the session, once one has."""
+        """How prompt hooks find the session; empty until one has."""
         self.relisted = trio.Event()
-        """Set once the client has listed the tools as they are; another for each change."""
+        """Set once the client has listed its current tools; replaced at each change of the list."""
         self.upstream: OpenConnection | None = None
-        """The connection that there is at this moment."""
+        """The open connection; None while the client is not connected."""
 
     @property
     def is_connected(self) -> bool:
-        """Whether the client can be reached at this moment."""
+        """Whether the client is connected."""
         return self.upstream is not None
 
     async def ask(self, method: str, params: bytes, on_progress: OnProgress) -> bytes:
@@ -101,7 +101,7 @@ class ClientConnection:
         return await self.upstream.ask(method, params, on_progress)
 
     def tell(self, method: str, params: bytes) -> None:
-        """Notify the client outside of any call; while it is not connected, drop it."""
+        """Notify the client outside of any call. Does nothing while the client is not connected."""
         if self.upstream is None:
             return
         match method.removeprefix("notifications/").split("/"):

@@ -1,4 +1,4 @@
-"""What a connection reads of a client's lines. The rest of every line is passed on as it came."""
+"""The members of a client's lines that a connection reads. The rest of a line is passed on raw."""
 
 import msgspec
 
@@ -7,7 +7,7 @@ from capd_protos.codec import JsonCodec
 
 
 class Line(msgspec.Struct):
-    """As much of a client's line as the connection acts on; the rest stays raw."""
+    """The members of a client's line that the connection uses; the rest stays raw."""
 
     method: str = ""
     id: int | str | msgspec.UnsetType | None = msgspec.UNSET
@@ -49,7 +49,7 @@ class ListParams(msgspec.Struct):
 
 
 class Filter(msgspec.Struct, rename="camel", omit_defaults=True):
-    """What a stream of `subscriptions/listen` is to carry."""
+    """What a stream of `subscriptions/listen` is to include."""
 
     tools_list_changed: bool = False
     prompts_list_changed: bool = False

@@ -1,4 +1,4 @@
-"""A client's connection behind its hello, as the gateway hands it to the curator."""
+"""A client's connection after its hello, as the gateway hands it to the curator."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from capd.adapters.stdio_frames import Frame, Oversized
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Both ways of a client's lines, behind what opened them."""
+    """A client's lines in both directions, after the hello."""
 
     sink: LineSink
     lines: AsyncIterator[Frame | Oversized]
     welcomed: trio.Event
-    """Set when the welcome is written: before it nobody else may write."""
+    """Set when the welcome is written. Nothing else may be written before it."""

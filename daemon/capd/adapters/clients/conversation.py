@@ -10,7 +10,7 @@ from capd.core.results.large_results import Result
 from capd_protos.types import ClientFacts
 
 RELAYED = frozenset({"tools/call", "prompts/get", "resources/read", "completion/complete"})
-"""Requests that go to a server, each to the one that owns what it names."""
+"""Requests that are passed on to the server that owns what they name."""
 
 HANDSHAKE_ONLY = frozenset(
     {"initialize", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"}
@@ -41,7 +41,7 @@ def listing(method: str, entries: list[bytes]) -> bytes:
 
 
 class UnknownNameError(Exception):
-    """Nothing of this name is on the surface; the text has near names."""
+    """Nothing of this name is on the surface; the text has similar names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Request:
 
 
 class DirectRoute(Protocol):
-    """The route of a call that needs nothing but to be passed on; it is left exactly once."""
+    """The route of a call that is passed on unchanged. It ends with exactly one `leave`."""
 
     server_connection: ServerConnection
     members: Members
@@ -64,22 +64,24 @@ class DirectRoute(Protocol):
     def leave(
         self, result: Result | None, error: Exception | None = None, *, has_ended: bool = True
     ) -> bool:
-        """Leave it with the call's outcome, if it has one here; say whether `release` is due.
+        """End the call, with its outcome if that is known here.
 
-        Without `has_ended` the call was not begun, or goes another way.
+        Return whether `release` has to follow.
+
+        Without `has_ended`, the call was not begun here, or is handled in another way.
         """
         ...
 
     def is_left(self, result: Result) -> bool:
-        """Tell whether the client gets the result as it came."""
+        """Tell whether the client gets the result unchanged."""
         ...
 
     async def passed(self, result: Result) -> Result:
-        """Return what the client gets of the result."""
+        """Return the result as the client gets it."""
         ...
 
     async def release(self) -> None:
-        """Let go of what was kept for the length of the call alone."""
+        """Release what was kept for this call only."""
         ...
 
 
@@ -87,19 +89,19 @@ class Conversation(Protocol):
     """A session, as its connection sees it."""
 
     def on_client_info(self, client: ClientFacts) -> None:
-        """Note what the client says of itself."""
+        """Note the client info."""
         ...
 
     async def renew_subscriptions(self) -> None:
-        """Have what the client subscribed to before its connection told to it again."""
+        """Renew the subscriptions that the client made on an earlier connection."""
         ...
 
     async def start(self) -> None:
-        """Wait, a moment at most, for what the first answers are to say."""
+        """Wait a moment for what the first answers contain."""
         ...
 
     async def wait_ready(self) -> None:
-        """Wait, a moment at most, for what the client's words about itself change of that."""
+        """Wait a moment for what the client info changes in the first answers."""
         ...
 
     def instructions(self) -> str:
@@ -121,9 +123,9 @@ class Conversation(Protocol):
         ...
 
     def direct_route(self, request: Request) -> DirectRoute | None:
-        """Return the route of a `tools/call` that `relay` would only pass on, without a wait.
+        """Return the route of a `tools/call` that `relay` would pass on unchanged, without waiting.
 
-        None for every other: `relay` knows what becomes of it.
+        Return None for every other request; `relay` handles it.
         """
         ...
 
@@ -136,11 +138,11 @@ class Conversation(Protocol):
         ...
 
     async def follow_level(self) -> None:
-        """Have servers log from the level on that the client has just set."""
+        """Have servers log from the level that the client has just set."""
         ...
 
     def on_roots_changed(self) -> None:
-        """Pass on that the client's roots are others."""
+        """Tell servers that the client's roots have changed."""
         ...
 
     async def turn(self, text: str) -> bytes:
@@ -148,5 +150,5 @@ class Conversation(Protocol):
         ...
 
     def on_environment(self, values: dict[str, str]) -> None:
-        """Take over what the client sent for the keys it was asked for."""
+        """Take the values that the client sent for the requested keys."""
         ...

@@ -32,7 +32,7 @@ from capd_protos.codec import MalformedError
 
 
 class DirectCall(Pending):
-    """One of them."""
+    """One call that needs no task of its own."""
 
     __slots__ = ("_calls", "request_id", "route", "take_back")
 
@@ -43,7 +43,7 @@ class DirectCall(Pending):
         route: DirectRoute,
         take_back: Callable[[], None],
     ) -> None:
-        """`take_back` has it answered in a task of its own."""
+        """`take_back` has the call answered in a task of its own."""
         super().__init__("tools/call", caller, route.timeout or IDLE_TIMEOUT)
         self.request_id = caller.request_id
         self.route = route
@@ -51,18 +51,18 @@ class DirectCall(Pending):
         self._calls = calls
 
     def cancel(self) -> None:
-        """End it without an answer; one that has its outcome is answered all the same."""
+        """End the call without an answer; if it has an outcome already, it is answered."""
         if not self.is_done:
             self.is_done = True
             self._calls.cancelled(self)
 
     def settled(self) -> None:
-        """Answer it."""
+        """Answer the call."""
         self._calls.done(self)
 
 
 class DirectCalls:
-    """Those of one connection."""
+    """The calls of one connection that need no task of their own."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class DirectCalls:
         *,
         wants_dispatched: bool,
     ) -> None:
-        """`on_over` hears of each one that is over, or goes the long way."""
+        """`on_over` is called for each call that has ended, or was taken back."""
         self._sink = sink
         self._nursery = nursery
         self._turnstile = turnstile
@@ -90,7 +90,7 @@ class DirectCalls:
         conversation: Conversation,
         take_back: Callable[[], None],
     ) -> DirectCall | None:
-        """Take a `tools/call`, which the next `begin` begins; None where it is none of these."""
+        """Take a `tools/call`, to be written by the next `begin`; None if it needs a task."""
         # Who says with each request who it is may be asked by its result.
         if not self._turnstile.value or generations.has_envelope(params):
             return None
@@ -109,7 +109,7 @@ class DirectCalls:
         return call
 
     def begin(self) -> None:
-        """Begin what is prepared; what cannot be begun at once goes the long way."""
+        """Write the prepared calls. Those that cannot be written at once are taken back."""
         calls, self._prepared = self._prepared, []
         if not calls:
             return
@@ -136,7 +136,7 @@ class DirectCalls:
             self._nursery.start_soon(self._deliver, call, answer)
 
     def cancel_all(self) -> None:
-        """End all of them without an answer: the client is gone."""
+        """End all calls without an answer, because the client is gone."""
         for call in list(self._open):
             call.cancel()
 
@@ -157,7 +157,7 @@ class DirectCalls:
             call.take_back()
 
     async def _finish(self, call: DirectCall, result: Result) -> None:
-        """Answer a call whose result is not passed on as it came."""
+        """Answer a call whose result is not passed on unchanged."""
         passed = await call.route.passed(result)
         await self._deliver(call, result_line(call.request_id, passed))
 

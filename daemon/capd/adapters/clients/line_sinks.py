@@ -1,4 +1,4 @@
-"""Where a client's lines go: a socket's stream, or the answers of an HTTP endpoint."""
+"""The way of lines to a client: a socket's stream, or the answers of an HTTP endpoint."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
@@ -11,7 +11,7 @@ RequestId = int | str | None
 
 
 class LineSink(Protocol):
-    """Where a client's lines go; `related` names the request that a line belongs to."""
+    """Takes lines for a client; `related` names the request that a line belongs to."""
 
     async def send(self, line: bytes, related: RequestId = None) -> None:
         """Write a line; raise WriterFullError or FrameCutError."""
@@ -22,31 +22,31 @@ class LineSink(Protocol):
         ...
 
     def open(self, nursery: trio.Nursery, on_gone: Callable[[], None]) -> None:
-        """Write from here on, with tasks of `nursery`; say when the client is gone."""
+        """Start writing, with tasks in `nursery`; call `on_gone` when the client is gone."""
         ...
 
     async def aclose(self) -> None:
-        """Give the connection up."""
+        """Close the connection."""
         ...
 
 
 @runtime_checkable
 class LargeSink(LineSink, Protocol):
-    """A sink that writes lines as well that are too large to be held."""
+    """A sink that also takes lines too large for memory."""
 
     async def send_large(self, frame: LargeFrame) -> None:
-        """Write one; raise WriterFullError or FrameCutError."""
+        """Write a large line; raise WriterFullError or FrameCutError."""
         ...
 
 
 @runtime_checkable
 class PromptSink(LargeSink, Protocol):
-    """A sink that can say whether a line goes out without a wait."""
+    """A sink that can tell whether a line goes out without waiting."""
 
     def put(self, line: bytes) -> bool:
-        """Take a line that nobody has to wait for; False where it cannot be taken like that."""
+        """Take a line if it can be queued without waiting; otherwise return False."""
         ...
 
     def is_out(self, lines: Sequence[bytes]) -> bool:
-        """Write lines at once; say whether all of them are out."""
+        """Write lines at once; return whether all of them are out."""
         ...

@@ -1,7 +1,8 @@
-"""What one connection wants to hear of: its streams of notifications, and its subscriptions.
+"""The notifications that one connection wants: its streams, and its subscriptions.
 
-A stream (`subscriptions/listen`, stateless generation) is a request whose answer is its end: it is
-acknowledged first, carries what it asked for and nothing else, and each line of it has its mark.
+A stream (`subscriptions/listen`, stateless generation) is a request whose answer is the end of the
+stream. First the request is acknowledged. Then the stream carries only what was asked for, and
+every line has the stream's mark.
 """
 
 from collections.abc import Callable, Collection
@@ -19,7 +20,7 @@ from capd.core.protocol.resource_uris import is_within
 from capd_protos.codec import MalformedError
 
 MOST_STREAMS = 32
-"""Streams of one connection at once."""
+"""Streams of one connection at a time."""
 
 
 Notify = Callable[[str, bytes, RequestId], None]
@@ -31,7 +32,7 @@ class Listening:
     """The streams of one connection; `notify` queues a notification on one of them."""
 
     def __init__(self, notify: Notify, subscriptions: Collection[str]) -> None:
-        """`subscriptions` are what the client has subscribed to beside its streams."""
+        """`subscriptions` are the resources that the client subscribed to outside of streams."""
         self._notify = notify
         self._subscriptions = subscriptions
         self._streams: dict[RequestId, Filter] = {}
@@ -39,19 +40,19 @@ class Listening:
         self._is_closed = False
 
     def close(self) -> None:
-        """End every stream in good order, with a result of its own."""
+        """End every stream with a proper result."""
         self._is_closed = True
         if self._closing is not None:
             self._closing.set()
 
     def list_changed(self, what: str) -> None:
-        """Tell the streams that want to know of the list of `tools`, `prompts` or `resources`."""
+        """Notify the streams that want changes of the list `what`."""
         for stream, wanted in self._streams.items():
             if getattr(wanted, f"{what}_list_changed"):
                 self._tell(stream, f"notifications/{what}/list_changed", b"{}")
 
     def resource_updated(self, uri: str, params: bytes) -> None:
-        """Tell the streams that want to know of a resource."""
+        """Notify the streams that want changes of a resource."""
         for stream, wanted in self._streams.items():
             if any(is_within(uri, each) for each in wanted.resource_subscriptions):
                 self._tell(stream, "notifications/resources/updated", params)
@@ -59,7 +60,7 @@ class Listening:
     async def serve(
         self, request_id: RequestId, params: msgspec.Raw, conversation: Conversation
     ) -> bytes:
-        """Be a stream until it is cancelled or the connection closes; return its last line."""
+        """Serve a stream until it is cancelled or the connection closes; return its last line."""
         if request_id is None:
             raise MalformedError("a stream of notifications needs an id")
         if len(self._streams) >= MOST_STREAMS:
@@ -90,7 +91,7 @@ class Listening:
         return msgspec.json.encode({"resultType": "complete", "_meta": meta})
 
     def wants(self, uri: str) -> bool:
-        """Tell whether a stream was asked for news of `uri`."""
+        """Tell whether a stream wants changes of `uri`."""
         return any(uri in each.resource_subscriptions for each in self._streams.values())
 
     def _tell(self, stream: RequestId, method: str, params: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection: the process, held, and judged anew when it matters."""
+"""The process at the other end of a connection: identified once, and judged when it matters."""
 
 import os
 from collections.abc import Callable, Generator
@@ -11,22 +11,22 @@ from capd.core.servers.ancestry import Chain, Missing, PeerFacts, Process, Verdi
 
 LOOKS_AT_ONCE = 2
 TRIES = 7
-"""Whoever's chain of parents changed during the look is judged again, after 5, 10, 20, ... ms."""
+"""How often a process is judged again whose parents changed meanwhile: after 5, 10, 20, ... ms."""
 FIRST_PAUSE = 0.005
 
 UNSETTLED: frozenset[Verdict] = frozenset({"unknown", "no_descriptors"})
-"""What another look may find otherwise."""
+"""Verdicts that a later look may change."""
 
 _NOTHING = Chain((), "gone")
 
 
 def is_never_marked(_pid: int) -> bool:
-    """Say that a process bears no mark of a server."""
+    """Return False: no process is marked."""
     return False
 
 
 class Peers:
-    """How this daemon judges processes; `is_marked` knows those of servers by another sign."""
+    """Judges processes; `is_marked` recognises those of servers."""
 
     def __init__(self, is_marked: Callable[[int], bool] = is_never_marked) -> None:
         self._is_marked = is_marked
@@ -34,7 +34,7 @@ class Peers:
         self._limiter = trio.CapacityLimiter(LOOKS_AT_ONCE)
 
     def of(self, connection: SocketOptions) -> "Peer":
-        """Return the process that connected a Unix socket; close it when it is of no use any more.
+        """Return the process that connected a Unix socket. The caller has to close it.
 
         Raises:
             OSError: it cannot be told.
@@ -56,7 +56,7 @@ class Peers:
         return Peer(self, pid, credentials.uid, pidfd, identity, is_held=is_held)
 
     def facts(self, pid: int, has_ended: Callable[[tuple[Chain, Chain]], bool]) -> PeerFacts:
-        """Look at a process, and at what is above it. Blocks for about 0.2 ms."""
+        """Return the facts about a process and its parents. Blocks for about 0.2 ms."""
         if pid <= 0:
             return PeerFacts(0, False, (_NOTHING, _NOTHING))
         chains = self._chain(pid), self._chain(pid)
@@ -65,7 +65,10 @@ class Peers:
         return PeerFacts(pid, has_ended(chains), chains, is_marked)
 
     async def look(self, peer: "Peer") -> PeerFacts:
-        """Look at a peer, in a thread: a server can make its chain long."""
+        """Return the facts about a peer, read in a thread.
+
+        A server can make its chain of parents long.
+        """
         return await trio.to_thread.run_sync(
             self.facts, peer.pid, peer.has_ended, limiter=self._limiter
         )
@@ -75,7 +78,7 @@ class Peers:
 
 
 class Peer:
-    """The process at a connection."""
+    """The process at the other end of a connection."""
 
     def __init__(
         self,
@@ -87,23 +90,24 @@ class Peer:
         *,
         is_held: bool = True,
     ) -> None:
-        """Without a `pidfd`, `identity` says which process is meant; empty: one that is gone.
+        """Without a `pidfd`, `identity` says which process is meant; empty for one that is gone.
 
-        One that `is_held` no way, for want of a file descriptor, is never judged.
+        If there was no descriptor left to hold the process, `is_held` is False and it is never
+        judged.
         """
         self.pid = pid
         self.uid = uid
         self.above: tuple[int, ...] = ()
-        """Itself and what is above it, as last seen."""
+        """The process and its parents, as last seen."""
         self.is_excepted = False
-        """Whether the user lets it in although capd started it."""
+        """Whether the user permits it although capd started it."""
         self._peers = peers
         self._pidfd = pidfd
         self._identity = identity
         self._is_held = is_held
 
     async def verdict(self) -> Verdict:
-        """Judge whose process it is, by what is so at this moment."""
+        """Judge whose process it is at this moment."""
         if not self._is_held:
             return "no_descriptors"
         pause = FIRST_PAUSE
@@ -128,7 +132,7 @@ class Peer:
         return is_another or platform.process_start_time(self.pid) is None
 
     def close(self) -> None:
-        """Hold the process no longer."""
+        """Release the process."""
         if self._pidfd is not None:
             os.close(self._pidfd)
             self._pidfd = None

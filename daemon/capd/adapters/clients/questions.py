@@ -13,7 +13,7 @@ from capd.core.protocol.outcomes import RefusedError, ServerError
 from capd_protos.codec import JsonCodec, MalformedError
 
 LONGEST_WAIT = 600.0
-"""Seconds that a server waits for a person (docs/design/outcomes.md)."""
+"""Seconds for which a server waits for a person (docs/design/outcomes.md)."""
 
 _PREFIX = "capd-"
 
@@ -31,12 +31,12 @@ class _Question:
         self.result = b""
         self.error = b""
         self.token: msgspec.Raw | None = None
-        """The server's own progress token, where it gave one."""
+        """The server's own progress token, if it gave one."""
         self.on_progress = on_progress
 
 
 class Questions:
-    """What one client was asked and has not answered."""
+    """The open questions to one client."""
 
     def __init__(self) -> None:
         self._ids = count(1)
@@ -90,7 +90,7 @@ class Questions:
         return question.result
 
     def answered(self, message_id: object, result: bytes, error: bytes) -> bool:
-        """Take an answer, and say whether somebody waits for it; another one is dropped."""
+        """Take an answer; return whether somebody waits for it. Any other is dropped."""
         question = self._open.pop(message_id, None) if isinstance(message_id, str) else None
         if question is not None:
             question.result, question.error = result, error
@@ -98,7 +98,7 @@ class Questions:
         return question is not None
 
     def progressed(self, params: bytes) -> None:
-        """Pass progress of an answer on, under the server's own token."""
+        """Pass the progress of an answer on, with the server's own token."""
         try:
             key = _TOKEN.decode(params).progressToken
             question = self._open.get(key) if isinstance(key, str) else None
@@ -110,7 +110,7 @@ class Questions:
             return
 
     def close(self) -> None:
-        """Give every open question up."""
+        """Give up every open question."""
         self._is_over = True
         for question in list(self._open.values()):
             question.done.set()

@@ -1,7 +1,7 @@
-"""The values for the keys that definitions ask for: what clients sent, else what is stored.
+"""The values of the keys that definitions ask for: those that clients sent, and stored ones.
 
-Secrets: they stay in this process's memory, each session's apart, and never travel on the bus,
-to a log or into a state file (docs/design/catalog.md).
+Values are secrets. They stay in this process's memory, separate for each session, and never get
+onto the bus, into a log or into a state file (docs/design/catalog.md).
 """
 
 from collections.abc import Collection, Mapping
@@ -14,31 +14,31 @@ from capd_protos.types import SessionKey
 
 
 class Stored(Protocol):
-    """Where values come from that no client sent."""
+    """The source of values that no client sent."""
 
     def values(self) -> Mapping[str, str]:
-        """Return all that are known, by key."""
+        """Return all known values, by key."""
         ...
 
     def sources(self) -> dict[str, str]:
-        """Return the name of the source of each."""
+        """Return the name of the source of each value."""
         ...
 
     def problems(self) -> list[str]:
-        """Return what a person has to put right."""
+        """Return the problems that a person has to solve."""
         ...
 
     def notes(self) -> list[str]:
-        """Return why a source gives nothing."""
+        """Return why a source gives no values."""
         ...
 
     async def ask_again(self, keys: Collection[str]) -> None:
-        """Ask for `keys` anew, within a bound."""
+        """Read `keys` again, within a time limit."""
         ...
 
 
 class NothingStored:
-    """No source but the sessions themselves."""
+    """Stands for the stored values if there are none."""
 
     def values(self) -> Mapping[str, str]:
         """Return nothing."""
@@ -57,29 +57,29 @@ class NothingStored:
         return []
 
     async def ask_again(self, keys: Collection[str]) -> None:
-        """Ask nobody."""
+        """Do nothing."""
         del keys
         await trio.lowlevel.checkpoint()
 
 
 class SessionEnvironments:
-    """Every live session's values."""
+    """The values of every live session."""
 
     def __init__(self, stored: Stored | None = None) -> None:
         self.stored: Stored = stored or NothingStored()
         self._values: dict[SessionKey, dict[str, str]] = {}
 
     def __repr__(self) -> str:
-        """Show no value."""
+        """Show no values."""
         return f"SessionEnvironments({len(self._values)} sessions)"
 
     def put(self, session: SessionKey, values: Mapping[str, str]) -> None:
-        """Add values of `session`; an empty one counts as missing."""
+        """Add values of `session`; an empty value counts as missing."""
         kept = {key: value for key, value in values.items() if value}
         self._values[session] = {**self._values.get(session, {}), **kept}
 
     def values(self, session: SessionKey) -> Mapping[str, str]:
-        """Return the values of `session`: its own, and what is stored where it has none."""
+        """Return the values of `session`: its own, and stored ones for other keys."""
         return {**self.stored.values(), **self._values.get(session, {})}
 
     def own(self, session: SessionKey) -> Mapping[str, str]:
@@ -96,11 +96,11 @@ class SessionEnvironments:
         return {**self.stored.sources(), **own}
 
     def all_values(self) -> list[str]:
-        """Return every value of everybody, for whoever has to keep them out of a text."""
+        """Return every value of every session, so that they can be removed from texts."""
         # A copy: whoever logs may be in another thread.
         own = (value for values in list(self._values.values()) for value in values.values())
         return [*self.stored.values().values(), *own]
 
     def drop(self, session: SessionKey) -> None:
-        """Forget `session`."""
+        """Forget the values of `session`."""
         self._values.pop(session, None)

@@ -1,4 +1,4 @@
-"""A client's end of the public socket, as the lines of its session reach it."""
+"""Writes lines to a client on the public socket."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -14,11 +14,12 @@ WRITE_TIMEOUT = 60.0
 _QUEUED_FRAMES = 1024
 _QUEUED_BYTES = 256 * 1024 * 1024
 _POSTED_BYTES = 32 * 1024 * 1024
-"""Of notifications and questions: a client that reads nothing of them loses the newest."""
+"""Bytes of notifications and questions in the queue. A client that does not read loses the newest.
+"""
 
 
 class SocketSink:
-    """Lines to a stream; all of them share it, whatever request they belong to."""
+    """Writes the lines of all requests to one stream."""
 
     def __init__(self, stream: trio.abc.Stream) -> None:
         self._stream = stream
@@ -36,7 +37,7 @@ class SocketSink:
         await self._writer.send(one_line(line))
 
     async def send_large(self, frame: LargeFrame) -> None:
-        """Write a line that is too large to be held; raise WriterFullError or FrameCutError."""
+        """Write a line that is too large for memory; raise WriterFullError or FrameCutError."""
         await self._writer.send(frame)
 
     def post(self, line: bytes, related: int | str | None = None) -> None:
@@ -45,18 +46,18 @@ class SocketSink:
         self._writer.post(one_line(line))
 
     def put(self, line: bytes) -> bool:
-        """Take a line that nobody has to wait for; False where it cannot be taken like that."""
+        """Take a line if it can be queued without waiting; otherwise return False."""
         return self._writer.put(one_line(line))
 
     def is_out(self, lines: Sequence[bytes]) -> bool:
-        """Write lines at once; say whether all of them are out."""
+        """Write lines at once; return whether all of them are out."""
         return (
             self._writer.begin([one_line(each) for each in lines]) == len(lines)
             and self._writer.is_idle
         )
 
     def open(self, nursery: trio.Nursery, on_gone: Callable[[], None]) -> None:
-        """Write from here on; what does not go out at once is written in `nursery`."""
+        """Start writing. What does not go out at once is written by a task in `nursery`."""
 
         def on_backlog() -> None:
             # It is cancelled before it closes, and a closed one takes no task.
@@ -73,6 +74,6 @@ class SocketSink:
             on_gone()
 
     async def aclose(self) -> None:
-        """Give the connection up."""
+        """Close the connection."""
         self._writer.close()
         await trio.aclose_forcefully(self._stream)

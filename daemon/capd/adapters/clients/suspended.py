@@ -51,15 +51,16 @@ class _Question:
         self.request = InputRequest(method, msgspec.Raw(params or b"{}"))
         self.done = trio.Event()
         self.answer = b""
-        self.is_told = False
+        self.is_asked = False
 
 
 class SuspendableCall:
-    """A call that can return to its client with a question; a `Caller` to the server connection."""
+    """A call that can return to its client with a question; a `Caller` for the server's side."""
 
     def __init__(self, caller: Caller, run: Callable[[Caller], Awaitable[Result]]) -> None:
         self.caller = caller
-        """Whoever waits for it now, or has waited last: each repetition is another request."""
+        """The request that waits for the call now, or waited last. Each repetition is another
+        request."""
         self._run = run
         self._scope = trio.CancelScope()
         self._news = trio.Event()
@@ -72,30 +73,30 @@ class SuspendableCall:
 
     @property
     def session(self) -> SessionKey:
-        """Whose call it is."""
+        """The session of the call."""
         return self.caller.session
 
     @property
     def client(self) -> ClientFacts:
-        """What the client said of itself with the request."""
+        """The client info that came with the request."""
         return self.caller.client
 
     @property
     def log_level(self) -> str:
-        """From which level on the client wants log messages."""
+        """The lowest level of log messages that the client wants."""
         return self.caller.log_level
 
     async def dispatched(self) -> None:
-        """Tell the client that it may have run from here on."""
+        """Tell the client that the call may run from now on."""
         await self.caller.dispatched()
 
     def progress(self, params: bytes) -> None:
-        """Tell whoever waits."""
+        """Pass progress on to the waiting request."""
         if self._is_awaited:
             self.caller.progress(params)
 
     def tell(self, method: str, params: bytes) -> None:
-        """Tell whoever waits."""
+        """Pass a notification on to the waiting request."""
         if self._is_awaited:
             self.caller.tell(method, params)
 
@@ -124,7 +125,7 @@ class SuspendableCall:
         return question.answer
 
     async def run(self) -> None:
-        """Be the call, until its outcome is known and nobody is to answer anything any more."""
+        """Run the call until its outcome is known and no question is open."""
         try:
             with self._scope:
                 await self._settle()
@@ -142,7 +143,7 @@ class SuspendableCall:
             await question.done.wait()
 
     async def result(self, suspend: Callable[["SuspendableCall"], str]) -> Result:
-        """Return the outcome, or the questions under the state that `suspend` gives them.
+        """Return the outcome, or the open questions with the state that `suspend` returns.
 
         Raises:
             CallFailedError, ServerError, UnknownNameError, MalformedError: the outcome is that.
@@ -153,7 +154,7 @@ class SuspendableCall:
         try:
             while True:
                 await self._news.wait()
-                asked = {key: each for key, each in self._questions.items() if not each.is_told}
+                asked = {key: each for key, each in self._questions.items() if not each.is_asked}
                 if self._has_outcome or asked or self._is_over:
                     break
                 # What it asked was withdrawn again at once.
@@ -167,16 +168,16 @@ class SuspendableCall:
             return self._outcome()
         self._news = trio.Event()
         for question in asked.values():
-            question.is_told = True
+            question.is_asked = True
         self._scope.deadline = trio.current_time() + LONGEST_WAIT
         return asking_result({k: q.request for k, q in asked.items()}, suspend(self))
 
     def give_up(self) -> None:
-        """End it: nobody waits for it any more."""
+        """End the call, because nobody waits for it any more."""
         self._scope.cancel()
 
     async def resume(self, caller: Caller, responses: Members) -> None:
-        """Go on for a repetition of the request, with the client's answers."""
+        """Continue for a repetition of the request, with the client's answers."""
         self.caller = caller
         try:
             # What it asks to be done has been under way since its first request.
@@ -187,14 +188,14 @@ class SuspendableCall:
         self.answer(responses)
 
     def answer(self, responses: Members) -> None:
-        """Take the client's answers; what it left out is asked again."""
+        """Take the client's answers. Questions without an answer are asked again."""
         for key, question in self._questions.items():
             response = responses.get(key)
             if response is not None:
                 question.answer = bytes(response)
                 question.done.set()
             else:
-                question.is_told = False
+                question.is_asked = False
                 self._news.set()
 
     @property
@@ -210,7 +211,7 @@ class SuspendableCall:
         return self._result
 
     def _end(self) -> None:
-        """Let nobody wait for an answer that will not come."""
+        """Fail all open questions, because no answers will come."""
         self._is_over = True
         for question in self._questions.values():
             question.done.set()
@@ -226,7 +227,7 @@ class SuspendedCalls:
     async def relayed(
         self, request: Request, conversation: Conversation, nursery: trio.Nursery
     ) -> Result:
-        """Return the result of a stateless request or of its repetition, or a question.
+        """Return the result of a stateless request or of its repetition, or a result that asks.
 
         Raises:
             EnvelopeError: it repeats what cannot be repeated; else as `Conversation.relayed`.
@@ -247,9 +248,9 @@ class SuspendedCalls:
         return await resumed.result(lambda suspended: self.put(suspended, members))
 
     def put(self, call: SuspendableCall, members: Members) -> str:
-        """Keep `call`; return the state that a repetition must bring.
+        """Keep `call`; return the state that its repetition must contain.
 
-        The oldest one is given up where there are too many.
+        If there are too many, the oldest is given up.
         """
         if len(self._calls) >= MOST_SUSPENDED:
             oldest, _ = self._calls.pop(next(iter(self._calls)))
@@ -259,7 +260,7 @@ class SuspendedCalls:
         return state
 
     def take(self, members: Members) -> SuspendableCall | None:
-        """Return the call that a request repeats, None where it repeats none of ours.
+        """Return the call that a request repeats; None if it repeats none.
 
         Raises:
             EnvelopeError: its state was ours, and is not good for this request.
@@ -275,7 +276,7 @@ class SuspendedCalls:
 
 
 def _digest(members: Members) -> bytes:
-    """Return what is the same in a repetition, in whatever order it is written."""
+    """Return a digest of the params that a repetition repeats, whatever their order."""
     same = {key: value for key, value in members.items() if key not in _OF_THE_RETRY}
     written = joined(dict(sorted(same.items())))
     # A request with numbers that Python cannot hold is known by its bytes alone.

@@ -1,4 +1,4 @@
-"""A connection's requests under way: counted, found by id, each answered once or cancelled."""
+"""A connection's requests in progress: counted, found by id, each answered once or cancelled."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
 MOST_REQUESTS = 96
-"""Requests of one session under way at once, of which `AT_ONCE` run."""
+"""Requests of one session in progress at a time, of which `AT_ONCE` run."""
 AT_ONCE = 32
 _LISTEN = "subscriptions/listen"
-"""Is under way as long as the client likes, and does not count."""
+"""It may take as long as the client likes, so it does not count."""
 
 
 class RequestsInFlight:
@@ -58,13 +58,13 @@ class RequestsInFlight:
 
     @property
     def turnstile(self) -> trio.Semaphore:
-        """Lets as many calls run as a session's share is."""
+        """Limits how many calls of the session run at a time."""
         if self._turnstile is None:
             self._turnstile = trio.Semaphore(AT_ONCE)
         return self._turnstile
 
     def add(self, message: Line, caller: ClientCall) -> bool:
-        """Have a request answered, unless it is one too many, which the result says.
+        """Start answering a request; return False if there are too many.
 
         A direct call waits for the next `begin`.
         """
@@ -107,7 +107,7 @@ class RequestsInFlight:
             end.cancel()
 
     def cancel_all(self) -> None:
-        """End every request: the client is gone."""
+        """End every request, because the client is gone."""
         for end in list(self._ends.values()):
             end.cancel()
         if self._direct is not None:

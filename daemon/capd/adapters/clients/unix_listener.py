@@ -27,7 +27,7 @@ _BETWEEN_TRIES = 0.02
 
 
 class PlaceUnsafeError(CapdError):
-    """The socket's folder cannot be used."""
+    """The socket's folder cannot be used safely."""
 
 
 class AlreadyServedError(CapdError):
@@ -35,11 +35,11 @@ class AlreadyServedError(CapdError):
 
 
 class LockUnsupportedError(CapdError):
-    """The file system of a place has no locks, as some network file systems."""
+    """The file system has no locks, like some network file systems."""
 
 
 def make_private(folder: Path) -> None:
-    """Make `folder`, or see that it is ours and nobody else's.
+    """Make `folder`, or check that only this user can use it.
 
     Raises:
         PlaceUnsafeError: it is a link, somebody else's, open to others, or cannot be made.
@@ -65,7 +65,7 @@ class PlaceLock:
         self._fd = -1
 
     def take(self) -> None:
-        """Lock the file; again if somebody has removed the one that was locked.
+        """Lock the file. If somebody removes it meanwhile, lock the new one.
 
         Raises:
             AlreadyServedError: another daemon has it; its pid is in the text.
@@ -90,11 +90,11 @@ class PlaceLock:
         self._fd = fd
 
     def is_in_place(self) -> bool:
-        """Tell whether the file that is locked is the one that others would find."""
+        """Tell whether the locked file is still the one that others would find."""
         return self._fd >= 0 and _is_same(self._fd, self.path)
 
     def release(self) -> None:
-        """Let another daemon have it."""
+        """Release the lock."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -130,7 +130,7 @@ def _is_same(fd: int, path: Path) -> bool:
 
 @contextlib.contextmanager
 def sole_daemon(lock_file: Path) -> Iterator[PlaceLock]:
-    """Be the only daemon of this place for the length of a block; raises as `PlaceLock.take`."""
+    """Be the only daemon of this place while the block runs; raises as `PlaceLock.take`."""
     lock = PlaceLock(lock_file)
     lock.take()
     try:
@@ -140,10 +140,10 @@ def sole_daemon(lock_file: Path) -> Iterator[PlaceLock]:
 
 
 class PublicListener(Listener[trio.SocketStream]):
-    """The public socket, which is bound again in its place when somebody removed it."""
+    """The public socket. If somebody removes it, it is bound again at the same path."""
 
     def __init__(self, path: Path, inner: trio.SocketListener, ours: int, *, is_kept: bool) -> None:
-        """`ours` is the inode at `path`; `is_kept`: this socket can be bound again."""
+        """`ours` is the inode at `path`; `is_kept` says that the socket can be bound again."""
         self.path = path
         self._inner = inner
         self._ours = ours
@@ -152,11 +152,11 @@ class PublicListener(Listener[trio.SocketStream]):
 
     @property
     def socket(self) -> trio.socket.SocketType:
-        """The socket that listens."""
+        """The listening socket."""
         return self._inner.socket
 
     async def accept(self) -> trio.SocketStream:
-        """Return the next connection, of this socket or of the one that takes its place."""
+        """Return the next connection, on this socket or on the one that replaced it."""
         while True:
             with trio.CancelScope() as self._waiting:
                 return await self._inner.accept()
@@ -170,7 +170,7 @@ class PublicListener(Listener[trio.SocketStream]):
         return not self._is_kept or _inode(self.path) == self._ours
 
     def bind_again(self) -> None:
-        """Make the socket anew; what lies in its place goes, unless it is a folder.
+        """Bind the socket again, removing what is at its path unless that is a folder.
 
         Raises:
             OSError: it cannot be made.
@@ -184,14 +184,14 @@ class PublicListener(Listener[trio.SocketStream]):
         before.socket.close()
 
     def remove(self) -> None:
-        """Remove the socket, unless another daemon has its own there."""
+        """Remove the socket, unless another daemon's is there."""
         with contextlib.suppress(OSError):
             if self._is_kept and _inode(self.path) == self._ours:
                 self.path.unlink()
 
 
 def _inode(path: Path) -> int:
-    """Return the inode of the socket at `path`; 0 where there is none."""
+    """Return the inode of the socket at `path`; 0 if there is none."""
     try:
         found = path.lstat()
     except OSError:
@@ -216,10 +216,13 @@ def _bound(path: Path) -> tuple[socket.socket, int]:
 
 
 class ServedPlace:
-    """What others find a daemon by: its folders, locks and socket, put back when they are gone.
+    """The folders, locks and socket by which others find a daemon.
 
-    Whoever removes the folder of the socket removes its lock too, and the next editor would start
-    a second daemon there. The lock of the state folder stops that one; this brings back the first.
+    Restored when somebody removes them.
+
+    Whoever removes the socket's folder also removes its lock, and the next editor would start a
+    second daemon there. The lock of the state folder prevents that, and this class makes the first
+    daemon reachable again.
     """
 
     def __init__(
@@ -230,11 +233,11 @@ class ServedPlace:
         self._listener = listener
 
     def is_whole(self) -> bool:
-        """Tell whether all of it is there; looks at the disk."""
+        """Tell whether everything is still there; looks at the disk."""
         return self._listener.is_in_place() and all(lock.is_in_place() for lock in self._locks)
 
     def restore(self) -> None:
-        """Put back what is gone.
+        """Restore what is gone.
 
         Raises:
             AlreadyServedError: another daemon has taken the place.
@@ -252,9 +255,9 @@ class ServedPlace:
 
 @contextlib.contextmanager
 def listening(path: Path, environment: MutableMapping[str, str]) -> Iterator[PublicListener]:
-    """Listen on systemd's socket if it gave one, else on one at `path` that is ours to remove.
+    """Listen on systemd's socket if there is one, otherwise on a new one at `path`.
 
-    Enter it only within `sole_daemon`: what lies at `path` is then stale.
+    Enter it only within `sole_daemon`: anything at `path` is then stale, and may be removed.
 
     Raises:
         PlaceUnsafeError: the path is too long, or something that is no socket lies there.
@@ -293,7 +296,7 @@ def listening(path: Path, environment: MutableMapping[str, str]) -> Iterator[Pub
 
 
 def _from_systemd(environment: MutableMapping[str, str]) -> socket.socket | None:
-    """Return the first socket that systemd passed, and hide the passing from children."""
+    """Return the first socket that systemd passed, and remove its variables."""
     pid = environment.pop("LISTEN_PID", "")
     count = environment.pop("LISTEN_FDS", "")
     environment.pop("LISTEN_FDNAMES", None)

@@ -5,7 +5,7 @@ behind `Conversation`. Requests run side by side and each is answered exactly on
 passed on is never decoded. A malformed line costs an error answer, never the connection.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -78,15 +78,19 @@ class Upstream:
         wants_dispatched: bool,
         version: str,
         log: FilteringBoundLogger,
+        knows_durable: bool = False,
+        again: Iterable[int | str] = (),
     ) -> None:
         self.is_goodbye = False
         """Whether the client ended its session on purpose."""
         self.is_draining = False
-        """Whether requests that come are left to the next daemon."""
+        """Whether new requests are left to the next daemon."""
         self.connection = connection
-        """What the client has said on this connection, or an earlier one of its session."""
+        """What the client sent on this connection or an earlier one of its session."""
         self.session = connection.session
         self.wants_dispatched = wants_dispatched
+        self.knows_durable = knows_durable
+        self.again = set(again)
         self._sink = sink
         self._large_sink = sink if isinstance(sink, LargeSink) else None
         self._lines = lines
@@ -95,12 +99,13 @@ class Upstream:
         self._questions = Questions()
         self._suspended = SuspendedCalls()
         self.client = connection.client
-        """Who sends what does not say itself who its sender is."""
+        """The client info for requests that do not contain their own."""
         self._listening = Listening(weakly(self.notify), connection.subscriptions)
         self._scope = trio.CancelScope()
+        self._is_over = False
 
     async def run(self, conversation: Conversation) -> None:
-        """Serve until the client is gone, says goodbye, or `close` is called."""
+        """Serve until the client is gone or says goodbye, or until `close` is called."""
         with self._scope:
             try:
                 async with trio.open_nursery() as nursery:
@@ -119,6 +124,7 @@ class Upstream:
                     except FrameStalledError:
                         self._log.info("client_stalled", session=self.session)
                     finally:
+                        self._is_over = True
                         self._under_way.cancel_all()
                     nursery.cancel_scope.cancel()
             finally:
@@ -127,26 +133,31 @@ class Upstream:
                     await self._sink.aclose()
 
     @property
+    def is_over(self) -> bool:
+        """Whether the connection ends, or has ended."""
+        return self._is_over or self._scope.cancel_called
+
+    @property
     def is_busy(self) -> bool:
-        """Whether requests of the client are under way."""
+        """Whether requests of the client are in progress."""
         return self._under_way.is_busy
 
     def close(self, reason: str, *, reconnect: bool) -> None:
-        """Tell the client why, and end the connection."""
+        """Tell the client why, and close the connection."""
         self._listening.close()
         self.post(msgspec.json.encode(frames.Closing(reason, reconnect)))
         # The writer gets its turn before the cancellation arrives.
         self._scope.deadline = trio.current_time() + 0.2
 
     def list_changed(self, what: str) -> None:
-        """Notify the client that its list of `tools`, `prompts` or `resources` is another one."""
+        """Notify the client that its list of `tools`, `prompts` or `resources` has changed."""
         method = f"notifications/{what}/list_changed"
         if self.connection.is_initialized:
             self.post(b'{"jsonrpc":"2.0","method":"%s"}' % method.encode())
         self._listening.list_changed(what)
 
     def resource_updated(self, uri: str, params: bytes) -> None:
-        """Notify the client, as often as it asked for it, that a resource is another one."""
+        """Notify the client that a resource has changed, once for each of its subscriptions."""
         if any(is_within(uri, each) for each in self.connection.subscriptions):
             self.notify("notifications/resources/updated", params)
         self._listening.resource_updated(uri, params)
@@ -182,7 +193,7 @@ class Upstream:
         self.post(msgspec.json.encode(frames.WantEnv(keys)))
 
     async def send(self, line: bytes, related: RequestId = None) -> None:
-        """Write a line; raise WriterFullError or FrameCutError where it cannot be."""
+        """Write a line; raise WriterFullError or FrameCutError if that fails."""
         await self._sink.send(line, related)
 
     def post(self, line: bytes, related: RequestId = None) -> None:

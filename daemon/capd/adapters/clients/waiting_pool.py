@@ -1,7 +1,6 @@
-"""The pool of connections that are not let in yet: a bound, a deadline, and who has to go.
+"""The connections that were not accepted yet: how many, for how long, and which one has to go.
 
-Those that were let in are no part of it, so that nobody who only connects can cost one of them
-its place.
+Accepted connections are not in the pool, so whoever only connects cannot take their place.
 """
 
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from capd.core.sessions.crowd import Waiting, one_too_many
 
 
 class WaitingPlace:
-    """One connection's place in a pool, which holds until `leave`."""
+    """One connection's place in a pool, until `leave`."""
 
     def __init__(self, pool: "WaitingPool", waiting: Waiting[int], scope: trio.CancelScope) -> None:
         self._pool = pool
@@ -22,13 +21,13 @@ class WaitingPlace:
         self._scope = scope
 
     def move(self, pool: "WaitingPool") -> None:
-        """Have this connection wait in another pool, for as long as that has patience."""
+        """Move this connection to another pool, with that pool's time limit."""
         self.leave()
         self._pool = pool
         pool.add(self._waiting, self._scope)
 
     def leave(self) -> None:
-        """Take the connection out of its pool: it was let in, or is at its end."""
+        """Take the connection out of its pool, because it was accepted or has ended."""
         self._pool.remove(self._waiting)
         self._scope.deadline = float("inf")
 
@@ -42,12 +41,15 @@ class WaitingPool:
         self._waiting: dict[int, tuple[Waiting[int], trio.CancelScope]] = {}
 
     def __len__(self) -> int:
-        """Return how many wait."""
+        """Return the number of waiting connections."""
         return len(self._waiting)
 
     @contextmanager
     def place(self, owner: int = 0) -> Iterator[WaitingPlace]:
-        """Have a place for the length of a block, which ends early when another needs it."""
+        """Hold a place while the block runs.
+
+        The block is cancelled if another connection needs the place.
+        """
         with trio.CancelScope() as scope:
             waiting = Waiting(next(_NUMBERS), owner)
             place = WaitingPlace(self, waiting, scope)
@@ -58,7 +60,7 @@ class WaitingPool:
                 place.leave()
 
     def add(self, waiting: Waiting[int], scope: trio.CancelScope) -> None:
-        """Take a connection in; `scope` is cancelled when it has to go."""
+        """Add a connection; `scope` is cancelled if it has to go."""
         scope.deadline = trio.current_time() + self._patience
         self._waiting[waiting.key] = (waiting, scope)
         goes = one_too_many([each for each, _ in self._waiting.values()], self._most)

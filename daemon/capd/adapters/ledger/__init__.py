@@ -1,1 +1,1 @@
-"""The ledger's file, and the way of a note into it."""
+"""The ledger's database, and the queue of notes for it."""

@@ -1,7 +1,7 @@
-"""The ledger's SQLite file. Every method blocks, and one thread at a time may be in it.
+"""The ledger's SQLite file. Every method blocks, and only one thread may use it at a time.
 
-WAL with `synchronous=NORMAL`: a crash of the machine may cost the last notes, never the file. One
-that is damaged, or of another version, is set aside under another name and a fresh one begun.
+WAL with `synchronous=NORMAL`: a crash of the machine may cost the last notes, never the file. A
+file that is damaged or of another version is renamed, and a new one is started.
 """
 
 import contextlib
@@ -26,11 +26,11 @@ _BESIDE = ("", "-wal", "-shm")
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _CACHE_KIB = 256
 _KEPT_ASIDE = 2
-"""Damaged files that are kept for whoever wants to look."""
+"""Damaged files that are kept for inspection."""
 
 
 class Database:
-    """The file at `path`, opened at the first use and again after trouble."""
+    """The file at `path`, opened at the first use and reopened after an error."""
 
     def __init__(self, path: Path, retention: Retention) -> None:
         self.path = path
@@ -55,7 +55,7 @@ class Database:
         self._tried(write)
 
     def prune(self, now: float) -> None:
-        """Remove what is too old, and the oldest where the file is too large."""
+        """Remove old notes, and the oldest ones while the file is too large."""
 
         def remove(connection: sqlite3.Connection) -> None:
             since = self._retention.keep_since(now)
@@ -86,7 +86,7 @@ class Database:
         return schema.read(messages.Use, rows)
 
     def sums(self, since: float) -> list[messages.CapabilityCalls]:
-        """Return what the calls that reached each capability came to since then."""
+        """Return the sums over the calls of each capability since then."""
         rows = self._rows(
             "SELECT coalesce(granted.value, ''), count(*), sum(outcome = 'result'), avg(ms), "
             "sum(bytes_out), max(at) FROM calls LEFT JOIN json_each(calls.capabilities) AS granted "
@@ -98,11 +98,11 @@ class Database:
         return schema.read(messages.CapabilityCalls, rows)
 
     def decisions(self, limit: int, session: str) -> list[messages.DecisionNote]:
-        """Return the newest decisions, of one session or, for an empty name, of all."""
+        """Return the newest decisions of one session; of all sessions if the name is empty."""
         return schema.read(messages.DecisionNote, self._newest("decisions", limit, session))
 
     def activations(self, limit: int, session: str) -> list[messages.ActivationNote]:
-        """Return the newest activations, of one session or, for an empty name, of all."""
+        """Return the newest activations of one session; of all sessions if the name is empty."""
         return schema.read(messages.ActivationNote, self._newest("activations", limit, session))
 
     def counts(self) -> tuple[int, dict[str, int]]:
@@ -141,7 +141,7 @@ class Database:
         return self._tried(lambda connection: connection.execute(query, values).fetchall())
 
     def _tried(self, act: Callable[[sqlite3.Connection], T]) -> T:
-        """Return what `act` returns; where the file is damaged, on a fresh one."""
+        """Return `act()`; if the file is damaged, start a new one and try again."""
         try:
             return act(self._opened())
         except sqlite3.DatabaseError as error:
@@ -191,11 +191,11 @@ class Database:
 
 
 class _UnusableError(sqlite3.DatabaseError):
-    """A file that is no ledger of ours, or one that failed its check."""
+    """The file is not a ledger of this version, or failed its check."""
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
-    """Make an empty file a ledger; see that another one is ours and whole."""
+    """Create the tables in an empty file; check any other file."""
     # Notes are written once and seldom read: the default keeps the last 2 MB of them in memory.
     connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
     version = connection.execute("PRAGMA user_version").fetchone()[0]

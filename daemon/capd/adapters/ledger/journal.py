@@ -1,4 +1,4 @@
-"""Notes on their way to the ledger: whoever acts leaves one, and waits for nothing."""
+"""The queue of notes for the ledger. Adding a note never waits."""
 
 from collections import deque
 
@@ -15,26 +15,26 @@ class Journal:
     """A bounded queue with one reader. `note` is called on every tool call: it only appends."""
 
     def __init__(self, most: int = MOST_WAITING, *, is_kept: bool = True) -> None:
-        """Without `is_kept` notes are counted, and wait for nobody."""
+        """Without `is_kept`, notes are counted and dropped."""
         self._notes: deque[Note] = deque(maxlen=most)
         self._most = most
         self._is_kept = is_kept
         self._has_some = trio.Event()
         self.tally = Tally()
-        """What has been noted since the daemon began, as numbers."""
+        """Counts of everything noted since the daemon started."""
         self.dropped = 0
-        """Notes that made way for newer ones."""
+        """Notes that were dropped for newer ones."""
 
     def __bool__(self) -> bool:
-        """Be true also where nothing waits: `journal or ...` must not make another one."""
+        """Return True even if nothing waits, so that `journal or ...` makes no second journal."""
         return True
 
     def __len__(self) -> int:
-        """Return how many notes wait."""
+        """Return the number of waiting notes."""
         return len(self._notes)
 
     def note(self, note: Note) -> None:
-        """Leave a note."""
+        """Add a note."""
         self.tally.note(note)
         if not self._is_kept:
             return
@@ -50,13 +50,13 @@ class Journal:
             await self._has_some.wait()
 
     def take(self) -> list[Note]:
-        """Return all notes that wait, oldest first, and forget them."""
+        """Remove and return all waiting notes, the oldest first."""
         notes = list(self._notes)
         self._notes.clear()
         return notes
 
     def put_back(self, notes: list[Note]) -> None:
-        """Take notes again that could not be written, before those that came meanwhile."""
+        """Put back notes that could not be written, before newer ones."""
         newer = list(self._notes)
         kept = [*notes, *newer][-self._most :]
         self.dropped += len(notes) + len(newer) - len(kept)

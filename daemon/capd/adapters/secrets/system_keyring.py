@@ -1,13 +1,14 @@
-"""The system's keyring, asked in a thread: a backend may block, or ask a person to unlock it.
+"""The system's keyring, asked in a thread because a backend may block or ask a person to unlock it.
 
-One question at a time, and none while one hangs: a keyring that does not answer costs a bounded
-wait of whoever asked, and nobody else anything.
+One question runs at a time, and none while one hangs. So a keyring that does not answer costs its
+callers a bounded wait, and nobody else anything.
 """
 
 from collections.abc import Iterable
 
 import trio
 
+from capd_protos.extras import missing
 from capd_protos.secret_places import KEYRING_SERVICE, WORST_KEYRING
 
 ANSWER_TIMEOUT = 20.0
@@ -21,10 +22,10 @@ class SystemKeyring:
         self._limiter = trio.CapacityLimiter(1)
         self._hangs = False
         self.note = ""
-        """Why it gives nothing, for a person; never with a value."""
+        """Why it gives no values, in words for a person; never contains a value."""
 
     async def ask(self, keys: Iterable[str]) -> dict[str, str]:
-        """Return the values of `keys` that it has; none where it fails or does not answer."""
+        """Return the values of `keys` in the keyring; none if it fails or does not answer."""
         wanted = list(keys)
         if not wanted:
             return {}
@@ -43,9 +44,11 @@ class SystemKeyring:
 
 def _look_up(keys: list[str]) -> tuple[dict[str, str], str]:
     # Imported here: it looks through everything that is installed, for whoever wants a key.
-    import keyring  # noqa: PLC0415
-
     found: dict[str, str] = {}
+    try:
+        import keyring  # noqa: PLC0415
+    except ImportError:
+        return found, f"secrets.env takes its place ({missing('keyring')})"
     try:
         backend = keyring.get_keyring()
         if backend.priority < WORST_KEYRING:

@@ -8,7 +8,7 @@ from capd.adapters.servers.pending import Pending
 
 
 class Entry:
-    """One call's deadline, which its patience moves."""
+    """The deadline of one call. Progress moves it."""
 
     __slots__ = ("_clock", "_deadline")
 
@@ -28,7 +28,7 @@ class Entry:
 
 
 class CallClock:
-    """Gives calls up whose deadline has passed; `run` it in a task of its own."""
+    """Gives up calls whose deadline has passed; `run` it in a task of its own."""
 
     def __init__(self) -> None:
         # Most deadlines are moved on or forgotten long before they pass: only the nearest one
@@ -36,18 +36,18 @@ class CallClock:
         self._sleep = trio.CancelScope()
 
     def start(self, call: Pending, longest: float) -> None:
-        """Keep the time of a call, which takes `longest` seconds at most; 0 for no such limit."""
+        """Watch the deadline of a call. `longest` bounds its seconds; 0 for no such limit."""
         if longest:
             call.over_at = trio.current_time() + longest
         call.patience = entry = Entry(self)
         entry.deadline = min(trio.current_time() + call.timeout, call.over_at)
 
     def look_by(self, at: float) -> None:
-        """Look at the calls at `at` at the latest."""
+        """Check the calls at `at` at the latest."""
         self._sleep.deadline = min(self._sleep.deadline, at)
 
     async def run(self, calls: Mapping[int, Pending], give_up: Callable[[Pending], None]) -> None:
-        """Hand each call to `give_up` when its time is over."""
+        """Pass each call to `give_up` when its deadline has passed."""
         while True:
             with self._sleep:
                 await trio.sleep_forever()

@@ -1,7 +1,7 @@
-"""Who stands behind a call and behind a hold: whom a server's words can reach.
+"""The client behind a call and the client behind a lease: whom a server's messages can reach.
 
-A server connection knows clients by these two alone. What they do with a question (ask the editor
-at once, or let the call come back with it) is the client side's business.
+A server connection knows clients only by these two protocols. How a question reaches the user (at
+once, or by a result that asks) is decided on the client's side.
 """
 
 from collections.abc import Awaitable, Callable
@@ -19,27 +19,28 @@ OnProgress = Callable[[bytes], None]
 
 
 class Peer(Protocol):
-    """A session's client, as a server may speak to it."""
+    """The client of a session, as a server can speak to it."""
 
     @property
     def session(self) -> SessionKey:
-        """Whose client it is."""
+        """The session of this client."""
         ...
 
     @property
     def client(self) -> ClientFacts:
-        """What it says of itself at this moment."""
+        """The client info at this moment."""
         ...
 
     @property
     def log_level(self) -> str:
-        """From which level on it wants log messages; empty where it never said."""
+        """The lowest level of log messages that it wants; empty if it never set one."""
         ...
 
     async def ask(self, method: str, params: bytes, on_progress: OnProgress) -> bytes:
         """Return the client's result for a server's request.
 
-        `on_progress` hears the params of progress that it reports, under the server's token.
+        `on_progress` receives the params of progress that the client reports, with the server's
+        token.
 
         Raises:
             ServerError: the client answered with an error, which is passed on.
@@ -49,15 +50,15 @@ class Peer(Protocol):
         ...
 
     def tell(self, method: str, params: bytes) -> None:
-        """Pass a server's notification on."""
+        """Pass a server's notification on to the client."""
         ...
 
 
 class Caller(Peer, Protocol):
-    """The one that waits for a call's outcome."""
+    """The caller that waits for the outcome of a call."""
 
     async def dispatched(self) -> None:
-        """Note that the first byte is about to be written: after it the call may have run."""
+        """Note that the first byte is about to be written. After that the call may have run."""
         ...
 
     def progress(self, params: bytes) -> None:
@@ -67,7 +68,7 @@ class Caller(Peer, Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CallHooks:
-    """A caller made of its parts; without any, one that nobody can reach."""
+    """A caller made of callbacks; one without callbacks cannot be reached."""
 
     on_dispatched: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
     on_progress: Callable[[bytes], None] = lambda _: None
@@ -84,10 +85,10 @@ class CallHooks:
         self.on_progress(params)
 
     async def ask(self, method: str, params: bytes, on_progress: OnProgress) -> bytes:
-        """Refuse: there is nobody to ask."""
+        """Refuse, because there is nobody to ask."""
         del params, on_progress
         await trio.lowlevel.checkpoint()
         raise RefusedError(f"nobody can be asked {method} here")
 
     def tell(self, method: str, params: bytes) -> None:
-        """Tell nobody."""
+        """Do nothing."""

@@ -84,17 +84,17 @@ _UV = {
 # npm and every proxy-aware program read both cases.
 _EITHER_CASE = _PROXY | _NPM
 NETWORK = _CERTIFICATES | _PIP | _UV | _EITHER_CASE | {name.lower() for name in _EITHER_CASE}
-"""How the network and the package registries are reached."""
+"""Variables that say how the network and the package registries are reached."""
 _INHERITED = _USER | _LOCALE | _TEMPORARY | _XDG | _DISPLAY | NETWORK
 
 
 def child_environment(
     daemon_environment: Mapping[str, str], declared: Mapping[str, str], *, extra_path: str
 ) -> dict[str, str]:
-    """Return a server's whole environment.
+    """Return the whole environment of a server.
 
-    What a definition declares passes whatever its name, for it names its own secrets.
-    `extra_path` goes last in PATH: it holds capd's own `uvx`, and the user's comes first.
+    Variables that its definition declares are passed on whatever their names. `extra_path` is the
+    last entry of PATH: it holds capd's own `uvx`, if there is one, and the user's comes first.
     """
     environment = {
         name: value
@@ -102,16 +102,19 @@ def child_environment(
         if name in _INHERITED or name.startswith(_LOCALE_PREFIX)
     } | dict(declared)
     folders = environment.get("PATH", os.defpath).split(os.pathsep)
-    if extra_path not in folders:
+    # An empty entry of PATH would be the working directory.
+    if extra_path and extra_path not in folders:
         folders.append(extra_path)
     environment["PATH"] = os.pathsep.join(folders)
     return environment
 
 
 def uvx_folder() -> str:
-    """Return the folder of the `uv` that capd depends on, for servers run by `uvx`."""
-    from uv import find_uv_bin  # noqa: PLC0415 - needed once, at the start of the daemon
-
+    """Return the folder of the `uv` of capd's extra `uv`, for servers run by `uvx`; else empty."""
+    try:
+        from uv import find_uv_bin  # noqa: PLC0415 - needed once, at the start of the daemon
+    except ImportError:
+        return ""
     try:
         return os.path.dirname(find_uv_bin())  # noqa: PTH120
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""Which servers answer in the stateless generation, in one file of the cache folder.
+"""Saves which servers speak the stateless generation, in one file of the cache folder.
 
-A cache, never an authority: a file that cannot be read is as good as none, and a server that
-speaks another generation by now is met as what it is.
+The file is only a cache. If it cannot be read, it counts as empty. If a server speaks another
+generation than saved, the handshake finds out.
 """
 
 from collections.abc import Mapping
@@ -25,9 +25,9 @@ class GenerationFile:
         )
 
     async def load(self) -> Generations:
-        """Return what was written down last, by server."""
+        """Return the saved generations, by server."""
         return await self._file.load() or {}
 
     async def save(self, generations: Mapping[ServerIdentity, str]) -> bool:
-        """Write it down; tell whether it is kept."""
+        """Save the generations; return whether that worked."""
         return await self._file.save(dict(generations))

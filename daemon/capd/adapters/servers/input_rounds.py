@@ -1,7 +1,8 @@
-"""A request that a stateless server answers with questions, on behalf of a handshake client.
+"""Handles a stateless server's questions for a handshake client.
 
-Such a client knows no result that asks: it is asked in its own way, and the request goes to the
-server again with its answers and the server's state, byte for byte, until there is a result.
+A handshake client does not know results that ask. So the client is asked in its own way. Then the
+request is sent again, with the answers and the server's state byte for byte, until the server
+returns a result.
 """
 
 import uuid

@@ -1,8 +1,9 @@
-"""Dependency scripts of a tap: `deps/<org>/<tool>.sh` (docs/design/catalog.md).
+"""Runs dependency scripts of a tap: `deps/<org>/<tool>.sh` (docs/design/catalog.md).
 
-A script names in its header how to see that there is nothing to do: `# check: <command>`. Both
-run off the event loop, with a time limit, as a process tree that ends with them. A script runs
-under the interpreter of its first line, `sh` where it names none.
+The header of a script names the command that tells whether the dependency is already there: `#
+check: <command>`. Check and script run off the event loop, with a time limit, as a process tree of
+which nothing is left afterwards. A script runs under the interpreter named in its first line, or
+under `sh`.
 """
 
 import re
@@ -24,7 +25,7 @@ from capd.core.errors import CapdError
 CHECK_TIMEOUT = 20.0
 INSTALL_TIMEOUT = 600.0
 TELL_PAUSE = 1.0
-"""Seconds between two looks at what a script says."""
+"""Seconds between two looks at a script's output."""
 _CHECK = re.compile(r"^#\s*check:\s*(.+?)\s*$", re.MULTILINE)
 _TAIL_LINES = 5
 _LONGEST_LINE = 200
@@ -33,7 +34,7 @@ OnLine = Callable[[str], None]
 
 
 class InstallFailedError(CapdError):
-    """A dependency is not there, and its script could not bring it."""
+    """A dependency is missing, and its script failed."""
 
 
 async def ensure_installed(
@@ -46,7 +47,7 @@ async def ensure_installed(
 ) -> bool:
     """Run `script` unless its check passes; return whether it had to run.
 
-    `on_start` is called when it does, `on_line` with the last line that it has said.
+    `on_start` is called when it starts, `on_line` with the last line of its output.
 
     Raises:
         InstallFailedError: the script is unreadable, failed, or took more than 600 s.
@@ -123,7 +124,7 @@ async def _drain(stream: trio.abc.ReceiveStream, said: bytearray) -> None:
 
 
 async def _tell(process: ServerProcess, said: bytearray, on_line: OnLine) -> None:
-    """Tell the last line of either output, where it is another one than before."""
+    """Report the last line of either output whenever it changes."""
     told = ["", ""]
     while True:
         await trio.sleep(TELL_PAUSE)

@@ -1,4 +1,4 @@
-"""A running connection to a server, as a session that holds it uses it."""
+"""A running connection to a server, as the sessions that hold it use it."""
 
 from collections.abc import Callable, Iterable
 from typing import NoReturn
@@ -20,7 +20,8 @@ FOLLOWED = ("prompts", "resources")
 GATHERED_FOR = 0.1
 
 
-"""Seconds in which changes are one set: those of one loop in a server, not those of two calls."""
+"""Seconds within which changes are reported once: long enough for one loop of a server, shorter
+than the time between two calls."""
 
 
 PAUSE = 2.0
@@ -29,19 +30,19 @@ PAUSE = 2.0
 # Servers announce entry by entry. Of what comes together sessions hear once, and of a storm once in
 # two seconds. That the kept list is old is known at once: who lists meanwhile gets the right one.
 class ListChanges:
-    """The announcements of one instance; `follow` them in a task of its own."""
+    """The list changes that one instance announces; `follow` them in a task of its own."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
-        """`tell` passes one on, for `prompts` or `resources`."""
+        """`tell` passes a change on, for `prompts` or `resources`."""
         self._tell = tell
         self._noted = {what: trio.Event() for what in FOLLOWED}
 
     def note(self, what: str) -> None:
-        """Note that a list is another one."""
+        """Note that a list has changed."""
         self._noted[what].set()
 
     async def follow(self) -> None:
-        """Tell of changes, until cancelled."""
+        """Pass changes on until cancelled."""
         async with trio.open_nursery() as nursery:
             for what in FOLLOWED:
                 nursery.start_soon(self._follow, what)
@@ -56,7 +57,7 @@ class ListChanges:
 
 
 class Instance:
-    """One instance: its server connection, its lists, what sessions subscribe to there."""
+    """One instance: its server connection, its lists, and subscriptions to its resources."""
 
     def __init__(
         self,
@@ -87,24 +88,24 @@ class Instance:
 
     @property
     def is_alive(self) -> bool:
-        """Whether a call has a chance."""
+        """Whether calls can be sent."""
         return self.server_connection.is_alive
 
     def join(self, peer: Peer, uris: Iterable[str] = ()) -> None:
-        """Let the server's words reach a session that holds the instance.
+        """Pass the server's messages on to a session that holds the instance.
 
-        `uris` are what it wants to hear of still, by what an instance before this one told.
+        `uris` are the resources that the session had subscribed to at an earlier instance.
         """
         self.server_connection.holders[peer.session] = peer
         self.subscriptions.join(peer, uris)
 
     def leave(self, session: SessionKey) -> None:
-        """Let nothing more reach a session."""
+        """Pass nothing more on to a session."""
         self.server_connection.holders.pop(session, None)
         self.subscriptions.leave(session)
 
     async def follow(self) -> None:
-        """See to what sessions subscribe to, and hear of, until the server is gone."""
+        """Serve subscriptions and notifications until the server is gone."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._list_changes.follow)
             nursery.start_soon(self.listings.follow)

@@ -1,8 +1,8 @@
-"""How a launcher is started in a folder that nobody has agreed to: the looks on disk.
+"""Decides how a launcher starts in a folder that nobody trusts, by what is on disk.
 
-`core.servers.launchers` has the rules. Here is looked up what is there: in the working directory
-and in the folders above it, as the launchers look. The user's home folder and what is above it are
-the user's own. Every function blocks.
+`core.servers.launchers` has the rules. This module looks up which files exist: in the working
+directory and in the folders above it, where launchers look too. The user's home folder and the
+folders above it are the user's own. Every function blocks.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from capd.adapters import platform
@@ -36,51 +36,51 @@ _MODULES = (".py", ".pyc", ".so", ".pyd")
 _PYTHON = re.compile(r"(?:python|cpython-|pypy)(\d+)\.(\d+)")
 _FIND_INTERPRETERS = frozenset({"pipx", "uv", "uvx"})
 _VERSIONS = ".tool-versions"
-"""Of the version managers that may be told to run a program in the clone."""
+"""Version managers that may be configured to run a program of the clone."""
 _OLDEST_SAFE_PATH = (3, 11)
 
 
 class NoEmptyFolderError(CapdError):
-    """There is no folder to start a launcher in."""
+    """No folder could be made to start a launcher in."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a server is started as things are at this moment."""
+    """How a server is started, given the files that exist at this moment."""
 
     argv: tuple[str, ...] = field(repr=False)
     env: Mapping[str, str] = field(repr=False)
     is_elsewhere: bool = False
-    """Whether it is started in an empty folder."""
+    """Whether the launcher starts in an empty folder."""
     enters_project: bool = False
-    """Whether the server itself has its usual working directory all the same."""
-    told: str = ""
-    """Why it is not started as a direct client would; empty where it is."""
+    """Whether the server itself runs in its usual working directory nevertheless."""
+    reason: str = ""
+    """Why it is not started as a direct client would start it; empty if it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launching:
-    """One server's definition, and the folder that it is about to run in."""
+    """The definition of one server, and the folder in which it is about to run."""
 
     name: str
     argv: tuple[str, ...] = field(repr=False)
-    """As the definition has it, with `{{PROJECT}}` in place."""
+    """As in the definition, with `{{PROJECT}}` not filled in."""
     declared: Mapping[str, str] = field(repr=False)
-    """The environment that the definition sets, as it has it."""
+    """The environment that the definition sets, not filled in."""
     folder: Path
     """Its usual working directory."""
     project: str
-    """The project as its client named it; empty where it has none."""
+    """The project as its client named it; empty if there is none."""
     home: str
     empty_folders: Path
     """Where empty folders are made."""
     is_trusted: Callable[[str], bool]
-    """Tells of a project, by its real path, whether somebody agreed to what launchers read."""
+    """Tells whether somebody trusts what launchers read in a project, given its real path."""
     can_enter: bool = True
     """Whether the server may go from the empty folder into the project."""
 
     def plan(self, argv: tuple[str, ...], env: Mapping[str, str]) -> Plan:
-        """Return how the server is started; `argv` and `env` are its own, filled.
+        """Return how the server is started; in `argv` and `env` placeholders are filled in.
 
         Raises:
             UntrustedError: it starts code of a project that is not trusted.
@@ -127,10 +127,18 @@ class Launching:
                 "npm_config_script_shell": str(ENTER_PROJECT),
                 "CAPD_SERVER_FOLDER": str(self.folder),
             }
-        return Plan(way.argv, kept, way.is_elsewhere, way.enters_project, way.told)
+        return Plan(way.argv, kept, way.is_elsewhere, way.enters_project, way.reason)
+
+    def rests_on_trust(self, argv: tuple[str, ...], env: Mapping[str, str]) -> bool:
+        """Tell whether it starts otherwise in a folder that nobody has agreed to."""
+        try:
+            held = replace(self, is_trusted=lambda _: False).plan(argv, env)
+        except UntrustedError:
+            return True
+        return held != Plan(argv, env)
 
     def empty_folder(self) -> Path:
-        """Make a folder in which launchers find nothing, also not above it.
+        """Make a folder in which, and above which, launchers find nothing.
 
         Raises:
             NoEmptyFolderError: there is none to be had.
@@ -159,16 +167,16 @@ class Launching:
 
 
 def remove_empty(folders: Path) -> None:
-    """Remove what earlier starts left, but for what their servers have written."""
+    """Remove empty folders of earlier starts, except those into which servers have written."""
     for folder in folders.glob("capd-empty-*"):
         with contextlib.suppress(OSError):
             folder.rmdir()
 
 
 def look(folder: str, found: Reading, home: str) -> list[str]:
-    """Return what of `found` is in `folder`, by name, and above it, by path.
+    """Return those of `found` that are in `folder` (as names) or above it (as paths).
 
-    `folder` is a real path. Home and what is above it are not looked at.
+    `folder` is a real path. Home and the folders above it are not searched.
     """
     there: list[str] = []
     for place in _upwards(folder, home):
@@ -196,7 +204,7 @@ def _is_users_own(folder: str, home: str) -> bool:
 
 
 def _modules(folder: str) -> Iterable[str]:
-    """Return the first thing in a folder that Python can import, or nothing."""
+    """Return the name of a module in a folder that Python could import, if there is one."""
     try:
         with os.scandir(folder) as entries:
             for number, entry in enumerate(entries):
@@ -228,7 +236,7 @@ def _folders(env: Mapping[str, str]) -> list[str]:
 
 
 def _shell_script(command: str) -> str:
-    """Return the text of a shell script, empty for any other program."""
+    """Return the text of the command if it is a shell script; empty for any other program."""
     data = _beginning(command)
     first = data.split(b"\n", 1)[0]
     if not re.match(rb"#!.*\b(?:sh|bash|dash|zsh|ksh|fish)\b", first):
@@ -237,7 +245,7 @@ def _shell_script(command: str) -> str:
 
 
 def _shim_folder(command: str, path: str) -> str:
-    """Return the folder of the version manager that decides what a command is, if there is one."""
+    """Return the folder of the version manager that provides a command, if there is one."""
     if not command:
         return ""
     match = re.match(rb"#!\s*/usr/bin/env\s+(?:-S\s+)?([\w.+-]+)", _beginning(command))
@@ -258,7 +266,7 @@ def _beginning(path: str) -> bytes:
 
 
 def _has_safe_path(command: str) -> bool:
-    """Tell whether a Python is known to be of 3.11 or later, without starting it."""
+    """Tell whether a Python is known to be 3.11 or later, without starting it."""
     real = os.path.realpath(command)
     match = _PYTHON.search(os.path.basename(real)) or _PYTHON.search(real)  # noqa: PTH119
     if match is None:

@@ -1,4 +1,4 @@
-"""What a server lists: tools, prompts, resources and resource templates, whole and bounded."""
+"""The lists of a server: tools, prompts, resources and resource templates, complete and bounded."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -21,17 +21,19 @@ from capd_protos.codec import MalformedError
 
 LIST_TIMEOUT = 30.0
 LONGEST_KEPT = 3600.0
-"""Seconds after which a stateless server is asked again, whatever it says."""
+"""Seconds after which a list is requested again, however long a stateless server says it is valid.
+"""
 _SHORTEST_KEPT = 2.0
-"""Seconds, so that a list which is good for no time is not asked for at every use."""
+"""Seconds for which every list is kept, so that one with no validity is not requested at every use.
+"""
 SLOW_PAUSE = 30.0
-"""Seconds after which a server is asked again for a list that it did not give in time."""
+"""Seconds after which a list is requested again that the server did not give in time."""
 MOST_PAGE_BYTES = 16 << 20
 MOST_PAGE_VALUES = 1_000_000
 MOST_PAGE_ENTRIES = 20_000
 _LONGEST_CURSOR = 64 * 1024
 _MOST_FETCHES = 3
-"""Of one question, where the list changes while it is fetched."""
+"""How often a list is fetched if it changes during the fetch."""
 METHOD_NOT_FOUND = -32601
 _REASONS_LOGGED = 5
 
@@ -45,16 +47,16 @@ KINDS = tuple(_MEMBER)
 
 
 class ListingError(CapdError):
-    """A list could not be had; the text says why."""
+    """A list could not be fetched; the text says why."""
 
     def __init__(self, text: str, *, is_slow: bool = False) -> None:
         super().__init__(text)
         self.is_slow = is_slow
-        """Whether the server had its time and gave no answer."""
+        """Whether the server did not answer in time."""
 
 
 async def list_tools(server_connection: ServerConnection) -> list[Taken]:
-    """Return every tool that the server lists and clients can be shown.
+    """Return every tool that the server lists and that can be shown to clients.
 
     Raises:
         HandshakeError: no complete list within 30 s.
@@ -80,17 +82,17 @@ async def list_tools(server_connection: ServerConnection) -> list[Taken]:
 
 
 class Listings:
-    """The lists of one server beside its tools; `follow` them in a task of its own.
+    """The lists of one server besides its tools; `follow` them in a task of its own.
 
-    They are kept until it says that they changed; those of the stateless generation, which give
-    their time, for this time as well. A list is fetched in a task of the server's own: who asks for
-    it may give up, and the next one finds it.
+    A list is kept until the server says that it changed, or, for a stateless server, until its
+    validity ends. It is fetched in a task of the server. So a session may stop waiting, and the
+    next one finds the list.
     """
 
     def __init__(
         self, server_connection: ServerConnection, on_late: Callable[[str], None] = lambda _: None
     ) -> None:
-        """`on_late` hears of a list, `prompts` or `resources`, that came after somebody left."""
+        """`on_late` gets `prompts` or `resources` when a list arrives after somebody gave up."""
         self._server_connection = server_connection
         self._on_late = on_late
         self._kept: dict[str, tuple[float, dict[str, bytes]]] = {}
@@ -99,7 +101,7 @@ class Listings:
         self._wanted = {kind: trio.Event() for kind in KINDS}
         self._fetched = {kind: trio.Event() for kind in KINDS}
         self._outdated: dict[str, dict[str, bytes]] = {}
-        """The last list, where the server said meanwhile that it is another one."""
+        """The last list, if the server has announced a change since."""
         self._left: set[str] = set()
         self._is_over = False
 
@@ -111,18 +113,18 @@ class Listings:
                 self._kept.pop(kind, None)
 
     def kept(self, kind: str) -> dict[str, bytes] | None:
-        """Return a list as `entries` does, None where it has to be fetched first."""
+        """Return a list as `entries` does; None if it has to be fetched first."""
         if kind.split("/", maxsplit=1)[0] not in self._server_connection.capabilities:
             return {}
         good_until, kept = self._kept.get(kind, (0.0, {}))
         return kept if trio.current_time() < good_until else None
 
     async def entries(self, kind: str, patience: float = LIST_TIMEOUT) -> dict[str, bytes]:
-        """Return a list's entries as the server writes them, each by what it is asked for by.
+        """Return the entries of a list as the server writes them, each by the key that requests it.
 
-        None of what it does not offer. A server that fails at it lists nothing, and is asked again
-        the next time: one bad server must not cost the others' lists. After `patience` seconds
-        without an answer it lists nothing for the moment.
+        There are none if the server does not offer the list. If a server fails, its list is empty
+        and is fetched again the next time, so that one bad server does not affect the others. After
+        `patience` seconds without an answer the list is empty for the moment.
         """
         with trio.move_on_after(patience):
             for _ in range(_MOST_FETCHES):
@@ -141,7 +143,7 @@ class Listings:
         return {}
 
     async def follow(self) -> None:
-        """Fetch what is wanted, until cancelled."""
+        """Fetch requested lists until cancelled."""
         try:
             async with trio.open_nursery() as nursery:
                 for kind in KINDS:
@@ -179,7 +181,7 @@ class Listings:
             self._outdated[kind] = intake.entries
 
     async def _found(self, kind: str) -> tuple[EntryIntake, float] | None:
-        """Return a list and for how long it is good, None where it could not be had."""
+        """Return a list and the seconds for which it is valid; None if it could not be fetched."""
         intake = EntryIntake(kind)
         try:
             seconds = await _taken(self._server_connection, kind, intake)
@@ -206,11 +208,11 @@ def _code(error: ServerError) -> int:
 
 
 class _TakesEntries(Protocol):
-    """An intake of tools, or of the entries of another list."""
+    """Takes the entries of a list."""
 
     @property
     def is_full(self) -> bool:
-        """Whether no further entry is taken."""
+        """Whether no further entries are taken."""
         ...
 
     def take(self, entry: bytes) -> None:
@@ -219,7 +221,7 @@ class _TakesEntries(Protocol):
 
 
 async def _taken(server_connection: ServerConnection, kind: str, intake: _TakesEntries) -> float:
-    """Take in every entry of every page; return the seconds for which they are good.
+    """Take every entry of every page; return the seconds for which the list is valid.
 
     Raises:
         ServerError: the server answered with an error.

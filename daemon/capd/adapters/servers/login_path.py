@@ -23,24 +23,24 @@ from capd.adapters.servers.processes import (
 )
 
 TIMEOUT = 5.0
-"""Seconds for the shell's start-up files; a shell that hangs in them is ended."""
+"""Seconds for the shell's start-up files. A shell that takes longer is ended."""
 _MARK = "capd-environment:"
 _LONGEST_BYTES = 1 << 20
 
 
 def is_from_shell(environment: Mapping[str, str]) -> bool:
-    """Tell whether a shell started the daemon, so that its PATH is the user's already."""
+    """Tell whether a shell started the daemon, in which case its PATH is the user's already."""
     return "SHLVL" in environment
 
 
 def merged(path: str, login: str) -> str:
-    """Return `path` with what only `login` has behind it."""
+    """Return `path` followed by the folders that only `login` has."""
     folders = [folder for folder in (*path.split(os.pathsep), *login.split(os.pathsep)) if folder]
     return os.pathsep.join(dict.fromkeys(folders))
 
 
 async def login_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return PATH and the network's variables as the login shell sets them; none where it fails."""
+    """Return PATH and the network's variables as the login shell sets them; none if it fails."""
     shell = environment.get("SHELL") or "/bin/sh"
     # Interactive as well: nvm and its like stand in the files that only such a shell reads.
     argv = (shell, "-l", "-i", "-c", f"echo {_MARK}; env")

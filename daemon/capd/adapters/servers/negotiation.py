@@ -39,17 +39,17 @@ from capd_protos.codec import MalformedError
 from capd_protos.types import ClientFacts
 
 PROBE_PATIENCE = 3.0
-"""Seconds of silence after which a server that was asked to discover is also asked to initialize:
-some answer no request before their handshake, and others take their time to start."""
+"""Seconds after which a server that does not answer `server/discover` also gets `initialize`. Some
+servers answer no request before their handshake, and others are slow to start."""
 
 
 class HandshakeError(CapdError):
-    """The server did not complete a handshake of either generation, or does not list its tools."""
+    """The server completed no handshake of either generation, or does not list its tools."""
 
 
 @dataclass(frozen=True, slots=True)
 class _ServerFacts:
-    """What a server has said of itself."""
+    """What a server says about itself in the handshake."""
 
     version: str
     is_stateless: bool
@@ -94,7 +94,7 @@ async def negotiate(
 async def _in_turn(
     server_connection: ServerConnection, client: ClientFacts, timeout: float
 ) -> _ServerFacts:
-    """Ask to initialize; on an error, to discover."""
+    """Send `initialize`; if that is an error, `server/discover`."""
     try:
         return await _initialize(server_connection, client, timeout)
     except _DeclinedError as error:
@@ -108,7 +108,7 @@ async def _in_turn(
 async def _race(
     server_connection: ServerConnection, client: ClientFacts, timeout: float
 ) -> _ServerFacts:
-    """Ask to discover; on an error, or after some silence, to initialize as well."""
+    """Send `server/discover`; on an error or after some silence, also `initialize`."""
     found: list[_ServerFacts] = []
     declined = trio.Event()
     failures: list[HandshakeError] = []
@@ -162,7 +162,8 @@ async def _discovered(
     spoken = _newest(STATELESS_VERSIONS, found.supportedVersions)
     if not spoken:
         raise HandshakeError(
-            f"{server_connection.name} knows server/discover, but no version of its era"
+            f"{server_connection.name} knows server/discover, but no version of MCP "
+            "that capd speaks: update the server"
         )
     return _ServerFacts(
         spoken,
@@ -200,7 +201,7 @@ async def _initialized(
     if found.protocolVersion not in HANDSHAKE_VERSIONS:
         raise HandshakeError(
             f"{server_connection.name} speaks protocol {found.protocolVersion[:40]!r}, none of "
-            f"{', '.join(HANDSHAKE_VERSIONS)}"
+            f"{', '.join(HANDSHAKE_VERSIONS)}: update the server"
         )
     return _ServerFacts(
         found.protocolVersion,
@@ -230,12 +231,12 @@ async def _asked(
 
 
 def _newest(known: Sequence[str], named: Sequence[str]) -> str:
-    """Return the newest version that both know, empty where there is none."""
+    """Return the newest version that both sides know; empty if there is none."""
     return next((each for each in reversed(known) if each in named), "")
 
 
 def _supported(error: bytes) -> Sequence[str]:
-    """Return the versions that a refusal names, none of any other error."""
+    """Return the versions that a refusal of the version names; none for any other error."""
     try:
         refused = decoded(VERSION_REFUSED, error)
     except MalformedError:
@@ -244,7 +245,7 @@ def _supported(error: bytes) -> Sequence[str]:
 
 
 class _DeclinedError(HandshakeError):
-    """The server answered with an error: it may know the other way, or the versions it names."""
+    """The server answered with an error. It may accept the other generation or a version."""
 
     def __init__(self, text: str, supported: Sequence[str]) -> None:
         super().__init__(text)

@@ -1,4 +1,4 @@
-"""A request to a server that waits for its one completion."""
+"""A request to a server that waits for its outcome."""
 
 from typing import Protocol
 
@@ -8,15 +8,15 @@ from capd.adapters.servers.callers import Caller
 from capd.core.results.large_results import Result
 
 LONGEST_PAUSE = 600.0
-"""Seconds for which a call waits for a person, all questions of its server together."""
+"""Seconds for which a call waits for a person, for all questions of its server together."""
 
 
 class Patience(Protocol):
-    """Until when a request is waited for: a cancel scope, or a clock's entry."""
+    """The time limit of a request: a cancel scope, or an entry of a call clock."""
 
     @property
     def deadline(self) -> float:
-        """When it is over."""
+        """When the time is over."""
         ...
 
     @deadline.setter
@@ -24,7 +24,7 @@ class Patience(Protocol):
 
 
 class Pending:
-    """One request under way. Who waits for it is a subclass: so no cycle is left behind."""
+    """One request in progress. Subclasses know who waits for it, which avoids reference cycles."""
 
     __slots__ = (
         *("_questions", "caller", "error", "is_done", "is_sent", "message_id", "method"),
@@ -37,10 +37,10 @@ class Pending:
         self.timeout = timeout
         """Seconds without a reply or progress after which it is given up."""
         self.message_id = 0
-        """What the server knows it by."""
+        """The id of the request at the server."""
         self.over_at = float("inf")
-        """When it is given up whatever its progress; a question to a person takes no part in
-        that."""
+        """When it is given up despite progress. Time that a person takes to answer does not count.
+        """
         self.is_done = False
         self.is_sent = False
         self.result: Result | None = None
@@ -51,26 +51,26 @@ class Pending:
         self._pause_left = LONGEST_PAUSE
 
     def settled(self) -> None:
-        """Hear, once, that there is an outcome."""
+        """React to the outcome. This is called once."""
         raise NotImplementedError
 
     def complete(self, *, result: Result | None = None, error: Exception | None = None) -> None:
-        """Give it its outcome; a second one changes nothing."""
+        """Set the outcome; a second one is ignored."""
         if not self.is_done:
             self.is_done = True
             self.result, self.error = result, error
             self.settled()
 
     def extend(self) -> None:
-        """Start its patience anew."""
+        """Restart its timeout."""
         if self.patience is not None and not self._questions:
             self.patience.deadline = min(trio.current_time() + self.timeout, self.over_at)
 
     def pause(self) -> None:
-        """Wait longer: a person is asked something on behalf of this request.
+        """Stop the timeout, because a person is asked something on behalf of this request.
 
-        What its deadline has left stays, and `LONGEST_PAUSE` comes before it: a question that
-        nobody answers ends no call early, and keeps none for ever.
+        The rest of the timeout is kept. `LONGEST_PAUSE` applies meanwhile, so that an unanswered
+        question neither ends a call early nor keeps it for ever.
         """
         self._questions += 1
         if self._questions > 1:
@@ -82,13 +82,13 @@ class Pending:
 
     @property
     def how_late(self) -> str:
-        """How it ran out of time, after the server's name."""
+        """Return how the request ran out of time, to be written after the server's name."""
         if self._questions:
             return f"waits for an answer that the client has not given for {LONGEST_PAUSE:g} s"
         return f"did not answer within {self.timeout:g} s"
 
     def go_on(self, *, is_answered: bool) -> None:
-        """End one `pause`; an answer starts its patience anew, as progress does."""
+        """End one `pause`. An answer restarts the timeout, as progress does."""
         self._questions -= 1
         if self._questions:
             return

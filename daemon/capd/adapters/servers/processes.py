@@ -43,7 +43,7 @@ _LAUNCH_TIMEOUT = 20.0
 _KILL_TIMEOUT = 5.0
 _SIGNALLED = 128
 _MOST_LOOKS = 5
-"""How often files may change between two looks before a start is given up."""
+"""How often a start is retried because files changed while they were checked."""
 
 
 class CommandNotFoundError(CapdError):
@@ -66,11 +66,11 @@ class ProcessSpec:
     env: dict[str, str] = field(repr=False)
     cwd: Path
     box: Box | None = field(default=None, repr=False)
-    """What it is confined to; None for as it is, and nothing is said of it."""
+    """How the process is confined; None to confine nothing."""
     vouch: Callable[[], None] | None = field(default=None, repr=False, compare=False)
-    """Raises unless it may be started; asked when all else is done."""
+    """Raises unless the process may be started; called directly before the start."""
     launching: Launching | None = field(default=None, repr=False, compare=False)
-    """How its launcher is held where the folder may be anybody's; None for as it is."""
+    """How its launcher is kept from reading an untrusted folder; None if that is not needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,8 @@ class ExitStatus:
     code: int | None = None
     signal: int | None = None
     is_guard_lost: bool = False
-    """The guard was killed; capd killed the server's group, and an escaped process may live on."""
+    """The guard was killed. capd killed the server's group, but an escaped process may still run.
+    """
 
     def __str__(self) -> str:
         """Render for a person."""
@@ -94,7 +95,7 @@ class ExitStatus:
 
 
 def resolve_command(spec: ProcessSpec) -> Path:
-    """Return the file that `spec` runs, as its own PATH and directory say.
+    """Return the file that `spec` runs, found by the spec's own PATH and directory.
 
     Raises:
         CommandNotFoundError: There is none.
@@ -119,20 +120,20 @@ class ServerProcess:
     """A running server, and the guard above it."""
 
     is_parked = False
-    """Whether it ended because a person has to do something first; a process never says so."""
+    """Whether it ended because a person has to do something. That is never so for a process."""
 
     def __init__(self, launched: "_Launched") -> None:
         self.pid = launched.pid
         self.guard_pid = launched.guard.pid
-        self.sandbox = launched.confinement.told
-        """What it is confined to, for a person; empty where nothing was asked for."""
+        self.sandbox = launched.confinement.description
+        """How it is confined, in words for a person; empty if no confinement was requested."""
         self.cwd = launched.cwd
         """Its working directory."""
-        self.cwd_reason = launched.told
-        """Why its launcher is held; empty where it is started as a direct client would."""
+        self.cwd_reason = launched.reason
+        """Why its launcher was restricted; empty if it was not."""
         self._empty_folder = launched.empty_folder
         self.membership: Membership = launched.tree.way(launched.confinement.prefix)
-        """How it is known which processes are its."""
+        """How it is known which processes belong to the server."""
         self._tree = launched.tree
         self._is_guard_lost = False
         self._is_wrapped = launched.confinement.means == "bwrap"
@@ -159,9 +160,10 @@ class ServerProcess:
         return self._status
 
     async def stop(self, grace: float = 2.0) -> None:
-        """End the tree gently: close stdin, then SIGTERM after `grace`, then SIGKILL after another.
+        """End the tree: close stdin, after `grace` send SIGTERM, after another `grace` SIGKILL.
 
-        A cancelled caller still completes it. Calling again is harmless, and a shorter grace wins.
+        This completes even if the caller is cancelled. Calling it again is harmless; the shortest
+        grace counts.
 
         Raises:
             TreeSurvivedError: SIGKILL was not enough.
@@ -200,7 +202,7 @@ class ServerProcess:
         )
 
     async def _attend(self, scope: trio.CancelScope) -> None:
-        """Watch the guard and drain stderr until `scope`, which is shielded, is cancelled."""
+        """Watch the guard and read stderr until `scope`, which is shielded, is cancelled."""
         # Shielded, because `kill` needs the watch when everything around it is being cancelled.
         with scope:
             async with trio.open_nursery() as nursery:
@@ -259,7 +261,7 @@ class ServerProcess:
 
 @contextlib.asynccontextmanager
 async def running(spec: ProcessSpec) -> AsyncIterator[ServerProcess]:
-    """Run a server for the length of a block; whatever is left of its tree at the end is killed.
+    """Run a server while the block runs, and kill what is left of its tree afterwards.
 
     Raises:
         CommandNotFoundError: `argv[0]` is nowhere.
@@ -291,7 +293,7 @@ async def running(spec: ProcessSpec) -> AsyncIterator[ServerProcess]:
 class _Launched:
     name: str
     cwd: str
-    told: str
+    reason: str
     empty_folder: Path | None
     confinement: Confinement
     guard: subprocess.Popen[bytes]
@@ -305,11 +307,11 @@ class _Launched:
 
 
 class _ChangedError(Exception):
-    """What a launcher reads is another than at the first look."""
+    """The files that a launcher reads have changed since the first check."""
 
 
 def _launch(spec: ProcessSpec) -> _Launched:
-    """Start guard and server, and return when the server runs. Blocks, so it is for a thread."""
+    """Start guard and server, and return when the server runs. Blocks, so run it in a thread."""
     for _ in range(_MOST_LOOKS):
         plan = spec.launching.plan(spec.argv, spec.env) if spec.launching else None
         folder = spec.launching.empty_folder() if spec.launching and _is_elsewhere(plan) else None
@@ -320,12 +322,13 @@ def _launch(spec: ProcessSpec) -> _Launched:
             if not isinstance(error, _ChangedError):
                 raise
     raise SpawnFailedError(
-        f"{spec.argv[0]} cannot start: the files that it reads in {spec.cwd} keep changing"
+        f"{spec.argv[0]} cannot start: the files that it reads in {spec.cwd} keep changing; "
+        "try again when nothing writes there"
     )
 
 
 def _remove_empty(folder: Path | None) -> None:
-    """Remove a folder that was made for a launcher, unless its server has written there."""
+    """Remove the folder that was made for a launcher, unless its server has written there."""
     if folder is not None:
         with contextlib.suppress(OSError):
             folder.rmdir()
@@ -380,15 +383,17 @@ def _launch_as(spec: ProcessSpec, plan: Plan | None, folder: Path | None) -> _La
             raise
         started = platform.process_start_time(pid)
         ours.pop_all()
-        found = replace(found, told=found.told_of(held) if found.told else "")
+        found = replace(
+            found, description=found.description_with(held) if found.description else ""
+        )
         cwd = usual_cwd if plan is not None and plan.enters_project else spec.cwd
-        told = plan.told if plan is not None else ""
-        facts = (name, str(cwd), told, folder, found, guard, tree, control, pid, started)
+        reason = plan.reason if plan is not None else ""
+        facts = (name, str(cwd), reason, folder, found, guard, tree, control, pid, started)
         return _Launched(*facts, stdin, stdout, stderr)
 
 
 def _planned(spec: ProcessSpec, plan: Plan | None, folder: Path | None) -> ProcessSpec:
-    """Return what is run, with a look at what a launcher reads as the last thing before it."""
+    """Return what to run, checking the files that a launcher reads once more at the end."""
     if plan is None or spec.launching is None:
         return spec
     launching, argv, env, vouch = spec.launching, spec.argv, spec.env, spec.vouch
@@ -411,7 +416,7 @@ def _guard_environment() -> dict[str, str]:
 
 
 def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[int, int]:
-    """Return a pipe whose ends are closed by these stacks."""
+    """Return a pipe. The stacks close its ends."""
     reading, writing = os.pipe()
     reader.callback(os.close, reading)
     writer.callback(os.close, writing)
@@ -444,7 +449,7 @@ def _introduction(command: Path, spec: ProcessSpec, found: Confinement) -> bytes
 
 
 def confinement_of(spec: ProcessSpec, command: Path) -> Confinement:
-    """Return what a server is confined to.
+    """Return how a server is confined.
 
     Raises:
         SandboxMissingError: what is asked for cannot be done here.
@@ -457,7 +462,7 @@ def confinement_of(spec: ProcessSpec, command: Path) -> Confinement:
 def _introduce(
     control: socket.socket, introduction: bytes, spec: ProcessSpec
 ) -> tuple[int, list[str]]:
-    """Tell the guard what to start; return the server's pid, and what the guard confines it to."""
+    """Send the guard what to start; return the server's pid and how the guard confined it."""
     control.settimeout(_LAUNCH_TIMEOUT)
     name, answer = spec.argv[0], b""
     held: list[bytes] = []
@@ -482,12 +487,12 @@ def _introduce(
 
 @cache
 def _limiter() -> trio.CapacityLimiter:
-    """Let few look for orphans at a time: many lost guards are no reason to hold the loop."""
+    """Limit searches for orphans, so that many lost guards do not block the worker threads."""
     return trio.CapacityLimiter(2)
 
 
 def _kill_orphans(pid: int, started: str | None) -> None:
-    """Kill what is left of a server whose guard is gone. Blocks, so it is for a thread."""
+    """Kill what is left of a server whose guard is gone. Blocks, so run it in a thread."""
     doomed: dict[int, str | None] = {}
     deadline = time.monotonic() + _KILL_TIMEOUT
     while time.monotonic() < deadline:

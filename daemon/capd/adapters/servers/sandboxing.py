@@ -1,7 +1,7 @@
-"""A server's confinement, made of what the machine can do. Every function blocks.
+"""Confines a server as far as the machine can. Every function blocks.
 
-What bubblewrap and the kernel can do is tried once: their being there says little (a container, or
-Ubuntu's AppArmor, lets nobody make namespaces).
+What bubblewrap and the kernel can do is tried once, because their presence says little: in a
+container, and under Ubuntu's AppArmor, nobody may make namespaces.
 """
 
 import contextlib
@@ -71,9 +71,9 @@ def machine() -> Machine:
 
 
 def own_folders(where: Places, environment: Mapping[str, str]) -> OwnFolders:
-    """Return capd's folders, as far as they are capd's alone; those that are missing are made.
+    """Return the folders that are capd's alone. Missing ones are made.
 
-    What is not there cannot be hidden, and whoever makes it first has a say in it.
+    A missing folder cannot be hidden, and another process could make it first.
     """
     named = {"config": where.config, "state": where.state, "cache": where.cache, "data": where.data}
     # `CAPD_SOCKET` may lead anywhere, to /tmp or to the home.
@@ -93,32 +93,32 @@ def own_folders(where: Places, environment: Mapping[str, str]) -> OwnFolders:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A wish, and the folders that it is about."""
+    """A requested confinement, and the folders that it concerns."""
 
     sandbox_request: SandboxRequest
     own: tuple[Path, ...]
     """capd's configuration, state, cache and sockets."""
     environment: Mapping[str, str] = field(repr=False)
-    """The user's, which says where home is. A definition's own could call another folder so."""
+    """The user's environment, which says where home is. A definition could claim another home."""
     project: str = ""
     cache: Path | None = None
-    """A folder that is the server's alone, for `strict`; made where it is not there."""
+    """The server's own cache folder for `strict`; it is made if it is missing."""
     machine: Callable[[], Machine] = machine
     folders: OwnFolders = _NOWHERE
-    """What `guard` hides."""
+    """The folders that `guard` hides."""
     tap: str = ""
     may_connect: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Sandboxes:
-    """Whose confinement is what, on this machine."""
+    """Decides how each server is confined on this machine."""
 
     rules: SandboxRules
     own: tuple[Path, ...]
     """As in `Box`."""
     caches: Path
-    """Where strict servers get folders of their own."""
+    """Where strict servers get their own cache folders."""
     machine: Callable[[], Machine] = machine
     folders: OwnFolders = _NOWHERE
     """As in `Box`."""
@@ -126,13 +126,13 @@ class Sandboxes:
     """Globs of the names of servers that may use capd's socket."""
 
     def sandbox_request(self, server: ServerSpec) -> SandboxRequest:
-        """Return what is wished for `server`."""
+        """Return the confinement that is requested for `server`."""
         return self.rules.sandbox_request(
             server.name, server.sandbox, is_project=bool(server.project)
         )
 
     def box(self, server: ServerSpec, project: str, environment: Mapping[str, str]) -> Box:
-        """Return the confinement of `server`, which runs for sessions of `project`."""
+        """Return the confinement of `server`, running for sessions of `project`."""
         cache_folder = self.caches / server_identity(server)
         return Box(
             self.sandbox_request(server),
@@ -198,7 +198,7 @@ def confinement(box: Box, command: Path, cwd: Path, words: Sequence[str] = ()) -
 
 
 def _guarded_surroundings(box: Box, command: Path, cwd: Path, words: Sequence[str]) -> Surroundings:
-    """Return what counts at `guard`; for most servers nothing but this is looked up."""
+    """Return the facts about the machine that count at `guard`, which most servers run at."""
     own = box.folders
     config_entries: list[str] = []
     with contextlib.suppress(OSError):
@@ -229,10 +229,10 @@ def _guarded_surroundings(box: Box, command: Path, cwd: Path, words: Sequence[st
 
 
 def _privileged(command: Path, path: str) -> str:
-    """Return the name of one of `PRIVILEGED` that a command is, empty for others.
+    """Return which of `PRIVILEGED` a command is; empty for any other program.
 
-    It counts only where it is the user's own program of that name: a definition could call a
-    program of its own so.
+    Only the program of that name on the user's PATH counts: a definition could give that name to a
+    program of its own.
     """
     for name in dict.fromkeys((command.name, Path(os.path.realpath(command)).name)):
         if name in PRIVILEGED and _is_the_users(command, path):
@@ -251,7 +251,7 @@ def _is_the_users(command: Path, path: str) -> bool:
 
 
 def _extraction(command: Path) -> dict[str, str]:
-    """Return what has an AppImage unpack itself: to mount itself it starts a setuid program."""
+    """Return the variables that make an AppImage unpack itself; to mount itself it needs setuid."""
     with contextlib.suppress(OSError), command.open("rb") as file:
         if file.read(_APPIMAGE_AT + len(_APPIMAGE))[_APPIMAGE_AT:] == _APPIMAGE:
             return {"APPIMAGE_EXTRACT_AND_RUN": "1"}
@@ -261,8 +261,8 @@ def _extraction(command: Path) -> dict[str, str]:
 def _files_of_root(box: Box) -> list[str]:
     """Return the files of root that the configuration of ssh includes.
 
-    ssh wants an included file to be the user's or root's, and in a user namespace root's seem to be
-    nobody's.
+    ssh requires an included file to be the user's or root's. In a user namespace root's files seem
+    to be nobody's.
     """
     if os.geteuid() == 0:
         return []
@@ -305,7 +305,7 @@ def _working_bwrap() -> str:
 
 
 def _tried_confinement() -> list[str]:
-    """Return what a guard can do: it is done, in a process that ends then."""
+    """Return what a guard can do, by trying it in a short-lived process."""
     if sys.platform != "linux":
         return []
     try:

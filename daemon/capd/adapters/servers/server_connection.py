@@ -1,9 +1,9 @@
-"""A running MCP server, over stdio or HTTP: its calls, and what it says unasked.
+"""A connection to a running MCP server, over stdio or HTTP: calls, and the server's own messages.
 
-The supervisor owns a server connection and grants it; a curator's calls go straight through it, in
-process, as bytes (docs/design/actors.md). Ids are the server connection's own and random, so no two
-sessions can meet; each call is completed exactly once; a reply nobody waits for is dropped and
-counted.
+The supervisor owns server connections and grants them to sessions. A session's calls pass through
+in process, as bytes (docs/design/actors.md). The connection gives every request a random id of its
+own, so that sessions cannot interfere. Each call is completed exactly once. A reply that nobody
+waits for is dropped and counted.
 """
 
 import secrets
@@ -47,7 +47,7 @@ from capd_protos.types import ClientFacts, ServerName, SessionKey
 HELD_BYTES = 16 * 1024 * 1024
 
 
-"""A longer line is spooled."""
+"""A longer line is written to the spool."""
 
 
 _CHECKED_BYTES = 64 * 1024
@@ -81,8 +81,10 @@ async def large_result(line: Oversized, ends: LineEnds | None) -> LargeResult:
     return LargeResult(line.kept, start, end, head, tail)
 
 
-def told_params(message_id: int, members: Members, caller: Caller, *, stateless: bool) -> bytes:
-    """Return a request's params as the server gets them."""
+def params_for_server(
+    message_id: int, members: Members, caller: Caller, *, stateless: bool
+) -> bytes:
+    """Return the params of a request in the form that the server gets."""
     meta = members.get("_meta")
     if meta is None and not stateless:
         return joined(members)
@@ -115,15 +117,15 @@ def notification_line(method: str, params: bytes) -> bytes:
 WRITE_TIMEOUT = 120.0
 
 
-"""Seconds for one frame. A server of one thread reads nothing while it works on a call, and
-ordinary servers come before every defence."""
+"""Seconds for writing one frame. A single-threaded server reads nothing while it works on a call,
+so this must not be short."""
 
 
 IDLE_TIMEOUT = 1800.0
 
 
-"""Seconds without a reply or progress after which a call is given up, unless its server's
-definition says otherwise: the client's own deadline comes first."""
+"""Seconds without a reply or progress after which a call is given up, unless the definition sets
+another limit. The client's own deadline usually comes first."""
 
 
 _QUEUED_FRAMES = 1024
@@ -132,19 +134,19 @@ _QUEUED_FRAMES = 1024
 _QUEUED_BYTES = 16 << 20
 
 
-"""What waits for a server that reads nothing for a while; more is refused, unsent."""
+"""Bytes that may wait for a server that does not read. Further calls are refused, unsent."""
 
 
 _ID_BITS = 31
 
 
-"""Ids that every server's JSON library can hold; some have 32 bits for them."""
+"""Ids fit into 32 bits, because some servers' JSON libraries have no more for them."""
 
 
 _FEW_UNASKED = 16
 
 
-"""Lines of a batch that no call waits for; more are a flood."""
+"""Lines in one batch that no call waits for; more count as a flood."""
 
 
 _JUNK_LINES = 1000
@@ -160,7 +162,7 @@ _NEVER_CANCELLED = frozenset({"initialize", "server/discover"})
 
 
 class ConnectionBrokenError(CapdError):
-    """The server broke the protocol beyond use; its process has to be ended."""
+    """The server broke the protocol, so its process has to be ended."""
 
 
 class ServerConnection:
@@ -178,26 +180,26 @@ class ServerConnection:
         redact: Callable[[str], str] = str,
         spool: ServerSpool | None = None,
     ) -> None:
-        """`on_list_changed` hears `tools`, `prompts` or `resources`.
+        """`on_list_changed` is called with `tools`, `prompts` or `resources`.
 
-        Without a spool a line over the reader's cap is lost.
+        Without a spool, a line over the reader's cap is lost.
         """
         self.name = name
         self.counts: Counter[str] = Counter()
         self.findings: dict[str, str] = {}
-        """What of its lists is not listed and why, by the list; empty where all of it is."""
+        """Why entries of the server's lists are not listed, by list."""
         self.protocol_version = ""
         self.server_version = ""
-        """The server's own, as it gives it in its handshake."""
+        """The server's version, from its handshake."""
         self.is_stateless = False
-        """Whether it is spoken to in the stateless generation."""
+        """Whether the server is spoken to in the stateless generation."""
         self.capabilities: dict[str, msgspec.Raw] = {}
-        """What it says it can do."""
+        """The capabilities that the server declares."""
         self.instructions = ""
         self.client = ClientFacts()
-        """Whom it met in the handshake."""
+        """The client info that was sent in the handshake."""
         self.longest_call = 0.0
-        """Seconds after which a call is given up whatever its progress; 0 for never."""
+        """Seconds after which a call is given up, whatever its progress; 0 for never."""
         self.holders: dict[SessionKey, Peer] = {}
         self.log = log
         cap_bytes = READABLE_BYTES if spool is None else HELD_BYTES
@@ -223,17 +225,17 @@ class ServerConnection:
 
     @property
     def is_alive(self) -> bool:
-        """Whether a call has a chance."""
+        """Whether calls can be sent."""
         return not self._why_dead and not self._writer.is_dead
 
     @property
     def is_prompt(self) -> bool:
-        """Whether it can `begin` a call at this moment, as far as can be seen."""
+        """Whether it seems that `begin` can write a call without waiting."""
         return not self._why_dead and self._writer.is_prompt
 
     @property
     def is_direct(self) -> bool:
-        """Whether it can `begin` a call that nothing but its answer follows.
+        """Whether a call can `begin` now, and the server sends nothing before its answer.
 
         A server of the stateless generation may ask before it answers.
         """
@@ -273,7 +275,7 @@ class ServerConnection:
                 nursery.cancel_scope.cancel()
 
     def close(self, why: str) -> None:
-        """Complete every call that is under way: what was sent has an unknown outcome."""
+        """Complete every call in progress: what was sent has an unknown outcome."""
         self._why_dead = self._why_dead or why
         pending = list(self._pending.values())
         self._pending.clear()
@@ -283,24 +285,24 @@ class ServerConnection:
     async def relay(
         self, method: str, members: Members, caller: Caller, *, timeout: float | None = None
     ) -> Result:
-        """Return the result of a client's request as the server wrote it.
+        """Return the result of a client's request, as the server wrote it.
 
-        `members` are the request's params. Cancelling the caller tells the server so, once the
-        request was sent.
+        `members` are the request's params. If the caller is cancelled after the request was sent,
+        the server is told so.
 
         Raises:
             NotSentError, OutcomeUnknownError: see there.
             ServerError: the server answered with an error.
         """
         message_id = self._fresh_id()
-        told = told_params(message_id, members, caller, stateless=self.is_stateless)
+        told = params_for_server(message_id, members, caller, stateless=self.is_stateless)
         return await self._request(message_id, method, told, timeout or IDLE_TIMEOUT, caller)
 
     def begin(self, calls: Sequence[Pending], members: Sequence[Members]) -> int:
-        """Write calls in one piece and without a wait; return how many were begun.
+        """Write several calls at once without waiting; return how many were written.
 
-        Of the others nothing is kept. All callers must know already that their calls may run.
-        `members` are the requests' params, one for each.
+        Calls that were not written leave no trace. The callers must already know that their calls
+        may run. `members` are the params, one for each call.
         """
         # A writer that is dead begins nothing.
         if self._why_dead:
@@ -309,7 +311,9 @@ class ServerConnection:
         for call, params in zip(calls, members, strict=True):
             call.message_id = self._fresh_id()
             self._pending[call.message_id] = call
-            told = told_params(call.message_id, params, call.caller, stateless=self.is_stateless)
+            told = params_for_server(
+                call.message_id, params, call.caller, stateless=self.is_stateless
+            )
             lines.append(request_line(call.message_id, call.method, told))
         begun = self._writer.begin(lines, lambda: self._cut(calls[begun - 1]))
         for call in calls[begun:]:
@@ -320,7 +324,7 @@ class ServerConnection:
         return begun
 
     def abandon(self, call: Pending) -> None:
-        """Give up a call that was begun, and tell the server so."""
+        """Give up a call that was begun, and tell the server."""
         if self._pending.get(call.message_id) is call:
             del self._pending[call.message_id]
             self._cancel_soon(call.message_id, call, "the client cancelled it")
@@ -328,7 +332,9 @@ class ServerConnection:
     async def ask(
         self, method: str, members: Members, timeout: float, *, stateless: bool | None = None
     ) -> bytes:
-        """Return the result of capd's own request; `stateless` before the generation is known.
+        """Return the result of capd's own request.
+
+        `stateless` is set before the generation is known.
 
         Raises:
             NotSentError, OutcomeUnknownError, ServerError: as `relay`.
@@ -336,11 +342,11 @@ class ServerConnection:
         message_id = self._fresh_id()
         caller = CallHooks(client=self.client)
         generation = self.is_stateless if stateless is None else stateless
-        told = told_params(message_id, members, caller, stateless=generation)
+        told = params_for_server(message_id, members, caller, stateless=generation)
         return await held(await self._request(message_id, method, told, timeout, caller))
 
     def _fresh_id(self) -> int:
-        """Return an id that no server can guess, and so answer in another's place."""
+        """Return a random id, so that no server can answer a request that it did not get."""
         while True:
             message_id = secrets.randbits(_ID_BITS)
             if message_id and message_id not in self._pending:
@@ -399,13 +405,13 @@ class ServerConnection:
         return pending.result
 
     def _give_up(self, call: Pending) -> None:
-        """End a call that was begun and has had its time."""
+        """End a call whose time is over."""
         del self._pending[call.message_id]
         self._cancel_soon(call.message_id, call, "it took too long")
         call.complete(error=self._lost(call, call.how_late))
 
     def _cut(self, call: Pending) -> None:
-        """End a call of which the server has got a part, and gets no more."""
+        """End a call of which only a part was written."""
         self._pending.pop(call.message_id, None)
         call.complete(error=OutcomeUnknownError(f"{self.name} stopped reading what was sent"))
 
@@ -423,7 +429,7 @@ class ServerConnection:
             self.tell("notifications/cancelled", msgspec.json.encode(params))
 
     def _post(self, line: bytes) -> None:
-        """Queue a line that nobody waits for; a full queue drops it."""
+        """Queue a line that nobody waits for; drop it if the queue is full."""
         try:
             self._writer.post(line)
         except WriterFullError:
@@ -436,7 +442,7 @@ class ServerConnection:
             raise ConnectionBrokenError(f"{self.name}: {error}") from None
 
     def _received_frames(self, lines: list[Frame | Oversized], nursery: trio.Nursery) -> None:
-        """Take lines from the end, up to one that was too long."""
+        """Process the lines up to one that was too long."""
         while lines and isinstance(line := lines[-1], Frame):
             lines.pop()
             self._received_text(line.data, nursery)
@@ -506,7 +512,7 @@ class ServerConnection:
             pending.complete(error=ServerError(b'{"code":-32603,"message":"an empty reply"}'))
 
     def _junk(self, data: bytes, why: str) -> None:
-        """Count a line that is no message; a call whose reply it was fails at once."""
+        """Count a line that is no message. If it was the reply to a call, that call fails."""
         self.counts["junk_lines"] += 1
         # Counted since the last message: a server that logs a line a call is noisy, not broken.
         self._junk_run_lines += 1

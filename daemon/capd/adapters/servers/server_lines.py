@@ -26,7 +26,7 @@ class Incoming(msgspec.Struct):
 
 
 class Progress(msgspec.Struct):
-    """Params of `notifications/progress`, as far as they say whose it is."""
+    """Params of `notifications/progress`: the token that says whose progress it is."""
 
     progressToken: int | str  # noqa: N815 - the protocol's name
 
@@ -56,13 +56,13 @@ class Subscribed(msgspec.Struct):
 
 
 class Logged(msgspec.Struct):
-    """Params of `notifications/message`, as far as they say for whom it is."""
+    """Params of `notifications/message`: the members that say for whom it is."""
 
     level: str = ""
 
 
 class Initialized(msgspec.Struct):
-    """The result of `initialize`, as far as the server connection acts on it."""
+    """The members of the result of `initialize` that the connection uses."""
 
     protocolVersion: str  # noqa: N815 - the protocol's name
     capabilities: dict[str, msgspec.Raw] = {}
@@ -71,7 +71,7 @@ class Initialized(msgspec.Struct):
 
 
 class Discovered(msgspec.Struct):
-    """The result of `server/discover`, as far as the server connection acts on it."""
+    """The members of the result of `server/discover` that the connection uses."""
 
     supportedVersions: list[str]  # noqa: N815 - the protocol's name
     capabilities: dict[str, msgspec.Raw] = {}
@@ -80,13 +80,13 @@ class Discovered(msgspec.Struct):
 
 
 class ServerInfo(msgspec.Struct):
-    """What a server says of itself, as far as it is kept."""
+    """The members of a server's info that are kept."""
 
     version: str = ""
 
 
 class DiscoveredMeta(msgspec.Struct):
-    """Where a server of the stateless generation says it."""
+    """The metadata in which a stateless server describes itself."""
 
     info: ServerInfo = msgspec.field(
         name="io.modelcontextprotocol/serverInfo", default_factory=ServerInfo
@@ -94,7 +94,7 @@ class DiscoveredMeta(msgspec.Struct):
 
 
 class Page(msgspec.Struct, rename="camel"):
-    """One page of a list, whichever member it is in."""
+    """One page of a list, whichever list it is."""
 
     tools: list[msgspec.Raw] = []
     prompts: list[msgspec.Raw] = []
@@ -102,18 +102,18 @@ class Page(msgspec.Struct, rename="camel"):
     resource_templates: list[msgspec.Raw] = []
     next_cursor: str | None = None
     ttl_ms: Any = None
-    """A number, where the server does as the protocol says."""
+    """A number, if the server follows the protocol."""
 
 
 class ErrorCode(msgspec.Struct):
-    """What an error object says."""
+    """The members of an error object."""
 
     code: int = 0
     message: str = ""
 
 
 class Supported(msgspec.Struct):
-    """What goes with the refusal of a version."""
+    """The versions in the refusal of a version."""
 
     supported: list[str] = []
 
@@ -141,9 +141,9 @@ ERROR_CODE: JsonCodec[ErrorCode] = JsonCodec(ErrorCode)
 
 
 def with_halves(data: bytes) -> Incoming | None:
-    """Return a line that has half a surrogate pair in a text, None where that is not its fault.
+    """Decode a line that has half a surrogate pair in a text; None if that is not the problem.
 
-    A reply is passed on, and stays as it was written; what the server says unasked is read here.
+    A reply is passed on as it was written. The server's own messages are read here.
     """
     whole = mended(data)
     if whole is data:
@@ -162,7 +162,7 @@ _LONGEST_VERSION = 100
 
 
 def handshake_version(found: Initialized) -> str:
-    """Return the server's own version, empty where it does not say."""
+    """Return the server's version; empty if it gives none."""
     try:
         return SERVER_INFO.decode(found.serverInfo).version[:_LONGEST_VERSION]
     except MalformedError:
@@ -170,7 +170,7 @@ def handshake_version(found: Initialized) -> str:
 
 
 def discovered_version(found: Discovered) -> str:
-    """Return the server's own version, empty where it does not say."""
+    """Return the server's version; empty if it gives none."""
     try:
         return DISCOVERED_META.decode(found.meta).info.version[:_LONGEST_VERSION]
     except MalformedError:
@@ -178,11 +178,11 @@ def discovered_version(found: Discovered) -> str:
 
 
 LINK_MARK = secrets.token_hex(16)
-"""Proves that an error is the HTTP link's own word. It never leaves the daemon's memory."""
+"""Proves that an error comes from the HTTP transport. It never leaves the daemon's memory."""
 
 
 class _LinkData(msgspec.Struct):
-    """What goes with an error of the link's own."""
+    """The data of an error that the HTTP transport made."""
 
     link: str = ""
 
@@ -198,9 +198,9 @@ _OUTCOMES = {each.code: each for each in (NotSentError, OutcomeUnknownError, Ref
 
 
 def error_of(name: ServerName, error: bytes) -> Exception:
-    """Return what a reply's error means: the server's own, or the HTTP link's word for an outcome.
+    """Return the exception for a reply's error: the server's own, or one of the HTTP transport.
 
-    Only an error with `LINK_MARK` is the link's. A server cannot know it.
+    Only an error with `LINK_MARK` comes from the transport. A server cannot know the mark.
     """
     if LINK_MARK.encode() not in error:
         return ServerError(passed_error(error))

@@ -37,35 +37,35 @@ STDERR_SHOWN = 10
 Vet = Callable[[Sequence[Taken]], Awaitable[Collection[ToolName]]]
 """Names the tools of a list that nobody may see or call."""
 Vouch = Callable[[], Awaitable[None]]
-"""Raises unless somebody has agreed to what was started."""
+"""Raises unless the started program is trusted."""
 
 
 class ServerEnd(Protocol):
-    """A server that was reached: a process, or a connection by URL."""
+    """A server to which lines can be sent: a process, or a connection by URL."""
 
     @property
     def pid(self) -> int:
-        """Its process, 0 where it is none of ours."""
+        """The pid of its process; 0 for a connection by URL."""
         ...
 
     @property
     def sandbox(self) -> str:
-        """What it is confined to, for a person; empty where it is no process of ours."""
+        """How it is confined, in words for a person; empty for a connection by URL."""
         ...
 
     @property
     def cwd(self) -> str:
-        """Its working directory; empty where it is no process of ours."""
+        """Its working directory; empty for a connection by URL."""
         ...
 
     @property
     def cwd_reason(self) -> str:
-        """Why its launcher is held, for a person; empty where it is started as usual."""
+        """Why its launcher was restricted, in words for a person; empty if it was not."""
         ...
 
     @property
     def membership(self) -> Membership | Literal[""]:
-        """How it is known which processes are its; empty where it is no process of ours."""
+        """How it is known which processes belong to it; empty for a connection by URL."""
         ...
 
     @property
@@ -84,7 +84,7 @@ class ServerEnd(Protocol):
         ...
 
     async def wait(self) -> object:
-        """Return how it ended, once it has; as text it goes after `it`."""
+        """Return how it ended, once it has; its text continues a sentence that begins with `it`."""
         ...
 
     def stderr_tail(self) -> list[str]:
@@ -92,12 +92,12 @@ class ServerEnd(Protocol):
         ...
 
     async def stop(self, grace: float) -> None:
-        """End it, with everything that it started."""
+        """End it and everything that it started."""
         ...
 
 
 class StartFailedError(CapdError):
-    """The server was never ready; `stderr` is the last it said."""
+    """The server did not become ready; `stderr` has its last lines."""
 
     def __init__(self, reason: str, stderr: list[str], *, is_parked: bool = False) -> None:
         super().__init__(reason)
@@ -107,11 +107,11 @@ class StartFailedError(CapdError):
 
 
 class NotVettedError(CapdError):
-    """Nobody could say which tools of a list may be used."""
+    """It could not be found out which tools of a list may be used."""
 
 
 class ServerLostError(CapdError):
-    """The server was ready, and is gone by itself."""
+    """The server was ready, and has ended without being stopped."""
 
     def __init__(self, reason: str, *, is_parked: bool = False) -> None:
         super().__init__(reason)
@@ -121,20 +121,20 @@ class ServerLostError(CapdError):
 
 @dataclass(slots=True)
 class RunFacts:
-    """What the status says of a run, also once it is over: it outlives the run and its objects."""
+    """The facts about a run for the status. They outlive the run and its objects."""
 
     sandbox: str = ""
-    """What the server is confined to, for a person."""
+    """How the server is confined, in words for a person."""
     cwd: str = ""
-    """Its working directory; empty where it is no process of capd's."""
+    """Its working directory; empty for a connection by URL."""
     cwd_reason: str = ""
-    """Why its launcher is held; empty where it is started as usual."""
+    """Why its launcher was restricted; empty if it was not."""
     membership: Membership | Literal[""] = ""
-    """How it is known which processes are its."""
+    """How it is known which processes belong to it."""
     counts: Counter[str] = field(default_factory=Counter)
-    """What was dropped of what the server wrote, by kind."""
+    """How many of the server's lines were dropped, by kind."""
     findings: dict[str, str] = field(default_factory=dict)
-    """What of its lists is not listed and why, by the list."""
+    """Why entries of the server's lists are not listed, by list."""
 
 
 class ServerRun:
@@ -154,10 +154,10 @@ class ServerRun:
         vet: Vet | None = None,
         vouch: Vouch | None = None,
     ) -> None:
-        """`redact` takes out of a text what went into the server as a secret.
+        """`redact` removes the server's secrets from a text.
 
-        `client` is whom the server meets, `wants_stateless` the generation that is tried first.
-        `vouch` is asked once more when the server speaks.
+        `client` is the client info for the handshake, `wants_stateless` the generation to try
+        first. `vouch` is called once more after the handshake.
         """
         self._vet = vet
         self._vouch = vouch
@@ -169,7 +169,7 @@ class ServerRun:
         self.pid = 0
         self.facts = RunFacts()
         self.tools: list[ToolDefinition] = []
-        """What it lists, without what is withheld."""
+        """The tools that the server lists, without withheld ones."""
         self._name = name
         self._client = client
         self._log = log
@@ -180,11 +180,14 @@ class ServerRun:
         self._doom = ""
 
     def vet_again(self) -> None:
-        """Have what the server lists looked at again: a person has decided on it."""
+        """Compare listed tools with trusted definitions again, after a person's decision."""
         self._woken.set()
 
     def end(self, reason: str) -> None:
-        """Kill it at once; `reason` follows `it`, and is what its callers are told."""
+        """End the run at once.
+
+        Callers get `reason`, which continues a sentence that begins with `it`.
+        """
         self._doom = reason
         self._doomed.set()
 
@@ -195,7 +198,7 @@ class ServerRun:
         on_ready: Callable[[Instance], None],
         on_tools: Callable[[], None],
     ) -> None:
-        """Start the server, report it ready, and stay until it is lost or we are cancelled.
+        """Start the server, report it ready, and wait until it is lost or this is cancelled.
 
         Raises:
             StartFailedError, ServerLostError: see there.
@@ -231,7 +234,7 @@ class ServerRun:
                     nursery.start_soon(instance.follow)
                     await self._follow_tools(server_connection, on_tools)
             except* CapdError as errors:
-                reason = str(await self._telling(errors, process))
+                reason = str(await self._clearest_error(errors, process))
                 if is_ready:
                     raise ServerLostError(reason, is_parked=process.is_parked) from None
                 if facts.cwd_reason:
@@ -248,17 +251,17 @@ class ServerRun:
         return [self._redact(line) for line in process.stderr_tail()[-STDERR_SHOWN:]]
 
     async def _death(self, process: ServerEnd) -> str:
-        """Return how the process ended, once it has, with its last word."""
+        """Return how the process ended, once it has, with its last line on stderr."""
         status = await process.wait()
         if self._doom:
             return self._doom
         tail = self._stderr(process)[-1:]
         return f"{status} (last on stderr: {tail[0]})" if tail else str(status)
 
-    async def _telling(
+    async def _clearest_error(
         self, errors: BaseExceptionGroup[CapdError], process: ServerEnd
     ) -> CapdError:
-        """Return the error that says most: a death explains the handshake that it cut."""
+        """Return the most informative error: a death explains why the handshake failed."""
         everything = list(leaves(errors))
         for error in everything:
             if isinstance(error, _ServerDeadError):
@@ -345,4 +348,4 @@ class ServerRun:
 
 
 class _ServerDeadError(CapdError):
-    """The process is gone, which explains every other error of the moment."""
+    """The process has ended, which explains all other errors of that moment."""

@@ -1,7 +1,6 @@
-"""What a server said on stderr last, for the person who asks why it ended.
+"""Keeps the last lines of a server's stderr, for a person who asks why the server ended.
 
-It is read always, so that a server never blocks on it, and kept in a ring, so that a flood costs
-64 KiB.
+stderr is always read, so that the server never blocks on it. Only the last 64 KiB are kept.
 """
 
 import os
@@ -13,7 +12,7 @@ _PAUSE = 0.01
 
 
 class StderrTail:
-    """The last 64 KiB of a server's stderr, read always so that the server never blocks on it."""
+    """The last 64 KiB of a server's stderr."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -32,7 +31,7 @@ class StderrTail:
                 await trio.sleep(_PAUSE)  # a flood costs its writer the time, not capd
 
     def take_what_is_there(self) -> None:
-        """Read what a server wrote before it ended, which a pipe holds; others may still write."""
+        """Read what is in the pipe after the server has ended, although others may still write."""
         for _ in range(2):
             if not self._take():
                 return
@@ -51,7 +50,7 @@ class StderrTail:
         os.close(self._fd)
 
     def _take(self) -> int | None:
-        """Read once; return how much, or None if nothing was there."""
+        """Read once; return the number of bytes, or None if there was nothing to read."""
         try:
             chunk = os.read(self._fd, _KEPT_BYTES)
         except BlockingIOError:

@@ -20,10 +20,10 @@ from capd_protos.types import ClientFacts, SessionKey
 
 ASK_TIMEOUT = 30.0
 LISTEN_AGAIN = 1.0
-"""Seconds before a stream that has ended is opened anew, so that a server that ends each at once
-costs little."""
+"""Seconds before a stream that has ended is opened again, so that a server that ends every stream
+at once causes little load."""
 ACKNOWLEDGE_PATIENCE = 3.0
-"""Seconds after which a stream counts as open though the server has not said so."""
+"""Seconds after which a stream counts as open, even without the server's acknowledgement."""
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 _ENDED_AT_ONCE = b'{"code":-32603,"message":"the server ended the stream at once"}'
 _FOREVER = 10.0 * 365 * 86_400
@@ -38,20 +38,20 @@ class Subscriptions:
         self._server_connection = server_connection
         self._turn = trio.Lock()
         self._changed = trio.Event()
-        self._told: set[str] = set()
-        """URIs that the server, of the handshake generation, tells of."""
+        self._subscribed: set[str] = set()
+        """URIs for which the server, of the handshake generation, sends updates."""
         self._unsure: set[str] = set()
-        """URIs that it was asked for, whatever it answered."""
+        """URIs that the server was asked for, whatever its answer."""
         self._due: dict[str, dict[SessionKey, Peer]] = {}
-        """What is to be renewed, and for whom."""
+        """The subscriptions to be renewed, and for whom."""
         self._level = ""
         self._open: _Stream | None = None
         self._newest: _Stream | None = None
-        """The last that was tried, also where the server did not want it."""
+        """The stream that was opened last, even if the server refused it."""
         self._attempted = trio.Event()
 
     async def subscribe(self, uri: str, peer: Peer) -> bytes:
-        """Have `peer` told of changes of `uri`; return the server's result.
+        """Subscribe `peer` to `uri`; return the server's result.
 
         Raises:
             ServerError, NotSentError, OutcomeUnknownError: it is not subscribed.
@@ -61,11 +61,11 @@ class Subscriptions:
             if self._server_connection.is_stateless:
                 return await self._listened(uri)
             async with self._turn:
-                if uri in self._told:
+                if uri in self._subscribed:
                     return b"{}"
                 self._unsure.add(uri)
                 result = await self._ask("resources/subscribe", uri)
-                self._told.add(uri)
+                self._subscribed.add(uri)
                 return result
         except BaseException as error:
             if isinstance(error, ServerError):
@@ -76,7 +76,7 @@ class Subscriptions:
             raise
 
     async def unsubscribe(self, uri: str, session: SessionKey) -> bytes:
-        """Tell `session` no more of `uri`; return the server's result.
+        """End the subscription of `session` to `uri`; return the server's result.
 
         Raises:
             ServerError, NotSentError, OutcomeUnknownError: the server answered so.
@@ -90,14 +90,14 @@ class Subscriptions:
             return await self._unsubscribed(uri)
 
     def join(self, peer: Peer, uris: Iterable[str]) -> None:
-        """Have what a session that has just come wants looked at, and `uris` renewed for it."""
+        """Include a session that has joined, and renew its subscriptions to `uris`."""
         for uri in uris:
             if peer.session not in self._server_connection.unasked.subscribers.get(uri, {}):
                 self._due.setdefault(uri, {})[peer.session] = peer
         self._changed.set()
 
     def leave(self, session: SessionKey) -> None:
-        """Forget a session; the server is told by and by."""
+        """Forget a session. The server is told a little later."""
         for uri in list(self._server_connection.unasked.subscribers):
             self._forget(uri, session)
         for due in self._due.values():
@@ -105,7 +105,7 @@ class Subscriptions:
         self._changed.set()
 
     async def follow_level(self) -> None:
-        """Have the server log as much as the session that wants most.
+        """Set the server's log level to the lowest that a session wants.
 
         Raises:
             ServerError, NotSentError, OutcomeUnknownError: the server answered so.
@@ -119,7 +119,7 @@ class Subscriptions:
             )
 
     async def follow(self) -> None:
-        """Keep the server told of what sessions want, until it is gone."""
+        """Keep the server's subscriptions in line with the sessions' until it is gone."""
         async with trio.open_nursery() as nursery:
             while self._server_connection.is_alive:
                 self._changed = trio.Event()
@@ -133,7 +133,7 @@ class Subscriptions:
                 await self._changed.wait()
 
     async def _renew(self, due: dict[str, dict[SessionKey, Peer]]) -> None:
-        """Subscribe anew what sessions had of an instance before this one."""
+        """Renew the subscriptions that sessions had at an earlier instance."""
         async with trio.open_nursery() as nursery:
             for uri, peers in due.items():
                 for peer in peers.values():
@@ -153,7 +153,7 @@ class Subscriptions:
     # Handshake generation
 
     async def _tidy(self) -> None:
-        """Unsubscribe what nobody wants any more, and follow the level."""
+        """Unsubscribe what no session wants any more, and set the log level."""
         for uri in sorted(self._unsure - self._server_connection.unasked.subscribers.keys()):
             with suppress(*_UNANSWERED):
                 async with self._turn:
@@ -166,7 +166,7 @@ class Subscriptions:
         if uri in self._server_connection.unasked.subscribers or uri not in self._unsure:
             return b"{}"
         self._unsure.discard(uri)
-        self._told.discard(uri)
+        self._subscribed.discard(uri)
         return await self._ask("resources/unsubscribe", uri)
 
     async def _ask(self, method: str, uri: str) -> bytes:
@@ -175,7 +175,7 @@ class Subscriptions:
     # Stateless generation
 
     async def _listened(self, uri: str) -> bytes:
-        """Wait until a stream that carries `uri` is open."""
+        """Wait until a stream with `uri` is open."""
         before = self._newest
         self._changed.set()
         while True:
@@ -188,7 +188,7 @@ class Subscriptions:
             await self._attempted.wait()
 
     async def _listen(self, nursery: trio.Nursery) -> None:
-        """Be on a stream of all that is wanted, and on no other."""
+        """Open a stream for all that is wanted, and close the one before."""
         wanted = self._wanted()
         if self._open is not None and self._open.wanted == wanted:
             self._newest = self._open
@@ -219,7 +219,7 @@ class Subscriptions:
         return wanted
 
     async def _stay_on(self, stream: "_Stream") -> None:
-        """Be on one stream; when it has ended see to another, unless the server wants none."""
+        """Stay on one stream. Request another one when it has ended, unless it was refused."""
         members = {"notifications": raw(stream.wanted)}
         with stream.scope:
             try:
@@ -238,7 +238,7 @@ class Subscriptions:
                 self._changed.set()
 
     def _forget(self, uri: str, session: SessionKey) -> bool:
-        """Return whether nobody wants to hear of `uri` any more."""
+        """Remove a session's subscription; return whether nobody else has one to `uri`."""
         subscribers = self._server_connection.unasked.subscribers.get(uri)
         if subscribers is None or subscribers.pop(session, None) is None or subscribers:
             return False
@@ -247,7 +247,7 @@ class Subscriptions:
 
 
 class _Stream:
-    """One `subscriptions/listen`: the `Caller` of its request, which hears that it is open."""
+    """One `subscriptions/listen`. It is the `Caller` of its own request."""
 
     session = NOBODY
     log_level = ""
@@ -257,28 +257,28 @@ class _Stream:
         self.wanted = wanted
         self.scope = trio.CancelScope()
         self.is_tried = False
-        """Whether it was waited for."""
+        """Whether opening it was awaited."""
         self.settled = trio.Event()
-        """Set when it is open, or has ended without."""
+        """Set when the stream is open, or has failed to open."""
         self.error: Exception | None = None
         """Why it was never open."""
 
     def carries(self, uri: str) -> bool:
-        """Tell whether it was asked for news of `uri`."""
+        """Tell whether the stream includes `uri`."""
         uris = self.wanted.get("resourceSubscriptions")
         return isinstance(uris, list) and uri in uris
 
     def ended(self, error: Exception) -> None:
-        """Note that it is over; one that was open had no error."""
+        """Note that the stream has ended; one that was open had no error."""
         if not self.settled.is_set():
             self.error = error
             self.settled.set()
 
     async def dispatched(self) -> None:
-        """Tell nobody: the request is capd's own."""
+        """Do nothing: the request is capd's own."""
 
     def progress(self, params: bytes) -> None:
-        """Tell nobody."""
+        """Do nothing."""
 
     async def ask(self, method: str, params: bytes, on_progress: OnProgress) -> bytes:
         """Refuse: there is nobody to ask."""
@@ -286,7 +286,7 @@ class _Stream:
         raise RefusedError(f"nobody can be asked {method} here")
 
     def tell(self, method: str, params: bytes) -> None:
-        """Take the acknowledgement; news go to whom they are for, whatever stream has them."""
+        """Receive the acknowledgement. Updates are delivered by subscription, not by stream."""
         del params
         if method == ACKNOWLEDGED:
             self.settled.set()

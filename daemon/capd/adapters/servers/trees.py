@@ -38,20 +38,20 @@ log = structlog.get_logger(actor="trees")
 
 @dataclass(slots=True, eq=False)
 class Tree:
-    """One server's processes, from its guard's start to the end of the last of them."""
+    """One server's processes, from the guard's start to the end of the last of them."""
 
     guard: int
     group: Path | None = None
 
     def way(self, prefix: tuple[str, ...]) -> Membership:
-        """Return how its members are known; `prefix` is what the server's argv stands behind."""
+        """Return how its members are known; `prefix` comes before the server's argv."""
         has_proc = sys.platform == "linux"
         return way_of(prefix, has_group=self.group is not None, has_proc=has_proc)
 
 
 @dataclass(slots=True)
 class Trees:
-    """All trees of one daemon; before `begin` only marked ones, as in tests."""
+    """All process trees of one daemon. Before `begin`, trees are only marked, as in tests."""
 
     mark: Mark = field(default_factory=lambda: Mark("00000000", secrets.token_hex(8)))
     own_limit: int | None = None
@@ -62,9 +62,9 @@ class Trees:
     _ending: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, state: Path, *, is_service: bool) -> None:
-        """Take over what loses its parent, and end what an earlier daemon of this state left.
+        """Start adopting orphans, and end what an earlier daemon with this state folder left.
 
-        `is_service` says that systemd runs this daemon, which may then have groups to give.
+        `is_service` says that systemd runs this daemon, which may then create control groups.
         """
         with contextlib.suppress(OSError):
             platform.become_subreaper()
@@ -86,29 +86,29 @@ class Trees:
 
     @property
     def way(self) -> Membership:
-        """How members are known where no server has a namespace of its own."""
+        """How members are known of servers that have no namespace of their own."""
         return way_of((), has_group=self._groups is not None, has_proc=sys.platform == "linux")
 
     @property
     def limit(self) -> int:
-        """The hard limit that a guard gives its tree."""
+        """The hard limit of processes that a guard sets for its tree."""
         return self.mark.limit(self.own_limit)
 
     def is_marked(self, pid: int) -> bool:
-        """Tell whether a process inherited a mark of this state folder's servers."""
+        """Tell whether a process inherited the mark of a server of this state folder."""
         value = platform.marking_value(pid).decode(errors="replace")
         return any_life(self.mark.home).matches(platform.hard_limit(pid), value)
 
     def enter(self, guard: int) -> Tree:
-        """Know a guard that was just started, before it is told what to run."""
+        """Register a guard that was just started, before it gets its orders."""
         with self._lock:
             self._guards.add(guard)
         return Tree(guard, self._groups.enter(guard) if self._groups is not None else None)
 
     def leave(self, tree: Tree, *, is_guard_lost: bool) -> None:
-        """End what is left of a tree whose guard is gone and collected.
+        """End what is left of a tree whose guard is gone and was waited for.
 
-        A guard that was not killed has ended when it had no process left.
+        A guard that was not killed has ended only after its last process.
         """
         with self._lock:
             self._guards.discard(tree.guard)
@@ -118,10 +118,12 @@ class Trees:
             self.end_adopted()
 
     def end_adopted(self) -> int:
-        """Kill what the daemon has adopted of its servers; return how many there were at first.
+        """Kill the orphans that were adopted from servers.
 
-        Collects the dead among them, by their own numbers: no exit status is taken from whoever
-        waits for a process that the daemon has started.
+        Return how many there were at first.
+
+        The dead among them are waited for by pid. So no exit status is taken away from code that
+        waits for a process that the daemon started.
         """
         first = 0
         give_up_at = time.monotonic() + _END_TIMEOUT
@@ -156,7 +158,7 @@ class Trees:
         ]
 
     async def keep(self) -> None:
-        """End what is adopted, whenever a child ends, and keep a watcher, until cancelled."""
+        """End adopted processes when a child ends, and keep a watcher running, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow_ends)
             if sys.platform == "linux":
@@ -184,7 +186,7 @@ class Trees:
 
 
 async def _watched(mark: Mark) -> int:
-    """Have a watcher; return how it ended. It ends by itself when this process does."""
+    """Run a watcher; return how it ended. It ends by itself when this process does."""
     reader, writer = os.pipe()
     try:
         wanted = mark.this_life
@@ -218,4 +220,5 @@ def _own_limit() -> int | None:
 
 
 TREES = Trees()
-"""Those of this process: who adopts orphans is the process, and no part of it."""
+"""The trees of this process. There is only one set, because the process as a whole adopts orphans.
+"""

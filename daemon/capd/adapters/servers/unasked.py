@@ -1,7 +1,7 @@
-"""What a server says unasked: its requests to a client, and its notifications.
+"""The server's own messages: requests to a client, and notifications.
 
-Each goes to the session that it can only be for (`core.asking`); of what goes nowhere a count is
-kept. A server may ask what the client offers, and is told where nobody can answer.
+Each goes to the only session it can be meant for (`core/protocol/asking.py`); those without one
+are counted. A server may request what the client offers, and gets an error if nobody can answer.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ from capd.adapters.servers.server_lines import (
 )
 from capd.core.protocol.asking import is_shown, refusal, session_meant
 from capd.core.protocol.elicitation import METHOD as ELICITATION
-from capd.core.protocol.elicitation import told_elicitation
+from capd.core.protocol.elicitation import elicitation_for_client
 from capd.core.protocol.generations import INVALID_PARAMS, offers, without_subscription
 from capd.core.protocol.outcomes import RefusedError, ServerError
 from capd.core.protocol.rates import Rate
@@ -34,14 +34,14 @@ from capd_protos.types import ServerName, SessionKey
 MOST_QUESTIONS = 64
 """Requests of one server that wait for an answer at once."""
 MOST_QUESTION_BYTES = 8 << 20
-"""Of one request: a few pictures for a model."""
+"""Bytes of one request: enough for a few pictures for a model."""
 MOST_OPEN_BYTES = 16 << 20
-"""Of all requests of one server that wait for an answer."""
+"""Bytes of all unanswered requests of one server."""
 QUESTIONS_A_SECOND = 50.0
 QUESTION_BURST = 200
-"""Requests that pass at once; those after them pass at the rate above."""
+"""Requests that pass at once before the rate above applies."""
 MOST_NOTICE_BYTES = 1 << 20
-"""Of one notification."""
+"""Bytes of one notification."""
 
 INVALID_REQUEST = -32600
 METHOD_NOT_FOUND = -32601
@@ -51,7 +51,7 @@ RequestId = int | str | None
 
 
 class Unasked:
-    """The server's side of the conversation, on one server connection."""
+    """The server's own messages on one server connection."""
 
     def __init__(
         self,
@@ -64,9 +64,9 @@ class Unasked:
         post: Callable[[bytes], None],
         on_list_changed: Callable[[str], None],
     ) -> None:
-        """`post` queues a line; `on_list_changed` hears which list is another one."""
+        """`post` queues a line; `on_list_changed` is called with the name of the changed list."""
         self.subscribers: dict[str, dict[SessionKey, Peer]] = {}
-        """Who wants to hear of a resource, by its URI."""
+        """The sessions that subscribed to a resource, by its URI."""
         self._name = name
         self._project = project
         self._pending = pending
@@ -75,13 +75,13 @@ class Unasked:
         self._post = post
         self._on_list_changed = on_list_changed
         self.heard = 0
-        """How many lines nobody had asked for."""
+        """How many lines came that nobody had asked for."""
         self._questions: dict[RequestId, trio.CancelScope] = {}
         self._open_bytes = 0
         self._rate = Rate(QUESTIONS_A_SECOND, QUESTION_BURST)
 
     def requested(self, message: Incoming, nursery: trio.Nursery) -> None:
-        """Answer a server's request, in a task of its own where a client has to be asked."""
+        """Answer a server's request; if a client has to be asked, in a task of its own."""
         assert not isinstance(message.id, msgspec.UnsetType)
         self.heard += 1
         if message.method == "ping":
@@ -100,7 +100,7 @@ class Unasked:
             nursery.start_soon(self._answer, message, message.id, scope, self._meant())
 
     def not_a_request(self, message_id: RequestId) -> None:
-        """Answer what has an id and is neither a request nor a reply."""
+        """Answer a line that has an id and is neither a request nor a reply."""
         self._refuse(message_id, INVALID_REQUEST, "not a request: it names no method")
 
     def too_long(self, message_id: RequestId) -> None:
@@ -109,7 +109,7 @@ class Unasked:
         self._refuse(message_id, REFUSED, f"a request has at most {MOST_QUESTION_BYTES} bytes")
 
     def _no_room(self, message: Incoming) -> str:
-        """Return why a request cannot be passed on, empty where it can."""
+        """Return why a request cannot be passed on; empty if it can."""
         if len(self._questions) >= MOST_QUESTIONS:
             return f"{MOST_QUESTIONS} requests of this server wait for an answer already"
         if len(message.params) > MOST_QUESTION_BYTES:
@@ -119,7 +119,7 @@ class Unasked:
         return ""
 
     def notified(self, message: Incoming) -> None:
-        """Pass a server's notification on to whom it is for."""
+        """Pass a server's notification on to the sessions that it is for."""
         self.heard += 1
         if len(message.params) > MOST_NOTICE_BYTES:
             self._counts["large_notification"] += 1
@@ -190,7 +190,10 @@ class Unasked:
             peer.tell(method, params)
 
     def _meant(self) -> Peer | None:
-        """Return whom a word can only be for: the newest call of the session, else its holder."""
+        """Return the only client a message can be for.
+
+        The session of the newest call, or the holder.
+        """
         calls = self._calls()
         session = session_meant((call.caller.session for call in calls), self._holders)
         if session is None:
@@ -237,7 +240,7 @@ class Unasked:
         if not offers(peer.client, method, params):
             raise _NotOfferedError("the client does not offer this")
         if method == ELICITATION:
-            params = told_elicitation(self._name, params)
+            params = elicitation_for_client(self._name, params)
         waiting = [call for call in self._calls() if call.caller.session == peer.session]
         is_answered = False
         for call in waiting:
@@ -258,7 +261,7 @@ class Unasked:
         self._post(b'{"jsonrpc":"2.0","method":"notifications/progress","params":%s}' % params)
 
     def _project_root(self) -> bytes:
-        """Return the project as the only root: what a client that says nothing works in."""
+        """Return the project as the only root, for a client that does not list its roots."""
         if not self._project:
             raise _NotOfferedError("the client does not offer this")
         root = Path(self._project)
@@ -272,4 +275,4 @@ class Unasked:
 
 
 class _NotOfferedError(Exception):
-    """Nobody here can be asked this."""
+    """No client here offers this."""

@@ -1,1 +1,1 @@
-"""The files of trust: what was agreed to, and what the files of a project hold by now."""
+"""The files of trust: what was agreed to, and what a project's files contain now."""

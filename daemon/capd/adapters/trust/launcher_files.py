@@ -1,7 +1,7 @@
-"""What launchers read in a project, as somebody agrees to it. Every function blocks.
+"""The files that launchers read in a project, as far as trust is concerned. Every function blocks.
 
-The agreement is to the files that are there, by content, and to folders such as `node_modules`
-whatever they hold. It stands in `trust.json` beside those to the project's servers.
+Existing files are trusted by content, and folders such as `node_modules` whatever they contain. The
+agreement is in `trust.json`, beside those for the project's servers.
 """
 
 import os
@@ -18,7 +18,7 @@ _A_FOLDER = "a folder, whatever it holds"
 
 
 def launcher_files(project: str, home: str) -> Startable:
-    """Return what the launchers of the user's own servers read in a project, by its real path."""
+    """Return what launchers of the user's own servers read in a project, given its real path."""
     server = ServerSpec(LAUNCHERS, READ_BY_LAUNCHERS, tap_name(project), project=project)
     files: dict[str, str] = {}
     problem = ""
@@ -32,7 +32,7 @@ def launcher_files(project: str, home: str) -> Startable:
 
 
 def are_launchers_trusted(project: str, home: str, trust: TrustFile) -> bool:
-    """Tell whether somebody agreed to what launchers read in a project as it is now."""
+    """Tell whether somebody trusts what launchers read in a project in its current state."""
     agreed = trust.read().of(project)
     if not any(each.name == LAUNCHERS for each in agreed.values()):
         return False

@@ -1,4 +1,4 @@
-"""A project's own capabilities, and what of them somebody has agreed to, as files say it now."""
+"""Reads a project's own capabilities, and which of them are trusted at this moment."""
 
 import contextlib
 import os
@@ -30,19 +30,19 @@ _PARTS = ("capabilities", MEMORIES)
 
 @dataclass(frozen=True, slots=True)
 class ProjectRead:
-    """One project as it was read."""
+    """What was read of one project."""
 
     project: str
     tap: Tap | None = None
-    """With all that it defines, None where it defines nothing."""
+    """Everything that it defines; None if it defines nothing."""
     startables: Sequence[Startable] = ()
     agreed: dict[str, Agreed] = field(default_factory=dict)
     error: str = ""
-    """Why its files cannot be read."""
+    """Why its files cannot be read; empty if they can."""
 
     @property
     def usable(self) -> Tap | None:
-        """What its sessions may have."""
+        """The part that its sessions may use."""
         if self.tap is None:
             return None
         trusted = [each.server for each in self.startables if each.state(self.agreed) == TRUSTED]
@@ -50,7 +50,7 @@ class ProjectRead:
 
 
 def read_project(project: str, trust: TrustFile, reader: Reader = DIRECT) -> ProjectRead:
-    """Return what a project, by its real path, defines; nothing of it is started or fetched.
+    """Return what a project, given by its real path, defines. Nothing is started or fetched.
 
     `reader` parses its files.
     """
@@ -78,7 +78,7 @@ def read_project(project: str, trust: TrustFile, reader: Reader = DIRECT) -> Pro
 
 
 def _check_size(folder: Path) -> None:
-    """Raise unless the folder can be read in no time: it came from anybody."""
+    """Raise unless the folder is small enough to be read quickly. Anybody may have made it."""
     with os.scandir(folder) as entries:
         if len(list(islice(entries, MOST_CAPABILITIES + 1))) > MOST_CAPABILITIES:
             reason = f"{folder} has more than {MOST_CAPABILITIES} entries"
@@ -86,7 +86,7 @@ def _check_size(folder: Path) -> None:
 
 
 def watched_folders(read: ProjectRead) -> dict[Path, frozenset[str] | None]:
-    """Return the folders in which a change may make another thing of a project."""
+    """Return the folders in which a change may change what the project defines."""
     root = Path(read.project)
     found: dict[Path, frozenset[str] | None] = {root: frozenset({FOLDER})}
     capabilities = root / FOLDER / "capabilities"

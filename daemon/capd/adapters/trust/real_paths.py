@@ -1,4 +1,4 @@
-"""The real paths of projects, found beside all else and remembered for one that does not answer."""
+"""The real paths of projects, found in the background and remembered."""
 
 from collections.abc import Callable
 
@@ -9,25 +9,25 @@ MOST_NAMES = 4096
 
 
 class RealPaths:
-    """The one path of each project, whatever links lead to it."""
+    """The real path of each project, whatever links lead to it."""
 
     def __init__(
         self, reads: PatientReads | None = None, resolve: Callable[[str], str] = real_path
     ) -> None:
-        """`resolve` blocks for as long as the file system does."""
+        """`resolve` blocks as long as the file system does."""
         self._reads = reads or PatientReads()
         self._resolve = resolve
         self._found: dict[str, str] = {}
         self._is_fresh: set[str] = set()
 
     async def of(self, project: str) -> str:
-        """Return a project's real path as it was found since `forget`; else find it."""
+        """Return a project's real path, from memory if it was found since `forget`."""
         if project in self._is_fresh:
             return self._found[project]
         return await self.again(project)
 
     async def again(self, project: str) -> str:
-        """Return a project's real path; where it does not answer, what was found last."""
+        """Find a project's real path again; if it does not answer, return the last one."""
         if not project:
             return ""
         try:
@@ -42,5 +42,5 @@ class RealPaths:
         return real
 
     def forget(self) -> None:
-        """Have every path found again, for a link may lead elsewhere by now."""
+        """Find every path again, because links may have changed."""
         self._is_fresh.clear()

@@ -1,8 +1,8 @@
 """The contents of the files that a project's server names.
 
-A file counts where its path, as named or as links lead to it, lies in the project. Bytes are read
-once for a digest. The interpreter reads them again when it starts, which is why the supervisor asks
-a second time when the server has answered its handshake.
+A file counts if its path, as named or after following links, is inside the project. Its bytes are
+read once for a digest. The interpreter reads them again at its start, which is why the supervisor
+checks a second time when the server has answered its handshake.
 """
 
 import errno
@@ -17,7 +17,7 @@ from capd_protos.types import ServerSpec
 
 LARGEST_BYTES = 64 << 20
 MOST_OF_A_PROJECT = 20_000
-"""Paths that its servers may name together; one of them may name `MOST_NAMES`."""
+"""Paths that a project's servers may name together; one server may name `MOST_NAMES`."""
 _CHUNK_BYTES = 1 << 20
 _NO_FILE = frozenset(
     {errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.ENXIO}
@@ -25,12 +25,12 @@ _NO_FILE = frozenset(
 
 
 def real_path(project: str) -> str:
-    """Return the one path of a project, whatever links lead to it."""
+    """Return the real path of a project."""
     return os.path.realpath(project) if project else ""
 
 
 def startables_of(servers: Iterable[ServerSpec]) -> list[Startable]:
-    """Return the servers of one project; of those that together name too many files some not."""
+    """Return the servers of one project; leave out servers if they name too many files together."""
     found: list[Startable] = []
     left = MOST_OF_A_PROJECT
     for server in servers:
@@ -44,7 +44,7 @@ def startables_of(servers: Iterable[ServerSpec]) -> list[Startable]:
 
 
 def startable(server: ServerSpec) -> Startable:
-    """Return `server`, which belongs to a project, with what its files hold at this moment."""
+    """Return `server`, which belongs to a project, with the digests of its files at this moment."""
     project = server.project
     files: dict[str, str] = {}
     problem = ""
@@ -72,7 +72,7 @@ def _is_inside(path: str, folder: str) -> bool:
 
 
 def digest_of(path: str) -> str:
-    """Return the digest of a file, empty where there is none: neither of a folder nor of a pipe."""
+    """Return the digest of a file; empty if it does not exist, or is a folder or a pipe."""
     try:
         with opened_regular(path) as (descriptor, status):
             return _hashed(descriptor, status.st_size)

@@ -1,7 +1,7 @@
-"""What was agreed to, on disk: `trust.json`, 0600, replaced as a whole.
+"""The file of agreements, `trust.json`: mode 0600, replaced as a whole.
 
-It fails closed. A file that is damaged, that others may write, or that is not ours, means that
-nothing is trusted; it is set aside when the next agreement is written.
+It fails closed: if the file is damaged, belongs to others or can be written by them, nothing is
+trusted. It is set aside when the next agreement is written.
 """
 
 import errno
@@ -37,11 +37,11 @@ class _File(msgspec.Struct):
 
 @dataclass(slots=True)
 class Trusted:
-    """What the file says at this moment."""
+    """The content of the file at this moment."""
 
     projects: Agreements = field(default_factory=dict)
     problem: str = ""
-    """Why nothing is trusted, where the file cannot be believed."""
+    """Why nothing is trusted, if the file is unusable."""
 
     def of(self, project: str) -> Mapping[str, Agreed]:
         """Return the agreements for a project."""
@@ -49,13 +49,13 @@ class Trusted:
 
 
 class TrustFile:
-    """The file; nothing of it is kept in memory, so that it is never older than the disk's."""
+    """The file. Its content is not cached, so that it is never older than the disk's."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def read(self) -> Trusted:
-        """Return what was agreed to."""
+        """Return all agreements."""
         try:
             with opened_regular(self.path, os.O_NOFOLLOW) as (descriptor, status):
                 if status.st_uid != os.getuid():
@@ -83,7 +83,7 @@ class TrustFile:
         )
 
     def write(self, agreements: Mapping[str, Mapping[str, Agreed]]) -> None:
-        """Replace what was agreed to.
+        """Replace all agreements.
 
         Raises:
             OSError: it cannot be written; what was there stays.

@@ -1,8 +1,8 @@
-"""The last look before a project's server is started: it is what was agreed to, or it is not.
+"""The last check before a project's server is started: it is exactly what was agreed to.
 
-Whatever the daemon remembers of the project counts for nothing here. The definition has to stand in
-the project's files as it is about to be started, and it and the files that it names have to be what
-was agreed to.
+The check ignores everything that the daemon remembers of the project. The definition has to be in
+the project's files exactly as it is about to be started, and the definition and all files that it
+names have to be trusted.
 """
 
 from capd.adapters.parsing.jobs import DIRECT, Reader
@@ -19,7 +19,7 @@ class UntrustedError(CapdError):
 
 
 def refuse_untrusted(server: ServerSpec, trust: TrustFile, reader: Reader = DIRECT) -> None:
-    """Raise `UntrustedError` unless exactly this `server` is defined, and agreed to.
+    """Raise `UntrustedError` unless the project defines exactly this `server`, and it is trusted.
 
     `reader` parses the project's files.
     """

@@ -42,9 +42,10 @@ def in_order(
     fitting: Container[CapabilityId] = (),
     last_at: Mapping[CapabilityId, float] | None = None,
 ) -> list[IndexEntry]:
-    """Return entries by a person's priority, use, fit and recency, then in the order of their taps.
+    """Return entries sorted by priority, use, fit and recency; ties keep the order of their taps.
 
-    `fitting` are those that name a file of the project; `last_at` is when each was called last.
+    A person sets the priority. `fitting` are the capabilities that name a file of the project.
+    `last_at` is when each was called last.
     """
     at = last_at or {}
     return sorted(
@@ -58,10 +59,10 @@ def in_order(
     )
 
 
-def told_words(entry: IndexEntry) -> Iterator[str]:
-    """Yield the words of an entry as they appear in what sessions receive.
+def entry_texts(entry: IndexEntry) -> Iterator[str]:
+    """Yield the texts of an entry in the form in which sessions get them.
 
-    The space before a word belongs to the piece that is counted.
+    A space before a word belongs to the word's token, so it is counted with it.
     """
     yield f"{HEAD}\n{entry.verb}:"
     yield f"\n{entry.verb}:"

@@ -1,8 +1,8 @@
-"""A capability in a few words, taken from what its tap says of it: no model has a part in it.
+"""Describes a capability in a few words that are taken from its tap, without a model.
 
-verb      what most of its phrases begin with, of the verbs that are known here
-do        the first sentence of its description
-use_when  the shortest of the phrases that a user would say
+verb       the known verb with which most of its trigger phrases begin
+do         the first sentence of its description
+use_when   the shortest trigger phrases that a user would say
 """
 
 import re

@@ -1,9 +1,9 @@
-"""The second level: what fits a message and is off, in words that end in a call.
+"""The second level of the index: inactive capabilities that fit a message, and the call for each.
 
     docker: DO run containers. USE_WHEN "restart the container". NEXT capability {…}. COST 9 tools
 
-One that stands alone has 60 tokens, several have them together: then the call is written once,
-for the best of them, and what each does as far as there is room.
+A single capability gets 60 tokens. Several share them: the call is then written once, for the best
+of them, and each gets a description as far as there is room.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ class Suggested:
     """The text, how many capabilities it names, and how many did not fit."""
 
     text: str = ""
-    told: int = 0
+    named: int = 0
     left_out: int = 0
 
 
@@ -86,7 +86,7 @@ def summary(entry: IndexEntry, call: Call, costs: TokenCosts, room: int = SUMMAR
     return text if costs.of(text) <= room else head + following
 
 
-def told_texts(call: Call) -> list[str]:
+def surrounding_texts(call: Call) -> list[str]:
     """Return texts that contain every piece that may surround the words of capabilities."""
     frames = [IndexEntry(_NOBODY, "", "x", ["y", "z"], tools, 9) for tools in (1, 9)]
     one = [summary(frame, call, _NOTHING, room=10_000) for frame in frames]

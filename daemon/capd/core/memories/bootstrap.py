@@ -63,7 +63,7 @@ class Bootstrap:
     @property
     def text(self) -> str:
         """Return all files in full."""
-        return told(self.files)
+        return text_of(self.files)
 
     @property
     def characters(self) -> int:
@@ -88,14 +88,14 @@ class Bootstrap:
         others = list(self.files)
         for each in self.files:
             rest = [other for other in others if other is not each]
-            if len(told([*kept, each]) + _unshown(rest)) <= most_characters:
+            if len(text_of([*kept, each]) + _unshown(rest)) <= most_characters:
                 kept.append(each)
                 others = rest
-        text = told(kept) + _unshown(others)
+        text = text_of(kept) + _unshown(others)
         return text if len(text) <= most_characters else ""
 
 
-def told(files: Sequence[BootstrapFile]) -> str:
+def text_of(files: Sequence[BootstrapFile]) -> str:
     """Return the text of files, empty for none."""
     return _HEAD + "".join(each.part for each in files) if files else ""
 

@@ -39,13 +39,13 @@ class Priced:
 class Chosen:
     """What is delivered, in order, and what does not fit."""
 
-    told: tuple[Priced, ...] = ()
+    delivered: tuple[Priced, ...] = ()
     left_out: tuple[Priced, ...] = ()
 
     @property
     def tokens(self) -> int:
         """Return the tokens of what is delivered, heading included."""
-        return HEAD_TOKENS + sum(each.cost for each in self.told) if self.told else 0
+        return HEAD_TOKENS + sum(each.cost for each in self.delivered) if self.delivered else 0
 
 
 def ordered(memories: Iterable[Priced]) -> list[Priced]:
@@ -63,13 +63,13 @@ def ordered(memories: Iterable[Priced]) -> list[Priced]:
 
 def chosen(memories: Iterable[Priced], room: int) -> Chosen:
     """Return which of `memories` are delivered within `room` tokens."""
-    told: list[Priced] = []
+    delivered: list[Priced] = []
     left_out: list[Priced] = []
     left = room - HEAD_TOKENS
     for each in ordered(memories):
         if each.cost <= left:
-            told.append(each)
+            delivered.append(each)
             left -= each.cost
         else:
             left_out.append(each)
-    return Chosen(tuple(told), tuple(left_out))
+    return Chosen(tuple(delivered), tuple(left_out))

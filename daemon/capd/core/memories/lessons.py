@@ -1,10 +1,10 @@
-"""What failed calls teach: a call that failed, and the same tool's next one that worked.
+"""Lessons from failed calls: a call that failed, and the next call of the same tool that worked.
 
-    failed ──the tool works with other arguments──> a lesson, counted with those that are alike
-       └──it works with the same ones, or with all others──> nothing
+    failed ──worked with some arguments changed──> a lesson, counted with equal ones
+    failed ──worked with the same arguments, or with none in common──> nothing
 
-Of arguments only short plain values are kept, and those only while the daemon runs: a long text,
-a nested value, or what looks like a secret is nobody's lesson.
+Only short plain values of arguments are kept, and only while the daemon runs. Long texts, nested
+values, and what looks like a secret never become part of a lesson.
 """
 
 from collections.abc import Mapping

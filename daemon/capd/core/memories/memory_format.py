@@ -1,10 +1,10 @@
-"""One memory as a file says it: TOML, or Markdown below a head with the same keys.
+"""The format of a memory file: TOML, or Markdown below a head with the same keys.
 
-    memories/labels.toml      kind, content, tool, arguments, refuses, ...
-    memories/labels.md        the same in the head, but the content, which is the text below
+    memories/labels.toml    kind, content, tool, arguments, refuses, ...
+    memories/labels.md      the same keys in the head; the text below it is the content
 
-A memory belongs to a capability or a tool, and is told when that comes on. What is wrong with a
-file leaves it out, with the line; what nothing reads is reported and left alone.
+A memory belongs to a capability or a tool, and is delivered when that is switched on. A file with a
+mistake is not used, and the finding has its line. An unknown key is reported and ignored.
 """
 
 import hashlib
@@ -153,11 +153,11 @@ def _text(content: bytes) -> str:
     if "\0" in text:
         raise MemoryFileError("it is binary", text.count("\n", 0, text.index("\0")) + 1)
     for number, line in enumerate(text.splitlines(), 1):
-        _check_told(line, number)
+        _check_deliverable(line, number)
     return text
 
 
-def _check_told(text: str, line: int) -> None:
+def _check_deliverable(text: str, line: int) -> None:
     if looks_secret(text):
         raise MemoryFileError(
             "it holds what looks like a secret, and what is in a memory is told to models: take it "
@@ -215,8 +215,8 @@ def _memory(tap: TapName, file: MemoryFile, written: _Written) -> MemorySpec:
         raise written.wrong("kind", f"{said}: one of {', '.join(KINDS)}")
     content, learned_from = _content(written), _learned(written)
     # Checked after decoding too: an escape hides a character in the file.
-    _check_told(content, written.line("content"))
-    _check_told(learned_from, written.line("learned_from"))
+    _check_deliverable(content, written.line("content"))
+    _check_deliverable(learned_from, written.line("learned_from"))
     capability, tool = _word(written, "capability"), _word(written, "tool")
     if not capability and not tool:
         raise MemoryFileError(
@@ -224,7 +224,7 @@ def _memory(tap: TapName, file: MemoryFile, written: _Written) -> MemorySpec:
             "(what every session is to know belongs into a bootstrap file)"
         )
     arguments = _arguments(written, tool)
-    _check_told(arguments.decode(), written.line("arguments"))
+    _check_deliverable(arguments.decode(), written.line("arguments"))
     refuses = written.values.get("refuses", False)
     if not isinstance(refuses, bool):
         raise written.wrong("refuses", "`refuses` is neither true nor false")

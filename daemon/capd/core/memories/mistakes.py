@@ -1,9 +1,9 @@
-"""The JSON Schema of a mistake: arguments that match it are what a memory corrects.
+"""The JSON Schema of a mistake: a memory corrects calls whose arguments match it.
 
-A part of JSON Schema 2020-12, without references and formats, so that a check is always fast. In
-JSON Schema what is absent matches most keywords: `properties` is true of a call without them, and
-`pattern` of every number. Here that would refuse calls that are right, so each part says what it
-requires and which type it means.
+It is a subset of JSON Schema 2020-12 without references and formats, so that a check is always
+fast. In JSON Schema most keywords are true of what is absent: `properties` of a call without any of
+them, `pattern` of every number. Here that would refuse correct calls. So each part of the schema
+has to say which properties it requires and which type it means.
 """
 
 import re

@@ -16,7 +16,7 @@ MOST = 5000
 class Outcome(msgspec.Struct, frozen=True, array_like=True):
     """The counts of one memory."""
 
-    told: int = 0
+    delivered: int = 0
     refused: int = 0
     worked: int = 0
     """Successful next calls after it was delivered or refused a call."""
@@ -31,13 +31,17 @@ class Outcomes:
     def of(self, memory: MemorySpec) -> tuple[int, int, int]:
         """Return the counts of a memory."""
         found = self.by_name.get(_name(memory), Outcome())
-        return found.told, found.refused, found.worked
+        return found.delivered, found.refused, found.worked
 
-    def add(self, memory: MemorySpec, *, told: int = 0, refused: int = 0, worked: int = 0) -> None:
+    def add(
+        self, memory: MemorySpec, *, delivered: int = 0, refused: int = 0, worked: int = 0
+    ) -> None:
         """Count an effect of a memory."""
         name = _name(memory)
         old = self.by_name.pop(name, Outcome())
-        self.by_name[name] = Outcome(old.told + told, old.refused + refused, old.worked + worked)
+        self.by_name[name] = Outcome(
+            old.delivered + delivered, old.refused + refused, old.worked + worked
+        )
         while len(self.by_name) > MOST:
             del self.by_name[next(iter(self.by_name))]
 

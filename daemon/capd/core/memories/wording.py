@@ -1,4 +1,4 @@
-"""The words in which a memory reaches a model: told once, beside a tool, or as a refusal."""
+"""The texts of a memory for a model: an item of a list, a note in a description, or a refusal."""
 
 from collections.abc import Iterable, Sequence
 
@@ -22,8 +22,8 @@ def entry(memory: MemorySpec) -> str:
     return f"\n- {_LABELS[memory.kind]} ({of}): {memory.content}"
 
 
-def told(entries: Iterable[str]) -> str:
-    """Return all that is told at once, empty where nothing is."""
+def delivered_text(entries: Iterable[str]) -> str:
+    """Return one text with all `entries`; empty if there are none."""
     text = "".join(entries)
     return HEAD + text if text else ""
 

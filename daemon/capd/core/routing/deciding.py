@@ -1,6 +1,6 @@
 """From a message's vector to its decision, by everything that is known: one function.
 
-    scorer ──> priors ──> gates ──> whole trigger ──> near tie ──> what cannot be used
+    scorer ──> priors ──> learnt ──> gates ──> whole trigger ──> near tie ──> what cannot be used
 
 What a session cannot use for want of a key, or by its domain, is ranked with the rest.
 Where it would have won nothing else is switched on in its place, and the decision names it: the
@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from capd.core.routing import gates, priors
+from capd.core.routing import gates, learning, priors
 from capd.core.routing.gates import EPSILON, MOST_SUGGESTED, Eligible, RoutingProfile
+from capd.core.routing.learning import Learnt
 from capd.core.routing.phrases import Phrases
 from capd.core.routing.scorers import Scorer, scorer
 from capd.core.routing.siblings import Siblings
@@ -51,6 +52,10 @@ class Circumstances:
     active: Collection[CapabilityId] = ()
     favoured: Mapping[str, Collection[CapabilityId]] = field(default_factory=dict)
     """What each prior that is on speaks for."""
+    learnt: Learnt = learning.NOTHING
+    """What use on this machine has taught."""
+    project: str = ""
+    """The session's project, as `learning.project_mark` has it."""
 
 
 def comparison(
@@ -75,18 +80,31 @@ def decided(
     known: Circumstances,
 ) -> Decision:
     """Return the decision on a message of this text and unit vector."""
-    usable = frozenset(each.id for each in known.eligible.capabilities)
+    among = frozenset(each.id for each in known.eligible.capabilities)
+    if profile.scorer == WHOLE_RULES:
+        among |= frozenset(each.id for each in known.eligible.unusable)
+    return concluded(text, compared.scorer.ranked(text, message, among), compared, profile, known)
+
+
+def concluded(
+    text: str,
+    ranked: Sequence[Score],
+    compared: Comparison,
+    profile: RoutingProfile,
+    known: Circumstances,
+) -> Decision:
+    """Return the decision on a message that the scorer has ranked."""
+    ranked = priors.shifted(ranked, known.favoured, profile.priors)
     if profile.scorer != WHOLE_RULES:
-        ranked = compared.scorer.ranked(text, message, usable)
-        ranked = priors.shifted(ranked, known.favoured, profile.priors)
         return gates.decide(ranked, known.active, profile)
     unusable = {each.id: each for each in known.eligible.unusable}
-    ranked = compared.scorer.ranked(text, message, usable | unusable.keys())
-    ranked = priors.shifted(ranked, known.favoured, profile.priors)
+    ranked = learning.shifted(ranked, known.learnt, known.project)
     decision = gates.decide(ranked, known.active, profile)
     decision = _heard(text, decision, ranked, compared.phrases, known.active)
     if decision.outcome == "activate" and decision.reason != "whole_trigger":
-        unclear = compared.siblings.unclear(text, ranked, known.favoured)
+        wanted = known.learnt.wanted_in(known.project) if known.project else frozenset()
+        here = [each.id for each in ranked if str(each.id) in wanted]
+        unclear = compared.siblings.unclear(text, ranked, {**known.favoured, "learnt": here})
         if unclear:
             decision = msgspec.structs.replace(
                 decision,

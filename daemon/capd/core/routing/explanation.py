@@ -1,6 +1,9 @@
 """Why a message switched something on, or did not: one decision in words (`capd why`)."""
 
+from collections.abc import Iterable
+
 from capd_protos.ledger import DecisionNote
+from capd_protos.types import LearntEntry
 
 _PLAIN = {
     "disabled": "routing is switched off here",
@@ -14,6 +17,7 @@ _PLAIN = {
 }
 _NOT_HERE = {
     "missing_secrets": "lacks a key",
+    "missing_program": "needs a program that is not installed",
     "domain": "is for other domains than this session's",
 }
 
@@ -50,3 +54,9 @@ def explained(note: DecisionNote, threshold: float, margin: float) -> str:
     if note.outcome == "suggest":
         return f"{why}; the best were suggested to the model instead"
     return why
+
+
+def counted(note: DecisionNote, learnt: Iterable[LearntEntry]) -> list[LearntEntry]:
+    """Return what had been learnt, by the time of a decision, of those that came first in it."""
+    named = {note.name, *(name for name, _ in note.top[:2])}
+    return [each for each in learnt if each.capability in named and each.since < note.at]

@@ -1,4 +1,4 @@
-"""What is switched on in one session, and in what order it goes when room is needed.
+"""What is switched on in one session, and the LRU rule that evicts it when room is needed.
 
     pins                  always on, in neither set, never evicted
     capabilities          at most `cap` that show tools; as many with servers that show none

@@ -1,7 +1,7 @@
 """Decides what a call reaches, by one rule for the client's own calls and those by `tool_call`.
 
     name ──a tool that is on──────────> Listed    its arguments may have to be checked, then sent
-      ├──a tool of capd's own─────────> Own       `tool_call` is refused it
+      ├──a tool of capd's own─────────> Own       `tool_call` is refused a listed one, a script all
       ├──the tool of prompt hooks─────> Turn      only directly, and where messages are routed
       └──anything else────────────────> NotOn     looked up in the catalog, or refused
 
@@ -13,15 +13,16 @@ from typing import Literal
 
 from capd.core.protocol.outcomes import CallFailedError, NotSentError, RefusedError
 from capd.core.sessions.hook_context import TURN
-from capd.core.sessions.own_tool_list import OwnTool
+from capd.core.sessions.own_tool_list import SCRIPT_TOOL, OwnTool
 from capd.core.sessions.session import ServerLease, SessionState
 from capd.core.sessions.session_view import SessionView
 from capd.core.sessions.surface import Shown
 from capd.core.tools.read_only import is_read_only
 from capd_protos.types import WireName
 
-By = Literal["client", "tool_call", "tool_call_readonly"]
-"""Who names the tool: the client that calls it, or the arguments of `tool_call`."""
+By = Literal["client", "tool_call", "tool_call_readonly", "script"]
+"""Who names the tool: the client that calls it, the arguments of one of the own tools that call by
+name, or a script."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +68,15 @@ def admit(name: str, by: By, state: SessionState, view: SessionView) -> Admissio
     if listed is not None:
         return listed
     own = view.own.get(WireName(name))
+    unlisted = view.unlisted_own.get(WireName(name))
+    if by == "script" and (own is not None or unlisted is not None):
+        return NotCallable(f"{name} is capd's own: a script calls tools of servers alone.")
+    if by == "tool_call_readonly" and unlisted is not None:
+        return NotCallable(f"{name} runs calls that may write: call it with {view.caller}.")
     if own is not None and by != "client":
         return NotCallable(f"{name} is capd's own: call it by its name.")
-    if own is not None:
-        return Own(own)
+    if own is not None or unlisted is not None:
+        return Own(own or SCRIPT_TOOL)
     if name == TURN and by == "client" and not view.is_bare:
         return Turn()
     return NotOn()

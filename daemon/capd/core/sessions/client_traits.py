@@ -146,7 +146,7 @@ def _automatic(
     was_seen: bool | None,
 ) -> Plan:
     if is_stateless and not traits.stateless_relists:
-        return Plan("stable", "a list of the stateless era does not change")
+        return Plan("stable", "this client does not list again in the stateless generation")
     if was_seen is False:
         return Plan("stable", "the client was seen not to list again")
     if traits.relists == "never" and not was_seen:

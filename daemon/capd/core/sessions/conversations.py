@@ -1,9 +1,9 @@
-"""What was told in each conversation that a session's client has with a model.
+"""What was delivered in each conversation of a session's client.
 
-    nobody has named it ──the first id──> it has that name
-    another id ──> another conversation: it goes on where it was left, or has been told nothing
+    no id yet ──the first id──> the conversation gets that id
+    current ──another id──> that conversation becomes current: a known one, or a new one
 
-An editor has many chats on one connection and switches between them; `/clear` is another id too.
+An editor has many chats on one connection and switches between them. `/clear` starts another id.
 """
 
 import hashlib
@@ -12,16 +12,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from capd.core.memories.telling import DEFAULT_BUDGET, Telling
+from capd.core.memories.telling import DEFAULT_BUDGET, MemoryDelivery
 from capd.core.sessions.active_set import Grant
 from capd.core.sessions.session_record import SessionRecord
 from capd_protos.types import CapabilityId, WireName
 
 MOST_CARDS = 200
-"""Call cards that are remembered in a conversation; one that is forgotten may be told again."""
+"""How many call cards are remembered in a conversation. A forgotten one may be delivered again."""
 MOST = 32
-"""Conversations that are remembered. A forgotten one gets its texts again; the one left longest ago
-is forgotten first."""
+"""How many conversations are remembered. The least recently used one is forgotten first, and then
+gets its texts again."""
 
 
 def card_key(grant: Grant, definition: bytes) -> tuple[Grant, str]:
@@ -35,23 +35,23 @@ class Conversation:
 
     id: str = ""
     """The client's own id; empty until a hook has brought it."""
-    telling: Telling = field(default_factory=Telling)
+    memories: MemoryDelivery = field(default_factory=MemoryDelivery)
     is_bootstrapped: bool = False
     """Whether the model has got the project's bootstrap files."""
-    is_index_told: bool = False
+    is_index_delivered: bool = False
     """Whether the model has got the index."""
     suggested: tuple[CapabilityId, ...] = ()
     """The capabilities that were suggested last."""
     cards: dict[tuple[Grant, str], None] = field(default_factory=dict)
-    """The call cards that the model has got, each by its tool and a digest of its definition."""
+    """The call cards that the model has, each by its tool and a digest of the tool's definition."""
     unusable: set[CapabilityId] = field(default_factory=set)
-    """Capabilities of which was told that they fit and cannot be switched on."""
+    """Capabilities that the model was told of: they fit, and cannot be switched on."""
 
     skills: dict[WireName, None] = field(default_factory=dict)
-    """The skills that the model has been told of."""
+    """The skills that were delivered to the model."""
 
     def note_cards(self, told: Iterable[tuple[Grant, str]]) -> None:
-        """Note which call cards the model has been told; the last ones are remembered."""
+        """Note which call cards were delivered; only the newest are remembered."""
         self.cards.update(dict.fromkeys(told))
         while len(self.cards) > MOST_CARDS:
             del self.cards[next(iter(self.cards))]
@@ -66,29 +66,29 @@ class Conversations:
         """`budget` is the tokens for memories in each conversation."""
         self._budget = budget
         self._named: OrderedDict[str, Conversation] = OrderedDict()
-        self.current = Conversation(telling=Telling(budget))
-        """The one that was heard last."""
+        self.current = Conversation(memories=MemoryDelivery(budget))
+        """The conversation in which the client sent its last message."""
 
     def kept(self) -> dict[str, Any]:
         """Return the saved part of the current conversation, as members of the session's record."""
         current = self.current
         return {
             "conversation": current.id,
-            "memories": list(current.telling.told),
-            "memory_tokens": current.telling.spent,
+            "memories": list(current.memories.delivered),
+            "memory_tokens": current.memories.spent,
             "is_bootstrapped": current.is_bootstrapped,
-            "is_index_told": current.is_index_told,
+            "is_index_told": current.is_index_delivered,
         }
 
     def restore(self, record: SessionRecord) -> None:
-        """Go on where the session was."""
+        """Restore the saved conversation."""
         # Notes in descriptions are shown again, and their tokens were counted before.
-        spent = max(self.current.telling.spent, record.memory_tokens)
-        told = dict.fromkeys(record.memories)
+        spent = max(self.current.memories.spent, record.memory_tokens)
+        delivered = dict.fromkeys(record.memories)
         self.go_on(
             Conversation(
                 record.conversation,
-                Telling(self._budget, spent, told),
+                MemoryDelivery(self._budget, spent, delivered),
                 record.is_bootstrapped,
                 record.is_index_told,
             )
@@ -98,21 +98,21 @@ class Conversations:
         """Use another budget; what was delivered stays delivered."""
         self._budget = budget
         for each in (self.current, *self._named.values()):
-            each.telling.budget = budget
+            each.memories.budget = budget
 
-    def heard_in(self, id_: str) -> None:
-        """Continue the conversation of this name; without a name the current one stays."""
+    def continue_in(self, id_: str) -> None:
+        """Make the conversation with this id current. Without an id nothing changes."""
         if not id_ or id_ == self.current.id:
             return
         if not self.current.id:
             self.current.id = id_
         known = self._named.get(id_)
         if known is None and self.current.id != id_:
-            known = Conversation(id_, Telling(self._budget))
+            known = Conversation(id_, MemoryDelivery(self._budget))
         self.go_on(known or self.current)
 
     def go_on(self, conversation: Conversation) -> None:
-        """Continue a conversation that was named before."""
+        """Make a conversation current."""
         self.current = conversation
         if not conversation.id:
             return

@@ -14,8 +14,9 @@ from typing import Any
 import msgspec
 
 from capd.core.index.token_costs import TokenCosts, one_line
+from capd.core.servers.runners import advice
 from capd.core.sessions.skill_prompts import PREFIX as SKILL_PREFIX
-from capd_protos.types import CapabilityName, UnusableCapability, WireName
+from capd_protos.types import CapabilityName, Decision, UnusableCapability, WireName
 
 TURN = WireName("capd_turn")
 """The tool that a prompt hook calls. It is never listed: it is not the model's to call."""
@@ -88,7 +89,7 @@ def coming(name: CapabilityName, enabler: str) -> str:
 
 
 def unusable_words(unusable: Sequence[UnusableCapability]) -> str:
-    """Return what the model is told of capabilities that fit and cannot be switched on."""
+    """Return the text about capabilities that fit and cannot be switched on."""
     lines: list[str] = []
     for each in unusable:
         name = short_name(each.id.name)
@@ -97,6 +98,12 @@ def unusable_words(unusable: Sequence[UnusableCapability]) -> str:
             more = " ..." if len(each.keys) > _MOST_KEYS else ""
             lines.append(
                 f"capd: '{name}' fits this message and lacks a key. Tell the user: {commands}{more}"
+            )
+        elif each.programs:
+            program = one_line(short_name(each.programs[0]))
+            lines.append(
+                f"capd: '{name}' fits this message and needs `{program}`, which is not installed. "
+                f"Tell the user: {advice(program)}"
             )
         elif each.reason == "domain":
             lines.append(f"capd: '{name}' fits this message and is for another domain")
@@ -123,8 +130,8 @@ def short_name(name: str) -> str:
     return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
 
 
-def skill_told(prompt: WireName, description: str, enabler: str, costs: TokenCosts) -> str:
-    """Return what the model is told of a skill that fits, in at most `SUGGESTION_TOKENS`."""
+def skill_text(prompt: WireName, description: str, enabler: str, costs: TokenCosts) -> str:
+    """Return the text about a skill that fits, in at most `SUGGESTION_TOKENS`."""
     arguments = msgspec.json.encode(
         {"action": "enable", "name": f"{SKILL_PREFIX}{prompt}"}
     ).decode()
@@ -157,9 +164,21 @@ def said(*parts: str) -> str:
     return "\n".join(words for words in parts if words)
 
 
-def hook_output(text: str) -> str:
-    """Return `text` as the output of a prompt hook, in the form that Claude Code reads."""
-    output: dict[str, Any] = {}
+def notice(decision: Decision, problem: str = "") -> str:
+    """Return the short line for the user when a message switches something on; else empty."""
+    if decision.outcome != "activate" or decision.id is None:
+        return ""
+    if problem:
+        return f"capd: {decision.id.name} could not be switched on (capd why)"
+    return f"capd switches {decision.id.name} on"
+
+
+def hook_output(text: str, shown: str = "") -> str:
+    """Return the output of a prompt hook, in the form that Claude Code reads.
+
+    The model gets `text`; the user sees `shown`.
+    """
+    output: dict[str, Any] = {"systemMessage": shown} if shown else {}
     if text:
-        output = {"hookSpecificOutput": {"hookEventName": EVENT, "additionalContext": text}}
+        output["hookSpecificOutput"] = {"hookEventName": EVENT, "additionalContext": text}
     return msgspec.json.encode(output).decode()

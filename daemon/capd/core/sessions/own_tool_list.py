@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from capd.core.results import reading
+from capd.core.scripts import script_tool
 from capd.core.sessions import own_tools, search_tools
 from capd.core.sessions.surface import renamed
 from capd_protos.types import WireName
@@ -46,18 +47,23 @@ OWN_TOOLS = (
 )
 
 
+SCRIPT_TOOL = OwnTool(script_tool.SCRIPT_RUN, script_tool.DEFINITION)
+"""Listed where `[scripts] listed` says so; else called by `tool_call`, as a search says."""
+
+
 def offered(
     *,
     has_deferred: bool = True,
     is_prefixed: bool = False,
     has_results: bool = True,
     asks_per_tool: bool = False,
+    has_scripts: bool = False,
 ) -> dict[WireName, OwnTool]:
     """Return the own tools of a session by the names that its client sees."""
     prefix = PREFIX if is_prefixed else ""
     return {
         WireName(prefix + own.name): own
-        for own in OWN_TOOLS
+        for own in (*OWN_TOOLS, *([SCRIPT_TOOL] if has_scripts else []))
         if (has_deferred or not own.is_for_deferred)
         and (has_results or not own.is_for_results)
         and (asks_per_tool or not own.is_for_consent)

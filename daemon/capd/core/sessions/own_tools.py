@@ -4,6 +4,7 @@ A model and a person read the same words, so each case says what happened, why, 
 next; no case claims more than is known.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -148,15 +149,29 @@ def discovered(intent: str, hits: Sequence[Listed], hidden_by_policy: int = 0) -
     return f"Capabilities for {echo(intent)}:\n{lines}\nSwitch one on with action enable."
 
 
-MODEL_NOT_READY = (
-    "The embedding model is still loading, so nothing can be ranked. Try again in a moment, or "
-    "use action list."
-)
+_TRY_AGAIN = "Try again in a moment, or use action list."
+MODEL_NOT_READY = f"The embedding model is still loading, so nothing can be ranked. {_TRY_AGAIN}"
+SEE_ALL = "Use action list to see all."
+TRY_DISCOVER = "Try other words, or the capability tool with action discover."
+
+_FOR_A_PERSON = {
+    _TRY_AGAIN: "Try again in a moment; `capd caps` lists what there is.",
+    SEE_ALL: "`capd caps` lists all.",
+    TRY_DISCOVER: "Try other words, or see what there is with `capd caps`.",
+}
+_FINDS_OTHERS = re.compile(r"The tool `[\w-]{1,64}` finds others\.")
+
+
+def for_person(text: str) -> str:
+    """Return an answer with the advice that is meant for a model put for a person."""
+    for advice, other in _FOR_A_PERSON.items():
+        text = text.replace(advice, other)
+    return _FINDS_OTHERS.sub("`capd search` finds others.", text)
 
 
 def unknown(name: str, why: Unknown) -> str:
     """Return the answer for a name that means nothing."""
-    near = f" Near names: {', '.join(why.near)}." if why.near else " Use action list to see all."
+    near = f" Near names: {', '.join(why.near)}." if why.near else f" {SEE_ALL}"
     return f"Capability {echo(name)} cannot be used: {why.reason}.{near}"
 
 

@@ -3,18 +3,26 @@
 A schema is a few hundred tokens and a signature is thirty. So each hit is a call card, and only a
 best hit with a short schema is given in full. `detail="full"` and `select:` give every schema. A
 tool is switched on if the answer says how to call it. The others can still be called by name.
+
+Definitions are strangers' texts. No line of one begins where a line of capd's own does: a further
+line of a description is indented, and all else of a definition is on one line. Otherwise a
+description could end with a line that looks like the card of another server's tool.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import msgspec
 
 from capd.core.index.token_costs import one_line
+from capd.core.scripts.stubs import described_stubs, tool_functions
 from capd.core.sessions.own_tools import echo
+from capd.core.sessions.search_tools import STUBS
 from capd.core.sessions.skill_prompts import PREFIX as SKILL_PREFIX
-from capd.core.tools.call_cards import call_card
+from capd.core.tools.call_cards import argument_name, call_card
 from capd.core.tools.short_schema import short_schema
 from capd_protos.types import WireName
 
@@ -23,6 +31,8 @@ BEST_HIT = 525
 MOST_DESCRIPTION = 110
 """Characters of a description in a card of a search; in a turn there is less room."""
 SUMMARY = 140
+_MOST_NAMES = 8
+"""Arguments that a summary names."""
 MOST_SKILLS = 3
 
 
@@ -32,6 +42,8 @@ class Shown:
 
     name: WireName
     definition: bytes
+    server: str = ""
+    tool: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +62,12 @@ def laid_out(hits: Sequence[Shown], detail: str) -> Reply:
         return Reply((), tuple(_short(hit, detail) for hit in hits))
     if detail == "full":
         return Reply(tuple(hit.name for hit in hits), tuple(_full(hit) for hit in hits))
+    if detail == STUBS:
+        functions = tool_functions((h.server, h.tool, h.name, h.definition) for h in hits)
+        blocks = [described_stubs([function])[0] for function in functions]
+        return Reply(tuple(hit.name for hit in hits), tuple(blocks))
     callable_: list[WireName] = []
-    blocks: list[str] = []
+    blocks = []
     for hit in hits:
         block = _full(hit) if not blocks else ""
         if block and len(block) <= BEST_HIT:
@@ -97,9 +113,9 @@ def written(
 ) -> str:
     """Return the text for the model.
 
-    `beside` has the signatures of further tools. `on` is what is switched on by now, `is_listed`
-    whether the client lists it at once. `skills` are the descriptions of those that fit, by the
-    names of their prompts.
+    `beside` has the signatures of further tools. `on` are the tools that are switched on, and
+    `is_listed` says whether the client lists them at once. `skills` are the descriptions of skills
+    that fit, by the names of their prompts.
     """
     parts: list[str] = []
     found = sum(len(answer.reply.blocks) for answer in answers)
@@ -139,8 +155,8 @@ def _how(
 
 def _full(hit: Shown) -> str:
     members = _members(hit.definition)
-    description = _text(members.get("description"))
-    schema = msgspec.json.encode(short_schema(members.get("inputSchema", {}))).decode()
+    description = "\n  ".join(_text(members.get("description")).splitlines())
+    schema = _on_one_line(msgspec.json.encode(short_schema(members.get("inputSchema", {}))))
     return "\n".join(part for part in (f"## {hit.name}", description, schema) if part)
 
 
@@ -148,17 +164,26 @@ def _short(hit: Shown, detail: str) -> str:
     if detail == "names":
         return f"- {hit.name}"
     members = _members(hit.definition)
-    line = " ".join(_text(members.get("description")).split())
+    line = one_line(_text(members.get("description"))[: 8 * SUMMARY])
     line = line if len(line) <= SUMMARY else line[: SUMMARY - 1] + "…"
     schema = members.get("inputSchema")
     properties = schema.get("properties") if isinstance(schema, dict) else None
-    arguments = ", ".join(list(properties)[:8]) if isinstance(properties, dict) else ""
+    names = islice(properties, _MOST_NAMES) if isinstance(properties, dict) else ()
+    arguments = ", ".join(map(argument_name, names))
     return f"- {hit.name}({arguments}): {line}" if line else f"- {hit.name}({arguments})"
 
 
 def _members(definition: bytes) -> dict[str, Any]:
     read = msgspec.json.decode(definition)
     return read if isinstance(read, dict) else {}
+
+
+def _on_one_line(written: bytes) -> str:
+    """Return JSON with what could end a line escaped, such as U+2028 inside of a string."""
+    text = written.decode()
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
 def _text(value: object) -> str:

@@ -13,6 +13,8 @@ TOOL_SEARCH = WireName("tool_search")
 TOOL_CALL = WireName("tool_call")
 TOOL_CALL_READONLY = WireName("tool_call_readonly")
 DETAILS = ("names", "summary", "full")
+STUBS = "stubs"
+"""The detail for scripts, which `script_run` names: the definition on every list is short."""
 
 SEARCH_DEFINITION = msgspec.json.encode(
     {
@@ -125,7 +127,7 @@ def checked_search(given: SearchArguments) -> SearchArguments:
     """
     if len(given.questions) > MOST_QUERIES:
         raise BadCallError(f"{len(given.questions)} questions in one call: at most {MOST_QUERIES}.")
-    if given.detail not in {"", *DETAILS}:
+    if given.detail not in {"", *DETAILS, STUBS}:
         raise BadCallError(f"`detail` is {given.detail[:40]!r}: it is one of {', '.join(DETAILS)}.")
     return given
 

@@ -23,8 +23,9 @@ class SessionRules:
     kept_pins: tuple[str, ...] | None = None
     """Which of the pinned tools a project keeps on its list; None keeps them all."""
     share: float = 0.1
-    """Of a client's context, for what pass-through mode may list."""
+    """The share of a client's context that pass-through mode may list."""
     checks_arguments: bool = True
+    shows_notices: bool = True
     unchecked: tuple[str, ...] = ()
     """Globs of servers whose calls are passed on whatever their arguments are."""
     everyone: PolicyRules = field(default_factory=lambda: PolicyRules("[policy]"))
@@ -32,12 +33,19 @@ class SessionRules:
     projects: tuple[tuple[str, PolicyRules], ...] = ()
     table: Mapping[str, ClientTraits] = field(default_factory=dict)
     routing: RoutingSwitch = field(default_factory=RoutingSwitch)
+    learns: bool = True
+    """Whether what follows its messages teaches routing."""
     curation: CurationRules = field(default_factory=CurationRules)
     memory_tokens: int = DEFAULT_BUDGET
     """What memories may take of one conversation."""
     bootstrap: BootstrapRules = field(default_factory=BootstrapRules)
-    """What is told of a project's own files, where `bootstrapped` says that it is."""
+    """The rules for a project's bootstrap files, if `bootstrapped` says that they are delivered."""
     bootstrapped: RoutingSwitch = field(default_factory=lambda: RoutingSwitch(is_on=False))
+
+    has_scripts: bool = True
+    """Whether sessions may run scripts (docs/scripts.md)."""
+    lists_scripts: bool = False
+    """Whether the tool for them is listed; else a search names it."""
 
     def policy(self, names: Sequence[str], project: str) -> Policy:
         """Return what applies to a client that is known by `names`, in `project`."""

@@ -10,9 +10,16 @@ from dataclasses import replace
 from capd.core.globs import matches
 from capd.core.memories.bootstrap import BootstrapRules
 from capd.core.results.reading import RESULT_READ
+from capd.core.scripts.script_tool import SCRIPT_RUN
 from capd.core.sessions.client_traits import ClientTraits, Plan, RelistWatch, plan, traits_of
 from capd.core.sessions.habits import Habits
-from capd.core.sessions.own_tool_list import OWN_TOOLS, OwnTool, definitions, offered
+from capd.core.sessions.own_tool_list import (
+    OWN_TOOLS,
+    SCRIPT_TOOL,
+    OwnTool,
+    definitions,
+    offered,
+)
 from capd.core.sessions.own_tools import CAPABILITY
 from capd.core.sessions.policy import Policy
 from capd.core.sessions.search_tools import TOOL_CALL, TOOL_CALL_READONLY, TOOL_SEARCH
@@ -23,6 +30,8 @@ from capd.core.sessions.whole_list import WHOLE_BYTES, Catalog, is_listed_whole
 from capd.core.tools.tool_filter import is_named
 from capd_protos.types import WireName
 
+OWN_SERVER = "capd"
+"""What rules of policy call the server of capd's own tools, as in `capd:script_run`."""
 MOST_AT_ONCE = 10_500
 """Bytes of a server's tools, about 3,000 tokens, that one activation lists for a client that leaves
 in its prompt whatever came once. More are called by their cards (bench/tokens)."""
@@ -138,6 +147,7 @@ class SessionView:
             has_deferred=self._has_deferred,
             is_prefixed=is_prefixed,
             has_results=self._has_results,
+            has_scripts=self.rules.lists_scripts and not self.scripts_refusal,
             asks_per_tool=self.traits.asks_per_tool,
         )
         if self.plan.mode == "pass-through":
@@ -152,7 +162,10 @@ class SessionView:
     # What outlives the daemon
 
     def saved(self) -> SavedView | None:
-        """Return what is kept of how the client sees it; what is set by the user is theirs."""
+        """Return how the client sees the session, for the record.
+
+        The user's own settings are not part of it.
+        """
         if self._is_set or self.plan.mode == "pass-through" or self.is_bare:
             return None
         return SavedView(
@@ -224,13 +237,13 @@ class SessionView:
 
     @property
     def bootstrap(self) -> BootstrapRules:
-        """What is told of the project's own files."""
+        """The rules for bootstrap files in this session."""
         is_on = self.rules.bootstrapped.of(self._names, self._project) and not self.is_bare
         return replace(self.rules.bootstrap, is_on=is_on)
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """What is asked of the catalog before the first list: pins, or all that there is."""
+        """The tools to look up before the first list: the pins, or all tools."""
         if self.is_bare:
             return ()
         wanted = self.rules.mode if self.rules.mode != "auto" else self.traits.mode
@@ -281,8 +294,30 @@ class SessionView:
 
     @property
     def has_caller(self) -> bool:
-        """Whether there is such a tool: not where everything is listed."""
+        """Whether the client has a tool that calls others; it has none if everything is listed."""
         return any(own.name == TOOL_CALL for own in self.own.values())
+
+    @property
+    def scripts_refusal(self) -> str:
+        """Why the session may run no scripts; empty where it may."""
+        if not self.rules.has_scripts:
+            return "scripts are switched off: [scripts] enabled = false"
+        if self.is_bare or self.wants_all:
+            return "this session has none of capd's own tools"
+        restriction = self.policy.restriction(OWN_SERVER, SCRIPT_RUN)
+        return restriction.reason if restriction is not None else ""
+
+    @property
+    def unlisted_own(self) -> Mapping[WireName, OwnTool]:
+        """Capd's own tools that are called by `tool_call`, because they are not listed."""
+        if self.is_bare or self.wants_all or self.has_script_tool:
+            return {}
+        return {SCRIPT_RUN: SCRIPT_TOOL}
+
+    @property
+    def has_script_tool(self) -> bool:
+        """Whether the tool that runs scripts is listed."""
+        return any(own is SCRIPT_TOOL for own in self.own.values())
 
     @property
     def read_only_caller(self) -> WireName | None:
@@ -340,9 +375,10 @@ class SessionView:
 
     @property
     def is_to_be_asked(self) -> bool:
-        """Whether to tell the client of a change that is none, and see whether it lists again.
+        """Whether to notify the client without a change, to see whether it lists again.
 
-        Only the table says that it does not; if it does, its next session has a list that changes.
+        This is done if only the table says that the client does not. If it does, its next session
+        has a changing list.
         """
         is_known = self._habits.seen(self._key, self._version) is not None
         return self.plan.is_hearsay and not is_known and not self._watch.is_behind
@@ -355,7 +391,7 @@ class SessionView:
     def names_to_call(
         self, names: Sequence[WireName], listed: Collection[WireName], *, at_border: bool
     ) -> str:
-        """Return what a model is to be told of tools that it will not see `listed` at once."""
+        """Return how to call tools that the client will not list at once; empty if it will."""
         is_listed = all(name in listed for name in names)
         if not names or (is_listed and self.lists_at_once(at_border=at_border)):
             return ""
@@ -370,7 +406,7 @@ class SessionView:
         self._habits.note(self._key, self._version, self._watch.was_seen)
 
     def changed(self) -> None:
-        """Note that it was told of another list."""
+        """Note that the client was notified of a changed list."""
         self._watch.changed()
 
     def turned(self) -> None:

@@ -7,7 +7,7 @@ A definition is passed on as its server wrote it; only the name is capd's.
 A client has a limit of tools: own ones come first, then pinned ones, then the others in order. If
 the list must not change, it has only own and pinned tools. Where what comes later stays in the
 prompt for good, many tools that come at once are not listed. A granted tool that is not listed can
-still be called by its name.
+still be called by its name. `client_traits.plan` decides which client gets such a stable list.
 """
 
 from collections.abc import Callable, Iterable, Mapping

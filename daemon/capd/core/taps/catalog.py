@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from capd.core.memories.memory_format import MemoryRead
+from capd.core.servers.identity import server_identity
 from capd.core.taps.skills import SkillRead, prompt_names
 from capd.core.taps.tap_format import CapabilityRead
 from capd_protos.naming import Named, NameTable, Unclear
@@ -76,7 +77,7 @@ class Tap:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Why a name means nothing that can be activated."""
+    """Why a name means no capability, with similar names."""
 
     reason: str
     near: tuple[str, ...] = ()
@@ -113,6 +114,22 @@ class Catalog:
     def memories(self) -> tuple[MemorySpec, ...]:
         """Every memory: the taps in order, each by file."""
         return tuple(memory for tap in self.taps for memory in tap.memories)
+
+    def tool_lists(self, shipped: TapName) -> dict[ServerIdentity, Sequence[ToolDefinition]]:
+        """Return what taps say that servers list: the first tap that has a server, and no other.
+
+        Otherwise a tap could describe to models the servers of another one, or the user's own.
+        `shipped` is the built-in tap, which may speak of a server that others define as well.
+        """
+        lists: dict[ServerIdentity, Sequence[ToolDefinition]] = {}
+        is_defined: set[ServerIdentity] = set()
+        for tap in self.taps:
+            theirs = {server_identity(s) for each in tap.capabilities for s in each.servers}
+            may_say = theirs if tap.name == shipped else theirs - is_defined
+            for identity in may_say & tap.tool_lists.keys():
+                lists.setdefault(identity, tap.tool_lists[identity])
+            is_defined |= theirs
+        return lists
 
     @property
     def wanted_keys(self) -> tuple[str, ...]:

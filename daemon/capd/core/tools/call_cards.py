@@ -13,12 +13,15 @@ A signature that would be long writes its optional arguments by their names alon
 with fewer of their values, and ends in `...` where something is still left out. A call that gets an
 argument wrong is answered with the whole schema, so the model repairs it without a search.
 
-The schema is a stranger's text: every part of it is cut to a bound before it is written.
+The schema is a stranger's text: every part of it is cut to a bound before it is looked at, and no
+part of it can begin a line. A reference may name one large part hundreds of times, so it is the
+look at each part that has a bound, and not only the number of looks.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -45,6 +48,11 @@ MOST_STEPS = 400
 """Types that are looked at in one schema: a hostile one may nest thousands."""
 MOST_NAME = 48
 MOST_VALUE = 24
+_MOST_MEMBERS = 4 * MOST_ARGUMENTS
+"""Properties of one object that are looked at."""
+_MOST_KINDS = 8
+"""Entries of one list of types that are looked at."""
+_LONGEST_REFERENCE = 400
 
 MORE = "..."
 """Stands for the optional arguments that are left out."""
@@ -52,6 +60,7 @@ MORE = "..."
 _IS_NAME = re.compile(r"[\w.$-]+")
 _SENTENCE_END = re.compile(r"(?<=[a-z0-9][a-z0-9)\]])[.;:!?](?:\s|$)")
 _SHORT = {"string": "str", "integer": "int", "number": "number", "boolean": "bool", "null": "null"}
+_KINDS = {**_SHORT, "array": "array", "object": "object"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +156,7 @@ def signature(
         short = _Writer(schema, is_short=True)
         wanted = [short.argument(name, properties[name], is_required=True) for name in required]
         is_blind = short.is_blind
-        rest = [f"{_name(name)}?" for name in optional]
+        rest = [f"{argument_name(name)}?" for name in optional]
     kept = list(_first(wanted, MOST_REQUIRED))
     is_callable = len(kept) == len(wanted) and not is_blind
     if len(kept) == len(wanted):
@@ -174,15 +183,14 @@ def summary(description: object, most: int = MOST_DESCRIPTION) -> str:
 
 def _parted(schema: dict[str, Any], properties: dict[str, Any]) -> tuple[list[str], list[str]]:
     listed = schema.get("required")
-    wanted = set(listed[:MOST_ARGUMENTS]) if isinstance(listed, list) and _are_names(listed) else ()
-    names = list(properties)
-    required = [name for name in names if name in wanted][:MOST_ARGUMENTS]
-    optional = [name for name in names[: 4 * MOST_ARGUMENTS] if name not in wanted]
+    first = listed[:MOST_ARGUMENTS] if isinstance(listed, list) else []
+    wanted = dict.fromkeys(name for name in first if isinstance(name, str))
+    names = list(islice(properties, _MOST_MEMBERS))
+    required = [name for name in names if name in wanted]
+    # What is required may stand behind those that are looked at.
+    required += [name for name in wanted if name in properties and name not in names]
+    optional = [name for name in names if name not in wanted]
     return required, optional[: MOST_ARGUMENTS - len(required)]
-
-
-def _are_names(values: Sequence[Any]) -> bool:
-    return all(isinstance(value, str) for value in values)
 
 
 def _first(parts: Iterable[str], room: int) -> Iterator[str]:
@@ -211,7 +219,7 @@ class _Writer:
 
     def argument(self, name: str, schema: object, *, is_required: bool, depth: int = 0) -> str:
         """Return one argument with its type, its default or the mark that it is optional."""
-        label = _name(name)
+        label = argument_name(name)
         written = self.type(schema, depth)
         if is_required:
             return label if written == "str" else f"{label}: {written}"
@@ -239,8 +247,9 @@ class _Writer:
             return self._options(options, depth)
         kind = resolved.get("type")
         if isinstance(kind, list):
-            kinds = [each for each in kind if each != "null" and isinstance(each, str)]
-            return "|".join(_SHORT.get(each, each[:MOST_NAME]) for each in kinds[:4]) or "any"
+            few = [each for each in kind[:_MOST_KINDS] if isinstance(each, str) and each != "null"]
+            kinds = dict.fromkeys(_KINDS.get(each, "any") for each in few)
+            return "|".join(kinds) or "any"
         if kind == "array":
             return f"[{self.type(resolved.get('items', {}), depth + 1)}]"
         if kind == "object" or "properties" in resolved:
@@ -312,7 +321,7 @@ class _Writer:
         return {}
 
     def _target(self, reference: str) -> object:
-        if not reference.startswith("#/"):
+        if not reference.startswith("#/") or len(reference) > _LONGEST_REFERENCE:
             return {}
         found: object = self._root
         for part in reference[2:].split("/")[:8]:
@@ -322,9 +331,9 @@ class _Writer:
         return found
 
 
-def _name(name: str) -> str:
-    """Return an argument's name, quoted where it is not one word."""
-    if _IS_NAME.fullmatch(name) and len(name) <= MOST_NAME:
+def argument_name(name: str) -> str:
+    """Return an argument's name on one line, quoted where it is not one word."""
+    if len(name) <= MOST_NAME and _IS_NAME.fullmatch(name):
         return name
     return '"' + one_line(name[:MOST_NAME]).replace('"', "'") + '"'
 
@@ -332,8 +341,9 @@ def _name(name: str) -> str:
 def _value(value: object) -> str:
     """Return a value as JSON has it; empty where it is too long or no scalar."""
     if isinstance(value, str):
-        text = one_line(value[: MOST_VALUE + 1])
-        return f'"{text}"' if text == value and len(text) <= MOST_VALUE and '"' not in text else ""
+        if len(value) > MOST_VALUE or '"' in value:
+            return ""
+        return f'"{value}"' if one_line(value) == value else ""
     if value is None or isinstance(value, bool | int | float):
         written = msgspec.json.encode(value).decode()
         return written if len(written) <= MOST_VALUE else ""

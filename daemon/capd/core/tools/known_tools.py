@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from capd.core.globs import matches
+from capd.core.lexical import words
 from capd.core.servers.identity import server_identity
 from capd.core.servers.placeholders import wanted_keys
 from capd.core.sessions.domains import is_inside
@@ -33,6 +34,7 @@ from capd_protos.types import (
 MISSING_SECRETS = "missing_secrets"
 OUTSIDE_DOMAIN = "outside_domain"
 _MOST_POLICIES = 16
+_MOST_COMMANDS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,18 @@ class Eager:
 
     spec: ServerSpec
     capability: CapabilitySpec
+
+
+@dataclass(frozen=True, slots=True)
+class Unlisted:
+    """A server that was never asked for its tools."""
+
+    spec: ServerSpec
+    capability: CapabilityId
+    keys: tuple[str, ...]
+    """What it wants a value for."""
+    named: frozenset[str]
+    """The words by which somebody names it."""
 
 
 class KnownTools:
@@ -78,12 +92,18 @@ class KnownTools:
         self._domains = {each.id: each.domains for each in capabilities}
         # The tools that each capability keeps of each of its servers; None if not known yet.
         self._offers: dict[CapabilityId, list[tuple[ServerName, tuple[ToolName, ...] | None]]] = {}
+        self._unlisted: list[Unlisted] = []
         granting: dict[tuple[ServerIdentity, str], list[CapabilityId]] = {}
         found: dict[tuple[ServerIdentity, str], tuple[ServerSpec, ToolDefinition]] = {}
         for capability in capabilities:
             offers = self._offers[capability.id] = []
             for spec, kept in _offered(capability, lists or {}):
                 offers.append((spec.name, None if kept is None else tuple(t.name for t in kept)))
+                if kept is None:
+                    own = capability.id.name.partition("-")[2] or capability.id.name
+                    named = frozenset(words(f"{spec.name} {own}"))
+                    keys = wanted_keys(spec)
+                    self._unlisted.append(Unlisted(spec, capability.id, keys, named))
                 for definition in kept or ():
                     key = (server_identity(spec), definition.name)
                     found.setdefault(key, (spec, definition))
@@ -124,6 +144,26 @@ class KnownTools:
         outside = dict(self._outside(domain)) if domain else {}
         secret = dict(self._lacking(keys)) if keys is not None else {}
         return {**secret, **outside, **barred} if secret or outside else barred
+
+    def locked(
+        self, asked: str, policy: Policy, keys: frozenset[str] | None, domain: str = ""
+    ) -> dict[ServerName, tuple[str, ...]]:
+        """Return the servers that `asked` names and that lack a key, with the missing ones.
+
+        Only those that were never asked for their tools: of the others each tool says it.
+        """
+        if keys is None:
+            return {}
+        said = frozenset(words(asked))
+        found: dict[ServerName, tuple[str, ...]] = {}
+        for each in self._unlisted:
+            missing = tuple(key for key in each.keys if key not in keys)
+            if not missing or said.isdisjoint(each.named):
+                continue
+            is_inside_domain = is_inside(domain, self._domains[each.capability])
+            if is_inside_domain and policy.restrict_server(each.spec.name) is None:
+                found.setdefault(each.spec.name, missing)
+        return found
 
     def denied_capabilities(self, policy: Policy) -> dict[CapabilityId, Restriction]:
         """Return every capability that `policy` denies completely, with the first reason."""
@@ -213,7 +253,7 @@ class KnownTools:
             return
         for wire, source in self.sources.items():
             if source.identity in lacking:
-                yield wire, _lacks(lacking[source.identity])
+                yield wire, lacks(lacking[source.identity])
 
 
 def _restriction_of(
@@ -236,9 +276,14 @@ def _restriction_of(
     return first
 
 
-def _lacks(keys: Sequence[str]) -> Restriction:
+def lacks(keys: Sequence[str]) -> Restriction:
+    """Return why a tool of a server without these keys cannot be called, and what helps."""
+    commands = " and ".join(f"`capd secret set {key}`" for key in keys[:_MOST_COMMANDS])
+    more = " ..." if len(keys) > _MOST_COMMANDS else ""
     return Restriction(
-        MISSING_SECRETS, f"needs {', '.join(keys)}, which this session does not have"
+        MISSING_SECRETS,
+        f"needs {', '.join(keys)}, which this session does not have; "
+        f"tell the user to run {commands}{more}",
     )
 
 

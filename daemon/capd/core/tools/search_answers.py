@@ -6,10 +6,11 @@ policy denies are counted, not named, unless the question named them.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from capd.core.sessions.own_tools import echo
+from capd.core.sessions.own_tools import TRY_DISCOVER, echo
+from capd.core.tools.known_tools import lacks
 from capd.core.tools.tool_search import RankedTools, Selected, ToolIndex, Withheld
 from capd_protos.types import ServerName
 
@@ -18,6 +19,7 @@ WORDS_ALONE = (
     "Only words were compared, because the embedding model is not ready (model_not_ready)."
 )
 _MOST_NAMED = 5
+_MOST_LOCKED = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ def missed(asked: str, found: RankedTools, where: Searched) -> str:
         withheld(found.withheld),
         f"Near names: {', '.join(found.near)}." if found.near else "",
         gaps(where),
-        "Try other words, or the capability tool with action discover.",
+        TRY_DISCOVER,
     ]
     return " ".join(part for part in parts if part)
 
@@ -86,6 +88,12 @@ def withheld(those: Sequence[Withheld]) -> str:
         named.append(f"{len(others) - len(named)} more")
     named += [f"{_count(number, 'tool')} ({reason})" for reason, number in denied.items()]
     return f"What fits is withheld from this session: {'; '.join(named)}."
+
+
+def locked(those: Mapping[ServerName, Sequence[str]]) -> str:
+    """Return which servers fit and lack a key; empty if none does."""
+    parts = [f"{name} {lacks(keys).reason}" for name, keys in list(those.items())[:_MOST_LOCKED]]
+    return f"Not searched: {'; '.join(parts)}." if parts else ""
 
 
 def gaps(where: Searched) -> str:

@@ -15,14 +15,14 @@ ADDRESS = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a request is turned away."""
+    """The answer to a request that is refused."""
 
     status: int
     text: str
 
 
 class Admission:
-    """The rules of one listener."""
+    """Decides which requests one listener accepts."""
 
     def __init__(self, port: int, token: str) -> None:
         self._hosts = {f"{ADDRESS}:{port}", f"localhost:{port}"}
@@ -30,7 +30,7 @@ class Admission:
         self._token = token.encode()
 
     def refusal(self, request: HttpRequest) -> Refusal | None:
-        """Return why `request` is refused, None where it is let in."""
+        """Return why `request` is refused; None if it is accepted."""
         hosts = request.values("host")
         if len(hosts) != 1 or hosts[0].lower() not in self._hosts:
             return Refusal(403, "this is not a host of capd")

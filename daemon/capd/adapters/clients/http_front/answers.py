@@ -1,4 +1,4 @@
-"""How answers are written: as one JSON document, or as a stream of events."""
+"""Writes answers: as one JSON document, or as a stream of events."""
 
 from dataclasses import dataclass
 
@@ -44,7 +44,7 @@ _ERRORED: JsonCodec[_Errored] = JsonCodec(_Errored)
 
 
 class RefusedError(Exception):
-    """The request is answered with a status and an error of JSON-RPC."""
+    """The request gets an HTTP status and a JSON-RPC error."""
 
     def __init__(
         self, status: int, text: str, code: int = frames.INVALID_REQUEST, data: object = None
@@ -56,14 +56,14 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The forms of an answer that a client takes."""
+    """The forms of an answer that a client accepts."""
 
     json: bool
     events: bool
 
     @classmethod
     def of(cls, request: HttpRequest) -> "Accepted":
-        """Return what a request accepts.
+        """Return the forms that a request accepts.
 
         Raises:
             RefusedError: nothing that there is.
@@ -82,7 +82,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a reader is in a stream; without a name, its events have no ids."""
+    """A position in a stream. If the stream has no name, its events have no ids."""
 
     name: str
     number: int
@@ -90,7 +90,7 @@ class Place:
 
 
 async def follow(answer: Answer, outbox: Outbox, place: Place, until: float) -> bool:
-    """Send what the stream has from `place` on, until it is over, taken over, or `until`.
+    """Send the stream from `place` on until it ends, another reader takes over, or `until`.
 
     Return whether all of it was sent.
     """
@@ -115,13 +115,13 @@ async def follow(answer: Answer, outbox: Outbox, place: Place, until: float) -> 
 
 
 async def only(exchange: Exchange) -> bytes:
-    """Return the response of a request that capd itself has part in, empty if there is none."""
+    """Return the response to a request that capd answers by itself; empty if there is none yet."""
     line = await exchange.outbox.after(0, exchange.outbox.claim())
     return line[1] if line is not None and isinstance(line[1], bytes) else b""
 
 
 def status(line: bytes) -> int:
-    """Return the status that goes with a response of the stateless generation."""
+    """Return the HTTP status for a response of the stateless generation."""
     # Results may be large, and have no error: the decoder skips them without making anything.
     try:
         error = _ERRORED.decode(line).error
@@ -131,13 +131,13 @@ def status(line: bytes) -> int:
 
 
 def error_line(message_id: msgspec.Raw | None, error: frames.RpcError) -> bytes:
-    """Return the response that is an error."""
+    """Return a response with an error."""
     said = bytes(message_id) if message_id is not None else b"null"
     return b'{"jsonrpc":"2.0","id":%s,"error":%s}' % (said, msgspec.json.encode(error))
 
 
 async def whole(answer: Answer, accepted: Accepted, line: bytes, headers: Headers = ()) -> None:
-    """Answer with one line, in a form that the client takes."""
+    """Send one line as the whole answer, in a form that the client accepts."""
     if accepted.json:
         await answer.whole(200, line, headers)
         return

@@ -1,4 +1,4 @@
-"""The front's token: made once, at random, in a file that only its user can read."""
+"""The token of the HTTP front: made once, at random, in a file that only its user can read."""
 
 import os
 import secrets
@@ -12,11 +12,11 @@ _LONGEST_FILE_BYTES = 4096
 
 
 class TokenUnsafeError(CapdError):
-    """The token's file cannot be used."""
+    """The token's file cannot be used safely."""
 
 
 def kept_token(file: Path) -> str:
-    """Return the token in `file`, which is made where there is none.
+    """Return the token in `file`; if there is no file, make one.
 
     Raises:
         TokenUnsafeError: it is a link, somebody else's, open to others, or no token.

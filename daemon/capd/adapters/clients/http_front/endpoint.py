@@ -54,15 +54,15 @@ from capd_protos import socket as frames
 PATH = "/mcp"
 SESSION_HEADER = "mcp-session-id"
 JSON_PATIENCE = 10.0
-"""Seconds after which an answer that has not come becomes a stream, where the client takes one:
-fetch in Node gives a response up whose head has not come in 300 s."""
+"""Seconds after which a late answer becomes a stream, if the client accepts one. Node's fetch gives
+up after 300 s without a response head."""
 RETRY_MILLISECONDS = 500
 PRIMED_SINCE = "2025-11-25"
-"""The version since which a stream may begin with an event without data; readers of older ones
-take it for a broken message."""
+"""The first version in which a stream may start with an event without data. Readers of older
+versions take such an event for a broken message."""
 IDLE_SESSION = 1800.0
-"""Seconds without a request and without a stream after which a session is over: a client of HTTP
-need not say goodbye, and what it held must not be held for ever."""
+"""Seconds without a request and without a stream after which a session ends. HTTP clients need not
+say goodbye, and their sessions hold servers."""
 MOST_SESSIONS = 256
 LOOK_AGAIN = 30.0
 
@@ -71,18 +71,18 @@ _STANDALONE = "standalone"
 
 
 class NoSessionError(CapdError):
-    """A session cannot be opened at this moment."""
+    """A session cannot be opened at the moment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opener:
-    """How the daemon gives sessions out."""
+    """How the front opens sessions."""
 
     open: Callable[[HttpSession, str, bool], Awaitable[None]]
-    """Serves a session for a client of a name, by that name again where it is to be found again;
-    raises NoSessionError."""
+    """Serves a session for the client of this name. With True, later connections of that name find
+    the session again. Raises NoSessionError."""
     prepare: Callable[[HttpSession], Awaitable[None]]
-    """Switches on what the sessions of this front have from the start."""
+    """Switches on what every session of this front has from the start."""
 
 
 class _Shared:
@@ -98,14 +98,14 @@ class Endpoint:
     """Answers requests, while it runs in a task of its own."""
 
     def __init__(self, opener: Opener, *, poll_after: float = 0.0) -> None:
-        """After `poll_after` seconds an unfinished answer is closed once; 0 keeps it open."""
+        """Close an unfinished answer once, after `poll_after` seconds; 0 keeps it open."""
         self._opener = opener
         self._poll_after = poll_after or float("inf")
         self._sessions: dict[str, HttpSession] = {}
         self._shared: dict[str, _Shared] = {}
 
     async def run(self) -> None:
-        """Look after the sessions: open those that are shared, end those that nobody uses."""
+        """Open shared sessions, and end sessions that nobody uses."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             while True:
@@ -117,7 +117,7 @@ class Endpoint:
                         await session.end()
 
     async def respond(self, request: HttpRequest, answer: Answer) -> None:
-        """Answer one request that was admitted."""
+        """Answer one accepted request."""
         try:
             if request.path != PATH:
                 await answer.whole(404)
@@ -212,7 +212,7 @@ class Endpoint:
             session.cancel(exchange)
 
     async def _shared_session(self, message: Message, meta: msgspec.Raw) -> HttpSession:
-        """Return the session of the client that `meta` names, opening it where there is none."""
+        """Return the session of the client that `meta` names; open it if there is none."""
         self._drop_ended()
         name = client_name(meta, CLIENT_INFO)
         shared = self._shared.get(name)
@@ -260,10 +260,14 @@ class Endpoint:
             if found and exchange is not None:
                 outbox, name = exchange.outbox, found[1]
             elif not found or found[1] != _STANDALONE:
-                raise RefusedError(400, "the stream of this event is not kept any more")
+                raise RefusedError(
+                    400, "this event's stream is not kept any more: its request may have run"
+                )
             number = int(found[2])
             if not outbox.has(number):
-                raise RefusedError(400, "what follows this event is not kept any more")
+                raise RefusedError(
+                    400, "what follows this event is not kept any more: its request may have run"
+                )
         with _answering(session):
             await answer.begin_events()
             if not last and _is_primed(session):
@@ -310,7 +314,7 @@ class Endpoint:
     async def _answer(
         self, session: HttpSession, exchange: Exchange, accepted: Accepted, answer: Answer
     ) -> None:
-        """Send the answer of a request in the form that suits it."""
+        """Send the answer to a request as a document or as a stream."""
         outbox = exchange.outbox
         claim = outbox.claim()
         # A client that is to come back needs an event to come back to.
@@ -348,7 +352,7 @@ async def _check_arguments(request: HttpRequest, members: Members, session: Http
 
 @contextmanager
 def _answering(session: HttpSession) -> Iterator[None]:
-    """Keep a session for as long as somebody is connected to it."""
+    """Keep a session while a connection uses it."""
     session.open_answers += 1
     try:
         yield

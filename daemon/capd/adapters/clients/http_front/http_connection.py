@@ -23,7 +23,7 @@ from capd.adapters.large_frames import LargeFrame
 HEAD_LIMIT_BYTES = 32 * 1024
 BODY_LIMIT_BYTES = 1024 * 1024
 HEAD_TIMEOUT = 75.0
-"""Seconds for the head of a request, those since the last answer included."""
+"""Seconds to wait for the head of a request, counted from the last answer."""
 BODY_TIMEOUT = 30.0
 WRITE_TIMEOUT = 60.0
 _CHUNK_BYTES = 64 * 1024
@@ -41,7 +41,7 @@ Headers = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """A request; names of headers are in lower case."""
+    """A request; header names are in lower case."""
 
     method: str
     path: str
@@ -53,21 +53,21 @@ class HttpRequest:
         return [value for each, value in self.headers if each == name]
 
     def value(self, name: str) -> str:
-        """Return the first value of a header, empty where it was not sent."""
+        """Return the first value of a header; empty if it was not sent."""
         return next(iter(self.values(name)), "")
 
 
 class Refused(Protocol):
-    """Why a request is turned away."""
+    """The reasons for which a request is refused."""
 
     @property
     def status(self) -> int:
-        """The status of HTTP."""
+        """The HTTP status."""
         ...
 
     @property
     def text(self) -> str:
-        """The reason for a person."""
+        """The reason, in words for a person."""
         ...
 
 
@@ -80,13 +80,13 @@ class Answer:
 
     @property
     def is_begun(self) -> bool:
-        """Whether its status has been sent."""
+        """Whether the status has been sent."""
         return self._http.our_state is not h11.SEND_RESPONSE
 
     async def whole(
         self, status: int, body: bytes = b"", headers: Headers = (), *, kind: str = JSON
     ) -> None:
-        """Answer with all there is to say."""
+        """Send the whole answer at once."""
         said = [("cache-control", "no-store"), *headers]
         if status != _NO_CONTENT:
             said.append(("content-length", str(len(body))))
@@ -95,19 +95,19 @@ class Answer:
         await self._send(h11.Response(status_code=status, headers=said), body)
 
     async def refused(self, status: int, text: str) -> None:
-        """Answer with an error in words, and let the connection end with it."""
+        """Send an error in words, and close the connection afterwards."""
         said = [("connection", "close")]
         if status == _UNAUTHORIZED:
             said.append(("www-authenticate", "Bearer"))
         await self.whole(status, text.encode() + b"\n", tuple(said), kind="text/plain")
 
     async def begin_events(self, headers: Headers = ()) -> None:
-        """Begin a stream of events."""
+        """Start a stream of events."""
         said = [("content-type", EVENTS), ("cache-control", "no-store"), *headers]
         await self._send(h11.Response(status_code=_OK, headers=said), end=False)
 
     async def event(self, data: bytes, number: str = "", *, retry: int | None = None) -> None:
-        """Send one event, which a client can name by `number`; `retry` is in milliseconds."""
+        """Send one event with the id `number`; `retry` is in milliseconds."""
         # A bare return ends a line here, and between the tokens of JSON it means nothing.
         lines = [b"data: " + data.replace(b"\r", b" ").replace(b"\n", b" ")]
         if retry is not None:
@@ -117,7 +117,7 @@ class Answer:
         await self._send(b"\n".join([*lines, b"", b""]), end=False)
 
     async def whole_large(self, frame: LargeFrame, headers: Headers = ()) -> None:
-        """Answer with a document that is too large to hold.
+        """Send a document that is too large for memory as the whole answer.
 
         Raises:
             trio.BrokenResourceError: the client is gone, or the disk has a fault.
@@ -130,7 +130,11 @@ class Answer:
         await self.end()
 
     async def event_large(self, frame: LargeFrame, number: str = "") -> None:
-        """Send an event that is too large to hold; raise as `whole_large`."""
+        """Send an event that is too large for memory.
+
+        Raises:
+            trio.BrokenResourceError: as `whole_large`.
+        """
         await self._send((f"id: {number}\n" if number else "").encode() + b"data: ", end=False)
         await self._send_pieces(frame, bytes.maketrans(b"\r\n", b"  "))
         await self._send(b"\n\n", end=False)
@@ -145,7 +149,7 @@ class Answer:
             raise trio.BrokenResourceError("the disk has a fault") from None
 
     async def comment(self) -> None:
-        """Send what no reader takes for anything, so that the connection is seen to be alive."""
+        """Send a comment, which readers ignore, to show that the connection is alive."""
         await self._send(b":\n\n", end=False)
 
     async def end(self) -> None:
@@ -179,9 +183,9 @@ class HttpConnection:
         refusal: Callable[[HttpRequest], Awaitable[Refused | None]],
         respond: Callable[[HttpRequest, Answer], Awaitable[None]],
     ) -> None:
-        """Answer requests until the client is gone, or does what HTTP does not allow.
+        """Answer requests until the client is gone or violates HTTP.
 
-        `refusal` is asked before any of a body is read.
+        `refusal` is called before the body is read.
         """
         try:
             while await self._exchange(refusal, respond):
@@ -237,7 +241,7 @@ class HttpConnection:
         return HttpRequest(event.method.decode("latin-1"), path, headers)
 
     async def _body(self) -> bytes | None:
-        """Return the body, None where it is over the limit."""
+        """Return the body; None if it is over the limit."""
         if self._http.they_are_waiting_for_100_continue:
             go_on = h11.InformationalResponse(status_code=100, headers=[])
             await self._stream.send_all(self._http.send(go_on) or b"")
@@ -256,7 +260,7 @@ class HttpConnection:
         return event
 
     async def _watch(self, scope: trio.CancelScope) -> None:
-        """End the answer when the client is gone."""
+        """Cancel the answer when the client is gone."""
         try:
             chunk = bytes(await self._stream.receive_some(_CHUNK_BYTES))
         except (trio.BrokenResourceError, trio.ClosedResourceError):

@@ -1,7 +1,8 @@
-"""One session of capd whose client comes by HTTP: what of it goes to which request's answer.
+"""One session of a client that uses HTTP: which of its lines belong to which request's answer.
 
-Requests of one session arrive on many connections, and, in the stateless generation, of many
-clients; so each gets an id of the session's own here, and its answer gets the client's id back.
+The requests of one session arrive on many connections and, in the stateless generation, from many
+clients. So each request gets an id that is unique in the session, and its answer gets the client's
+id back.
 """
 
 from collections import OrderedDict
@@ -24,7 +25,7 @@ from capd_protos.codec import JsonCodec, MalformedError
 from capd_protos.types import SessionKey
 
 MOST_KEPT = 64
-"""Answers that are complete and are kept, for a client that lost its connection to one."""
+"""Complete answers that are kept for clients that lost their connection."""
 _GOODBYE = msgspec.json.encode(frames.Goodbye())
 _FEED_LINES = 256
 
@@ -40,10 +41,10 @@ _CANCELLED: JsonCodec[_Cancelled] = JsonCodec(_Cancelled)
 
 @dataclass(slots=True, eq=False)
 class Exchange:
-    """A request and the stream of what belongs to it."""
+    """A request, and the stream of its answer."""
 
     name: str
-    """Its id within the session, which also names its stream."""
+    """Its id within the session, which is also the name of its stream."""
     client_id: bytes
     takes_events: bool
     is_listening: bool
@@ -51,11 +52,11 @@ class Exchange:
 
     @property
     def head(self) -> bytes:
-        """How its response begins within capd."""
+        """The beginning of its response inside capd."""
         return b'{"jsonrpc":"2.0","id":"%s",' % self.name.encode()
 
-    def told(self, line: bytes) -> bytes:
-        """Return `line` as the client gets it."""
+    def with_client_id(self, line: bytes) -> bytes:
+        """Return `line` with the client's own id."""
         if line.startswith(self.head):
             line = b'{"jsonrpc":"2.0","id":%s,' % self.client_id + line[len(self.head) :]
         if self.is_listening:
@@ -65,18 +66,18 @@ class Exchange:
 
 
 class HttpSession:
-    """Both ends of the session's lines: what clients post, and where answers go."""
+    """Both directions of the session's lines: what clients post, and where answers go."""
 
     def __init__(self) -> None:
         self.key = SessionKey("")
-        """Its key in the daemon, once it is open."""
+        """The session's key, once it is open."""
         self.version = ""
-        """The version that the handshake agreed on; empty in the stateless generation."""
+        """The version agreed on in the handshake; empty in the stateless generation."""
         self.standalone = Outbox()
-        """What belongs to no request."""
+        """The events that belong to no request."""
         self.is_over = trio.Event()
         self.open_answers = 0
-        """Connections that are being answered at this moment."""
+        """How many connections get answers at this moment."""
         self.used_at = trio.current_time()
         self._feed, self.lines = trio.open_memory_channel[Frame | Oversized](_FEED_LINES)
         self._ids = count(1)
@@ -86,7 +87,7 @@ class HttpSession:
     # What clients post
 
     async def request(self, message: Message, *, takes_events: bool) -> Exchange:
-        """Pass a request on; return the exchange that its answer comes in."""
+        """Pass a request on; return the exchange for its answer."""
         exchange = Exchange(
             f"http-{next(self._ids)}",
             bytes(message.id),
@@ -116,7 +117,7 @@ class HttpSession:
             await self._pass_on(head, b"params", message.params)
 
     def cancel(self, exchange: Exchange) -> None:
-        """Have a request cancelled; there will be no answer."""
+        """Cancel a request. It gets no answer."""
         if self._under_way.pop(exchange.name, None) is None:
             return
         exchange.outbox.finish()
@@ -126,11 +127,11 @@ class HttpSession:
             self._feed.send_nowait(Frame(line))
 
     def forget(self, exchange: Exchange) -> None:
-        """Drop a complete answer that nobody can ask for again."""
+        """Drop a complete answer that nobody can request again."""
         self._complete.pop(exchange.name, None)
 
     def sent(self, exchange: Exchange) -> None:
-        """Let go of an answer that was read to its end, where a file is kept for it."""
+        """Release an answer that was read to its end, if a file is kept for it."""
         if exchange.outbox.holds_large:
             self.forget(exchange)
 
@@ -139,7 +140,7 @@ class HttpSession:
         return self._under_way.get(name) or self._complete.get(name)
 
     async def end(self) -> None:
-        """End the session: what it holds is released."""
+        """End the session, and release what it holds."""
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             await self._feed.send(Frame(_GOODBYE))
 
@@ -155,12 +156,12 @@ class HttpSession:
     # Where lines go: a LineSink
 
     async def send(self, line: bytes, related: RequestId = None) -> None:
-        """Put a line where it belongs; raise WriterFullError."""
+        """Put a line into the stream that it belongs to; raise WriterFullError."""
         self.post(line, related)
         await trio.lowlevel.checkpoint()
 
     async def send_large(self, frame: LargeFrame) -> None:
-        """Put an answer where it belongs that is too large to hold."""
+        """Put an answer that is too large for memory into the stream that it belongs to."""
         for exchange in list(self._under_way.values()):
             if frame.begins_with(exchange.head):
                 del self._under_way[exchange.name]
@@ -170,7 +171,7 @@ class HttpSession:
         await trio.lowlevel.checkpoint()
 
     def post(self, line: bytes, related: RequestId = None) -> None:
-        """Put a line where it belongs; raise WriterFullError."""
+        """Put a line into the stream that it belongs to; raise WriterFullError."""
         if line.startswith(frames.LINK_PREFIX):
             return  # of the Unix socket, and nothing to a client of MCP
         line = one_line(line)
@@ -181,16 +182,16 @@ class HttpSession:
             return
         if line.startswith(exchange.head):
             del self._under_way[exchange.name]
-            exchange.outbox.put(exchange.told(line), is_last=True)
+            exchange.outbox.put(exchange.with_client_id(line), is_last=True)
             self._keep(exchange)
         elif exchange.takes_events:
-            exchange.outbox.put(exchange.told(line))
+            exchange.outbox.put(exchange.with_client_id(line))
         elif self.version:
             # Its answer is one JSON document; what is said meanwhile has another stream.
             self.standalone.put(line)
 
     def open(self, nursery: trio.Nursery, on_gone: Callable[[], None]) -> None:
-        """Write nothing: answers are fetched."""
+        """Do nothing: answers are fetched."""
         nursery.start_soon(self._watch, on_gone)
 
     async def _watch(self, on_gone: Callable[[], None]) -> None:
@@ -198,7 +199,7 @@ class HttpSession:
         on_gone()
 
     async def aclose(self) -> None:
-        """Give everything up."""
+        """Close all streams."""
         self.is_over.set()
         self.lines.close()
         self.standalone.finish()

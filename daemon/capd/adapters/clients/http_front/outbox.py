@@ -1,8 +1,8 @@
-"""The lines of one stream of events, numbered, so that a client can lose its place and go on.
+"""The numbered lines of one event stream, so that a client that was disconnected can continue.
 
-What was read stays as long as it fits, for a client that comes back with the number of the last
-line that it got. What was not read is never dropped for a newer line: it is the newer one that
-does not fit.
+Lines that were read are kept while there is room, for a client that returns with the number of its
+last line. Lines that were not read are never dropped: if there is no room, the newer line is
+refused.
 """
 
 from collections import deque
@@ -16,7 +16,7 @@ MOST_LINES = 1024
 MOST_BYTES = 8 * 1024 * 1024
 
 Line = bytes | LargeFrame
-"""A line, or one that is too large to hold and stays where it was spooled."""
+"""A line; one that is too large for memory stays in the spool."""
 
 
 def _size(line: Line) -> int:
@@ -24,11 +24,11 @@ def _size(line: Line) -> int:
 
 
 class Outbox:
-    """One stream; at most one reader, the newest."""
+    """One stream. It has at most one reader, the newest."""
 
     def __init__(self) -> None:
         self.is_over = False
-        """Whether nothing more will come."""
+        """Whether the stream is complete."""
         self._is_complete = False
         self._lines: deque[tuple[int, Line]] = deque()
         self._size_bytes = 0
@@ -68,27 +68,27 @@ class Outbox:
         self._tell()
 
     def finish(self) -> None:
-        """Let nothing more come."""
+        """Complete the stream."""
         self.is_over = True
         self._tell()
 
     def is_last(self, number: int) -> bool:
-        """Tell whether line `number` is the one that everything before it leads to."""
+        """Tell whether line `number` is the last one, for which all earlier lines are kept."""
         return self._is_complete and number == self._last
 
     def claim(self) -> int:
-        """Be the reader from here on; return the number that says so."""
+        """Become the reader; return a number that proves it."""
         self._readers += 1
         self._tell()
         return self._readers
 
     def has(self, number: int) -> bool:
-        """Tell whether a reader that got line `number` can go on without a gap."""
+        """Tell whether a reader that has line `number` can continue without a gap."""
         oldest = self._lines[0][0] if self._lines else self._last + 1
         return oldest - 1 <= number <= self._last
 
     async def after(self, number: int, claim: int) -> tuple[int, Line] | None:
-        """Return the line after `number`; None when there will be none, or not for this reader."""
+        """Return the line after `number`; None if there will be none, or for a replaced reader."""
         while claim == self._readers:
             self._read = max(self._read, number)
             for each in self._lines:

@@ -1,4 +1,4 @@
-"""What a client posts: one JSON-RPC message, of which the front reads what it acts on."""
+"""A message that a client posts: one JSON-RPC message, of which the front reads some members."""
 
 import msgspec
 
@@ -10,7 +10,7 @@ _LONGEST_NAME = 100
 
 
 class Message(msgspec.Struct):
-    """A JSON-RPC message of a client, as much as the front acts on; the rest stays raw."""
+    """The members of a client's JSON-RPC message that the front uses; the rest stays raw."""
 
     jsonrpc: str = ""
     method: str = ""
@@ -21,12 +21,12 @@ class Message(msgspec.Struct):
 
     @property
     def is_request(self) -> bool:
-        """Whether it waits for an answer."""
+        """Whether the message requires an answer."""
         return bool(self.method) and bool(len(self.id))
 
 
 class NotAMessageError(Exception):
-    """The body is none; `is_json` says how much of it is right."""
+    """The body is not a JSON-RPC message; `is_json` says whether it is JSON at all."""
 
     def __init__(self, text: str, *, is_json: bool) -> None:
         super().__init__(text)
@@ -71,7 +71,7 @@ def message_of(body: bytes) -> Message:
 
 
 def client_name(holder: msgspec.Raw, key: str) -> str:
-    """Return the name of the client program under `key`, empty where it has none."""
+    """Return the name of the client program under `key`; empty if there is none."""
     try:
         return _INFO.decode(members_of(holder)[key]).name[:_LONGEST_NAME]
     except (MalformedError, KeyError):
@@ -79,7 +79,7 @@ def client_name(holder: msgspec.Raw, key: str) -> str:
 
 
 def has_version(params: msgspec.Raw) -> bool:
-    """Tell whether a request itself says which version it is of."""
+    """Tell whether a request names its protocol version."""
     try:
         return has_envelope(params) and PROTOCOL_VERSION in members_of(
             members_of(params).get("_meta", msgspec.Raw(b""))
@@ -89,7 +89,7 @@ def has_version(params: msgspec.Raw) -> bool:
 
 
 def agreed_version(response: bytes) -> str:
-    """Return the version in the response to `initialize`, empty where it was refused."""
+    """Return the version in the response to `initialize`; empty if it is an error."""
     try:
         found = _INITIALIZED.decode(response).result
     except MalformedError:

@@ -76,13 +76,13 @@ def checked_members(request: HttpRequest, method: str, params: msgspec.Raw) -> M
 
 
 def check_notification(request: HttpRequest, method: str) -> None:
-    """Raise EnvelopeError if the headers of a notification say another method."""
+    """Raise EnvelopeError if the headers of a notification name another method."""
     if request.values(_METHOD_HEADER):
         _same(request, _METHOD_HEADER, method)
 
 
 def may_have_arguments(request: HttpRequest, tools: bytes) -> bool:
-    """Tell whether arguments of a call may stand in headers: a scan, not a parse."""
+    """Tell whether a call may have arguments in headers, by a scan instead of a parse."""
     return b"x-mcp-header" in tools or any(
         name.startswith(_PARAM_PREFIX) for name, _ in request.headers
     )
@@ -140,7 +140,7 @@ def _agrees(text: str | None, value: object) -> bool:
 
 
 def _decoded(text: str) -> str | None:
-    """Return what a header's value stands for, None where it is wrongly encoded."""
+    """Return the decoded value of a header; None if it is wrongly encoded."""
     encoded = _ENCODED.fullmatch(text)
     if encoded is None:
         return text

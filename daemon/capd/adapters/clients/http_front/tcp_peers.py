@@ -31,7 +31,7 @@ from capd.core.servers.ancestry import Chain, Verdict, judge
 TcpVerdict = Verdict | Literal["foreign", "untold"]
 
 MOST_RECENT = 32
-"""Processes that are looked at before all others, because they had a connection before."""
+"""Processes that are looked at first, because they had a connection before."""
 TRIES = 2
 PAUSE = 0.05
 
@@ -41,7 +41,7 @@ log = structlog.get_logger(actor="http_gateway")
 
 
 class _Question:
-    """A connection that is to be judged."""
+    """A connection to be judged."""
 
     def __init__(self, ours: Address, theirs: Address) -> None:
         self.ours = ours
@@ -51,10 +51,10 @@ class _Question:
 
 
 class TcpPeers:
-    """Judges connections, a batch at a time."""
+    """Judges connections, in batches."""
 
     def __init__(self, peers: Peers, *, searches_servers: bool = False) -> None:
-        """`searches_servers` is for where some of them may be clients."""
+        """`searches_servers` is set if processes of some servers may be clients."""
         self._peers = peers
         # No process has that number, so that nothing is below it.
         self._spared = -1 if searches_servers else os.getpid()
@@ -64,7 +64,7 @@ class TcpPeers:
         self._recent: OrderedDict[int, None] = OrderedDict()
 
     async def judge(self, ours: Address, theirs: Address) -> tuple[TcpVerdict, tuple[int, ...]]:
-        """Return whose a connection is, and the processes from its holder upwards."""
+        """Return whose a connection is, and the processes from its owner upwards."""
         question = _Question(ours, theirs)
         for number in range(TRIES):
             if number:
@@ -119,7 +119,7 @@ class TcpPeers:
 
 
 def can_tell() -> bool:
-    """Try whether this system tells whose a connection is. Blocks for some ms."""
+    """Test whether this system tells whose a connection is. Blocks for a few ms."""
     try:
         with (
             socket.create_server(("127.0.0.1", 0)) as listening,

@@ -1,1 +1,1 @@
-"""MCP servers that are reached by URL: the wires to them, their limits, and their logins."""
+"""MCP servers that are reached by URL: transports, limits, and logins."""

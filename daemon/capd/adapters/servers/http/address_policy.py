@@ -21,7 +21,7 @@ RESOLVE_TIMEOUT = 20.0
 
 
 class AddressRefusedError(CapdError):
-    """A server named an address that capd does not ask; the text says why."""
+    """A server named an address that capd does not connect to; the text says why."""
 
 
 async def resolve(host: str, port: int) -> list[str]:
@@ -47,14 +47,14 @@ class AddressPolicy:
         resolve: Resolve = resolve,
         has_proxy: Callable[[httpx2.URL], bool] | None = None,
     ) -> None:
-        """Take the URL that a person wrote, how names are resolved, and who is behind a proxy."""
+        """Apply to `server_url`, written by a person; `has_proxy` says which URLs use a proxy."""
         self._server = httpx2.URL(server_url)
         self._resolve = resolve
         self._has_proxy = has_proxy or _is_proxied
         self._own_kinds: set[str] | None = None
 
     async def check_server(self) -> None:
-        """Refuse a login at a server to which a token would travel in the clear.
+        """Refuse a login at a server that would get the token unencrypted.
 
         Raises:
             AddressRefusedError: see there.

@@ -47,7 +47,7 @@ Show = Callable[[str], Awaitable[None]]
 
 
 class _Kept:
-    """The storage that the SDK asks for, in memory: the record is saved as a whole."""
+    """The storage that the SDK requires, in memory. The whole record is saved elsewhere."""
 
     def __init__(
         self, tokens: OAuthToken | None = None, client: OAuthClientInformationFull | None = None
@@ -69,7 +69,7 @@ class _Kept:
 
 
 class _Sender:
-    """Sends what the SDK's flow wants sent."""
+    """Sends the requests of the SDK's login flow."""
 
     def __init__(self, spec: RemoteSpec) -> None:
         self.policy = AddressPolicy(spec.url)
@@ -77,7 +77,7 @@ class _Sender:
         self._redirects = 0
 
     async def __aenter__(self) -> Self:
-        """Open the client, which has none of the user's headers."""
+        """Open the client. It has none of the user's headers."""
         self._client = await trio.to_thread.run_sync(new_client, {})
         return self
 
@@ -144,7 +144,7 @@ class _Sender:
 
 
 def _following(answer: httpx2.Response) -> httpx2.Request | None:
-    """Return the request that a redirect asks for; whether it may be sent, the SDK says."""
+    """Return the request that follows a redirect. The SDK decides whether it may be sent."""
     try:
         target = answer.request.url.join(answer.headers["location"])
     except httpx2.InvalidURL:
@@ -157,9 +157,9 @@ def _following(answer: httpx2.Response) -> httpx2.Request | None:
 
 
 async def authorized(spec: RemoteSpec, show: Show, lacking: Challenge | None = None) -> Record:
-    """Return the login that a person makes at `spec`'s server.
+    """Log a person in at `spec`'s server, and return the login.
 
-    `lacking` is what the server said of an earlier login, or of none, in the middle of its work.
+    `lacking` is what the server demanded in an answer to an earlier request.
 
     Raises:
         LoginFailedError: it did not come to its end.
@@ -239,7 +239,7 @@ async def _authorized(
 
 
 def _known_client(spec: RemoteSpec, redirect: str) -> OAuthClientInformationFull | None:
-    """Return who logs in where the definition says so: nothing is registered then."""
+    """Return the OAuth client that the definition names, in which case nothing is registered."""
     if spec.client is None:
         return None
     known: dict[str, object] = {"client_id": spec.client.id, "redirect_uris": [redirect]}
@@ -251,7 +251,7 @@ def _known_client(spec: RemoteSpec, redirect: str) -> OAuthClientInformationFull
 
 
 def _choose_method(spec: RemoteSpec, provider: OAuthClientProvider) -> None:
-    """Have a secret sent in a way that the authorization server says it takes."""
+    """Choose a way of sending the client's secret that the authorization server supports."""
     client, metadata = provider.context.client_info, provider.context.oauth_metadata
     if client is None or spec.client is None or not spec.client.secret:
         return
@@ -261,7 +261,7 @@ def _choose_method(spec: RemoteSpec, provider: OAuthClientProvider) -> None:
 
 
 def _lacking(response: httpx2.Response, earlier: Challenge) -> httpx2.Response:
-    """Return the answer of a server that asks for what is lacking, whether it does so itself."""
+    """Return `response`, or an answer in its place that demands what is lacking."""
     is_asking = response.status_code in {_UNAUTHORIZED, _FORBIDDEN}
     said = Challenge.of(response.headers.get("www-authenticate", "") if is_asking else "")
     header = said.with_more(earlier).header()
@@ -340,7 +340,7 @@ def _check_pkce(metadata: OAuthMetadata | None) -> None:
 
 
 def _gist(error: Exception) -> str:
-    """Return what the SDK says, without what it quotes after a colon."""
+    """Return the SDK's error text without what it quotes after a colon."""
     if isinstance(error, ValueError):
         return "its metadata is not valid"
     return str(error).partition(":")[0].partition(" (")[0] or type(error).__name__

@@ -16,26 +16,26 @@ _URL = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,2000}")
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """What is lacking, by every answer that said so."""
+    """What a login lacks, according to all answers of the server."""
 
     scopes: tuple[str, ...] = ()
     resource_metadata: str = ""
-    """Where the server describes itself, if it said."""
+    """Where the server's metadata is, if the server said so."""
 
     @classmethod
     def of(cls, header: str) -> "Challenge":
-        """Return what a `WWW-Authenticate` header says."""
+        """Return what a `WWW-Authenticate` header demands."""
         found = {m[1]: m[2] or m[3] or "" for m in _FIELD.finditer(header)}
         url = found.get("resource_metadata", "")
         return cls(scopes_of(found.get("scope", "")), url if _URL.fullmatch(url) else "")
 
     def with_more(self, later: "Challenge") -> "Challenge":
-        """Return what this and a later answer lack together."""
+        """Return the demands of this and a later answer together."""
         scopes = tuple(dict.fromkeys((*self.scopes, *later.scopes)))[:MOST_SCOPES]
         return Challenge(scopes, later.resource_metadata or self.resource_metadata)
 
     def header(self) -> str:
-        """Return it as a server would say it."""
+        """Return the demands as a `WWW-Authenticate` header."""
         said = ['error="insufficient_scope"'] if self.scopes else []
         if self.scopes:
             said.append(f'scope="{" ".join(self.scopes)}"')
@@ -45,6 +45,6 @@ class Challenge:
 
 
 def scopes_of(text: str) -> tuple[str, ...]:
-    """Return the scopes in a text, each once; what is none is left out."""
+    """Return the valid scopes in a text, each once."""
     scopes = (each for each in text.split(" ") if _SCOPE.fullmatch(each))
     return tuple(dict.fromkeys(scopes))[:MOST_SCOPES]

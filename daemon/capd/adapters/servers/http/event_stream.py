@@ -1,6 +1,6 @@
-"""Server-sent events out of bytes, linear in what arrives and bounded in what is kept.
+"""Parses server-sent events, in time linear in the input and in bounded memory.
 
-Data stays bytes: it is a JSON-RPC message that is passed on as it was written.
+The data of an event stays bytes: it is a JSON-RPC message that is passed on unchanged.
 """
 
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ _LONGEST_ID_BYTES = 8 * 1024
 
 
 class EventTooLargeError(CapdError):
-    """One event, or what a server sends between two events, is over the cap."""
+    """One event, or the text between two events, is too large."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event, or with empty `data` a sign of where the stream is."""
+    """One event; with empty `data`, only its id matters."""
 
     name: str
     data: bytes
@@ -40,7 +40,7 @@ class EventParser:
         self._since_event_bytes = 0
 
     def restart(self) -> None:
-        """Begin with another stream, which goes on after the last event of this one."""
+        """Start with another stream, which continues after the last event of this one."""
         self._line, self._data, self._name = [], [], ""
         self._has_fields = self._after_return = False
         self._is_first = True

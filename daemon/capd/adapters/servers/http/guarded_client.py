@@ -38,7 +38,7 @@ _ENCODINGS = {"": 0, "identity": 0, "gzip": 47, "x-gzip": 47, "deflate": 47}
 
 
 def silence_libraries() -> None:
-    """Keep what the HTTP and MCP libraries log to themselves: it holds URLs, bodies and tokens."""
+    """Silence the HTTP and MCP libraries' logs, which contain URLs, bodies and tokens."""
     for name in ("httpx2", "httpcore2", "mcp"):
         logger = logging.getLogger(name)
         if not logger.handlers:
@@ -47,7 +47,7 @@ def silence_libraries() -> None:
 
 
 def new_client(headers: Mapping[str, str]) -> httpx2.AsyncClient:
-    """Return a client for one server. Reads certificates, so it is for a thread."""
+    """Return a client for one server. Reads certificates, so run it in a thread."""
     silence_libraries()
     return httpx2.AsyncClient(
         headers={"accept-encoding": "gzip, deflate", "user-agent": "capd", **headers},
@@ -62,7 +62,7 @@ def new_client(headers: Mapping[str, str]) -> httpx2.AsyncClient:
 
 @functools.cache
 def _trust() -> ssl.SSLContext:
-    """Return whom TLS believes; all connections share it, for it takes long to read."""
+    """Return the TLS context. All connections share it, because reading certificates takes long."""
     return httpx2.create_ssl_context()
 
 
@@ -73,7 +73,7 @@ class Dispatch:
     has_begun: bool = False
 
     async def note(self, event: str, _: Mapping[str, object]) -> None:
-        """Take an event of the HTTP library's trace."""
+        """Note an event of the HTTP library's trace."""
         if event.endswith("send_request_headers.started"):
             self.has_begun = True
 
@@ -89,9 +89,9 @@ class Ask:
 
 
 class Answer:
-    """A response, whose decoded body comes in bounded steps.
+    """A response, whose decoded body is read in bounded steps.
 
-    Close it: the library's generators that are left hanging are closed by nobody.
+    It has to be closed: nobody else closes the HTTP library's generators.
     """
 
     def __init__(self, response: httpx2.Response) -> None:
@@ -121,7 +121,7 @@ class Answer:
         return b"".join(steps)
 
     async def step(self) -> bytes:
-        """Return the next bytes of the body, and none at the end.
+        """Return the next bytes of the body; empty at its end.
 
         Raises:
             OutcomeUnknownError: the connection broke, or the body cannot be decoded.
@@ -148,7 +148,7 @@ class Answer:
             raise OutcomeUnknownError(f"cut its answer off ({reason_of(error)})") from None
 
     async def aclose(self) -> None:
-        """Close the connection unless all was read, and unwind what was reading from it."""
+        """Close the connection unless everything was read, and end the reading generators."""
         await self._response.aclose()
         with suppress(httpx2.HTTPError, httpx2.StreamError, RuntimeError):
             while await anext(self._raw, b""):
@@ -156,15 +156,15 @@ class Answer:
 
 
 class Inflate(Protocol):
-    """What undoes a content encoding."""
+    """A decoder of a content encoding."""
 
     @property
     def unconsumed_tail(self) -> bytes:
-        """What is left of the last input."""
+        """The input that was not decoded yet."""
         ...
 
     def decompress(self, data: bytes, max_length: int = 0, /) -> bytes:
-        """Return at most `max_length` bytes of what `data` stands for."""
+        """Return at most `max_length` bytes decoded from `data`."""
         ...
 
 
@@ -180,7 +180,7 @@ def _inflate(encoding: str) -> Inflate | None:
 async def answered(
     client: httpx2.AsyncClient, ask: Ask, dispatch: Dispatch
 ) -> AsyncIterator[Answer]:
-    """Send `ask`, and hold the answer, whose body is still to be read, for the block.
+    """Send `ask` and yield the answer, whose body can be read inside the block.
 
     Raises:
         NotSentError, OutcomeUnknownError: there is none.
@@ -209,7 +209,7 @@ async def answered(
 
 
 def check_headers(response: httpx2.Response) -> None:
-    """Refuse a response with more headers than anybody needs.
+    """Refuse a response with more headers than reasonable.
 
     Raises:
         RefusedError: they are over 64 KiB.
@@ -257,7 +257,7 @@ def _failed(error: Exception, dispatch: Dispatch) -> CallFailedError:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return why, in words of our own or of the system: the libraries' may quote a header."""
+    """Return the reason in our own or the system's words; those of a library may quote a header."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):

@@ -68,7 +68,7 @@ class LegacyWire:
             raise OutcomeUnknownError("did not say where messages go") from None
 
     async def send(self, message: Incoming, line: bytes) -> None:
-        """Send one line of the client's; answers come by themselves."""
+        """Send one message of the client. Answers arrive on the stream."""
         if message.method == "initialize" and message.id is not msgspec.UNSET:
             self._handshake_id = message.id
         if message.method == "notifications/initialized":

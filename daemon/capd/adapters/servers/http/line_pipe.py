@@ -1,7 +1,7 @@
-"""Byte streams in memory, so that what reads a process's pipes reads a remote server too.
+"""In-memory byte streams, so that a remote server is read like the pipes of a process.
 
-Nothing is stored between the ends: who sends waits until all of it was taken. So the one who
-reports the end of a connection knows that the lines before it were read.
+Nothing is buffered between the ends: a sender waits until everything was taken. So whoever reports
+the end of a connection knows that all earlier lines were read.
 """
 
 import trio
@@ -14,7 +14,7 @@ class LineSender(trio.abc.SendStream):
         self._channel = channel
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Hand `data` over.
+        """Send `data`, waiting until all of it was taken.
 
         Raises:
             trio.BrokenResourceError, trio.ClosedResourceError: nobody reads any more.
@@ -22,11 +22,11 @@ class LineSender(trio.abc.SendStream):
         await self._channel.send(bytes(data))
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Return at once; only `send_all` can tell."""
+        """Return at once, because only `send_all` can tell."""
         await trio.lowlevel.checkpoint()
 
     def close(self) -> None:
-        """End the stream: the reader gets what was sent, and then nothing."""
+        """End the stream. The reader gets what was sent, and then the end."""
         self._channel.close()
 
     async def aclose(self) -> None:
@@ -43,7 +43,7 @@ class LineReceiver(trio.abc.ReceiveStream):
         self._rest = memoryview(b"")
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """Return what is there, at most `max_bytes`; nothing at the end."""
+        """Return available bytes, at most `max_bytes`; empty at the end."""
         if self._rest:
             await trio.lowlevel.checkpoint()
         else:
@@ -56,11 +56,11 @@ class LineReceiver(trio.abc.ReceiveStream):
         return taken
 
     def close(self) -> None:
-        """Read no more: the sender is told."""
+        """Stop reading; the sender gets an error."""
         self._channel.close()
 
     async def aclose(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self.close()
         await trio.lowlevel.checkpoint()
 

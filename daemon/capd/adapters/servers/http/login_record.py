@@ -1,4 +1,4 @@
-"""What a login at a remote server leaves behind, and the two ways in which it does not."""
+"""The saved record of a login at a remote server, and the two errors of a login."""
 
 from typing import Any
 
@@ -8,26 +8,26 @@ from capd.core.errors import CapdError
 
 
 class LoginNeededError(CapdError):
-    """A person has to do something before the server lets capd in."""
+    """A person has to do something before the server accepts capd."""
 
 
 class LoginFailedError(CapdError):
-    """A login did not come to its end; the text says why."""
+    """A login failed; the text says why."""
 
 
 class Record(msgspec.Struct, frozen=True):
-    """One login: tokens, the client that they were given to, and where they came from."""
+    """One login: its tokens, the client they were issued to, and the server that issued them."""
 
     tokens: dict[str, Any]
     client: dict[str, Any]
     server_metadata: dict[str, Any]
-    """Of the authorization server; credentials go to no other issuer than this one."""
+    """Metadata of the authorization server. Credentials are sent to no other issuer."""
     resource_metadata: dict[str, Any] | None = None
     expires_at: float | None = None
-    """As the wall clock says, for it must hold over a restart."""
+    """By the wall clock, because it has to survive a restart."""
 
     def __repr__(self) -> str:
-        """Show no secret."""
+        """Show the record without secrets."""
         return "Record(...)"
 
     @property

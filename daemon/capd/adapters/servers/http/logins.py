@@ -47,7 +47,7 @@ class Logins:
     """Every login of the daemon, one per server."""
 
     def __init__(self, folder: Path, store: "TokenStore | None" = None) -> None:
-        """Keep them in `store`, else in the keyring, else in `folder`."""
+        """Save logins in `store`; without one in the keyring, or in `folder`."""
         self._folder = folder
         self._store = store
         self._store_lock = trio.Lock()
@@ -70,14 +70,14 @@ class Logins:
 
 @dataclass(slots=True, eq=False)
 class _Kept:
-    """What the connections to one server share."""
+    """What all connections to one server share."""
 
     key: str
     lock: trio.Lock = field(default_factory=trio.Lock)
     record: Record | None = field(default=None, repr=False)
     is_loaded: bool = False
     lacking: Challenge | None = None
-    """What the server said that the login lacks, since a person last logged in."""
+    """What the server has demanded since a person last logged in."""
 
 
 class Login:
@@ -91,7 +91,7 @@ class Login:
         self._store = store
 
     def advice(self, status: int) -> str:
-        """Return what a person should do about HTTP status `status`."""
+        """Return what a person should do about the HTTP status `status`."""
         if any(name.lower() == "authorization" for name in self._spec.headers):
             return (
                 f"refused the Authorization header that its definition gives it"
@@ -102,13 +102,13 @@ class Login:
         return f"wants a login (HTTP status {status}): run: capd login {self._spec.name}"
 
     async def keep(self, record: Record) -> None:
-        """Use `record`, which a person has just made, from here on."""
+        """Use `record` from now on; a person has just logged in."""
         async with self._kept.lock:
             self._kept.lacking = None
             await self._save(record)
 
     async def lacking(self) -> Challenge | None:
-        """Return what the next login should ask for, None where that is the server's to say."""
+        """Return what the next login should ask for; None if the server will say it."""
         async with self._kept.lock:
             if self._kept.lacking is None or not self._kept.lacking.scopes:
                 return self._kept.lacking
@@ -119,7 +119,7 @@ class Login:
             return Challenge(scopes_of(granted)).with_more(self._kept.lacking)
 
     def _note(self, answer: "Answer") -> None:
-        """Keep what an answer says that the login lacks."""
+        """Note what an answer demands of the login."""
         said = answer.headers.get("www-authenticate", "")
         is_more = answer.status == _FORBIDDEN and "insufficient_scope" in said
         if answer.status == _UNAUTHORIZED or is_more:
@@ -138,7 +138,7 @@ class Login:
     async def answered(
         self, client: "httpx2.AsyncClient", ask: "Ask", dispatch: "Dispatch", answered: "Answered"
     ) -> "AsyncIterator[Answer]":
-        """Hold the answer to `ask`, sent with what this login has, for the block.
+        """Send `ask` with this login's token, and yield the answer.
 
         Raises:
             LoginNeededError: it has nothing that the server takes.
@@ -158,7 +158,7 @@ class Login:
         raise LoginNeededError(self.advice(_UNAUTHORIZED))
 
     async def _access(self, refused: str = "") -> str:
-        """Return a token that is not `refused`, refreshed if need be; nothing if there is none."""
+        """Return a token other than `refused`, refreshed if necessary; empty if there is none."""
         async with self._kept.lock:
             if not self._kept.is_loaded:
                 await self._load()
@@ -180,7 +180,10 @@ class Login:
         return fresh.access_token
 
     async def _refreshed(self, record: Record) -> Record:
-        authorization = await trio.to_thread.run_sync(_authorization)
+        try:
+            authorization = await trio.to_thread.run_sync(_authorization)
+        except LoginFailedError as error:
+            raise LoginNeededError(str(error)) from None
         refreshed: Record = await authorization.refreshed(self._spec, record, self.advice)
         return refreshed
 
@@ -211,7 +214,7 @@ async def log_in(
 ) -> None:
     """Log a person in at a server; `show` gets the address that they have to open.
 
-    Only ever call it because a person asked for it.
+    Call this only because a person asked for it.
 
     Raises:
         LoginFailedError: it did not come to its end.
@@ -233,14 +236,14 @@ def _with(ask: "Ask", token: str) -> "Ask":
 
 
 def _authorization() -> Any:
-    """Import what needs the SDK, which takes a second. Blocks, so it is for a thread."""
+    """Import the module that needs the SDK. It takes a second, so run it in a thread."""
     from capd.adapters.servers.http import authorization  # noqa: PLC0415 - see above
 
     return authorization
 
 
 def _best_store(folder: Path) -> "TokenStore":
-    """Import and ask the keyring. Blocks, so it is for a thread."""
+    """Return the best store. It imports and asks the keyring, so run it in a thread."""
     from capd.adapters.servers.http.token_store import best_store  # noqa: PLC0415 - see above
 
     return best_store(folder)

@@ -1,7 +1,9 @@
-"""Where an authorization server sends the browser back to: one port of 127.0.0.1, for one login.
+"""Receives the browser that an authorization server redirects.
 
-Anybody on this machine may connect. What does not carry the state of this login is answered with
-404 and forgotten, so a stranger can neither end the login nor learn of it.
+One port of 127.0.0.1, for one login.
+
+Any process of this machine may connect. A request without the state of this login gets a 404 and
+changes nothing, so a stranger can neither end the login nor learn anything about it.
 """
 
 import secrets
@@ -20,7 +22,7 @@ _MOST_CONNECTIONS = 32
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the authorization server told by way of the browser."""
+    """The authorization server's answer, which the browser delivers."""
 
     code: str
     state: str
@@ -29,7 +31,7 @@ class Answer:
 
 
 class RedirectListener:
-    """An open port; `answer` waits for the one request that counts."""
+    """An open port; `answer` waits for the one valid request."""
 
     def __init__(self, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}{PATH}"
@@ -39,17 +41,17 @@ class RedirectListener:
         self._free = trio.CapacityLimiter(_MOST_CONNECTIONS)
 
     def expect(self, state: str) -> None:
-        """Take only what carries `state`."""
+        """Accept only requests with `state`."""
         self._state = state
 
     async def answer(self) -> Answer:
-        """Return what came back."""
+        """Return the answer, once it has arrived."""
         await self._is_answered.wait()
         assert self._answer is not None
         return self._answer
 
     async def serve(self, stream: trio.SocketStream) -> None:
-        """Serve one connection, and never raise for what it does."""
+        """Serve one connection, without raising whatever the peer does."""
         async with self._free, stream:
             with trio.move_on_after(_HEAD_TIMEOUT):
                 try:
@@ -103,7 +105,7 @@ def _page(*, is_known: bool) -> bytes:
 
 @asynccontextmanager
 async def listening(port: int = 0) -> AsyncIterator[RedirectListener]:
-    """Hold a port open for a block; any, where none is named.
+    """Keep a port open while the block runs; 0 for any free port.
 
     Raises:
         OSError: another program has it.

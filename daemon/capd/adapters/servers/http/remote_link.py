@@ -1,4 +1,4 @@
-"""What the wire of a connection to a remote server works with, and how it ends."""
+"""What the transport of a connection to a remote server needs, and how the connection ends."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Why a connection is of no more use, in words that go after `it`."""
+    """Why a connection is lost, in words that continue a sentence beginning with `it`."""
 
     reason: str
     is_parked: bool = False
-    """A person has to do something first, so trying again is of no use."""
+    """Whether a person has to do something first, so that retrying is useless."""
 
     def __str__(self) -> str:
         """Render for a person."""
@@ -29,7 +29,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Outlet:
-    """Where a wire puts what it hears."""
+    """Where a transport puts the lines that it receives."""
 
     deliver: Callable[[bytes], Awaitable[None]]
     lose: Callable[[Loss], None]
@@ -37,11 +37,11 @@ class Outlet:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What a wire works with."""
+    """What a transport needs."""
 
     spec: RemoteSpec
     client: "httpx2.AsyncClient"
     login: "Login"
     outlet: Outlet
     nursery: trio.Nursery
-    """Where the tasks of the connection live."""
+    """The nursery of the connection's tasks."""

@@ -45,7 +45,7 @@ class Wire(Protocol):
     """One of the two transports."""
 
     async def send(self, message: Incoming, line: bytes) -> None:
-        """Send one line, which holds `message`; answers come by themselves."""
+        """Send one line, which holds `message`. Answers arrive separately."""
 
     async def goodbye(self) -> None:
         """End the session politely."""
@@ -74,23 +74,23 @@ class RemoteServer:
 
     @property
     def is_parked(self) -> bool:
-        """Whether it ended because a person has to do something first."""
+        """Whether it ended because a person has to do something."""
         return self._loss is not None and self._loss.is_parked
 
     def stderr_tail(self) -> list[str]:
-        """Return nothing: a remote server has no stderr that we see."""
+        """Return nothing, because a remote server's stderr cannot be seen."""
         return []
 
     async def wait(self) -> Loss:
-        """Return why the connection is of no more use, once it is."""
+        """Return why the connection was lost, once it is."""
         await self._gone.wait()
         assert self._loss is not None
         return self._loss
 
     async def stop(self, grace: float = 2.0) -> None:
-        """End the session politely for at most `grace`, then everything.
+        """End the session politely within `grace`, then close everything.
 
-        A cancelled caller still completes it. Calling again is harmless.
+        This completes even if the caller is cancelled. Calling it again is harmless.
         """
         with trio.CancelScope(shield=True):
             self.stdin.close()
@@ -100,7 +100,7 @@ class RemoteServer:
             await self._ended.wait()
 
     async def _run(self, carry: Callable[[LineReceiver, Outlet], Awaitable[None]]) -> None:
-        """Carry lines until they end or everything is cancelled."""
+        """Carry lines until they end or the connection is cancelled."""
         try:
             with self._scope:
                 # A stop needs the connection while everything around it is being cancelled.
@@ -125,7 +125,7 @@ class RemoteServer:
 
 
 class _Carrier:
-    """Carries the lines of one connection by the transport that its server speaks."""
+    """Carries the lines of one connection over the transport that its server speaks."""
 
     def __init__(self, spec: RemoteSpec, logins: Logins, client: "httpx2.AsyncClient") -> None:
         self._spec = spec
@@ -134,7 +134,7 @@ class _Carrier:
         self._wire: Wire | None = None
 
     async def carry(self, lines: LineReceiver, outlet: Outlet) -> None:
-        """Carry what comes out of `lines` until it ends."""
+        """Carry the lines from `lines` until they end."""
         from capd.adapters.servers.http import legacy_events, streamable  # noqa: PLC0415 - slow
 
         async with trio.open_nursery() as nursery:
@@ -182,10 +182,10 @@ class _Carrier:
 
 @asynccontextmanager
 async def connected(spec: RemoteSpec, logins: Logins) -> AsyncIterator[RemoteServer]:
-    """Hold a connection for the length of a block.
+    """Keep a connection open while the block runs.
 
-    Nothing is sent before the first line. A server that cannot be reached says so in its answers,
-    so this raises for the definition alone.
+    Nothing is sent before the first line. An unreachable server is reported in its answers, so this
+    raises only if the definition is wrong.
 
     Raises:
         BadAddressError: the URL or a header cannot be used.
@@ -210,7 +210,7 @@ async def connected(spec: RemoteSpec, logins: Logins) -> AsyncIterator[RemoteSer
 
 
 def _prepared(spec: RemoteSpec) -> "httpx2.AsyncClient":
-    """Import what is slow to import, and check the definition. Blocks, so it is for a thread.
+    """Import slow modules and check the definition. Blocks, so run it in a thread.
 
     Raises:
         BadAddressError: the URL or a header cannot be used.

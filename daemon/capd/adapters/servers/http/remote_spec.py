@@ -1,4 +1,4 @@
-"""What a connection to a remote server starts from."""
+"""What is needed to connect to a remote server."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ class RemoteSpec:
     """Empty: streamable HTTP, or the older transport if the server refuses that."""
     auth: Literal["oauth", "none"] = "oauth"
     idle_timeout: float = IDLE_TIMEOUT
-    """Seconds for which a request waits for the next event of its answer; no less than the
-    longest deadline of its calls."""
+    """Seconds for which a request waits for the next event of its answer; at least the longest
+    deadline of its calls."""
     client: OAuthClient | None = field(default=None, repr=False)
-    """Who logs in, where the authorization server knows it beforehand; with its secret."""
+    """The OAuth client with its secret, if the definition names one."""

@@ -61,7 +61,7 @@ _VERSION: JsonCodec[_Version] = JsonCodec(_Version)
 
 
 def modern_version(message: Incoming) -> str:
-    """Return the version that a message of the stateless generation names, else nothing."""
+    """Return the version in a message of the stateless generation; empty for any other message."""
     if b"io.modelcontextprotocol/protocolVersion" not in bytes(message.params):
         return ""
     try:
@@ -71,7 +71,7 @@ def modern_version(message: Incoming) -> str:
 
 
 class RequestHeaders:
-    """What a connection's messages are sent with."""
+    """The headers for the messages of one connection."""
 
     def __init__(self) -> None:
         self._negotiated = ""
@@ -95,15 +95,15 @@ class RequestHeaders:
         return headers
 
     def of_connection(self) -> dict[str, str]:
-        """Return the headers of what belongs to no request."""
+        """Return the headers of requests that carry no message."""
         return {"mcp-protocol-version": self._negotiated} if self._negotiated else {}
 
     def forget(self) -> None:
-        """Be as before the handshake."""
+        """Return to the state before the handshake."""
         self._negotiated = ""
 
     def learn(self, method: str, result: bytes) -> None:
-        """Take from the result of `method` what later messages need."""
+        """Learn from the result of `method` what later messages need."""
         try:
             if method == "initialize":
                 self._negotiated = field_value(_VERSION.decode(result).version)
@@ -115,16 +115,17 @@ class RequestHeaders:
 
 
 def field_value(text: str) -> str:
-    """Return `text` as a header's value: itself if it survives the way, else in base64."""
+    """Return `text` as a header's value: unchanged if that is possible, otherwise in base64."""
     if text == "" or (_PLAIN.fullmatch(text) and not _ENCODED.fullmatch(text)):
         return text
     return f"=?base64?{base64.b64encode(text.encode('utf-8', 'replace')).decode()}?="
 
 
 def marked_arguments(schema: object) -> dict[Path, str]:
-    """Return where the arguments stand that become headers, and the headers' names.
+    """Return the paths of the arguments that become headers, with the headers' names.
 
-    A schema with one wrong mark has none at all: the server will not compare either.
+    If one mark in the schema is wrong, all are ignored, because the server will not compare them
+    either.
     """
     marked: dict[Path, str] = {}
     for path, position in _positions(schema):

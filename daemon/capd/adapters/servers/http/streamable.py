@@ -44,7 +44,7 @@ from capd_protos.codec import JsonCodec, MalformedError
 
 NOTICE_TIMEOUT = 20.0
 CANCEL_GRACE = 10.0
-"""Seconds for which a cancelled request of the handshake generation is still listened to."""
+"""Seconds for which the answer to a cancelled request is awaited, in the handshake generation."""
 MOST_FAILED_RESUMPTIONS = 2
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 300.0
@@ -72,7 +72,7 @@ _CANCELLED: JsonCodec[_Cancelled] = JsonCodec(_Cancelled)
 
 @dataclass(slots=True, eq=False)
 class _Post:
-    """A request under way."""
+    """A request in progress."""
 
     message: Incoming
     is_modern: bool
@@ -90,7 +90,7 @@ class StreamableWire:
     """One connection."""
 
     def __init__(self, link: Link, fall_back: FallBack | None = None) -> None:
-        """`fall_back` tries the older transport with a line, and tells whether that went well."""
+        """`fall_back` tries the older transport with a line; it returns whether that worked."""
         self._spec = link.spec
         self._client = link.client
         self._login = link.login
@@ -104,7 +104,7 @@ class StreamableWire:
         self._posts: dict[MessageId, _Post] = {}
 
     async def send(self, message: Incoming, line: bytes) -> None:
-        """Send one line of the client's; answers come by themselves."""
+        """Send one line of the client. Answers arrive separately."""
         if message.method and message.id is not msgspec.UNSET:
             post = _Post(message, bool(modern_version(message)))
             if message.method == "initialize":
@@ -153,7 +153,7 @@ class StreamableWire:
             self._nursery.start_soon(self._tell, message, line)
 
     async def _tell(self, message: Incoming, line: bytes) -> None:
-        """Send what has no answer."""
+        """Send a message that gets no answer."""
         with trio.move_on_after(NOTICE_TIMEOUT):
             try:
                 async with self._ask(
@@ -258,7 +258,7 @@ class StreamableWire:
             raise OutcomeUnknownError("gave an answer that is none to this request")
 
     async def _pass_on(self, post: _Post | None, line: bytes) -> bool:
-        """Deliver a line; tell whether it ended the request of `post`."""
+        """Deliver a line; return whether it ended the request of `post`."""
         try:
             message = INCOMING.decode(line)
         except MalformedError as error:
@@ -301,9 +301,9 @@ class StreamableWire:
         raise OutcomeUnknownError("closed the stream without an answer")
 
     async def _take_events(self, post: _Post | None, answer: Answer, events: EventParser) -> bool:
-        """Deliver what the stream brings; tell whether the reply to `post` was among it.
+        """Deliver the events of a stream; return whether the reply to `post` was among them.
 
-        A cut stream that can be resumed just ends.
+        If the stream is cut and can be resumed, just return.
 
         Raises:
             OutcomeUnknownError: it is of no more use.
@@ -344,7 +344,7 @@ class StreamableWire:
         return is_ended
 
     async def _listen(self) -> None:
-        """Take what a handshake server says by itself, for as long as it offers that."""
+        """Receive what a handshake server sends without a request, as long as it offers that."""
         events = EventParser()
         pause = FIRST_PAUSE
         while True:
@@ -366,7 +366,7 @@ class StreamableWire:
 
     @asynccontextmanager
     async def _resumed(self, events: EventParser) -> AsyncIterator[Answer]:
-        """Hold the stream that goes on after the last event, for the block.
+        """Yield the stream that continues after the last event.
 
         Raises:
             OutcomeUnknownError: the server failed; it may do better later.
@@ -386,7 +386,7 @@ class StreamableWire:
     async def _ask(
         self, method: str, headers: dict[str, str], content: bytes, dispatch: Dispatch
     ) -> AsyncIterator[Answer]:
-        """Hold the answer to a request, for the block.
+        """Send a request and yield the answer.
 
         Raises:
             CallFailedError: there is none.

@@ -1,33 +1,34 @@
-"""Where logins are kept: the system's keyring if it has one, else a file that only its owner reads.
+"""Saves logins.
 
-A key is a hash, so that no name of an entry tells what is in it.
+In the system's keyring if there is one, otherwise in files only the owner can read.
+
+A key is a hash, so that the name of an entry reveals nothing.
 """
 
 import contextlib
 from pathlib import Path
-from typing import Protocol
-
-import keyring
-import keyring.backend
-import keyring.errors
+from typing import TYPE_CHECKING, Protocol
 
 from capd.adapters.state_file import write_whole
+
+if TYPE_CHECKING:
+    from keyring.backend import KeyringBackend
 
 _SERVICE = "capd"
 _WORST_PRIORITY = 1
 
 
 class TokenStore(Protocol):
-    """What keeps logins; it blocks, so it is for a thread."""
+    """A store of logins. It blocks, so use it in a thread."""
 
     def load(self, key: str) -> str | None:
-        """Return what was saved."""
+        """Return the saved text; None if there is none."""
 
     def save(self, key: str, text: str) -> None:
-        """Keep `text`, in place of what was there."""
+        """Save `text`, replacing an earlier one."""
 
     def delete(self, key: str) -> None:
-        """Forget what was saved, if anything was."""
+        """Delete the saved text, if there is one."""
 
 
 class FileStore:
@@ -37,7 +38,7 @@ class FileStore:
         self._folder = folder
 
     def load(self, key: str) -> str | None:
-        """Return what was saved."""
+        """Return the saved text; None if there is none."""
         try:
             # What is not UTF-8 is none of our JSON either: whoever decodes it says so.
             return self._path(key).read_text(encoding="utf-8", errors="replace")
@@ -45,13 +46,13 @@ class FileStore:
             return None
 
     def save(self, key: str, text: str) -> None:
-        """Keep `text`, in place of what was there."""
+        """Save `text`, replacing an earlier one."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._folder.chmod(0o700)
         write_whole(self._path(key), text.encode(), is_durable=True, has_other_writers=True)
 
     def delete(self, key: str) -> None:
-        """Forget what was saved, if anything was."""
+        """Delete the saved text, if there is one."""
         self._path(key).unlink(missing_ok=True)
 
     def _path(self, key: str) -> Path:
@@ -61,7 +62,10 @@ class FileStore:
 class KeyringStore:
     """The system's keyring; what it does not take goes into files."""
 
-    def __init__(self, backend: keyring.backend.KeyringBackend, files: FileStore) -> None:
+    def __init__(self, backend: "KeyringBackend", files: FileStore) -> None:
+        from keyring.errors import KeyringError  # noqa: PLC0415 - the extra `keyring`
+
+        self._error = KeyringError
         self._backend = backend
         self._files = files
 
@@ -69,7 +73,7 @@ class KeyringStore:
         """Return what was saved."""
         try:
             text = self._backend.get_password(_SERVICE, key)
-        except keyring.errors.KeyringError:
+        except self._error:
             text = None
         return self._files.load(key) if text is None else text
 
@@ -77,7 +81,7 @@ class KeyringStore:
         """Keep `text`, in place of what was there."""
         try:
             self._backend.set_password(_SERVICE, key, text)
-        except keyring.errors.KeyringError:  # locked, and nobody there to open it
+        except self._error:  # locked, and nobody there to open it
             self._files.save(key, text)
             self._forget(key)
         else:
@@ -89,13 +93,17 @@ class KeyringStore:
         self._forget(key)
 
     def _forget(self, key: str) -> None:
-        with contextlib.suppress(keyring.errors.KeyringError):
+        with contextlib.suppress(self._error):
             self._backend.delete_password(_SERVICE, key)
 
 
 def best_store(folder: Path) -> TokenStore:
-    """Return the keyring if a real one is there, else files in `folder`."""
+    """Return the system's keyring if it works, otherwise a store of files in `folder`."""
     files = FileStore(folder)
+    try:
+        import keyring  # noqa: PLC0415 - an extra
+    except ImportError:
+        return files
     backend = keyring.get_keyring()
     # Below 1 are those that fail always, keep nothing, or keep it in the clear.
     return KeyringStore(backend, files) if backend.priority >= _WORST_PRIORITY else files

@@ -1,4 +1,4 @@
-"""What a remote server's bodies and events become, and the replies that stand in for its own."""
+"""Turns a remote server's bodies and events into lines, and makes replies for failed requests."""
 
 import msgspec
 
@@ -15,7 +15,7 @@ MessageId = int | str | None
 
 
 def lines_of(body: bytes) -> list[bytes]:
-    """Return each message of `body` as one line; line breaks in JSON stand between its tokens.
+    """Return each message of `body` as one line. Line breaks in JSON are only between tokens.
 
     Raises:
         MalformedError: a batch is not valid JSON.
@@ -32,7 +32,7 @@ def is_reply(message: Incoming) -> bool:
 
 
 def error_of(body: bytes) -> bytes:
-    """Return the error that an error response's body holds, as it stands there, else nothing."""
+    """Return the error object in the body of an error response; empty if there is none."""
     try:
         message = INCOMING.decode(body)
     except MalformedError:
@@ -48,7 +48,7 @@ def error_reply(message_id: MessageId, error: bytes) -> bytes:
 
 
 def failure_reply(message_id: MessageId, failure: CallFailedError) -> bytes:
-    """Return the line that tells how a request ended without an answer."""
+    """Return the reply to a request that ended without an answer."""
     text = str(failure)
     if isinstance(failure, OutcomeUnknownError):
         text += "; the call may have run, so check before repeating it"

@@ -1,0 +1,292 @@
+"""What learning from use brings, by simulation: `python -m bench.routing_learning DATA VECTORS`.
+
+One writer is one user. A profile that was fitted without this writer routes 30 of the writer's
+messages, one after the other. What the person and the model then do are the labels; how well the
+rest of the writer's messages are routed is counted after 0, 10 and 30 of them. Each user is
+simulated with several orders of the messages.
+
+The constants of `core/routing/learning.py` were chosen with the writers of `CHOSEN_WITH`
+(`--choose`); the tables report the others. DATA is the folder of shared data, VECTORS keeps vectors
+between runs. Nothing is random.
+"""
+
+import argparse
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.routing_tuning import Prepared, prepared, read_list
+
+from capd.adapters.routing_files import read_profile
+from capd.core.routing import learning
+from capd.core.routing.calibration import PENALTY, fitted, named
+from capd.core.routing.learning import Learnt, after
+from capd.evaluation import datasets, route
+from capd.evaluation.datasets import Row, Selection
+from capd.evaluation.route import Judged, Ranked
+from capd.evaluation.vectors import Vectorizer
+from capd_protos.types import CapabilityId, Decision, RoutingAct, RoutingLabel
+
+if TYPE_CHECKING:
+    from capd.core.routing.calibration import Numbers
+
+HERE = Path(__file__).parent
+OVERLAYS = HERE.parent / "taps/overlays"
+CHOSEN_WITH = ("chatty-junior", "nonnative", "ops-oncall", "student")
+LEARNT_FROM = 30
+STAGES = (0, 10, 30)
+ORDERS = 12
+FEW = {"starter": 6, "public": 12}
+"""Capabilities of a user who wants few of them often: each has more rows in the starter tap."""
+FEW_USERS = 24
+PROJECT = "simulated"
+
+Acts = Callable[["Message", Decision], list[tuple[CapabilityId, RoutingAct]]]
+"""What follows a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a user, as far as it is the same whatever was learnt."""
+
+    row: Row
+    router: route.Router
+    """Whose profile was fitted without the writer."""
+    ranked: Ranked | Decision
+
+    def decided(self, learnt: Learnt) -> Decision:
+        if isinstance(self.ranked, Decision):
+            return self.ranked
+        return self.router.concluded(self.ranked, learnt, PROJECT)
+
+    @property
+    def wanted(self) -> CapabilityId | None:
+        """What the writer wants; of several right ones the best ranked."""
+        if isinstance(self.ranked, Decision):
+            return None
+        return next((s.id for s in self.ranked.scores if s.id.name in self.row.right), None)
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A writer with one tap, or several that are taken for one."""
+
+    tap: str
+    messages: tuple[Message, ...]
+    count: int = ORDERS
+    """In how many orders the messages are taken."""
+
+    def orders(self) -> Iterator[tuple[list[Message], list[Message]]]:
+        """Yield what is learnt from, and what is judged by."""
+        for number in range(self.count):
+            mixed = sorted(
+                self.messages,
+                key=lambda m: _mixed(number, m.row.text),
+            )
+            yield mixed[:LEARNT_FROM], mixed[LEARNT_FROM:]
+
+
+def diligent(message: Message, decision: Decision) -> list[tuple[CapabilityId, RoutingAct]]:
+    """Switch off what is not wanted, and on what is; the model calls what it was given."""
+    acts: list[tuple[CapabilityId, RoutingAct]] = []
+    wanted = message.wanted
+    on = decision.id if decision.outcome == "activate" else None
+    if on is not None and on.name not in message.row.right:
+        acts.append((on, "disabled"))
+    if wanted is None:
+        return acts
+    is_given = (on is not None and on.name in message.row.right) or wanted in decision.suggested
+    acts.append((wanted, "called" if is_given else "enabled"))
+    return acts
+
+
+def seldom(message: Message, decision: Decision) -> list[tuple[CapabilityId, RoutingAct]]:
+    """Do the same after every third message, by its text."""
+    is_moved = hashlib.sha256(message.row.text.encode()).digest()[0] % 3 == 0
+    acts = diligent(message, decision)
+    return acts if is_moved else [each for each in acts if each[1] == "called"]
+
+
+def careless(message: Message, decision: Decision) -> list[tuple[CapabilityId, RoutingAct]]:
+    """Switch on whatever is first, and nothing off."""
+    best = _best(message)
+    return [(best, "enabled")] if best is not None and decision.id != best else []
+
+
+def induced(message: Message, decision: Decision) -> list[tuple[CapabilityId, RoutingAct]]:
+    """Call every capability that came on or was suggested, as a server's words may bring about."""
+    del message
+    brought = [decision.id] if decision.id is not None else []
+    act: RoutingAct = "called"
+    return [(each, act) for each in (*brought, *decision.suggested)]
+
+
+def contrary(message: Message, decision: Decision) -> list[tuple[CapabilityId, RoutingAct]]:
+    """Switch off what is right, and on the best of what is not."""
+    acts: list[tuple[CapabilityId, RoutingAct]] = []
+    if decision.outcome == "activate" and decision.id and decision.id.name in message.row.right:
+        acts.append((decision.id, "disabled"))
+    if isinstance(message.ranked, Ranked):
+        others = [s.id for s in message.ranked.scores if s.id.name not in message.row.right]
+        if others:
+            acts.append((others[0], "enabled"))
+    return acts
+
+
+def _best(message: Message) -> CapabilityId | None:
+    return None if isinstance(message.ranked, Decision) else message.ranked.scores[0].id
+
+
+def learnt_after(messages: Sequence[Message], acts: Acts) -> Iterator[Learnt]:
+    """Yield what is known before the first message, and after each."""
+    learnt = Learnt()
+    yield learnt
+    for message in messages:
+        decision = message.decided(learnt)
+        scores = {each.id: each.score for each in decision.top}
+        for id_, act in acts(message, decision):
+            score = scores.get(id_, 0.0)
+            learnt = after(learnt, RoutingLabel(0.0, str(id_), act, score, "m", PROJECT))
+        yield learnt
+
+
+def measured(users: Sequence[User], acts: Acts, stages: Sequence[int]) -> list[dict[str, float]]:
+    """Return the measures on what was not learnt from, at each stage."""
+    counted: list[Counter[str]] = [Counter() for _ in stages]
+    rows: list[Counter[str]] = [Counter() for _ in stages]
+    for user in users:
+        for taught, judged in user.orders():
+            known = list(learnt_after(taught, acts))
+            for at, stage in enumerate(stages):
+                for message in judged:
+                    decision = message.decided(known[stage])
+                    values = Judged(message.row, decision).values()
+                    rows[at].update(values.keys())
+                    counted[at].update(name for name, value in values.items() if value)
+    return [
+        {name: came[name] / number for name, number in of.items()}
+        for came, of in zip(counted, rows, strict=True)
+    ]
+
+
+def worst(users: Sequence[User]) -> dict[str, tuple[float, float]]:
+    """Return the share of unwanted messages that some history could make activate something.
+
+    By tap: without any history, and at most.
+    """
+    found: dict[str, tuple[float, float]] = {}
+    bar = learning.lowest_activated(read_profile().threshold)
+    for tap in dict.fromkeys(user.tap for user in users):
+        messages = [
+            each
+            for user in users
+            if user.tap == tap
+            for each in user.messages
+            if not each.row.right
+        ]
+        now = sum(m.decided(Learnt()).outcome == "activate" for m in messages)
+        could = sum(
+            isinstance(m.ranked, Ranked) and m.ranked.scores[0].score >= bar for m in messages
+        )
+        found[tap] = (now / len(messages), could / len(messages))
+    return found
+
+
+def users_of(data: Path, vectorizer: Vectorizer, *, is_choosing: bool) -> list[User]:
+    """Return the users, those to choose the constants with or those that are reported."""
+    profile = read_profile()
+    file = HERE / "routing-tuning.toml"
+    sets = [prepared(spec, data, file.parent, vectorizer) for spec in read_list(file)]
+    taps = {
+        "starter": datasets.tap(
+            HERE.parent / "taps/starter",
+            overlays=[OVERLAYS / "starter", OVERLAYS / "starter-languages"],
+        ),
+        "public": datasets.tap(data / "octomind-tap", overlays=[OVERLAYS / "octomind"]),
+    }
+    rows = {name: Selection().rows([HERE / f"routing/{name}.jsonl"]) for name in taps}
+    writers = sorted({row.writer for row in rows["starter"]})
+    users: list[User] = []
+    for writer in writers:
+        if (writer in CHOSEN_WITH) is not is_choosing:
+            continue
+        own = replace(profile, weights=named(_without(sets, writers.index(writer))))
+        for tap, capabilities in taps.items():
+            router = route.Router(capabilities, own, vectorizer)
+            names = {str(each.id.name) for each in capabilities}
+            messages = tuple(
+                Message(row, router, router.ranked(row))
+                for row in rows[tap]
+                if row.writer == writer and (not row.right or row.right & names)
+            )
+            users.append(User(tap, messages))
+    return users
+
+
+def of_few(users: Sequence[User]) -> list[User]:
+    """Return users who want few capabilities often: the messages of all writers on these."""
+    found: list[User] = []
+    for tap in dict.fromkeys(user.tap for user in users):
+        messages = [each for user in users if user.tap == tap for each in user.messages]
+        names = sorted({each.row.label for each in messages if each.row.label is not None})
+        for number in range(FEW_USERS):
+            chosen = set(sorted(names, key=lambda n: _mixed(number, n))[: FEW[tap]])
+            wanted = tuple(each for each in messages if each.row.label in chosen)
+            rest = [each for each in messages if each.row.label is None]
+            rest = sorted(rest, key=lambda m: _mixed(number, m.row.text))[: len(wanted)]
+            found.append(User(tap, (*wanted, *rest), 1))
+    return found
+
+
+def _mixed(number: int, text: str) -> bytes:
+    return hashlib.sha256(f"{number} {text}".encode()).digest()
+
+
+def _without(sets: Sequence[Prepared], writer: int) -> "Numbers":
+    """Return weights fitted to all rows but those of one writer."""
+    parts = [
+        one.tuning.only(one.writers != writer) if one.has_writers else one.tuning for one in sets
+    ]
+    return fitted(parts, PENALTY)
+
+
+def table(users: Sequence[User], acts: Acts, name: str) -> None:
+    for tap in ("starter", "public"):
+        some = [user for user in users if user.tap == tap]
+        for stage, values in zip(STAGES, measured(some, acts, STAGES), strict=True):
+            shares = " / ".join(
+                f"{values[each]:.3f}" for each in ("correct", "wrong", "false_activation", "found")
+            )
+            print(f"| {tap} | {name} | {stage} | {shares} |")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.routing_learning", description=__doc__)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("vectors", type=Path)
+    parser.add_argument("--choose", action="store_true")
+    options = parser.parse_args()
+    users = users_of(options.data, Vectorizer(options.vectors), is_choosing=options.choose)
+    print("| tap | who | after | correct / wrong / false / found |")
+    print("|---|---|---|---|")
+    for name, acts in (
+        ("corrects each message", diligent),
+        ("corrects every third", seldom),
+        ("switches on whatever is first", careless),
+        ("calls whatever is named", induced),
+        ("does the opposite", contrary),
+    ):
+        table(users, acts, name)
+    table(of_few(users), diligent, "wants few, corrects each message")
+    bar = learning.lowest_activated(read_profile().threshold)
+    print(f"\nNo history activates a message under a score of {bar:.3f}.")
+    for tap, (now, most) in worst(users).items():
+        print(f"{tap}: false {now:.3f} without a history, at most {most:.3f} with any")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,129 @@
+"""Tables for a person: one line a row, as wide as the terminal, coloured by what a cell says.
+
+Where the terminal is narrow, texts that may be cut are cut first (`what it does`, `error`), to
+`_NARROWEST` columns. Then the columns that tell least are left out, as `_LEAST_WANTED` orders them.
+A name, or anything else that a person types, is never cut. In a pipe or a file nothing is cut and
+nothing is left out.
+"""
+
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from capd_client.terminal import has_colour, limited_width, printable, styled
+
+_NARROWEST = 16
+_GAP = "  "
+_CUT = "…"
+
+_FREE = frozenset(
+    {"error", "file", "for", "path", "project", "runs in", "sandbox", "triggers", "what it does"}
+)
+_RIGHT = frozenset({"calls", "mean", "pid", "restarts", "saved", "score", "tokens", "uses"})
+_LEAST_WANTED = (
+    *("membership", "sandbox", "runs in", "linked", "mode", "provider", "mean", "worked", "uses"),
+    *("restarts", "pid"),
+    *("scope", "saved", "tokens", "up", "missing", "servers", "project", "file", "triggers"),
+    *("error", "held by", "active in"),
+)
+_STATES = {
+    **dict.fromkeys(("ready", "on", "yes", "connected", "installed"), "green"),
+    **dict.fromkeys(("starting", "loading", "stopping", "locked", "pending", "draining"), "yellow"),
+    **dict.fromkeys(("failed", "parked", "error", "unusable"), "red"),
+    **dict.fromkeys(("off", "none", "idle", "not installed"), "dim"),
+}
+"""The style of a cell by its first word; it is used in the columns of states alone."""
+_STATE_COLUMNS = frozenset({"routable", "state"})
+
+
+def cell_width(text: str) -> int:
+    """Return how many columns a terminal takes for `text`."""
+    return sum(
+        0
+        if unicodedata.combining(each)
+        else 2
+        if unicodedata.east_asian_width(each) in {"W", "F"}
+        else 1
+        for each in text
+    )
+
+
+def table_lines(
+    titles: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    columns: int | None,
+    is_coloured: bool = False,
+) -> list[str]:
+    """Return the table, its head first unless every title is empty; `columns` None: no limit."""
+    cells = [[printable("" if cell is None else cell).strip() for cell in row] for row in rows]
+    if not cells:
+        return ["  none"]
+    kept = [at for at in range(len(titles)) if not titles[at] or any(row[at] for row in cells)]
+    widths = {
+        at: max(cell_width(titles[at]), *(cell_width(row[at]) for row in cells)) for at in kept
+    }
+    if columns is not None:
+        _fit(titles, widths, columns)
+    lines = []
+    if any(titles):
+        head = _line(titles, titles, widths)
+        lines.append(styled(head, "bold", is_coloured=is_coloured))
+    lines += [_line(titles, row, widths, is_coloured=is_coloured) for row in cells]
+    return lines
+
+
+def print_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print a table to standard output."""
+    import click  # noqa: PLC0415 - the caller has it; the layout above does without
+
+    lines = table_lines(titles, rows, columns=limited_width(), is_coloured=has_colour())
+    for line in lines:
+        click.echo(line, color=True)
+
+
+def _fit(titles: Sequence[str], widths: dict[int, int], columns: int) -> None:
+    """Narrow `widths`, and leave columns out, until a line has at most `columns`."""
+    while True:
+        over = 1 + sum(widths.values()) + len(_GAP) * (len(widths) - 1) - columns
+        free = [at for at in widths if titles[at] in _FREE and widths[at] > _NARROWEST]
+        for at in sorted(free, key=lambda at: -widths[at]):
+            cut = min(over, widths[at] - _NARROWEST)
+            if cut > 0:
+                widths[at] -= cut
+                over -= cut
+        if over <= 0:
+            return
+        named = {titles[at]: at for at in widths}
+        unwanted = next((named[title] for title in _LEAST_WANTED if title in named), None)
+        if unwanted is None or len(widths) == 1:
+            return
+        del widths[unwanted]
+
+
+def _line(
+    titles: Sequence[str],
+    row: Sequence[str],
+    widths: dict[int, int],
+    *,
+    is_coloured: bool = False,
+) -> str:
+    parts = []
+    for at, width in widths.items():
+        text = _cut(row[at], width)
+        room = " " * (width - cell_width(text))
+        style = _STATES.get(text.split(":")[0], "") if titles[at] in _STATE_COLUMNS else ""
+        shown = styled(text, style, is_coloured=is_coloured) if style else text
+        parts.append(room + shown if titles[at] in _RIGHT else shown + room)
+    return f" {_GAP.join(parts)}".rstrip()
+
+
+def _cut(text: str, width: int) -> str:
+    if cell_width(text) <= width:
+        return text
+    taken = ""
+    for each in text:
+        if cell_width(taken + each) >= width:
+            break
+        taken += each
+    return taken.rstrip() + _CUT

@@ -1,0 +1,94 @@
+"""What the details pane of `capd top` says of a selected row, and events in words."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from capd_client.status_text import active_line, client_of, clock, decision_words, many
+from capd_client.terminal import duration, printable
+
+Document = Mapping[str, Any]
+
+
+def session_details(session: Document) -> list[str]:
+    """Return a session, a fact a line."""
+    lines = [
+        f"{session.get('key', '?')}: {client_of(session)}, process {session.get('pid') or '?'}",
+        f"project: {session.get('project') or 'none'}",
+        (
+            f"{active_line(session)}; {session.get('surface', 0)} of "
+            f"{session.get('available', 0)} tools listed ({session.get('mode', '?')})"
+        ),
+        f"{many(session.get('calls', 0), 'call')} that succeeded",
+    ]
+    lines += [
+        f"  on: {each.get('tap', '?')}/{each.get('name', '?')}"
+        for each in session.get("active") or []
+    ]
+    return [printable(line) for line in lines]
+
+
+def server_details(server: Document) -> list[str]:
+    """Return a server, a fact a line."""
+    lines = [
+        (
+            f"{server.get('name', '?')}: {server.get('state', '?')}, "
+            f"{many(server.get('tools', 0), 'tool')}, shared by {server.get('scope', '?')}"
+        ),
+        (
+            f"process {server.get('pid') or 'none'}, up {duration(server.get('uptime_s'))}, "
+            f"restarted {many(server.get('restarts', 0), 'time')}"
+        ),
+        f"held by: {', '.join(map(str, server.get('leases') or [])) or 'nobody'}",
+    ]
+    if server.get("sandbox"):
+        lines.append(f"sandbox: {server['sandbox']}")
+    if server.get("last_error"):
+        lines.append(f"last error: {server['last_error']}")
+    return [printable(line) for line in [*lines, *map(str, server.get("findings") or [])]]
+
+
+def decision_details(decision: Document, why: Document | None) -> list[str]:
+    """Return a decision; `why` is its entry of `capd why`, where there is one."""
+    outcome, name, reason = decision_words(decision)
+    head = " ".join(part for part in (outcome, name, f"({reason})" if reason else "") if part)
+    lines = [f"{clock(decision.get('at'))}  {decision.get('session') or '?'}  {head}"]
+    found = why or {}
+    scores = ", ".join(
+        f"{top.get('name')} {top.get('score', 0):.2f}" for top in found.get("top") or []
+    )
+    for word, text in (("scores", scores), ("why", found.get("why")), ("then", found.get("came"))):
+        if text:
+            lines.append(f"{word}: {text}")
+    lines += [f"next: {each}" for each in found.get("next") or []]
+    return [printable(line) for line in lines]
+
+
+_WORDS = {
+    "server.started": "{name} was started",
+    "server.exited": "{name} ended: {reason}",
+    "server.listed": "{name} listed its tools",
+    "server.tools": "{name} has other tools",
+    "session.started": "{client} connected as {session}",
+    "session.ended": "{session} ended",
+    "index.tools": "{tools} tools of {servers} servers can be found",
+    "index.server": "{name} was asked for its tools ({done} of {total})",
+    "registry.changed": "taps were read again",
+    "registry.decided": "a message was decided",
+    "embedder.exited": "the model's process ended",
+    "install.started": "{dependency} is being installed",
+    "install.ended": "{dependency}: {outcome}",
+    "settings.changed": "settings were read again",
+}
+
+
+def event_words(topic: str, event: Document) -> str:
+    """Return an event in words, with its topic behind; what has no words shows its facts."""
+    try:
+        words = _WORDS[topic].format(**event)
+    except (KeyError, IndexError, ValueError):
+        words = " ".join(_facts(event))
+    return printable(f"{words} ({topic})" if words else topic)
+
+
+def _facts(event: Document) -> Iterator[str]:
+    yield from (f"{key}={value}" for key, value in event.items() if key != "type")

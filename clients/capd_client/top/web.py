@@ -1,0 +1,81 @@
+"""`capd top --web`: the same screen in a browser, on loopback, for whoever has the token.
+
+    /?token=...   good once: it becomes a cookie of this browser
+    anything      with that cookie, under this host's own name; else 403
+
+Each page that is open runs a `capd top` of its own, which ends with it (textual-serve).
+"""
+
+import secrets
+import shlex
+import socket
+import sys
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+from textual_serve.server import Server
+
+HOST = "127.0.0.1"
+_COOKIE = "capd_top"
+_POLICY = (
+    "default-src 'self' data: blob:; connect-src 'self'; frame-ancestors 'none'; "
+    "script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'"
+)
+"""The page of textual-serve names a font on another host, which is not to hear of this one."""
+
+
+class TokenServer(Server):
+    """Serves `capd top` to the one browser that was given the token."""
+
+    def __init__(self, port: int, every: float) -> None:
+        command = [sys.executable, "-P", "-m", "capd_client.entry", "top", "--every", str(every)]
+        super().__init__(shlex.join(command), host=HOST, port=port, title="capd top")
+        self._token = secrets.token_urlsafe(32)
+        self._cookie = secrets.token_urlsafe(32)
+
+    @property
+    def address(self) -> str:
+        """Where the browser goes first."""
+        return f"{self.public_url}/?token={self._token}"
+
+    async def _make_app(self) -> web.Application:
+        app = await super()._make_app()
+        app.middlewares.append(self._guard())
+        return app
+
+    async def on_startup(self, app: web.Application) -> None:
+        """Say nothing: the address has been printed."""
+        del app
+
+    def _guard(self) -> Middleware:
+        @web.middleware
+        async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+            own = f"{self.host}:{self.port}"
+            # Another site may have a name that leads here: it is told by Host and Origin.
+            if request.headers.get("Host") != own or request.headers.get("Origin") not in {
+                None,
+                f"http://{own}",
+            }:
+                raise web.HTTPForbidden(text="not from here")
+            token = request.query.get("token", "")
+            if self._token and secrets.compare_digest(token.encode(), self._token.encode()):
+                self._token = ""
+                found = web.HTTPFound("/")
+                found.set_cookie(_COOKIE, self._cookie, httponly=True, samesite="Strict")
+                raise found
+            cookie = request.cookies.get(_COOKIE, "")
+            if not secrets.compare_digest(cookie.encode(), self._cookie.encode()):
+                raise web.HTTPForbidden(text="open the address that `capd top --web` printed; once")
+            answer = await handler(request)
+            if not answer.prepared:
+                answer.headers["Content-Security-Policy"] = _POLICY
+            return answer
+
+        return guard
+
+
+def free_port() -> int:
+    """Return a port of loopback that nobody has."""
+    with socket.socket() as made:
+        made.bind((HOST, 0))
+        port: int = made.getsockname()[1]
+        return port

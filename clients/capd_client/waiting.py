@@ -1,0 +1,148 @@
+"""What a command waits for, said on standard error with the seconds so far.
+
+On a terminal that is one line, which appears after a second and goes with the wait. Elsewhere
+nothing is shown: a log has no use for a line that changes.
+"""
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any, Self, TextIO
+
+from capd_client.control import Control, ControlError, DaemonDownError
+from capd_client.terminal import printable, width
+
+FIRST_AFTER = 1.0
+"""Seconds in which a command is done, for the most part, and nothing is said."""
+_EVERY = 0.2
+_DOWNLOADS_AFTER = 3.0
+"""A server whose package is there is ready before; npx and uvx say nothing while they fetch one."""
+_BAR = 20
+_CLEAR = "\r\x1b[K"
+
+
+class Waiting:
+    """Shows `what` while the block runs; `look` returns other words for it, or an empty text.
+
+    `look` runs in the thread that shows them, and may block.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        look: Callable[[], str] | None = None,
+        *,
+        first_after: float = FIRST_AFTER,
+        stream: TextIO | None = None,
+    ) -> None:
+        """`stream` is standard error where none is given."""
+        self._stream = sys.stderr if stream is None else stream
+        self._what = what
+        self._look = look
+        self._first_after = first_after
+        self._began_at = time.monotonic()
+        self._is_over = threading.Event()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        """Begin to count."""
+        if self._stream.isatty():
+            self._thread = threading.Thread(target=self._run, daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with self._lock:
+            self._is_over.set()
+            if self._thread is not None:
+                self._stream.write(_CLEAR)
+                self._stream.flush()
+
+    def say(self, what: str) -> None:
+        """Show `what` from here on."""
+        self._what = what
+        if self._thread is not None and self._elapsed() >= self._first_after:
+            self._show(what)
+
+    def print_above(self, line: str) -> None:
+        """Print a line that stays, above the one that changes."""
+        with self._lock:
+            self._stream.write(f"{_CLEAR if self._thread else ''}{printable(line)}\n")
+            self._stream.flush()
+
+    def _run(self) -> None:
+        self._is_over.wait(self._first_after)
+        while not self._is_over.is_set():
+            self._show((self._look() if self._look is not None else "") or self._what)
+            self._is_over.wait(_EVERY)
+
+    def _show(self, what: str) -> None:
+        with self._lock:
+            if not self._is_over.is_set():
+                self._stream.write(_CLEAR + line_of(what, self._elapsed()))
+                self._stream.flush()
+
+    def _elapsed(self) -> float:
+        return time.monotonic() - self._began_at
+
+
+def line_of(what: str, elapsed: float) -> str:
+    """Return the one line: what goes on, and for how long."""
+    seconds = f" {int(elapsed)} s"
+    text = printable(what)
+    room = width() - len(seconds) - 1
+    return (text if len(text) <= room else f"{text[: room - 1]}…") + seconds
+
+
+def bar(done: int, total: int) -> str:
+    """Return how far something is: `[#####...............] 1/4`."""
+    filled = _BAR * done // total if total else 0
+    return f"[{'#' * filled}{'.' * (_BAR - filled)}] {done}/{total or '?'}"
+
+
+def server_words(servers: list[dict[str, Any]]) -> str:
+    """Return what goes on with servers that are not ready yet; empty where all are."""
+    words = []
+    for each in servers:
+        name, state = each.get("name", "?"), each.get("state")
+        if state == "starting":
+            is_long = float(each.get("uptime_s") or 0) > _DOWNLOADS_AFTER
+            words.append(f"starting {name}" + (" (a first start downloads it)" if is_long else ""))
+        elif state == "backing_off":
+            words.append(f"starting {name} again ({each.get('last_error') or 'it ended'})")
+    return ", ".join(words)
+
+
+@contextlib.contextmanager
+def waiting_for_servers(socket: str, what: str) -> Iterator[Waiting]:
+    """Show `what`, or which servers are being started meanwhile."""
+    control = Control(socket, client="capd waits")
+    states: dict[str, float] = {}
+
+    def look() -> str:
+        try:
+            servers = control.call("servers").get("servers") or []
+        except (DaemonDownError, ControlError):
+            return ""
+        now = time.monotonic()
+        starting = [each for each in servers if each.get("state") in {"starting", "backing_off"}]
+        for each in starting:
+            # The uptime of a process that is started by another one is not that of the start.
+            since = states.setdefault(str(each.get("instance")), now)
+            each["uptime_s"] = now - since
+        return server_words(starting)
+
+    with Waiting(what, look) as shown:
+        try:
+            yield shown
+        finally:
+            control.close()

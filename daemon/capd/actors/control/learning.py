@@ -1,0 +1,61 @@
+"""Methods on what use has taught routing: shown, and forgotten.
+
+A process that capd has started forgets nothing: what it does decides what is learnt of it.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from capd.actors.control import documents
+from capd.actors.control.actors import Actors
+from capd.actors.control.callers import check_ancestry
+from capd.adapters.clients.peers import Peer
+from capd_protos import registry
+from capd_protos import socket as frames
+from capd_protos.types import LearntEntry
+
+
+class LearningMethods:
+    """What is asked of what was learnt."""
+
+    def __init__(self, actors: Actors) -> None:
+        self._actors = actors
+        self.methods: dict[str, Callable[[Any], Awaitable[Any]]] = {"learning": self._learning}
+        self.personal: dict[str, Callable[[Any, Peer], Awaitable[Any]]] = {
+            "learning_forget": self._forget
+        }
+
+    async def _learning(self, params: frames.LearningParams) -> dict[str, Any]:
+        described = await self._actors.registry.learning(params.project)
+        return {
+            "schema": documents.SCHEMA,
+            "on": described.is_on,
+            "labels": described.labels,
+            "shared": described.shared,
+            "capabilities": [entry_document(each) for each in described.entries],
+            "problem": described.problem,
+        }
+
+    async def _forget(self, params: frames.ForgetLearningParams, peer: Peer) -> dict[str, Any]:
+        await check_ancestry("learning_forget", peer)
+        request = registry.ForgetLearning(params.name, is_last=params.last)
+        forgotten = await self._actors.registry.forget_learning(request)
+        return {
+            "schema": documents.SCHEMA,
+            "forgotten": forgotten.labels,
+            "capability": forgotten.capability or params.name,
+        }
+
+
+def entry_document(entry: LearntEntry) -> dict[str, Any]:
+    """Return what was learnt of one capability."""
+    return {
+        "name": entry.capability,
+        "offset": entry.offset,
+        "project_offset": entry.project_offset,
+        "enabled": entry.enabled,
+        "disabled": entry.disabled,
+        "called": entry.called,
+        "since": entry.since,
+        "last_at": entry.last_at,
+    }

@@ -1,0 +1,108 @@
+"""What use teaches routing: labels in, offsets out, written down a moment later.
+
+A label is an event: one that is lost is not learnt. The event loop does as much for each label as
+there may be labels at most (`core.routing.learning`), and for a turn nothing but look an offset up.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from capd.core.routing.learning import NOTHING, History, Learnt, project_mark
+from capd.runtime.bus import Bus
+from capd.runtime.saver import Saver, not_saved
+from capd_protos import registry as messages
+from capd_protos.codec import MsgpackCodec
+from capd_protos.curator import RoutingTaught
+from capd_protos.types import RoutingLabel
+
+TAUGHT: MsgpackCodec[RoutingTaught] = MsgpackCodec(RoutingTaught)
+SAVE_PAUSE = 2.0
+"""Seconds from a label to its writing down."""
+
+
+class LabelStore(Protocol):
+    """Where labels are written down."""
+
+    @property
+    def problem(self) -> str:
+        """Why what an earlier daemon wrote is not used; empty where it is."""
+        ...
+
+    async def load(self) -> list[RoutingLabel]:
+        """Return what was written down last."""
+        ...
+
+    async def save(self, labels: Sequence[RoutingLabel]) -> bool:
+        """Write it down; tell whether it is kept."""
+        ...
+
+
+class Learning:
+    """What one daemon has learnt; without a store it ends with the daemon."""
+
+    def __init__(self, bus: Bus, store: LabelStore | None, is_on: Callable[[str], bool]) -> None:
+        """`is_on` says whether sessions of a project learn, and whether that counts for them."""
+        self._bus = bus
+        self._store = store
+        self._is_on = is_on
+        self._history = History()
+        self._saver = Saver(self._save, pause=SAVE_PAUSE)
+
+    async def load(self) -> None:
+        """Take over what an earlier daemon learnt."""
+        if self._store is not None:
+            self._history = History(await self._store.load())
+
+    async def run(self) -> None:
+        """Write down what changes, until cancelled, and then what is left."""
+        await self._saver.run()
+
+    async def follow(self) -> None:
+        """Learn from what follows messages."""
+        async with self._bus.subscribe(TAUGHT, "session.routing_taught") as news:
+            async for taught in news:
+                if self._history.add(taught.label):
+                    self._changed()
+
+    def known(self, project: str) -> Learnt:
+        """Return what counts for a message of a project."""
+        return self._history.learnt if self._is_on(project) else NOTHING
+
+    def replied(
+        self, request: messages.DescribeLearning | messages.ForgetLearning
+    ) -> messages.LearningDescribed | messages.LearningForgotten:
+        """Answer what is asked of it."""
+        if isinstance(request, messages.DescribeLearning):
+            return self._described(request.project)
+        return self._forgotten(request)
+
+    def _described(self, project: str) -> messages.LearningDescribed:
+        problem = self._store.problem if self._store is not None else ""
+        if self._saver.refused:
+            problem = not_saved("what use has taught")
+        return messages.LearningDescribed(
+            self._history.progress(project_mark(project)),
+            round(self._history.learnt.shared, 4),
+            len(self._history.labels),
+            self._is_on(project),
+            problem,
+        )
+
+    def _forgotten(self, request: messages.ForgetLearning) -> messages.LearningForgotten:
+        if request.is_last:
+            last = self._history.undo()
+            forgotten = messages.LearningForgotten(
+                int(last is not None), last.capability if last is not None else ""
+            )
+        else:
+            forgotten = messages.LearningForgotten(self._history.forget(request.name))
+        if forgotten.labels:
+            self._changed()
+        return forgotten
+
+    def _changed(self) -> None:
+        if self._store is not None:
+            self._saver.changed("labels")
+
+    async def _save(self, _: str) -> bool:
+        return self._store is None or await self._store.save(self._history.labels)

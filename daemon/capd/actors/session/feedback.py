@@ -1,0 +1,48 @@
+"""What follows the messages of one session, told to the registry as labels.
+
+Only where `[routing] learn` is on for the session, and not where its messages are a model's own: a
+session that another one opened.
+"""
+
+import time
+from collections.abc import Iterable
+
+from capd.actors.session.services import SessionContext
+from capd.core.routing.feedback import Feedback
+from capd.core.routing.learning import project_mark
+from capd_protos.curator import RoutingTaught
+from capd_protos.types import CapabilityId, Decision, RoutingLabel
+
+
+class SessionFeedback:
+    """The labels of one session."""
+
+    __slots__ = ("_context", "_feedback", "_project")
+
+    def __init__(self, context: SessionContext) -> None:
+        self._context = context
+        self._feedback = Feedback()
+        self._project = project_mark(context.place.project)
+
+    def on_decided(self, decision: Decision) -> None:
+        """Note the decision on a message."""
+        self._feedback.on_decided(decision)
+
+    def on_enabled(self, id_: CapabilityId) -> None:
+        """Learn from what a person switched on."""
+        self._tell(self._feedback.on_enabled(id_, self._project, time.time()))
+
+    def on_disabled(self, id_: CapabilityId) -> None:
+        """Learn from what a person switched off."""
+        self._tell(self._feedback.on_disabled(id_, self._project, time.time()))
+
+    def on_called(self, ids: Iterable[CapabilityId]) -> None:
+        """Learn from a call that worked."""
+        for each in ids:
+            self._tell(self._feedback.on_called(each, self._project, time.time()))
+
+    def _tell(self, label: RoutingLabel | None) -> None:
+        place = self._context.place
+        if label is None or place.parent or not self._context.view.rules.learns:
+            return
+        self._context.services.bus.publish(RoutingTaught(place.key, label))

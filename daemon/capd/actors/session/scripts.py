@@ -1,0 +1,499 @@
+"""Runs scripts for one session: the interpreter's steps, and the calls between them.
+
+    script_run ──> functions for what it names ──> step ──> waits for calls ──> each goes the way of
+                                                    ^        any call (`calls.call_for_script`)
+                                                    └── resumed with the answers that are there
+
+A call of a script is a call: policy, arguments, memories, leases, the ledger and its one outcome
+are those of a call that the client makes. An outcome that is no result is an exception in the
+script. The rules are `core/scripts/run`; the interpreter is in a process of its own
+(`adapters/scripts`).
+"""
+
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import msgspec
+import structlog
+import trio
+
+from capd.actors.session.parts import SessionParts
+from capd.actors.session.tool_search import ToolSearch
+from capd.adapters.clients.client_call import ClientCall
+from capd.adapters.clients.conversation import Request, UnknownNameError
+from capd.adapters.scripts.run_files import RunJournal
+from capd.adapters.scripts.steps import Damaged, Ended, Resume, Start, Stepped, Waiting
+from capd.adapters.scripts.workers import ScriptsUnavailableError
+from capd.adapters.servers.callers import Caller, OnProgress
+from capd.core.protocol.generations import raw
+from capd.core.protocol.outcomes import (
+    CallFailedError,
+    OutcomeUnknownError,
+    ServerError,
+    text_result,
+)
+from capd.core.results.large_results import LargeResult, Result
+from capd.core.scripts.run import (
+    ENGINE,
+    MOST_CALLS,
+    SLEEP,
+    Answer,
+    Begun,
+    DamagedRunError,
+    IssuedCall,
+    Restored,
+    ScriptRun,
+    Suspended,
+)
+from capd.core.scripts.script_answers import (
+    ScriptEnd,
+    answer_of,
+    failed_answer,
+    refused_answer,
+    report,
+)
+from capd.core.scripts.script_tool import (
+    DEFINITION,
+    SCRIPT_RUN,
+    BadScriptError,
+    ScriptArguments,
+    checked_script,
+)
+from capd.core.scripts.stubs import (
+    ToolFunction,
+    checking_stubs,
+    described_stubs,
+    prelude,
+    references,
+    tool_functions,
+)
+from capd.core.sessions.active_set import Grant
+from capd.core.sessions.session_view import OWN_SERVER
+from capd.core.sessions.surface import Shown
+from capd_protos.codec import JsonCodec, MalformedError
+from capd_protos.types import ClientFacts, ServerIdentity, SessionKey, ToolName, WireName
+
+CallTool = Callable[[str, Request], Awaitable[Result]]
+
+LONGEST = 1800.0
+"""Seconds for one script; a client's own timeout is shorter."""
+LONGEST_COMPUTING = 60.0
+"""Seconds that all steps of one script may take together."""
+LEFT_OVER = 10.0
+"""Seconds for calls that are under way when their script has ended."""
+MOST_AT_ONCE = 4
+"""Scripts of one session under way."""
+MOST_REFERENCES = 48
+SHORT_RESULT = 16 << 10
+"""Bytes of a result that is read here, rather than in a thread."""
+REMOVAL = 2.0
+"""Seconds for the removal of a file."""
+_CHECK = "Calls of it may have run: check before you repeat it."
+_ARGUMENTS: JsonCodec[ScriptArguments] = JsonCodec(ScriptArguments)
+_SHOWN = Shown(SCRIPT_RUN, Grant(ServerIdentity(OWN_SERVER), ToolName(SCRIPT_RUN)), DEFINITION)
+
+
+class _InnerCaller:
+    """The client behind a call of a script: asked as ever, told of progress by the script alone."""
+
+    def __init__(self, outer: Caller, on_dispatched: Callable[[], Awaitable[None]]) -> None:
+        self._outer = outer
+        self._on_dispatched = on_dispatched
+
+    @property
+    def session(self) -> SessionKey:
+        """Whose call it is."""
+        return self._outer.session
+
+    @property
+    def client(self) -> ClientFacts:
+        """What the client says of itself."""
+        return self._outer.client
+
+    @property
+    def log_level(self) -> str:
+        """From which level on it wants log messages."""
+        return self._outer.log_level
+
+    async def dispatched(self) -> None:
+        """Note that the first byte of the call is about to be written."""
+        await self._on_dispatched()
+
+    def progress(self, params: bytes) -> None:
+        """Drop it: the client's token counts the script's calls."""
+
+    async def ask(self, method: str, params: bytes, on_progress: OnProgress) -> bytes:
+        """Ask the session's client."""
+        return await self._outer.ask(method, params, on_progress)
+
+    def tell(self, method: str, params: bytes) -> None:
+        """Pass a notification on."""
+        self._outer.tell(method, params)
+
+
+class SessionScripts:
+    """The scripts of one session."""
+
+    def __init__(self, parts: SessionParts, search: ToolSearch, call_tool: CallTool) -> None:
+        """`call_tool` makes a call as every call is made, and returns its whole result."""
+        self._state = parts.context.state
+        self._view = parts.context.view
+        self._key = parts.context.place.key
+        self._files = parts.context.services.script_files
+        self._workers = parts.context.services.scripts
+        self._results = parts.results
+        self._search = search
+        self._call_tool = call_tool
+        self._under_way = 0
+        self._log = structlog.get_logger(actor="curator", session=self._key)
+
+    async def run(self, request: Request, arguments: msgspec.Raw) -> Result:
+        """Return the result of the tool `script_run`.
+
+        Raises:
+            MalformedError, BadScriptError: the arguments are wrong.
+        """
+        caller = request.caller
+        if isinstance(caller, ClientCall) and caller.was_begun():
+            return await self._went_on(caller, request, arguments)
+        if refusal := self._view.scripts_refusal:
+            return text_result(f"{SCRIPT_RUN} cannot be called: {refusal}.", is_error=True)
+        given = checked_script(_ARGUMENTS.decode(arguments))
+        if not given.code.strip():
+            return text_result(self._described())
+        if self._under_way >= MOST_AT_ONCE:
+            text = f"{MOST_AT_ONCE} scripts of this session are under way: wait for one of them."
+            return text_result(text, is_error=True)
+        functions = await self._functions(given.code)
+        names = {each.wire_name: each.name for each in functions}
+        script = _Script(self, request, names, self._journal(request, given, names))
+        first = Start(
+            script.id,
+            given.code,
+            bytes(given.inputs),
+            prelude(functions),
+            checking_stubs(functions),
+        )
+        return await self._run(script, first)
+
+    async def _run(self, script: "_Script", first: Start | Waiting) -> Result:
+        self._under_way += 1
+        try:
+            with trio.move_on_after(LONGEST):
+                return await script.run(first)
+            return await self.told(script, ScriptEnd(error=f"It took more than {LONGEST:g} s."))
+        except ScriptsUnavailableError as error:
+            if script.calls.has_sent:
+                raise OutcomeUnknownError(f"The script cannot go on: {error}. {_CHECK}") from None
+            return text_result(f"The script was not run: {error}.", is_error=True)
+        finally:
+            self._under_way -= 1
+
+    # Beyond the daemon's life
+
+    def _journal(
+        self, request: Request, given: ScriptArguments, names: dict[WireName, str]
+    ) -> RunJournal | None:
+        """Return where a run is written down, None where nobody would come back for it."""
+        caller = request.caller
+        if self._files is None or not isinstance(caller, ClientCall) or not caller.is_durable:
+            return None
+        begun = Begun(
+            self._key,
+            msgspec.json.encode(caller.request_id).decode(),
+            given.code,
+            bytes(given.inputs),
+            ENGINE,
+            time.time(),
+            list(names.items()),
+        )
+        return RunJournal(self._files, begun)
+
+    async def _went_on(
+        self, caller: ClientCall, request: Request, arguments: msgspec.Raw
+    ) -> Result:
+        """Go on with a script that a daemon before this one began.
+
+        Raises:
+            OutcomeUnknownError: that cannot be done, and its calls may have run.
+        """
+        try:
+            given = checked_script(_ARGUMENTS.decode(arguments))
+            found = await self._found(caller, given)
+        except (BadScriptError, MalformedError, DamagedRunError) as error:
+            self._log.warning("script_lost", reason=str(error))
+            text = f"capd ended while this script ran, and cannot go on with it: {error}. {_CHECK}"
+            raise OutcomeUnknownError(text) from None
+        assert self._files is not None
+        begun, suspended = found.begun, found.suspended
+        journal = RunJournal(self._files, begun, found.run.open_ids)
+        script = _Script(self, request, dict(begun.functions), journal, found)
+        self._log.info("script_goes_on", calls=found.run.issued_count)
+        return await self._run(script, Waiting(suspended.snapshot, []))
+
+    async def _found(self, caller: ClientCall, given: ScriptArguments) -> Restored:
+        if self._files is None:
+            raise DamagedRunError("scripts are not written down here")
+        request = msgspec.json.encode(caller.request_id).decode()
+        found = await self._files.load(self._files.path(self._key, request))
+        if found is None:
+            raise DamagedRunError("nothing is written down of it")
+        begun = found.begun
+        if (begun.code, begun.inputs) != (given.code, bytes(given.inputs)):
+            raise DamagedRunError("what is written down is of another script")
+        if begun.engine != ENGINE:
+            raise DamagedRunError(f"it was run by {begun.engine}, and this is {ENGINE}")
+        return found
+
+    # The functions
+
+    def _shown(self) -> list[tuple[str, str, WireName, bytes]]:
+        found: list[tuple[str, str, WireName, bytes]] = []
+        for shown in self._state.surface.shown:
+            lease = self._state.granted_by(shown.grant)
+            if lease is not None:
+                found.append((lease.spec.name, shown.grant.tool, shown.name, shown.definition))
+        return found
+
+    async def _functions(self, code: str) -> list[ToolFunction]:
+        """Return the functions that a script names: of tools that are on, and of known ones."""
+        wanted = set(references(code, MOST_REFERENCES))
+        functions = tool_functions(self._shown())
+        on = [each for each in functions if (each.module, each.function) in wanted]
+        missing = wanted - {(each.module, each.function) for each in on}
+        names = [name for each in sorted(missing) for name in _wire_names(*each)]
+        hits = await self._search.known_tools(names) if names else {}
+        found = tool_functions(
+            (hit.server, hit.name, WireName(name), hit.definition) for name, hit in hits.items()
+        )
+        return on + [each for each in found if (each.module, each.function) in missing]
+
+    def _described(self) -> str:
+        """Return the stubs of what is on, for a call without code."""
+        functions = tool_functions(self._shown())
+        stubs, left_out = described_stubs(functions)
+        if not stubs:
+            stubs = "# No tool is on."
+        more = f"{left_out} more are on. " if left_out else ""
+        finds = self._view.searcher
+        return (
+            f"{stubs}\n# {more}Each is awaited, and takes arguments by name. {finds} with detail "
+            "stubs finds others; any installed tool can be called as server.tool.\n"
+            "# asyncio.gather(*calls) runs 8 at a time. Exceptions: ToolError, NotSent, Refused, "
+            "OutcomeUnknown. `inputs` is the dict of the argument inputs."
+        )
+
+    # The calls
+
+    async def answer(self, call: IssuedCall, caller: Caller, request: Request) -> Answer:
+        """Make a call, and return what the script gets of it."""
+        if call.tool == SLEEP:
+            await trio.sleep(msgspec.json.decode(call.arguments, type=float))
+            return Answer("value", b"null")
+        began_at = time.monotonic()
+        members = {"name": raw(call.tool), "arguments": msgspec.Raw(call.arguments)}
+        inner = Request(request.method, members, caller)
+        try:
+            result = await self._call_tool(call.tool, inner)
+        except (CallFailedError, ServerError) as error:
+            answer = failed_answer(error)
+        except UnknownNameError as error:
+            answer = refused_answer(str(error))
+        else:
+            if isinstance(result, LargeResult):
+                text = f"The result of {call.tool} is larger than a script may hold."
+                answer = Answer("ToolError", text.encode(), result.size_bytes)
+            else:
+                is_short = len(result) <= SHORT_RESULT
+                answer = (
+                    answer_of(result)
+                    if is_short
+                    else await trio.to_thread.run_sync(answer_of, result)
+                )
+        milliseconds = round((time.monotonic() - began_at) * 1000, 1)
+        return msgspec.structs.replace(answer, milliseconds=milliseconds)
+
+    def not_written(self, error: OSError) -> None:
+        """Note that a run cannot be written down: it does not outlive this daemon."""
+        self._log.warning("script_not_written", reason=error.strerror or str(error))
+
+    async def step(self, step: Start | Resume) -> Stepped:
+        """Have a step done; raises ScriptsUnavailableError."""
+        return await self._workers.done(step)
+
+    # The answer
+
+    async def told(self, script: "_Script", end: ScriptEnd) -> Result:
+        """Return what the model gets of a script that has ended."""
+        calls = script.calls.table()
+        self._log.info(
+            "script_ended",
+            calls=len(calls),
+            failed=sum(each.kind != "value" for each in calls),
+            error=end.error.partition("\n")[0][:80],
+        )
+        value = end.value.decode() if end.value and end.value != b"null" else ""
+        if not value and not end.printed and not end.error:
+            value = "null"
+        first = text_result(value)
+        passed = await self._results.passed(first, _SHOWN, OWN_SERVER, script.request.caller.client)
+        text = report(end, calls, script.names, len(passed) if isinstance(passed, bytes) else 0)
+        return _with_text(passed, text, is_error=bool(end.error), has_value=bool(value))
+
+
+class _Script:
+    """One run, from its request to its answer."""
+
+    def __init__(
+        self,
+        session: SessionScripts,
+        request: Request,
+        names: dict[WireName, str],
+        journal: RunJournal | None,
+        found: Restored | None = None,
+    ) -> None:
+        """`found` is the run as an earlier daemon has left it."""
+        self.id = secrets.token_hex(8)
+        self.request = request
+        self.calls = found.run if found is not None else ScriptRun()
+        self.names = names
+        self._session = session
+        self._journal = journal
+        self._is_told = False
+        """Whether the client knows that calls of it may have run."""
+        self._telling = trio.Lock()
+        self._printed = found.suspended.printed if found is not None else ""
+        self._seconds = found.suspended.seconds if found is not None else 0.0
+        self._snapshot = b""
+        self._news = trio.Event()
+
+    async def run(self, first: Start | Waiting) -> Result:
+        """Run it, and return what the model gets."""
+        try:
+            stepped = await self._step(first) if isinstance(first, Start) else first
+            result = await self._session.told(self, await self._ended(stepped))
+        except trio.Cancelled:
+            caller = self.request.caller
+            if not isinstance(caller, ClientCall) or not caller.is_left:
+                await self._forget()
+            raise
+        await self._forget()
+        return result
+
+    async def _forget(self) -> None:
+        """Remove what is written down: the script has ended."""
+        if self._journal is not None and self.calls.has_sent:
+            with trio.CancelScope(shield=True), trio.move_on_after(REMOVAL):
+                await self._journal.remove()
+
+    async def _ended(self, stepped: Stepped) -> ScriptEnd:
+        """Make its calls until it has ended."""
+        async with trio.open_nursery() as nursery:
+            while isinstance(stepped, Waiting):
+                # Together, without a checkpoint: what is written down is of one moment.
+                self._snapshot = stepped.snapshot
+                self.calls.issue(stepped.calls)
+                if error := self._excess():
+                    nursery.cancel_scope.cancel()
+                    return self._end(error)
+                stepped = await self._resumed(nursery)
+            # What is under way without anybody who waits for it has its outcome all the same.
+            nursery.cancel_scope.deadline = trio.current_time() + LEFT_OVER
+        if isinstance(stepped, Damaged):
+            return self._end(f"its saved state cannot be used: {stepped.reason}.")
+        return ScriptEnd(stepped.value, stepped.error, self._printed, self._seconds)
+
+    def _excess(self) -> str:
+        """Return which bound the script is over; empty where it is within all."""
+        if self.calls.issued_count > MOST_CALLS:
+            return f"it makes more than {MOST_CALLS} calls."
+        if self._seconds > LONGEST_COMPUTING:
+            return f"it computes for more than {LONGEST_COMPUTING:g} s."
+        return ""
+
+    async def _resumed(self, nursery: trio.Nursery) -> Stepped:
+        """Go on with the answers that are there, once one is."""
+        while True:
+            for call in self.calls.begin():
+                nursery.start_soon(self._make, call)
+            due = self.calls.due()
+            if due:
+                break
+            self._news = trio.Event()
+            await self._news.wait()
+        stepped = await self._step(Resume(self.id, self._snapshot, due))
+        self.calls.delivered(due)
+        return stepped
+
+    async def _make(self, call: IssuedCall) -> None:
+        caller = _InnerCaller(self.request.caller, partial(self._sent, call))
+        answer = await self._session.answer(call, caller, self.request)
+        self.calls.answered(call.id, answer)
+        self._news.set()
+        if self._journal is not None:
+            await self._journal.answered(call.id, answer)
+        if call.tool != SLEEP:
+            done, issued = self.calls.answered_count, self.calls.issued_count
+            name = self.names.get(call.tool, call.tool)
+            said = {"progress": done, "total": issued, "message": f"{name}: {done} of {issued}"}
+            self.request.caller.progress(msgspec.json.encode(said))
+
+    async def _sent(self, call: IssuedCall) -> None:
+        """Write down that a call is about to be sent; tell the client once that some may run."""
+        if self.calls.was_sent(call.id):
+            return
+        self.calls.sent(call.id)
+        # One after the other: no call is sent before the client knows that one may be.
+        async with self._telling:
+            caller = self.request.caller
+            if self._journal is not None and isinstance(caller, ClientCall):
+                try:
+                    await self._journal.sent(call.id, self._suspended)
+                except OSError as error:
+                    self._session.not_written(error)
+                    journal, self._journal, self._is_told = self._journal, None, False
+                    await journal.remove()
+                else:
+                    if not self._is_told:
+                        self._is_told = True
+                        await caller.durable()
+                    return
+            if not self._is_told:
+                self._is_told = True
+                await caller.dispatched()
+
+    def _suspended(self) -> Suspended:
+        return self.calls.suspended(self._snapshot, self._printed, self._seconds)
+
+    async def _step(self, step: Start | Resume) -> Stepped:
+        stepped = await self._session.step(step)
+        if isinstance(stepped, Waiting | Ended):
+            self._printed += stepped.printed
+            self._seconds += stepped.seconds
+        return stepped
+
+    def _end(self, error: str) -> ScriptEnd:
+        return ScriptEnd(error=f"The script was ended: {error}", printed=self._printed)
+
+
+def _wire_names(module: str, function: str) -> list[str]:
+    """Return the names that the tool of a function may have on the wire."""
+    server = module.rstrip("_")
+    names = [f"{server}__{function}", f"{server}__{server}_{function}"]
+    return [name.lower() for name in names]
+
+
+def _with_text(passed: Result, text: str, *, is_error: bool, has_value: bool) -> Result:
+    """Return a result with `text` behind its value."""
+    if not isinstance(passed, bytes):
+        return passed
+    members = msgspec.json.decode(passed, type=dict[str, msgspec.Raw])
+    content = msgspec.json.decode(members.get("content", b"[]"), type=list[msgspec.Raw])
+    kept = content if has_value else []
+    if text:
+        kept.append(raw({"type": "text", "text": text}))
+    members["content"] = raw(kept)
+    members["isError"] = raw(is_error)
+    return msgspec.json.encode(members)

@@ -1,0 +1,109 @@
+"""BERT's uncased tokenizer: a text becomes the numbers of its word pieces.
+
+The steps are those of the `tokenizers` package, which is the oracle of the tests: text is cleaned,
+decomposed without accents and lower-cased, cut at white space, punctuation and Chinese characters,
+and each word is taken apart greedily, the longest known piece first. That package would bring six
+others and 30 MB for these rules (https://github.com/google-research/bert, tokenization.py).
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+
+LONGEST_WORD = 100
+"""Characters; a longer word is unknown as a whole."""
+_KEPT_WORDS = 20_000
+
+_SPECIAL = re.compile(r"(\[(?:UNK|SEP|CLS|PAD|MASK)\])")
+"""Written out in a text, they count as what they stand for: the oracle has it so."""
+_CHINESE = (
+    *((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F)),
+    *((0x2B740, 0x2B81F), (0x2B920, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F)),
+)
+_KEPT_CONTROL = "\t\n\r"
+
+
+class WordPieces:
+    """Tokenizes by one vocabulary; pure, so that any thread may use it."""
+
+    def __init__(self, numbers: Mapping[str, int], most: int) -> None:
+        """`numbers` is the vocabulary; a text has at most `most` pieces with its two markers."""
+        self._numbers = numbers
+        self._most = most
+        self._unknown = numbers["[UNK]"]
+        self._first, self._last = numbers["[CLS]"], numbers["[SEP]"]
+        self._word = lru_cache(_KEPT_WORDS)(self._taken_apart)
+
+    def encode(self, text: str) -> list[int]:
+        """Return the numbers of the pieces of `text`, between the two markers."""
+        room = self._most - 2
+        found: list[int] = []
+        for word in _words(text):
+            found += (self._numbers[word],) if word in _MARKERS else self._word(word)
+            if len(found) >= room:
+                break
+        return [self._first, *found[:room], self._last]
+
+    def _taken_apart(self, word: str) -> tuple[int, ...]:
+        if len(word) > LONGEST_WORD:
+            return (self._unknown,)
+        pieces: list[int] = []
+        start = 0
+        while start < len(word):
+            prefix = "##" if start else ""
+            for end in range(len(word), start, -1):
+                number = self._numbers.get(prefix + word[start:end])
+                if number is not None:
+                    pieces.append(number)
+                    start = end
+                    break
+            else:
+                return (self._unknown,)
+        return tuple(pieces)
+
+
+_MARKERS = frozenset({"[UNK]", "[SEP]", "[CLS]", "[PAD]", "[MASK]"})
+
+
+def _words(text: str) -> Iterator[str]:
+    for at, part in enumerate(_SPECIAL.split(text)):
+        if at % 2:
+            yield part
+        else:
+            yield from _folded(part).split()
+
+
+def _folded(text: str) -> str:
+    """Return `text` in lower case, without accents, with spaces around what stands alone."""
+    spaced = "".join(map(_cleaned, text))
+    bare = "".join(c for c in unicodedata.normalize("NFD", spaced) if not _is_accent(c))
+    # Character by character: `str.lower` of a whole word knows a final sigma.
+    return "".join(map(_isolated, bare))
+
+
+@lru_cache(_KEPT_WORDS)
+def _cleaned(character: str) -> str:
+    if character in "\x00\ufffd" or (
+        character not in _KEPT_CONTROL and unicodedata.category(character) in {"Cc", "Cf", "Co"}
+    ):
+        return ""
+    if character.isspace():
+        return " "
+    number = ord(character)
+    is_chinese = any(first <= number <= last for first, last in _CHINESE)
+    return f" {character} " if is_chinese else character
+
+
+@lru_cache(_KEPT_WORDS)
+def _is_accent(character: str) -> bool:
+    return unicodedata.category(character) == "Mn"
+
+
+@lru_cache(_KEPT_WORDS)
+def _isolated(character: str) -> str:
+    lower = character.lower()
+    is_ascii_sign = character.isascii() and not character.isalnum() and character > " "
+    if is_ascii_sign or unicodedata.category(character).startswith("P"):
+        return f" {lower} "
+    return lower

@@ -1,0 +1,1 @@
+"""The processes that run scripts, and what is written down of a run."""

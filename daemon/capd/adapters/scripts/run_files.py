@@ -1,0 +1,192 @@
+"""Runs of scripts on disk: one file a run, so that another daemon can go on with it.
+
+    <digest of session and request>.script       frames, each: length, digest, msgpack
+
+The file grows by a frame for each suspension in which a call is sent, and for each call that is
+sent or answered; one that has grown too long begins anew with the last suspension. The last frame
+may be cut off, where a daemon died as it wrote; any other damage makes the file one that cannot be
+used. It is private (0600), holds what tools answered, and is removed when its script ends.
+"""
+
+import contextlib
+import errno
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+import structlog
+import trio
+
+from capd.adapters.state_file import read_private, write_whole
+from capd.core.scripts.run import (
+    RETENTION,
+    Answer,
+    Answered,
+    Begun,
+    DamagedRunError,
+    Frame,
+    Restored,
+    Sent,
+    Suspended,
+    restored,
+)
+from capd_protos.codec import MalformedError
+
+MOST_BYTES = 48 << 20
+LONG_FILE_BYTES = 4 << 20
+"""From which on a file begins anew with the next suspension."""
+MOST_FILES = 64
+SUFFIX = ".script"
+_LENGTH_BYTES = 4
+_DIGEST_BYTES = 16
+_FRAMES: msgspec.msgpack.Decoder[Frame] = msgspec.msgpack.Decoder(Frame)
+
+log = structlog.get_logger(actor="curator")
+
+
+def encoded(frames: Iterable[Frame]) -> bytes:
+    """Return frames as they stand in a file."""
+    parts: list[bytes] = []
+    for frame in frames:
+        data = msgspec.msgpack.encode(frame)
+        parts += [len(data).to_bytes(_LENGTH_BYTES, "big"), _digest(data), data]
+    return b"".join(parts)
+
+
+def decoded(data: bytes) -> list[Frame]:
+    """Return the frames of a file; a last one that is cut off is left out.
+
+    Raises:
+        DamagedRunError: another one is not as it was written.
+    """
+    return list(_frames(data))
+
+
+def _frames(data: bytes) -> Iterator[Frame]:
+    position, head = 0, _LENGTH_BYTES + _DIGEST_BYTES
+    while len(data) - position >= head:
+        size = int.from_bytes(data[position : position + _LENGTH_BYTES], "big")
+        digest = data[position + _LENGTH_BYTES : position + head]
+        content = data[position + head : position + head + size]
+        if len(content) < size:
+            return
+        if _digest(content) != digest:
+            raise DamagedRunError("it is not as capd wrote it: its digest is another")
+        try:
+            yield _FRAMES.decode(content)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise DamagedRunError(f"it cannot be read: {error}") from None
+        position += head + size
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest()
+
+
+class RunFiles:
+    """The files of one daemon."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def path(self, session: str, request: str) -> Path:
+        """Return the file of one request's run."""
+        name = hashlib.sha256(f"{session}\0{request}".encode()).hexdigest()[:32]
+        return self._folder / f"{name}{SUFFIX}"
+
+    async def load(self, path: Path) -> Restored | None:
+        """Return the run in a file, None where there is none.
+
+        Raises:
+            DamagedRunError: it cannot be used.
+        """
+        return await trio.to_thread.run_sync(_loaded, path)
+
+    async def sweep(self) -> None:
+        """Remove what nobody has come back for."""
+        await trio.to_thread.run_sync(_swept, self._folder)
+
+
+class RunJournal:
+    """The file of one run, written as its calls are sent and answered."""
+
+    def __init__(self, files: RunFiles, begun: Begun, known: frozenset[int] = frozenset()) -> None:
+        """`known` are the calls of the suspension that the file has already."""
+        self.path = files.path(begun.session, begun.request)
+        self._begun = begun
+        self._known = known
+        self._has_begun = bool(known)
+        self._size_bytes = LONG_FILE_BYTES if known else 0
+        # In order: a frame must not overtake the suspension that it belongs to.
+        self._limiter = trio.CapacityLimiter(1)
+
+    async def sent(self, id_: int, suspended: Callable[[], Suspended]) -> None:
+        """Write down that a call is about to be sent; `suspended` returns the run as it waits.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        if id_ in self._known:
+            await self._append(Sent(id_))
+            return
+        now = suspended()
+        self._known = frozenset(each.id for each in now.calls)
+        if self._size_bytes < LONG_FILE_BYTES and self._has_begun:
+            await self._append(now)
+            return
+        data = encoded([self._begun, now])
+        self._has_begun, self._size_bytes = True, len(data)
+        await trio.to_thread.run_sync(write_whole, self.path, data, limiter=self._limiter)
+
+    async def answered(self, id_: int, answer: Answer) -> None:
+        """Write down what a call came to; without it the call has an unknown outcome."""
+        if id_ in self._known:
+            with contextlib.suppress(OSError):
+                await self._append(Answered(id_, answer))
+
+    async def remove(self) -> None:
+        """Remove the file."""
+        self._known = frozenset()
+        await trio.to_thread.run_sync(_removed, self.path, limiter=self._limiter)
+
+    async def _append(self, frame: Frame) -> None:
+        data = encoded([frame])
+        self._size_bytes += len(data)
+        await trio.to_thread.run_sync(_append, self.path, data, limiter=self._limiter)
+
+
+def _append(path: Path, data: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.write(descriptor, data) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    finally:
+        os.close(descriptor)
+
+
+def _removed(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink(missing_ok=True)
+
+
+def _loaded(path: Path) -> Restored | None:
+    try:
+        data = read_private(path, MOST_BYTES)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise DamagedRunError(error.strerror or str(error)) from None
+    except MalformedError as error:
+        raise DamagedRunError(str(error)) from None
+    return restored(decoded(data))
+
+
+def _swept(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        kept = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
+        for at, path in enumerate(kept):
+            if at >= MOST_FILES or time.time() - path.stat().st_mtime > RETENTION:
+                path.unlink(missing_ok=True)

@@ -1,0 +1,208 @@
+"""Keeps the script processes, and has them do steps.
+
+    none ──a step──> idle ──a step──> busy ──answered──> idle ──silent for a while──> none
+                                       └──dead, or over its time──> none: done again, once
+
+A process is started for the first step that finds none idle, at most `most` of them; a further step
+waits. Each is a session of its own with one end of a socket pair, and ends by itself when the
+other end closes: a daemon that is killed leaves none. It bears the mark by which the watcher finds
+one that is stopped at that moment.
+"""
+
+import contextlib
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+
+import msgspec
+import structlog
+import trio
+
+from capd.adapters.scripts.steps import Ended, Step, Stepped
+from capd.core.errors import CapdError
+
+IDLE = 60.0
+"""Seconds without a step after which a process ends."""
+DEADLINE = 20.0
+"""For one step however little of the machine its process gets."""
+MOST_FRAME_BYTES = 24 << 20
+_HEAD_BYTES = 4
+_READ_BYTES = 256 << 10
+_TRIES = 2
+_STEPPED: msgspec.msgpack.Decoder[Stepped] = msgspec.msgpack.Decoder(Stepped)
+
+log = structlog.get_logger(actor="curator")
+
+
+class ScriptsUnavailableError(CapdError):
+    """No process can run a script, and why."""
+
+
+class _ProcessOverError(Exception):
+    """The process has ended, or does not answer."""
+
+
+class ScriptWorkers:
+    """The script processes of one daemon."""
+
+    def __init__(
+        self,
+        most: int = 2,
+        idle: float = IDLE,
+        environment: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
+        """`environment` returns all variables that a process gets."""
+        self._idle_seconds = idle
+        self._environment = environment
+        self._turns = trio.CapacityLimiter(most)
+        self._idle: list[_Process] = []
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes that wait for a step."""
+        return [each.pid for each in self._idle if each.is_alive]
+
+    def resize(self, most: int) -> None:
+        """Have at most `most` processes from here on."""
+        self._turns.total_tokens = most
+
+    async def done(self, step: Step) -> Stepped:
+        """Have a step done; one that ends its process twice is an error of the script.
+
+        Raises:
+            ScriptsUnavailableError: no process can be started.
+        """
+        request = msgspec.msgpack.encode(step)
+        if len(request) > MOST_FRAME_BYTES:
+            return Ended(error="The script holds too much: keep less of each result.")
+        async with self._turns:
+            for left in reversed(range(_TRIES)):
+                process = self._taken(step.script) or await self._started()
+                is_new = process.steps == 0
+                try:
+                    answer = await process.answered(request)
+                except _ProcessOverError as error:
+                    # One that ended while it was idle has done nothing.
+                    log.info("script_process_over", reason=str(error), pid=process.pid)
+                    if left or not is_new:
+                        continue
+                    return Ended(error=f"The script was ended: {error}.")
+                else:
+                    process.script = step.script
+                    self._idle.append(process)
+                    return answer
+            return Ended(error="The script was ended: its process has died twice.")
+
+    def close(self) -> None:
+        """End the idle processes; a busy one ends with its step."""
+        while self._idle:
+            self._idle.pop().end()
+
+    def _taken(self, script: str) -> "_Process | None":
+        """Return an idle process, best the one that has the script in its interpreter."""
+        for each in [each for each in self._idle if not each.is_alive]:
+            self._idle.remove(each)
+            each.end()
+        if not self._idle:
+            return None
+        held = next((each for each in self._idle if each.script == script), self._idle[0])
+        self._idle.remove(held)
+        return held
+
+    async def _started(self) -> "_Process":
+        try:
+            return await trio.to_thread.run_sync(
+                _Process, self._idle_seconds, dict(self._environment())
+            )
+        except OSError as error:
+            raise ScriptsUnavailableError(
+                f"the process that runs scripts cannot be started: {error.strerror or error}"
+            ) from None
+
+
+class _Process:
+    """One process, from its start to its end."""
+
+    def __init__(self, idle: float, environment: Mapping[str, str]) -> None:
+        """Start it; raise OSError where that cannot be done."""
+        self.script = ""
+        self.steps = 0
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self._process = subprocess.Popen(
+                    [
+                        # -E -P: no PYTHONPATH, and no module of the working directory.
+                        *(sys.executable, "-E", "-P", "-X", "utf8"),
+                        *("-m", "capd.adapters.scripts.process", str(idle)),
+                    ],
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    env=dict(environment),
+                    cwd="/",
+                    start_new_session=True,
+                )
+            except BaseException:
+                ours.close()
+                raise
+        self._ours = ours
+        self._stream: trio.SocketStream | None = None
+        # It ends at any time, and nothing else may be there to take notice.
+        self._waiting = threading.Thread(target=self._process.wait, daemon=True)
+        self._waiting.start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        return self._waiting.is_alive()
+
+    async def answered(self, request: bytes) -> Stepped:
+        """Return what a step came to.
+
+        Raises:
+            _ProcessOverError: there is no answer.
+        """
+        if self._stream is None:
+            self._stream = trio.SocketStream(trio.socket.from_stdlib_socket(self._ours))
+        answer: Stepped | None = None
+        try:
+            with trio.move_on_after(DEADLINE):
+                await self._stream.send_all(len(request).to_bytes(_HEAD_BYTES, "big") + request)
+                size = int.from_bytes(await self._exactly(self._stream, _HEAD_BYTES), "big")
+                if size > MOST_FRAME_BYTES:
+                    raise _ProcessOverError("it answers too much")
+                answer = _STEPPED.decode(await self._exactly(self._stream, size))
+        except (trio.BrokenResourceError, trio.ClosedResourceError, msgspec.MsgspecError):
+            raise _ProcessOverError("its process has ended") from None
+        finally:
+            if answer is None:
+                self.end()
+        if answer is None:
+            raise _ProcessOverError(f"it was not done within {DEADLINE:g} s")
+        self.steps += 1
+        return answer
+
+    async def _exactly(self, stream: trio.SocketStream, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            part = await stream.receive_some(min(size - len(data), _READ_BYTES))
+            if not part:
+                raise _ProcessOverError("its process has ended")
+            data += part
+        return bytes(data)
+
+    def end(self) -> None:
+        """End it, and the interpreter below it with it."""
+        with contextlib.suppress(OSError):
+            if self._stream is not None:
+                self._stream.socket.close()
+            else:
+                self._ours.close()
+        if self.is_alive:
+            self._process.kill()

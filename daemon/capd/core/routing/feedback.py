@@ -1,0 +1,72 @@
+"""What follows a message in one session, as labels (`core.routing.learning`).
+
+    message decided ──> a person switches on another one     ──> enabled
+                   ├──> a person switches off what came on   ──> disabled
+                   └──> a call through what came on, or was suggested, worked ──> called
+
+Only acts that nobody but the person or the conversation's own model can do are labels, and only of
+what the person's words brought or named. A capability that a model switches on or off by itself
+teaches nothing: the words of a server may have led it to. What was called is not taken for a
+mistake when it is switched off later.
+"""
+
+from capd_protos.types import CapabilityId, Decision, RoutingAct, RoutingLabel
+
+MESSAGES_UNTIL_KEPT = 3
+"""Messages after which something that a message switched on is no mistake of it."""
+
+
+class Feedback:
+    """The labels of one session."""
+
+    __slots__ = ("_brought", "_called", "_decision", "_messages")
+
+    def __init__(self) -> None:
+        self._decision: Decision | None = None
+        self._called: set[CapabilityId] = set()
+        # What messages switched on and nothing called yet, with the number of the message.
+        self._brought: dict[CapabilityId, tuple[int, Decision]] = {}
+        self._messages = 0
+
+    def on_decided(self, decision: Decision) -> None:
+        """Note the decision on the session's next message."""
+        self._messages += 1
+        self._decision = decision
+        self._called.clear()
+        oldest = self._messages - MESSAGES_UNTIL_KEPT
+        self._brought = {id_: each for id_, each in self._brought.items() if each[0] > oldest}
+        if decision.outcome == "activate" and decision.id is not None:
+            self._brought[decision.id] = (self._messages, decision)
+
+    def on_enabled(self, id_: CapabilityId, project: str, at: float) -> RoutingLabel | None:
+        """Return the label of what a person switched on; None where a message had done so."""
+        decision = self._decision
+        if decision is not None and decision.outcome == "activate" and decision.id == id_:
+            return None
+        return _label(at, id_, "enabled", decision, project)
+
+    def on_disabled(self, id_: CapabilityId, project: str, at: float) -> RoutingLabel | None:
+        """Return the label of what a person switched off; None unless a message brought it."""
+        _, decision = self._brought.pop(id_, (0, None))
+        return _label(at, id_, "disabled", decision, project) if decision is not None else None
+
+    def on_called(self, id_: CapabilityId, project: str, at: float) -> RoutingLabel | None:
+        """Return the label of a call that worked; None unless the message brought or named it."""
+        self._brought.pop(id_, None)
+        decision = self._decision
+        if decision is None or id_ in self._called:
+            return None
+        if id_ != decision.id and id_ not in decision.suggested:
+            return None
+        self._called.add(id_)
+        return _label(at, id_, "called", decision, project)
+
+
+def _label(
+    at: float, id_: CapabilityId, act: RoutingAct, decision: Decision | None, project: str
+) -> RoutingLabel:
+    top = decision.top if decision is not None else ()
+    score = next((each.score for each in top if each.id == id_), 0.0)
+    fingerprint = decision.fingerprint if decision is not None else ""
+    score = min(1.0, max(0.0, round(score, 4)))
+    return RoutingLabel(at, str(id_), act, score, fingerprint, project)

@@ -1,0 +1,1 @@
+"""Scripts: many calls of tools in one request (docs/scripts.md)."""

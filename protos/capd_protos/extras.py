@@ -1,0 +1,38 @@
+"""The optional parts of capd, and how to get one that is missing.
+
+A default install leaves out what few use. Whoever asks for it is told which extra has it, and the
+command for the way in which this capd was installed.
+"""
+
+import sys
+from typing import Literal
+
+Extra = Literal["keyring", "metrics", "otel", "top", "uv", "web"]
+
+_WHAT: dict[Extra, str] = {
+    "keyring": "the system's keyring",
+    "metrics": "metrics in Prometheus' format",
+    "otel": "traces",
+    "top": "`capd top`",
+    "uv": "uvx for servers from PyPI",
+    "web": "`capd top --web`",
+}
+
+
+def missing(extra: Extra, prefix: str = "") -> str:
+    """Return what is missing without `extra`, and the command that adds it.
+
+    `prefix` is the folder of the Python environment; empty for this one.
+    """
+    return f"{_WHAT[extra]}: not installed. Add it with: {command(extra, prefix)}"
+
+
+def command(extra: Extra, prefix: str = "") -> str:
+    """Return the command that adds `extra` where capd was installed."""
+    folder = prefix or sys.prefix
+    wanted = f"'capd[{extra}]'"
+    if "/uv/tools/" in f"{folder}/":
+        return f"uv tool install --force {wanted}"
+    if "/pipx/venvs/" in f"{folder}/":
+        return f"pipx install --force {wanted}"
+    return f"{folder}/bin/python -m pip install {wanted}"

@@ -1,0 +1,112 @@
+"""What `capd top` says of a selected row, and of events."""
+
+from typing import Any
+
+import pytest
+
+from capd_client.top.details import (
+    decision_details,
+    event_words,
+    server_details,
+    session_details,
+)
+from capd_client.top.rows import decision_rows
+
+DECISION: dict[str, Any] = {
+    "session": "zed-1",
+    "at": "?",
+    "fingerprint": "0afd",
+    "outcome": "activate",
+    "name": "git",
+    "reason": "whole_trigger",
+}
+
+
+def test_a_session_is_told_with_what_is_on_and_how_it_came() -> None:
+    session = {
+        "key": "zed-1",
+        "client": "zed",
+        "pid": 7,
+        "project": "/src",
+        "cap": 4,
+        "calls": 1,
+        "surface": 6,
+        "available": 40,
+        "mode": "dynamic",
+        "active": [{"kind": "capability", "tap": "starter", "name": "git\x1b[2J"}],
+    }
+
+    assert session_details(session) == [
+        "zed-1: zed, process 7",
+        "project: /src",
+        "MCP active: 1/4 (git\\x1b[2J); 6 of 40 tools listed (dynamic)",
+        "1 call that succeeded",
+        "  on: starter/git\\x1b[2J",
+    ]
+
+
+def test_a_server_is_told_with_its_last_error() -> None:
+    server = {
+        "name": "db",
+        "state": "failed",
+        "scope": "project",
+        "tools": 0,
+        "restarts": 3,
+        "leases": [],
+        "last_error": "no such configuration",
+    }
+
+    assert server_details(server) == [
+        "db: failed, 0 tools, shared by project",
+        "process none, up ?, restarted 3 times",
+        "held by: nobody",
+        "last error: no such configuration",
+    ]
+
+
+def test_a_decision_is_told_with_its_reasons() -> None:
+    why = {
+        "top": [{"name": "git", "score": 0.9}],
+        "why": "the message is a trigger of git",
+        "came": "it was switched on",
+        "next": ["nothing to do"],
+    }
+
+    assert decision_details(DECISION, why) == [
+        "--:--:--  zed-1  activate git (whole_trigger)",
+        "scores: git 0.90",
+        "why: the message is a trigger of git",
+        "then: it was switched on",
+        "next: nothing to do",
+    ]
+    assert decision_details(DECISION, None) == ["--:--:--  zed-1  activate git (whole_trigger)"]
+
+
+def test_decisions_are_rows_the_newest_first_and_none_comes_twice() -> None:
+    other = {**DECISION, "fingerprint": "0bfe", "outcome": "abstain", "name": ""}
+
+    rows = decision_rows({"decisions": [DECISION, other, other]})
+
+    assert [cells for _, cells in rows] == [
+        ("--:--:--", "zed-1", "abstain", "", "whole_trigger"),
+        ("--:--:--", "zed-1", "activate", "git", "whole_trigger"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("topic", "event", "words"),
+    [
+        ("index.tools", {"tools": 7, "servers": 2}, "7 tools of 2 servers can be found"),
+        ("server.exited", {"name": "db", "reason": "code 3"}, "db ended: code 3"),
+        ("server.exited", {"type": "server.exited", "name": "db"}, "name=db"),
+        ("later.news", {"name": "{x}\x1b"}, "name={x}\\x1b"),
+    ],
+)
+def test_an_event_is_told_in_words_with_its_topic(
+    topic: str, event: dict[str, Any], words: str
+) -> None:
+    assert event_words(topic, event) == f"{words} ({topic})"
+
+
+def test_an_event_without_facts_is_its_topic() -> None:
+    assert event_words("later.news", {"type": "later.news"}) == "later.news"
