@@ -21,7 +21,7 @@ _RIGHT = frozenset({"calls", "mean", "pid", "restarts", "saved", "score", "token
 _LEAST_WANTED = (
     *("membership", "linked", "mode", "provider", "mean", "worked", "uses", "restarts", "pid"),
     *("scope", "saved", "tokens", "up", "missing", "servers", "project", "file", "triggers"),
-    *("error", "held by", "active in"),
+    *("error", "held by", "active in", "kind"),
 )
 _STATES = {
     **dict.fromkeys(("ready", "on", "yes", "connected", "installed"), "green"),

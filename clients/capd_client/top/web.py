@@ -10,6 +10,7 @@ import secrets
 import shlex
 import socket
 import sys
+
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 from textual_serve.server import Server
