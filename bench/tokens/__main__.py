@@ -101,7 +101,7 @@ def main() -> int:
     if len(rows) == len(ROWS):
         is_whole = len(servers) == len(SERVERS)
         print("\n" + "\n".join(verdicts(shown, rates, is_whole=is_whole)))
-    return 0
+    return 1 if any(line.lost for line in shown) else 0
 
 
 if __name__ == "__main__":

@@ -7,8 +7,11 @@ from bench.tokens.prompts import Kind, Tokens, prompts
 from bench.tokens.rows import AGGREGATOR, AUTO, Day50
 from bench.tokens.token_price import Bill, Rates, bill
 
-STABLE_AT_MOST = 0.3
-AUTO_AT_MOST = 1.1
+STABLE_AT_MOST = 0.23
+STABLE_REQUESTS = 104
+APPENDS_AT_MOST = 0.4
+UNHOOKED_AT_MOST = 0.26
+AUTO_AT_MOST = 1.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,8 @@ class Line:
     lost: int
     failed: int
     tools: int
+    hands_over_turns: bool = True
+    """Whether its client has a prompt hook."""
 
     def units(self, rates: Rates) -> float:
         return self.bill.units(rates)
@@ -53,6 +58,7 @@ def _line(day: Day50, kind: Kind, tokens: Tokens, rates: Rates) -> Line:
         sum(len(played.lost) for played in day.played),
         sum(len(played.failed) for played in day.played),
         max(played.longest_list for played in day.played),
+        day.row.hands_over_turns,
     )
 
 
@@ -108,16 +114,22 @@ def verdicts(shown: Sequence[Line], rates: Rates, *, is_whole: bool) -> list[str
     by_name = {line.name: line for line in reversed(shown)}
     everything = by_name[AGGREGATOR.name]
     told = []
-    stable = by_name["capd stable"]
-    share = stable.units(rates) / everything.units(rates)
     if is_whole:
-        what = f"stable costs {share:.1%} of all tools"
-        told.append(_verdict(share <= STABLE_AT_MOST, what, "30 %"))
+        for name, most in (
+            ("capd stable", STABLE_AT_MOST),
+            ("capd dynamic, appends", APPENDS_AT_MOST),
+            ("capd stable, no prompt hook", UNHOOKED_AT_MOST),
+        ):
+            share = by_name[name].units(rates) / everything.units(rates)
+            told.append(_verdict(share <= most, f"{name}: {share:.1%} of all tools", f"{most:.0%}"))
+        requests = by_name["capd stable"].bill.requests
+        what = f"capd stable: {requests} requests"
+        told.append(_verdict(requests <= STABLE_REQUESTS, what, str(STABLE_REQUESTS)))
     for auto in (line for line in shown if line.name in {row.name for row in AUTO}):
         best = min(_rivals(shown, auto), key=lambda line: line.units(rates))
         ratio = auto.units(rates) / best.units(rates)
         what = f"{auto.name} is {auto.mode}: {ratio:.2f} of the best, {best.name}"
-        told.append(_verdict(ratio <= AUTO_AT_MOST, what, "1.10"))
+        told.append(_verdict(ratio <= AUTO_AT_MOST, what, f"{AUTO_AT_MOST}"))
     lost = sum(line.lost for line in shown)
     told.append(_verdict(lost == 0, f"{lost} calls did not reach their tool", "none"))
     return told
@@ -127,7 +139,9 @@ def _rivals(shown: Sequence[Line], auto: Line) -> Iterable[Line]:
     """Return what a client like that of `auto` could have had instead."""
     for line in shown:
         is_capd = line.name.startswith("capd")
-        is_same = line.kind == auto.kind or line.bill.breaks == 0
+        is_same = line.hands_over_turns == auto.hands_over_turns and (
+            line.kind == auto.kind or line.bill.breaks == 0
+        )
         if line.name == AGGREGATOR.name or (is_capd and is_same):
             yield line
 

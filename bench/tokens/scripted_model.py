@@ -1,12 +1,12 @@
 """The model of the day: it knows what it wants to call, and only what its prompt has told it.
 
 A tool that is listed is called by its name. One whose schema it has read in this conversation is
-called through the tool for that, and so is one whose call card it has read, if the card names
-every argument that the call has: a model cannot guess an argument that it was not told of. Tools
-of which it has read less are looked up by name, all that a turn needs at once; any other is
-searched for by what it should do when a step needs it, several questions at once where the search
-takes them. Each round is a model request more. What two searches do not bring is lost: the step
-goes on without it, and the loss is counted.
+called through the tool for that, and so is one whose call card it has read, if the card names every
+argument that the call has: a model cannot guess an argument that it was not told of. Tools of which
+it has read less are looked up by name, all that a turn needs at once, and so is one of which a
+search has brought too short a card; any other is searched for by what it should do when a step
+needs it, several questions at once where the search takes them. Each round is a model request more.
+What two searches do not bring is lost: the step goes on without it, and the loss is counted.
 """
 
 import json
@@ -107,7 +107,7 @@ class ScriptedModel:
                 return
             self._searched(list(dict.fromkeys(words[tool] for tool in missing)))
             # A card may be too short for what the call needs: the answer says how to get the rest.
-            self._look_up_named(calls)
+            self._look_up_named([call for call in calls if self._toolbox.name(call) in self._cards])
 
     def _searched(self, queries: Sequence[str]) -> None:
         self.played.searches += len(queries)

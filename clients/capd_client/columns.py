@@ -16,10 +16,13 @@ _NARROWEST = 16
 _GAP = "  "
 _CUT = "…"
 
-_FREE = frozenset({"error", "file", "for", "path", "project", "triggers", "what it does"})
+_FREE = frozenset(
+    {"error", "file", "for", "path", "project", "runs in", "sandbox", "triggers", "what it does"}
+)
 _RIGHT = frozenset({"calls", "mean", "pid", "restarts", "saved", "score", "tokens", "uses"})
 _LEAST_WANTED = (
-    *("membership", "linked", "mode", "provider", "mean", "worked", "uses", "restarts", "pid"),
+    *("membership", "sandbox", "runs in", "linked", "mode", "provider", "mean", "worked", "uses"),
+    *("restarts", "pid"),
     *("scope", "saved", "tokens", "up", "missing", "servers", "project", "file", "triggers"),
     *("error", "held by", "active in", "kind"),
 )

@@ -28,9 +28,9 @@ LONGEST_BUDGET = 4.0
 _DELIVERY_TIME = 0.03
 """Seconds of the budget that the answer takes from the daemon to the client."""
 _SPARE_TIME = 1.0
-"""Seconds of a client's limit that are left for Python's start, and for a loaded machine."""
+"""Seconds of a client's limit that are left for Python's start and a loaded machine."""
 _ROUTING_TIME = 0.5
-"""Seconds of what is left in which the daemon is asked, whether its model is loaded or not."""
+"""Seconds of the remaining time for the daemon's answer, whether its model is loaded or not."""
 _LOOK_AGAIN = 0.05
 LONGEST_INPUT_BYTES = 16 << 20
 _CHUNK_BYTES = 1 << 20
@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
 
 
 def budget(env: Mapping[str, str]) -> float:
-    """Return the seconds that a hook may take: the user's number, where it is a positive one."""
+    """Return the seconds that a hook may take; the user's setting counts if it is positive."""
     try:
         wanted = float(env.get(BUDGET_VARIABLE, ""))
     except ValueError:
@@ -88,7 +88,7 @@ def _serve(arguments: list[str]) -> int:
 
 
 def _reached(client: str) -> Control:
-    """Return a connection to the daemon; one that is being started is waited for.
+    """Return a connection to the daemon; wait for one that is starting.
 
     Raises:
         DaemonDownError: none runs, and nobody starts one.
@@ -118,7 +118,7 @@ def _reached(client: str) -> Control:
 
 
 def _is_starting(socket: str) -> bool:
-    """Tell whether a thin client is starting the daemon: it holds the lock beside the socket."""
+    """Tell whether a thin client is starting the daemon: it then holds the lock at the socket."""
     try:
         fd = os.open(os.path.dirname(socket) + "/start.lock", os.O_RDONLY | os.O_NOFOLLOW)  # noqa: PTH120
     except OSError:
@@ -133,7 +133,7 @@ def _is_starting(socket: str) -> bool:
 
 
 def _wait_longer(client: str) -> None:
-    """Take the time that the client lets its hook have, unless the user has set it."""
+    """Extend the budget to the client's own limit, unless the user has set it."""
     if os.environ.get(BUDGET_VARIABLE):
         return
     left = signal.getitimer(signal.ITIMER_REAL)[0]

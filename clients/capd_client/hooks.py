@@ -21,36 +21,39 @@ class Prompt(NamedTuple):
 
     text: str = ""
     client: str = ""
-    """Who runs the hook: not always the client that its command line names."""
+    """The client that runs the hook, which need not be the one in its command line."""
     client_session: str = ""
     """The client's own id of the conversation."""
     project: str = ""
     turn: str = ""
-    """The client's own id of this prompt, where it gives one."""
+    """The client's own id of this prompt, if it has one."""
 
 
 NOTHING = Prompt()
 
 
 class HookForm(NamedTuple):
-    """What a client's hook reads, and what it prints."""
+    """The input and the output of a client's hook."""
 
     read: Callable[[Event, Mapping[str, str]], Prompt]
     write: Callable[[str, str], str]
 
 
 class _Layout(NamedTuple):
-    """Where a client's JSON has what a prompt consists of; of several paths the first with text."""
+    """Where a client's JSON has the parts of a prompt.
+
+    Of several paths the first one with text counts.
+    """
 
     client: str
     session: tuple[Path, ...]
     text: tuple[Path, ...] = (("prompt",),)
     project: Path = ("cwd",)
-    """Empty where the client does not say it; so is `turn`."""
+    """Empty if the client does not send it; the same holds for `turn`."""
     turn: Path = ()
     events: tuple[str, ...] = ("UserPromptSubmit",)
     event_keys: tuple[str, ...] = ("hook_event_name",)
-    """Members that name the event. One that is missing is no objection."""
+    """Members that name the event. A missing one is accepted."""
 
 
 _LAYOUTS = {
@@ -117,7 +120,7 @@ _LAYOUTS = {
 
 
 def _read(client: str, event: Event, env: Mapping[str, str]) -> Prompt:
-    """Read what has one layout, whoever runs the hook."""
+    """Read a hook's JSON by its layout, whichever client runs the hook."""
     del env
     layout = _LAYOUTS[client]
     for key in layout.event_keys:
@@ -168,7 +171,7 @@ def _is_copilot(event: Event, env: Mapping[str, str]) -> bool:
 
 
 def _read_gemini(event: Event, env: Mapping[str, str]) -> Prompt:
-    """Read Gemini's hook; its prompt begins with what its SessionStart hooks have printed."""
+    """Read Gemini's hook. Its prompt begins with the output of its SessionStart hooks."""
     opening, closing = "<hook_context>", "</hook_context>"
     prompt = _read("gemini", event, env)
     text = prompt.text
@@ -178,7 +181,7 @@ def _read_gemini(event: Event, env: Mapping[str, str]) -> Prompt:
 
 
 def _write_nothing(context: str, notice: str) -> str:
-    """Return nothing: this client does not show its model what a hook prints."""
+    """Return nothing: this client does not show a hook's output to its model."""
     del context, notice
     return ""
 
@@ -192,7 +195,7 @@ def _write_claude(context: str, notice: str, event: str = "UserPromptSubmit") ->
 
 
 def _write_copilot(context: str, notice: str) -> str:
-    """Return the context as a top member, the only place where Copilot CLI looks."""
+    """Return the context as a top-level member, the only place where Copilot CLI looks."""
     del notice
     return json.dumps({"additionalContext": context}) if context else ""
 
@@ -226,7 +229,7 @@ def _first_text(event: Event, paths: tuple[Path, ...]) -> str:
 
 
 def _text_at(value: object, path: Path) -> str:
-    """Return the text at `path` of JSON that may have any shape; empty where there is none."""
+    """Return the text at `path` in JSON of any shape; empty if there is none."""
     if not path:
         return ""
     for step in path:

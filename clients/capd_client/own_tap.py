@@ -1,7 +1,7 @@
 """The user's own tap, `<config>/own`: one capability for each server that was added by hand.
 
-A capability's folder appears and goes as a whole, so that a daemon that watches sees a definition
-or none. The tap is on the list while it holds something.
+A capability's folder is created and removed as a whole, so that a watching daemon sees a complete
+definition or none. The tap is on the list while it contains something.
 """
 
 import os
@@ -23,7 +23,7 @@ LONGEST_NAME = 64
 
 @dataclass(frozen=True, slots=True)
 class OwnServer:
-    """A server as a person names it."""
+    """A server as a person describes it."""
 
     name: str
     command: Sequence[str] = ()
@@ -50,7 +50,7 @@ class OwnTap:
         self._capabilities = self.folder / "capabilities"
 
     def names(self) -> list[str]:
-        """Return what was added."""
+        """Return the names of all added servers."""
         try:
             found = [folder.name for folder in self._capabilities.iterdir()]
         except FileNotFoundError:
@@ -85,7 +85,7 @@ class OwnTap:
         return place
 
     def remove(self, name: str) -> Path:
-        """Take the definition of `name` away; return where it was."""
+        """Remove the definition of `name`; return where it was."""
         hint = "What a tap has goes with it: capd tap remove TAP"
         name = meant(name, self.names(), f"no server named {name} was added\n{hint}")
         place = self._capabilities / name
@@ -138,13 +138,13 @@ def definition(server: OwnServer) -> dict[str, str]:
 
 
 def words_of(name: str) -> list[str]:
-    """Return phrases for a server that nobody has given any: it is asked for by its name."""
+    """Return triggers for a server without any: phrases with its name."""
     spoken = re.sub(r"[-_.]+", " ", name).strip()
     return [f"use {spoken}", f"ask {spoken}", f"with the help of {spoken}"]
 
 
 def env_of(words: Sequence[str]) -> dict[str, str]:
-    """Return environment values of `KEY=VALUE`, and of `KEY`, which stands for a secret."""
+    """Return the environment values of `KEY=VALUE`, and of `KEY`, which stands for a secret."""
     found = {}
     for word in words:
         key, equals, value = word.partition("=")
@@ -169,7 +169,7 @@ def headers_of(words: Sequence[str]) -> dict[str, str]:
 
 
 def is_server_name(name: str) -> bool:
-    """Tell whether a server can be called so."""
+    """Tell whether a name is allowed for a server."""
     return bool(_SERVER.fullmatch(name)) and "__" not in name and len(name) <= LONGEST_NAME
 
 

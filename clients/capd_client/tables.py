@@ -33,7 +33,7 @@ def say(text: object, *, keep_lines: bool = False) -> None:
 
 _SERVER_COLUMNS = (
     *("server", "state", "pid", "scope", "held by", "tools", "up", "restarts", "membership"),
-    "error",
+    *("sandbox", "runs in", "error"),
 )
 
 
@@ -48,8 +48,15 @@ def _server_row(server: Mapping[str, Any]) -> tuple[Any, ...]:
         duration(server.get("uptime_s")),
         server.get("restarts"),
         server.get("membership") or "",
+        server.get("sandbox") or "",
+        _runs_in(server),
         server.get("last_error") or "",
     )
+
+
+def _runs_in(server: Mapping[str, Any]) -> str:
+    folder, reason = str(server.get("cwd") or ""), server.get("cwd_reason")
+    return f"{folder} (held: {reason})" if reason else folder
 
 
 def print_servers(result: Mapping[str, Any]) -> None:
@@ -190,10 +197,11 @@ def print_turn(result: Mapping[str, Any]) -> None:
         best = f" (best: {top[0].get('name')} {_score(top[0].get('score'))})" if top else ""
         say(f"nothing is switched on{took}: {result.get('reason') or 'no reason given'}{best}")
     for each in result.get("unusable") or []:
-        keys = "; ".join(f"capd secret set {key}" for key in each.get("keys") or [])
+        repairs = [f"capd secret set {key}" for key in each.get("keys") or []]
+        repairs += [f"{program} is not installed" for program in each.get("programs") or []]
         say(
             f"  {each.get('name')} fits and cannot be used ({each.get('reason')})"
-            + (f": {keys}" * bool(keys))
+            + (f": {'; '.join(repairs)}" * bool(repairs))
         )
     print_changes(changed)
     if result.get("budgeted") is not None:

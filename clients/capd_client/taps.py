@@ -1,7 +1,7 @@
 """The list of taps, `<config>/taps.toml`: `[[taps]]` with `name` and `path`, oldest first.
 
-Whatever else a person wrote into the file stays as it is. It is replaced as a whole, so that
-a reader sees the list before or after a change and nothing in between.
+Everything else in the file stays as it is. The file is replaced as a whole, so that a reader sees
+the list before or after a change.
 """
 
 import fcntl
@@ -26,11 +26,11 @@ _BROKEN = re.compile(rf"^taps = \[((?:name = {_STRING}\npath = {_STRING}\n)+)\]"
 
 
 class TapError(Exception):
-    """The list cannot be changed so; the text says why, and what to do."""
+    """The list cannot be changed like this; the text says why, and what to do."""
 
 
 def is_tap(folder: Path) -> bool:
-    """Tell whether `folder` holds what a tap holds."""
+    """Tell whether `folder` contains a tap."""
     return any((folder / part).is_dir() for part in ("capabilities", "skills"))
 
 
@@ -46,7 +46,7 @@ class TapList:
         return self._entries(self._load())
 
     def repair(self) -> bool:
-        """Mend a list that an earlier capd broke; tell whether it was such a one."""
+        """Repair a list that an earlier capd broke; return whether it was broken."""
         if not self._is_broken():
             return False
         with self._locked():
@@ -79,12 +79,12 @@ class TapList:
         return tap
 
     def check_free(self, name: str) -> None:
-        """Raise unless a tap could be added as `name`, so that nothing is fetched in vain."""
+        """Raise unless a tap can be added as `name`, so that nothing is fetched in vain."""
         _check_name(name)
         self._refuse_twice(name, self.read())
 
     def remove(self, name: str) -> Path:
-        """Take the tap `name` off the list and return its folder, which stays."""
+        """Remove the tap `name` from the list; return its folder, which stays."""
         with self._locked():
             document = self._load()
             entries = self._entries(document)
@@ -130,7 +130,7 @@ class TapList:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Keep two commands from reading the same list and losing one another's change."""
+        """Prevent two commands from overwriting each other's changes."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (self._folder / ".taps.lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -138,7 +138,7 @@ class TapList:
 
 
 def meant(name: str, names: Sequence[str], unknown: str) -> str:
-    """Return which of `names` is meant.
+    """Return the one of `names` that is meant.
 
     Raises:
         TapError: none is, or several may be; `unknown` is its first line.

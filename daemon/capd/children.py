@@ -1,8 +1,11 @@
 """Every actor of a daemon and its parts: the only file that knows them all."""
 
+import os
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +227,7 @@ class Children:
                     parser=self._parser,
                     scorer=configuration.routing.scorer,
                     labels=LearningFile(Path(where.state, "learning.json")),
+                    has_program=partial(self._has_program, shared.path_known),
                     learns=lambda project: self._live.of(project).configuration.routing.learn,
                 ).run(task_status=task_status),
             ),
@@ -297,6 +301,7 @@ class Children:
                     connections,
                     sessions,
                     version=__version__,
+                    model_idle=configuration.embedder.idle if configuration.embedder.keep else 0.0,
                 ).run(task_status=task_status),
             ),
             Child(
@@ -322,6 +327,13 @@ class Children:
             ),
             *self._http_children(bus, connections),
         ]
+
+    def _has_program(self, path_known: trio.Event, command: str) -> bool:
+        """Tell whether servers find a command; before their PATH is known, that they do."""
+        if not path_known.is_set():
+            return True
+        folders = [self._environment.get("PATH", ""), uvx_folder()]
+        return shutil.which(command, path=os.pathsep.join(filter(None, folders))) is not None
 
     def _database(self) -> Database | None:
         """Return the ledger's database; None if the ledger is switched off."""

@@ -52,6 +52,10 @@ class Hello(msgspec.Struct, frozen=True, tag_field="capd", tag="hello", omit_def
     """Whether the parent's active set is copied at this moment."""
     dispatched: bool = False
     """Whether `dispatched` frames are wanted."""
+    durable: bool = False
+    """Whether `durable` frames are understood."""
+    again: list[int | str] = []
+    """Requests that an earlier daemon said are durable, and that this connection sends again."""
 
 
 class DaemonInfo(msgspec.Struct, frozen=True):

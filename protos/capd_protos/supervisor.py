@@ -255,6 +255,19 @@ class EndProject(msgspec.Struct, frozen=True, tag="supervisor.end_project"):
     """Its real path."""
 
 
+class TrustChanged(msgspec.Struct, frozen=True, tag="supervisor.trust_changed"):
+    """Start again the user's own servers that start otherwise since a project's trust changed."""
+
+    project: str
+    """Its real path."""
+
+
+class ServersRestarted(msgspec.Struct, frozen=True, tag="supervisor.servers_restarted"):
+    """They are being ended, and start again for who holds them."""
+
+    servers: list[ServerName]
+
+
 class ProjectEnded(msgspec.Struct, frozen=True, tag="supervisor.project_ended"):
     """They are being ended."""
 
@@ -272,6 +285,7 @@ Request = (
     | LogIn
     | AwaitLogin
     | EndProject
+    | TrustChanged
 )
 Reply = (
     ServerReady
@@ -285,6 +299,7 @@ Reply = (
     | LoggedIn
     | LoginFailed
     | ProjectEnded
+    | ServersRestarted
 )
 Event = (
     ServerStarted

@@ -53,6 +53,7 @@ DecisionReason = Literal[
     "whole_trigger",
     # The winner cannot be switched on here.
     "missing_secrets",
+    "missing_program",
     "domain",
     # What the user has set for the capability, on top of what routing concluded.
     "set_by_user",
@@ -62,7 +63,7 @@ DecisionReason = Literal[
     "repeated",
     "unfinished",
 ]
-UnusableReason = Literal["missing_secrets", "domain"]
+UnusableReason = Literal["missing_secrets", "missing_program", "domain"]
 
 
 class CapabilityId(msgspec.Struct, frozen=True, order=True):
@@ -187,6 +188,8 @@ class UnusableCapability(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: UnusableReason
     keys: tuple[str, ...] = ()
     """The keys that nobody has stored a value for."""
+    programs: tuple[str, ...] = ()
+    """The commands of its servers that are not installed."""
 
 
 class Decision(msgspec.Struct, frozen=True, omit_defaults=True):

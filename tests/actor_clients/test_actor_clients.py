@@ -225,6 +225,10 @@ ROWS: list[Row] = [
         *(supervisor.LoggedIn(), supervisor.LoginFailed("cancelled")),
     ),
     (
+        *(SupervisorClient, lambda c: c.trust_changed("/p"), supervisor.TrustChanged("/p")),
+        *(supervisor.ServersRestarted([ServerName("git")]), ["git"]),
+    ),
+    (
         *(SupervisorClient, lambda c: c.end_project("/p"), supervisor.EndProject("/p")),
         *(supervisor.ProjectEnded([ServerName("git")]), ["git"]),
     ),

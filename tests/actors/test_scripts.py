@@ -1,9 +1,12 @@
 """Scripts of a session: every call of one is a call, and the answer says what became of each."""
 
 import json
+import re
+import textwrap
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import pytest
 import trio
 
 from capd.core.sessions.policy import PolicyRules
@@ -210,7 +213,7 @@ async def test_a_search_shows_tools_as_functions_and_how_to_make_many_calls(
         )
 
         assert "async def alpha.number(n: int) -> AlphaNumberResult" in said
-        assert "async def alpha.echo() -> Any" in said
+        assert "async def alpha.echo(**more: Any) -> Any" in said
         assert said.endswith("\nThree or more calls: tool_call script_run, code: Python.")
 
 
@@ -315,3 +318,54 @@ async def test_progress_counts_the_calls_under_the_clients_token(tmp_path: Path)
             ("t", 2),
             ("t", 3),
         ]
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "scripts.md"
+
+
+def examples() -> list[str]:
+    """Return the scripts of the section with the three examples."""
+    section = PAGE.read_text("utf-8").partition("## Three examples")[2].partition("\n## ")[0]
+    blocks = re.findall(r"(?:^(?:    .*)?\n)+", section, re.MULTILINE)
+    return [textwrap.dedent(block).strip() for block in blocks if block.strip()]
+
+
+async def tracked(process: FakeProcess, message: Json) -> None:
+    """Be a tracker with twelve issues, of which the odd ones are open and 7 is missing."""
+    asked = message["params"]["arguments"]
+    if "path" in asked:
+        await process.reply(message, text("fine\nerror: one\nfine\nerror: two\n"))
+        return
+    n = asked["number"]
+    if n == 7:
+        await process.reply(message, {**text("no such issue"), "isError": True})
+        return
+    said = json.dumps({"number": n, "title": f"Issue {n}", "open": n % 2 == 1, "body": "x" * 2000})
+    await process.reply(message, text(said))
+
+
+@pytest.mark.parametrize(
+    ("number", "numbers", "value"),
+    [
+        (0, [1, 2, 3], [{"number": n, "title": f"Issue {n}"} for n in (1, 3)]),
+        (1, [6, 7], ["Issue 6", "none: ToolError: no such issue"]),
+        (2, [], ["error: one", "error: two"]),
+    ],
+)
+async def test_the_examples_of_the_page_do_what_it_says(
+    tmp_path: Path, number: int, numbers: list[int], value: object
+) -> None:
+    async with running_world(tmp_path, rules=LISTED) as world:
+        for server, name in (("tracker", "get"), ("files", "read")):
+            world.machine.scripts[server] = Script(tools=[tool(name)], call=tracked)
+            world.capability(server, server)
+        await world.reload()
+        client = await world.session("s")
+        for server in ("tracker", "files"):
+            assert not (await client.capability("enable", server))[1]
+
+        said, told, is_error = await run(client, examples()[number], numbers=numbers)
+
+        assert not is_error, told
+        assert json.loads(said) == value
+        assert len(examples()) == 3

@@ -151,6 +151,45 @@ async def test_tool_call_passes_a_hidden_tools_result_on_as_it_is(
         assert through == direct
 
 
+ASKING = {"editor": ClientTraits(names=("editor",), asks_per_tool=True)}
+MARKED = {"name": "look", "inputSchema": {}, "annotations": {"readOnlyHint": True}}
+
+
+async def test_a_client_that_asks_for_each_tool_calls_read_only_ones_by_a_tool_of_their_own(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path, rules=SessionRules(table=ASKING)) as world:
+        world.machine.scripts["alpha"].tools.append(MARKED)
+        await known(world, "alpha")
+        client = await world.session("s")
+
+        listed = await client.tools()
+        looked = await client.call("tool_call_readonly", name="alpha__look", arguments={"a": 1})
+        refused = await client.call("tool_call_readonly", name="alpha__echo", arguments={"a": 1})
+        echoed = await client.call("tool_call", name="alpha__echo", arguments={"a": 1})
+
+        assert listed == [*OWN[:3], "tool_call_readonly", *OWN[3:]]
+        assert (looked[1], echoed) == (False, ('{"a": 1}', False))
+        why = "alpha__echo is not marked read-only by its server. The call was not sent"
+        assert refused == (f"{why}: call it with tool_call, which may ask the user.", True)
+
+
+async def test_a_tool_that_its_running_server_marks_no_longer_is_refused(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path, rules=SessionRules(table=ASKING)) as world:
+        world.machine.scripts["alpha"].tools.append(MARKED)
+        await known(world, "alpha")
+        client = await world.session("s")
+        await selected(client, "alpha__look")
+        world.machine.scripts["alpha"].tools[-1] = {"name": "look", "inputSchema": {}}
+
+        said, is_error = await client.call("tool_call_readonly", name="alpha__look", arguments={})
+
+        assert is_error
+        assert "is not marked read-only by its server. The call was not sent" in said
+
+
 async def test_what_nobody_knows_is_answered_with_near_names_and_what_was_searched(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
@@ -447,7 +486,7 @@ async def test_pinned_tools_are_listed_from_the_start_and_over_the_cap_they_are_
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
     table = {"editor": ClientTraits(names=("editor",), tool_limit=5)}
-    rules = SessionRules(pins=("beta:*", "alpha__*"), table=table)
+    rules = SessionRules(pins=("beta:*", "alpha__*"), table=table, mode="dynamic")
     async with running_world(tmp_path, rules=rules) as world:
         await known(world, "alpha", "beta")
         client = await world.session("s")
@@ -458,9 +497,7 @@ async def test_pinned_tools_are_listed_from_the_start_and_over_the_cap_they_are_
         assert listed == [*OWN, "beta__echo", "beta__die"]
         assert await client.tools() == listed
         (entry,) = await world.sessions()
-        assert entry.mode_reason == (
-            "the client lists again; 2 pins are over the 5 tools of a list"
-        )
+        assert entry.mode_reason == ("set by the user; 2 pins are over the 5 tools of a list")
         assert await client.call("beta__echo", a=1) == ('{"a": 1}', False)
         assert await client.call("alpha__echo", a=1) == ('{"a": 1}', False)
 

@@ -124,6 +124,17 @@ def test_what_two_searches_do_not_bring_is_lost_and_the_turn_goes_on() -> None:
     assert played.requests[-1].answered == "This."
 
 
+def test_a_card_that_is_too_short_for_a_call_is_looked_up_by_name() -> None:
+    schema = '## git__log\n{"properties":{"count":{}}}'
+    found = {"recent commits": "- git__log(repo_path, ...)  Shows", "select:git__log": schema}
+    toolbox = Toolbox(["git__add"], found=found)
+
+    played = play(toolbox, [LOG])
+
+    asked = [arguments["query"] for name, arguments in toolbox.called if name == "find"]
+    assert (asked, played.lost) == (["recent commits", "select:git__log"], [])
+
+
 def test_the_day_has_fifty_turns_and_a_search_for_each_tool() -> None:
     read = day({"P": "/p", "WEB": "http://w"})
 

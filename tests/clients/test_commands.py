@@ -325,6 +325,27 @@ def test_tables_have_a_row_for_each(
     assert result.exit_code == 0
 
 
+def test_a_server_is_shown_with_what_it_is_confined_to_and_where_it_runs(
+    start_daemon: Start, run: Run
+) -> None:
+    held = {
+        **SERVER,
+        "sandbox": "guard, capd hidden, apart",
+        "cwd": "/state/empty/x",
+        "cwd_reason": "npx reads .npmrc",
+        "membership": "sweep",
+    }
+    plain = {**SERVER, "name": "fs", "sandbox": "strict", "cwd": "/src/app", "cwd_reason": ""}
+    start_daemon({"servers": {"schema": 1, "servers": [held, plain]}})
+
+    result = run("servers")
+
+    head, first, second = (" ".join(line.split()) for line in result.stdout.splitlines())
+    assert "membership sandbox runs in" in head
+    assert first.endswith("sweep guard, capd hidden, apart /state/empty/x (held: npx reads .npmrc)")
+    assert second.endswith("strict /src/app")
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

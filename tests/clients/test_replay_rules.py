@@ -45,6 +45,19 @@ def test_a_lost_request_has_one_fate(
 
 
 @pytest.mark.parametrize(
+    ("sends", "is_kept", "fate"),
+    [(1, True, "again"), (MOST_SENDS, True, "unknown"), (1, False, "unknown")],
+)
+def test_a_request_that_the_next_daemon_goes_on_with_is_never_said_to_be_unsent(
+    *, sends: int, is_kept: bool, fate: str
+) -> None:
+    request = Request(1, b"{}\n" if is_kept else None)
+    request.sends, request.is_sent, request.is_durable = sends, True, True
+
+    assert after_loss(request) == fate
+
+
+@pytest.mark.parametrize(
     ("code", "has_token", "step"),
     [
         ("resume_refused", True, "start_anew"),

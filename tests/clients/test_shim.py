@@ -88,6 +88,7 @@ def test_the_hello_is_what_the_schema_says(
         "session": "s:1",
         "parent": "p.1",
         "dispatched": True,
+        "durable": True,
     }
     jsonschema.validate(hello, {"$ref": "#/$defs/Hello", "$defs": SCHEMA["$defs"]})
     assert daemon.journal[0].startswith(b'{"capd":"hello"')
@@ -325,6 +326,28 @@ def test_requests_that_may_have_run_are_answered_as_unknown_and_the_others_sent_
         error(1, 4002, "outcome_unknown", UNKNOWN),
         result("2"),
     ]
+
+
+def test_a_durable_request_is_sent_again_and_the_next_daemon_is_told_which_it_is(
+    daemon: FakeDaemon, start_host: Start
+) -> None:
+    host = start_host()
+    link = daemon.accept()
+    link.welcome()
+    host.write(call(1), call("2"))
+    assert [link.read() for _ in range(2)] == [call(1), call("2")]
+    link.write({"capd": "durable", "id": "2"})
+
+    link.close()
+    again = daemon.accept()
+    hello = again.welcome(pid=77, resumed=True)
+    resent = [again.read() for _ in range(2)]
+    again.write(result("2"), result(1))
+
+    assert hello["again"] == ["2"]
+    jsonschema.validate(hello, {"$ref": "#/$defs/Hello", "$defs": SCHEMA["$defs"]})
+    assert resent == [call(1), call("2")]
+    assert [host.read() for _ in range(2)] == [result("2"), result(1)]
 
 
 def test_what_the_daemon_wrote_before_it_died_counts_when_the_shim_is_writing(

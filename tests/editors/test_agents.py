@@ -182,3 +182,20 @@ def test_a_daemon_that_is_down_or_hangs_is_nothing_that_the_user_sees(
     assert "hello" in seen
     # In a path of theirs it is no word about capd.
     assert re.search(r"(?<!/)capd(?!-lab)", seen) is None, seen
+
+
+@pytest.mark.parametrize(("caller", "is_run"), [("tool_call_readonly", True), ("tool_call", False)])
+def test_codex_runs_a_read_only_tool_that_nobody_has_allowed_and_no_other(
+    start_lab: Start, tmp_path: Path, caller: str, *, is_run: bool
+) -> None:
+    call = {"tool": f"^mcp__capd::{caller}$", "args": by_tool_call(tmp_path / "harbour")}
+    lab = start_lab([call, {"text": "three commits"}])
+    command = [*ready(lab, CODEX), "-m", "gpt-4.1"]
+    unasked = next(at for at, each in enumerate(command) if "approval_mode" in each)
+    del command[unasked - 1 : unasked + 1]
+
+    with git_at_hand(lab):
+        lab.run(*command, MESSAGE)
+
+    *_, last = lab.model.bodies()
+    assert all(subject in said(last) for subject in SUBJECTS) is is_run, said(last)[-3000:]

@@ -271,6 +271,8 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     supervisor.LoggedIn(),
     supervisor.LoginFailed("nobody logged in"),
     supervisor.EndProject("/src/app"),
+    supervisor.TrustChanged("/src/app"),
+    supervisor.ServersRestarted([ServerName("git")]),
     supervisor.ProjectEnded([ServerName("git")]),
     supervisor.ServerReady(INSTANCE, IDENTITY, GIT, 42, [TOOL]),
     supervisor.ServerRefused(GIT, "cannot_start", "it ended", ["boom"]),

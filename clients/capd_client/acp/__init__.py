@@ -1,1 +1,1 @@
-"""`capd acp`: between an editor that speaks the Agent Client Protocol and its agent."""
+"""`capd acp`: sits between an editor that speaks the Agent Client Protocol and its agent."""

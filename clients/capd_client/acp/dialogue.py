@@ -15,23 +15,24 @@ from typing import Any
 Json = dict[str, Any]
 
 NAME = "capd"
-"""The server's name: an agent that has capd in its own configuration has it by this one."""
+"""The server's name, which it also has in the configuration of agents that have capd already."""
 
 _OPENING = frozenset({"session/new", "session/load", "session/resume", "session/fork"})
 _ENDING = frozenset({"session/close", "session/delete"})
 _PROMPT = "session/prompt"
 _KEY = "CAPD_SESSION"
 _SILENCE = "CAPD_ACP"
-"""Has the shim keep an agent's own prompt hook from handing over the words again."""
+"""The variable by which the shim keeps an agent's own prompt hook from sending the message twice.
+"""
 _SHARING = ("opencode",)
-"""Agents that connect a folder's servers once, and anew for each session: one key for them all."""
+"""Agents that connect a folder's servers only once: all sessions of the folder share one key."""
 _MOST_OPENING = 1000
-"""Requests to open a session without an answer: an agent that never answers fills no memory."""
+"""Unanswered requests to open a session that are remembered, in case an agent never answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The user's words, and the capd session that they are said in."""
+    """The user's words, and the capd session that they belong to."""
 
     session: str
     text: str
@@ -62,17 +63,17 @@ class Dialogue:
         self._command = list(command)
         self._env = dict(env)
         self._opening: dict[str, str] = {}
-        """The key of each session that is asked for, by the request's id."""
+        """The key of each session that is being opened, by the request's id."""
         self._keys: dict[str, str] = {}
-        """The key of each session that is open, by the agent's id."""
+        """The key of each open session, by the agent's id."""
         self._initialize = ""
         self._names_transport = False
         self._is_sharing = False
         self._shared: dict[str, str] = {}
-        """The key of each folder, where its sessions share one connection."""
+        """The key of each folder whose sessions share one connection."""
 
     def from_editor(self, line: bytes) -> Passing:
-        """Return what the agent is to read in place of `line`."""
+        """Return the line that the agent gets in place of `line`."""
         message = _parsed(line)
         method, params = message.get("method"), message.get("params")
         if method == "initialize":
@@ -90,7 +91,7 @@ class Dialogue:
         return Passing(line)
 
     def expects(self) -> bool:
-        """Return whether an answer of the agent is of interest."""
+        """Return whether answers of the agent are awaited."""
         return bool(self._opening or self._initialize)
 
     def from_agent(self, line: bytes) -> None:
@@ -118,7 +119,7 @@ class Dialogue:
         return self._shared.setdefault(folder, key) if self._is_sharing else key
 
     def _opened(self, message: Json, params: Json) -> bytes:
-        """Return the request with capd among its servers; nothing where it cannot have it."""
+        """Return the request with capd added to its servers; empty if that is impossible."""
         servers = params.get("mcpServers", [])
         if not isinstance(servers, list):
             return b""
@@ -142,7 +143,7 @@ class Dialogue:
 
 
 def _is_capd(server: object) -> bool:
-    """Return whether an entry is capd's shim, by whoever put it there."""
+    """Return whether an entry is capd's shim, whoever added it."""
     if not isinstance(server, dict) or not isinstance(server.get("command"), str):
         return False
     program = server["command"].rpartition("/")[2]
@@ -156,7 +157,7 @@ def _env_without_key(server: Json) -> list[Any]:
 
 
 def _words(blocks: object) -> str:
-    """Return what the user wrote: texts, but for those that an editor has for the model alone."""
+    """Return the user's texts, without those that an editor added for the model."""
     texts = []
     for block in blocks if isinstance(blocks, list) else []:
         if not isinstance(block, dict) or block.get("type") != "text":
@@ -178,7 +179,7 @@ def _parsed(line: bytes) -> Json:
 
 
 def _id(message: Json) -> str:
-    """Return the id of a request or its answer, with its kind: 1 is not "1"."""
+    """Return the id of a request or its answer, with its type: 1 is not "1"."""
     key = message.get("id")
     return "" if key is None else json.dumps(key)
 

@@ -1,9 +1,9 @@
-"""The end of an agent, and of all that it started: none of it outlives its editor.
+"""Ends an agent and everything that it started, so that nothing outlives the editor.
 
 An agent may ignore the end of its input, and SIGTERM as well (Gemini CLI does both), and its real
-work may be in a child. A child that has detached itself, as a daemon does, is known by a variable
-that only this agent was started with. An editor may kill `capd acp` so that it has no last word:
-for that a process of its own waits beside it.
+work may be in a child. A child that has detached itself, as a daemon does, is found by a variable
+that only this agent was started with. An editor may kill `capd acp` itself. For that case a
+separate process waits beside it.
 """
 
 import contextlib
@@ -14,19 +14,19 @@ from collections.abc import Iterable
 from pathlib import Path
 
 MARK = "CAPD_ACP_TREE"
-"""The variable; its value is another one for each agent."""
+"""The variable; its value is different for each agent."""
 _PROC = Path("/proc")
 _POLL = 0.05
 _LONGEST_END = 5.0
-"""Seconds of killing what goes on to start others."""
+"""Seconds for killing processes that keep starting others."""
 _PPID, _STARTED = 1, 19
-"""Fields of `/proc/PID/stat` behind the name, which may hold anything."""
+"""Fields of `/proc/PID/stat` after the name, which may contain anything."""
 
 
 def end(pid: int, mark: str, grace: float) -> None:
-    """Have the process `pid` end, with all that it started: asked first, then killed.
+    """End the process `pid` and everything that it started: ask first, then kill.
 
-    It may have ended already; then what has its `mark` is left to end.
+    If the process has ended already, processes with its `mark` are still ended.
     """
     identity = started(pid)
     give_up_at = time.monotonic() + grace
@@ -46,7 +46,7 @@ def end(pid: int, mark: str, grace: float) -> None:
 
 
 def started(pid: int) -> str | None:
-    """Return what tells this process from a later one with its number; None where it is gone."""
+    """Return a text that tells this process from a later one with its pid; None if it is gone."""
     if not _PROC.is_dir():
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, 0)
@@ -57,7 +57,10 @@ def started(pid: int) -> str | None:
 
 
 def watch(mark: str, grace: float) -> int:
-    """Start who ends an agent when this process is gone; return where its number is written to."""
+    """Start a process that ends an agent when this one is gone.
+
+    Return where to write the agent's pid.
+    """
     readable, writable = os.pipe()
     if os.fork():
         os.close(readable)
@@ -77,12 +80,12 @@ def watch(mark: str, grace: float) -> int:
 
 
 def tell(watcher: int, pid: int) -> None:
-    """Tell the watcher at `watcher` whose end it sees to."""
+    """Tell the watcher which process to end."""
     os.write(watcher, pid.to_bytes(8, "big"))
 
 
 def spare(watcher: int) -> None:
-    """Tell the watcher that the agent has ended by itself: what it left is as it wanted it."""
+    """Tell the watcher that the agent has ended by itself, so that what it left running stays."""
     with contextlib.suppress(OSError):
         os.write(watcher, b".")
 
@@ -94,7 +97,7 @@ def _send(pids: Iterable[int], number: int) -> None:
 
 
 def _marked(mark: str) -> list[int]:
-    """Return the living processes that have this mark in their environment."""
+    """Return the living processes with this mark in their environment."""
     wanted = f"\0{MARK}={mark}\0".encode()
     found = []
     for folder in _PROC.glob("[0-9]*"):
@@ -108,7 +111,7 @@ def _marked(mark: str) -> list[int]:
 
 
 def _below(pid: int) -> list[int]:
-    """Return the processes that `pid` started, and those that these started."""
+    """Return the descendants of `pid`."""
     parents: dict[int, int] = {}
     for folder in _PROC.glob("[0-9]*"):
         fields = _fields(int(folder.name))
@@ -121,7 +124,7 @@ def _below(pid: int) -> list[int]:
 
 
 def _fields(pid: int) -> list[str]:
-    """Return the fields of a process from its state on; none where it is gone."""
+    """Return the fields of a process from its state on; none if it is gone."""
     try:
         text = (_PROC / str(pid) / "stat").read_text(errors="replace")
     except OSError:

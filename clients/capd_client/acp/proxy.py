@@ -1,7 +1,7 @@
-"""The agent's process between two pipes, and the lines that go through.
+"""Runs the agent's process, and passes lines between it and the editor.
 
-It ends when the agent ends, with its code. When the editor goes, the agent is told by the end of
-its input, and ended if it does not go by itself.
+It ends when the agent ends, with the agent's exit code. When the editor is gone, the agent's input
+is closed; if the agent does not end then, it is ended.
 """
 
 import contextlib
@@ -18,13 +18,13 @@ from capd_client.acp.turns import Turns
 
 _READ_BYTES = 256 * 1024
 _LINE_LIMIT_BYTES = 64 * 1024 * 1024
-"""A longer line is passed on in pieces, and not read."""
+"""A longer line is passed on in pieces, and not parsed."""
 VARIABLE = "CAPD_ACP"
-"""Tells the agent's own hooks and plugins that its prompts are handed over here."""
+"""Tells the agent's own hooks and plugins that its prompts are sent to capd here."""
 GRACE = 5.0
-"""For an agent whose editor has gone: to end by itself, and again to end when it is told."""
+"""Seconds for an agent whose editor is gone: to end by itself, and again after being told to."""
 _DRAIN = 1.0
-"""For the last words of an agent that has ended; a child of it may hold its output open."""
+"""Seconds for the last output of an agent that has ended; a child may keep its output open."""
 _SIGNALLED = 128
 
 
@@ -105,7 +105,7 @@ class Proxy:
 
 
 def _pieces(fd: int) -> Iterator[tuple[bytes, bool]]:
-    """Yield what comes from `fd`: whole lines, and the pieces of one that is too long."""
+    """Yield what comes from `fd`: whole lines, and pieces of a line that is too long."""
     parts: list[bytes] = []
     size = 0
     is_long = False

@@ -1,4 +1,4 @@
-"""Hands the words of a prompt to the daemon, within the time that an editor can spare."""
+"""Sends the text of a prompt to the daemon, within the time that an editor can wait."""
 
 import threading
 import time
@@ -8,20 +8,20 @@ from capd_client.acp.dialogue import Prompt
 from capd_client.control import Control, ControlError, DaemonDownError
 
 BUDGET = 0.3
-"""Seconds that a prompt waits; a turn that takes longer goes on, its tools come a request later."""
+"""Seconds that a prompt waits. A longer turn goes on, and its tools come one request later."""
 _PATIENCE = 20.0
-"""For a session that its agent opens after the first prompt."""
+"""Seconds for a session that its agent opens after the first prompt."""
 _TURN_TIMEOUT = 120.0
 _PAUSE = 0.02
 _RELIST = 0.06
 """An agent that was told of new tools lists them again within 8 to 26 ms."""
 _MOST_AT_ONCE = 8
-"""Turns that a daemon has not answered; a daemon that hangs gets no more of them."""
+"""Turns that a daemon has not answered. A daemon that hangs gets no more."""
 _NOT_FOUND = 4004
 _SAYING = 0.03
-"""Seconds of the budget that an answer takes to come here, and from here to the agent."""
+"""Seconds of the budget for the answer's way from the daemon to the agent."""
 _LEAST = 0.05
-"""Seconds, below which a daemon cannot say anything in time."""
+"""Seconds; with less time the daemon is not asked."""
 
 
 class Turns:
@@ -33,7 +33,7 @@ class Turns:
         self._free = threading.BoundedSemaphore(_MOST_AT_ONCE)
 
     def context(self, prompt: Prompt) -> str:
-        """Return what the model is to be told with `prompt`; nothing after the budget."""
+        """Return the text for the model with `prompt`; empty if it came too late."""
         if not self._free.acquire(blocking=False):
             return ""
         until = time.monotonic() + self._budget
@@ -63,7 +63,7 @@ class _Turn:
         self.context = ""
 
     def take(self) -> None:
-        """Take the turn, waiting for its session; whatever goes wrong, the prompt goes on."""
+        """Take the turn, waiting for its session. If anything fails, the prompt is sent on."""
         give_up_at = time.monotonic() + _PATIENCE
         try:
             with Control(self._path, client="acp", timeout=_TURN_TIMEOUT) as control:

@@ -1,4 +1,4 @@
-"""capd for agent authors: `connect`, and what it gives. docs/library.md is its page."""
+"""capd for agent authors: `connect`, and the sessions that it opens (docs/library.md)."""
 
 from capd_client.agent.blocking import Session
 from capd_client.agent.connecting import Connecting, connect

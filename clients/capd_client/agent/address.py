@@ -1,6 +1,6 @@
-"""Where the daemon is, whose it is, and how one is started where there is none.
+"""Finds the daemon's socket, checks whose daemon it is, and starts one if none is running.
 
-try -> wait, longer each time -> try ...     until somebody answers, or patience ends
+try -> wait, longer each time -> try ... until a daemon answers, or `patience` ends
 """
 
 import os
@@ -24,14 +24,14 @@ START_TIMEOUT = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A daemon's socket, and whether a daemon may be started that makes it."""
+    """A daemon's socket, and whether a daemon may be started for it."""
 
     path: str
     may_start: bool
     env: Mapping[str, str]
 
     def check(self, connection: socket.socket) -> None:
-        """Refuse a daemon of somebody else: it would be told the user's words.
+        """Refuse a daemon of another user, because it would get the user's words.
 
         Raises:
             RefusedError: the far end is another user's.
@@ -42,9 +42,9 @@ class Address:
             raise RefusedError(text, 4003)
 
     def start(self) -> str:
-        """Start a daemon and wait until it answers; return why there is none, or nothing.
+        """Start a daemon and wait until it answers; return why there is none, or an empty text.
 
-        By a process of its own that ends: no child is left to whoever uses this library.
+        A separate process starts it and ends, so that this library's user gets no child process.
         """
         command = [sys.executable, "-P", "-m", "capd_client.entry", "daemon", "start"]
         try:
@@ -66,13 +66,13 @@ class Address:
         )
 
     def none(self, why: str) -> NoDaemonError:
-        """Return the error that says that nobody answers."""
+        """Return the error for a daemon that does not answer."""
         reason = f" ({why})" if why else ""
         hint = "start it with: capd daemon start"
         return NoDaemonError(f"no daemon at {self.path}{reason}; {hint}", 4001)
 
 
 def address(path: str, env: Mapping[str, str], *, may_start: bool) -> Address:
-    """Return where the daemon is; one that is named by its path is not started."""
+    """Return where the daemon is. If `path` names the socket, no daemon is started."""
     is_allowed = may_start and not path and env.get("CAPD_NO_START", "") in {"", "0"}
     return Address(path or socket_path(env, os.getuid()), is_allowed, env)

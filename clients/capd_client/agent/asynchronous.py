@@ -1,4 +1,4 @@
-"""A session for programs of tasks, on trio or asyncio: two tasks move its bytes, any may ask."""
+"""A session for programs on trio or asyncio: two tasks move its bytes, and any task may use it."""
 
 import contextlib
 import socket
@@ -22,7 +22,7 @@ _FAREWELL = 1.0
 
 
 class _Waiter:
-    """Who waits for the outcome of one request."""
+    """A task that waits for the outcome of one request."""
 
     def __init__(self) -> None:
         self.is_done = anyio.Event()
@@ -30,9 +30,9 @@ class _Waiter:
 
 
 class AsyncSession:
-    """As `Session`, for tasks; `async with` opens and closes it.
+    """A conversation with capd, like `Session`, for tasks; `async with` opens and closes it.
 
-    A task that is cancelled cancels its request.
+    Cancelling a task cancels its request.
     """
 
     def __init__(self, facts: Facts, where: Address, patience: float) -> None:
@@ -88,21 +88,21 @@ class AsyncSession:
 
     @property
     def changes(self) -> int:
-        """A number that grows whenever `tools` may have something else to say."""
+        """A number that grows whenever the result of `tools` may have changed."""
         return self._link.changes
 
     async def turn(self, text: str, *, timeout: float | None = None) -> Turn:
-        """Hand over the user's own words; the tools that they need are on when it returns."""
+        """Send the user's message; when this returns, the tools that it needs are switched on."""
         return Turn.read(await self._ask("capd/turn", {"text": text}, timeout))
 
     async def tools(self, *, timeout: float | None = None) -> list[Tool]:
-        """Return the tools that are listed at this moment."""
+        """Return the tools that are listed now."""
         return tools_of(await self._ask("tools/list", {}, timeout))
 
     async def call(
         self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
     ) -> Result:
-        """Call a tool; raises what `Session.call` raises."""
+        """Call a tool; raises as `Session.call`."""
         params = {"name": name, "arguments": dict(arguments or {})}
         return Result.read(await self._ask("tools/call", params, timeout))
 
@@ -161,7 +161,7 @@ class AsyncSession:
         self._is_up.set()
 
     async def _reached(self) -> UNIXSocketStream:
-        """Return a connection to a daemon of ours, starting one if need be."""
+        """Return a connection to a daemon of this user, starting one if necessary."""
         is_stopped = self._link.is_stopped
         give_up_at = anyio.current_time() + (0.0 if is_stopped else self._patience)
         may_start = self._where.may_start and not is_stopped
@@ -196,7 +196,7 @@ class AsyncSession:
             self._where.check(connection)
 
     def _give_up(self, error: CapdError, last_key: int) -> None:
-        """Fail what waits; a session that has been there goes on looking for a daemon."""
+        """Fail what waits. A session that was connected before goes on looking for a daemon."""
         if not self._is_up.is_set():
             raise error
         self._resolve(self._link.abandon(error, last_key))
@@ -217,13 +217,13 @@ class AsyncSession:
         self._resolve(self._link.lost(why))
 
     async def _watch(self, group: TaskGroup) -> None:
-        """End a connection whose far end does not greet."""
+        """Close a connection if the daemon does not greet."""
         await anyio.sleep(GREETING_TIMEOUT)
         if self._link.phase != "up":
             group.cancel_scope.cancel()
 
     async def _read(self, stream: UNIXSocketStream) -> str:
-        """Read until the connection is of no use; return why."""
+        """Read until the connection is lost; return why."""
         while not self._link.is_dropped:
             try:
                 chunk = await stream.receive(_READ_BYTES)

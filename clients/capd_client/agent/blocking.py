@@ -1,4 +1,4 @@
-"""A session for programs that block. One thread moves its bytes; any thread may ask."""
+"""A session for programs that block. One thread moves its bytes, and any thread may use it."""
 
 import contextlib
 import selectors
@@ -34,9 +34,9 @@ _FAREWELL = 1.0
 
 
 class Session:
-    """A conversation of its own with capd: what the user says, the tools, their calls.
+    """A conversation with capd: the user's messages, the tools, and their calls.
 
-    It comes back by itself after a restart of the daemon; `with` closes it.
+    It reconnects by itself after a restart of the daemon. `with` opens and closes it.
     """
 
     def __init__(self, facts: Facts, where: Address, patience: float) -> None:
@@ -81,15 +81,15 @@ class Session:
 
     @property
     def changes(self) -> int:
-        """A number that grows whenever `tools` may have something else to say."""
+        """A number that grows whenever the result of `tools` may have changed."""
         return self._link.changes
 
     def turn(self, text: str, *, timeout: float | None = None) -> Turn:
-        """Hand over the user's own words; the tools that they need are on when it returns."""
+        """Send the user's message; when this returns, the tools that it needs are switched on."""
         return Turn.read(self._ask("capd/turn", {"text": text}, timeout))
 
     def tools(self, *, timeout: float | None = None) -> list[Tool]:
-        """Return the tools that are listed at this moment."""
+        """Return the tools that are listed now."""
         return tools_of(self._ask("tools/list", {}, timeout))
 
     def call(
@@ -114,7 +114,7 @@ class Session:
         return self._switch("disable", name)
 
     def close(self) -> None:
-        """End the session: what it holds is released at once. Twice is fine."""
+        """End the session and release its servers at once. Calling it again is harmless."""
         self._is_closing = True
         self._wake()
         if threading.current_thread() is not self._mover:
@@ -178,7 +178,7 @@ class Session:
             self._wake_out.close()
 
     def _reached(self) -> socket.socket:
-        """Return a connection to a daemon of ours, starting one if need be."""
+        """Return a connection to a daemon of this user, starting one if necessary."""
         is_stopped = self._link.is_stopped
         give_up_at = time.monotonic() + (0.0 if is_stopped else self._patience)
         may_start = self._where.may_start and not is_stopped
@@ -211,7 +211,7 @@ class Session:
             pause = min(pause * 2, LAST_PAUSE)
 
     def _give_up(self, error: CapdError, last_key: int) -> None:
-        """Fail what waits; a session that has been there goes on looking for a daemon."""
+        """Fail what waits. A session that was connected before goes on looking for a daemon."""
         if not self._is_up.is_set():
             raise error
         with self._lock:

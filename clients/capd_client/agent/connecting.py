@@ -1,4 +1,4 @@
-"""`connect`: one call that opens a session, for programs that block and for those of tasks."""
+"""`connect`: opens a session, for programs that block and for programs of tasks."""
 
 import os
 import sys
@@ -18,7 +18,7 @@ PATIENCE = 30.0
 
 
 class Connecting:
-    """What `connect` returns: a session yet to be opened, by `with`, `async with` or `open`."""
+    """The result of `connect`: a session to be opened by `with`, `async with` or `open`."""
 
     def __init__(self, facts: Facts, where: Address, patience: float) -> None:
         self._facts = facts
@@ -28,7 +28,7 @@ class Connecting:
         self._async_session: AsyncSession | None = None
 
     def open(self) -> Session:
-        """Open a session that its user closes."""
+        """Open a session. The caller has to close it."""
         return Session(self._facts, self._where, self._patience)
 
     def __enter__(self) -> Session:
@@ -76,15 +76,15 @@ def connect(
     start: bool = True,
     patience: float = PATIENCE,
 ) -> Connecting:
-    """Return a session that is opened by `with` or by `async with`.
+    """Return a session to be opened by `with` or `async with`.
 
-    `client` names the agent, by default its program; `project` is the folder that it works in,
-    by default the working directory. `session` is a key of one's own, 1-128 of
-    `A-Za-z0-9._:-`: who comes back with it within a day finds what was on. `parent` is the key
-    of the session that this one is a part of, and `inherit` whether it starts with what is on
-    there. `env` is where values come from that servers ask for, by default the process's
-    environment. Where no daemon answers, one is started, unless `start` is false or `socket`
-    names one; `patience` is how many seconds a daemon that is away is waited for.
+    `client` names the agent; by default it is the program's name. `project` is the folder that the
+    agent works in; by default the working directory. `session` is a key of your own, 1-128 of
+    `A-Za-z0-9._:-`: an agent that returns with it within a day finds what was on. `parent` is the
+    key of the session that started this one, and `inherit` says whether this one starts with what
+    is on there. `env` has the values that servers ask for; by default the process's environment. If
+    no daemon answers, one is started, unless `start` is false or `socket` names one. `patience` is
+    the number of seconds to wait for a daemon.
     """
     values = os.environ if env is None else env
     folder = os.path.realpath(project or Path.cwd())

@@ -1,8 +1,8 @@
-"""What can go wrong for an agent: one class for each thing that it would do differently."""
+"""The errors that an agent may get: one class for each reaction."""
 
 
 class CapdError(Exception):
-    """The root. `code` is that of docs/protocol.md, or the server's own."""
+    """The base class. `code` is one of docs/protocol.md, or the server's own."""
 
     def __init__(self, message: str, code: int = 0) -> None:
         super().__init__(message)
@@ -10,7 +10,7 @@ class CapdError(Exception):
 
 
 class NotSentError(CapdError):
-    """No byte reached a server: it is safe to try again."""
+    """No byte reached a server, so it is safe to try again."""
 
 
 class NoDaemonError(NotSentError):
@@ -18,19 +18,19 @@ class NoDaemonError(NotSentError):
 
 
 class OutcomeUnknownError(CapdError):
-    """The call may have run: look before trying again."""
+    """The call may have run, so look before you try again."""
 
 
 class RefusedError(CapdError):
-    """Denied by policy, limits or state; trying again changes nothing."""
+    """Refused by policy, limits or state; trying again does not help."""
 
 
 class NotFoundError(CapdError):
-    """No such tool or capability; the text has near names."""
+    """There is no such tool or capability; the text has similar names."""
 
 
 class UnavailableError(CapdError):
-    """A part of the daemon does not answer; later it may."""
+    """A part of the daemon does not answer; it may later."""
 
 
 class ServerError(CapdError):

@@ -1,10 +1,10 @@
-"""One session's end of the socket, without the socket: bytes in, bytes out, outcomes.
+"""One session's end of the socket, without I/O: bytes in, bytes out, outcomes.
 
-    apart -> greeting -> (initializing ->) up -> apart ...      any -> over
+    apart -> greeting -> (initializing ->) up -> apart ...    any -> over
 
-It keeps the two rules of docs/protocol.md: every request gets exactly one outcome, and what may
-have run is never sent twice. Whoever moves the bytes calls `connected`, `take` and `lost`, and
-writes what `output` returns; it is not for two threads at once.
+It keeps the two rules of docs/protocol.md: every request gets exactly one outcome, and a request
+that may have run is never sent twice. Whoever moves the bytes calls `connected`, `take` and `lost`,
+and writes what `output` returns. Only one thread may use it at a time.
 """
 
 import json
@@ -44,7 +44,7 @@ _MCP_VERSION = "2025-11-25"
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Who the client is, and what a server of its definitions may be given."""
+    """Facts about the client, and the values that servers may ask for."""
 
     client: str
     version: str
@@ -84,15 +84,16 @@ class Link:
         self.phase: Literal["apart", "greeting", "initializing", "up", "over"] = "apart"
         self.session = facts.session
         self.is_dropped = False
-        """Whether this connection is of no use any more: close it, and say `lost`."""
+        """Whether this connection is useless: close it, and call `lost`."""
         self.trouble = ""
-        """Why there was no connection, the last time that there was none."""
+        """Why the last attempt to connect failed."""
         self.is_stopped = False
-        """Whether somebody has stopped capd: none is started, and nothing waits for one."""
+        """Whether somebody has stopped capd. Then no daemon is started, and nothing waits for one.
+        """
         self.changes = 0
-        """How often the list of tools has changed, as the daemon tells."""
+        """How often the list of tools has changed, according to the daemon."""
         self.fatal: CapdError | None = None
-        """Why the session is over, where nobody has closed it."""
+        """Why the session is over, if nobody has closed it."""
         self._resume = ""
         self._daemon_pid = 0
         self._is_greeted = False
@@ -126,19 +127,19 @@ class Link:
         return key
 
     def drop(self, key: int) -> None:
-        """Forget a request; the daemon is told that nobody waits for it."""
+        """Forget a request, and tell the daemon that nobody waits for it."""
         request = self._pending.pop(key, None)
         if request is not None and request.is_sent and self.phase == "up":
             params = {"requestId": key, "reason": "the agent does not wait any longer"}
             self._say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
 
     def may_have_run(self, key: int) -> bool:
-        """Return whether a request that is pending may have reached a server."""
+        """Return whether a pending request may have reached a server."""
         request = self._pending.get(key)
         return request is not None and request.is_sent
 
     def connected(self) -> None:
-        """Greet: there is a connection."""
+        """Send the hello on a new connection."""
         facts = self._facts
         # The set of the parent is copied once: a session that was welcomed has its own.
         parent = "" if self._is_greeted else facts.parent
@@ -157,7 +158,7 @@ class Link:
         self._say(frame)
 
     def output(self) -> bytes:
-        """Return what is to be written, and forget it."""
+        """Return the bytes to be written, and clear them."""
         taken = bytes(self._output)
         self._output.clear()
         return taken
@@ -168,7 +169,7 @@ class Link:
         return bool(self._output)
 
     def take(self, chunk: bytes) -> list[Outcome]:
-        """Read what came from the daemon; return the outcomes in it."""
+        """Read bytes from the daemon; return the outcomes in them."""
         self._input += chunk
         outcomes: list[Outcome] = []
         while not self.is_dropped:
@@ -185,9 +186,9 @@ class Link:
         return outcomes
 
     def lost(self, why: str) -> list[Outcome]:
-        """Note that the connection is gone; return what nobody can know any more.
+        """Note that the connection is gone; return the outcomes that are now unknown.
 
-        What has certainly not run stays, and is sent again.
+        Requests that certainly have not run are kept, and sent again.
         """
         self._input.clear()
         self._searched = 0
@@ -211,23 +212,23 @@ class Link:
 
     @property
     def last_key(self) -> int:
-        """The key of what was asked last."""
+        """The key of the newest request."""
         return self._last_key
 
     def abandon(self, error: CapdError, last_key: int) -> list[Outcome]:
-        """Give up what was asked up to `last_key`; only where there is no connection.
+        """Give up all requests up to `last_key`, while there is no connection.
 
-        What was asked later may be in time for a daemon that answers the next attempt.
+        Later requests may be in time for a daemon that answers the next attempt.
         """
         given_up = [each for each in self._pending.values() if each.key <= last_key]
         return [self._resolve(request, error) for request in given_up]
 
     def stopped(self) -> NoDaemonError:
-        """Return the error of what is asked while capd is stopped."""
+        """Return the error for requests while capd is stopped."""
         return NoDaemonError("capd was stopped; start it with: capd daemon start", NOT_SENT)
 
     def end(self, error: CapdError | None = None) -> list[Outcome]:
-        """End the session for good; return the outcomes of what was still asked."""
+        """End the session for good; return the outcomes of all pending requests."""
         if self.phase in {"initializing", "up"}:
             self._say({"capd": "goodbye"})
         self.phase = "over"

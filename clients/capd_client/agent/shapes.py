@@ -1,4 +1,4 @@
-"""What an agent gets: turns, tools and results, each with all that the daemon said in `raw`."""
+"""What an agent gets: turns, tools and results, each with the daemon's whole answer in `raw`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,21 +11,21 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What a user's message led to."""
+    """The result of a user's message."""
 
     outcome: Literal["activate", "suggest", "abstain"]
     name: str
-    """The capability that was chosen; empty where none was."""
+    """The chosen capability; empty if there is none."""
     reason: str
     added: tuple[str, ...]
     """Names of the tools that joined the list."""
     removed: tuple[str, ...]
     suggested: tuple[str, ...]
-    """Capabilities that are off and may be meant."""
+    """Inactive capabilities that the message may mean."""
     context: str
-    """What to tell the model with the message; empty where it knows already."""
+    """The text for the model, to be sent with the message; empty if it has nothing new."""
     problem: str
-    """Why the chosen capability could not be switched on."""
+    """Why the chosen capability could not be switched on; empty if it could."""
     raw: Json = field(repr=False, compare=False)
 
     @classmethod
@@ -49,7 +49,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What switching a capability on or off led to."""
+    """The result of switching a capability on or off."""
 
     text: str
     added: tuple[str, ...]
@@ -64,7 +64,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool as it is listed at this moment."""
+    """A tool that is listed at this moment."""
 
     name: str
     description: str
@@ -103,19 +103,19 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a tool answered."""
+    """The result of a tool call."""
 
     content: tuple[Json, ...]
     """The blocks as the server wrote them: texts, images, links."""
     structured: Any
-    """`structuredContent`, where the server gave one."""
+    """`structuredContent`, if the server sent any."""
     is_error: bool
-    """Whether the tool itself failed: its words are for the model."""
+    """Whether the tool itself failed; its text is for the model."""
     raw: Json = field(repr=False, compare=False)
 
     @property
     def text(self) -> str:
-        """All texts of the content, a line between two."""
+        """All texts of the content, separated by line breaks."""
         texts = [each["text"] for each in self.content if isinstance(each.get("text"), str)]
         return "\n".join(texts)
 

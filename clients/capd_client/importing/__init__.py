@@ -1,1 +1,1 @@
-"""`capd import`: the servers that clients are configured with become capabilities of one's own."""
+"""`capd import`: turns the servers in clients' configurations into the user's own capabilities."""

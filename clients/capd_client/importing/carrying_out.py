@@ -1,4 +1,4 @@
-"""Makes a plan true, all of it or nothing: first the secrets, then who asks for them."""
+"""Carries out a plan completely or not at all: first secrets, then the servers that need them."""
 
 import contextlib
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from capd_client.taps import TapError
 
 
 def carry_out(plan: Plan, tap: OwnTap, store: SecretStore, known: KnownValues) -> None:
-    """Add what is planned.
+    """Add everything that is planned.
 
     Raises:
         TapError, SecretError, OSError: something could not be written; nothing is left of it.

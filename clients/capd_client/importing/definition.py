@@ -1,7 +1,7 @@
-"""A server as some client's file defines it, in parts: what is plain, and what is not.
+"""A server's definition in some client's file, with its plain and its secret parts.
 
-Two of them are one server where everything is the same that makes it behave as it does; how a
-value is written, as a secret or as a reference to one, makes no difference to that.
+Two definitions are the same server if everything is equal that affects its behaviour. Whether a
+value is written as a secret or as a reference makes no difference.
 """
 
 import re
@@ -14,32 +14,33 @@ from capd_client.install.known_clients import Format
 
 _NPX_YES = frozenset({"-y", "--yes"})
 _BY_NAME = frozenset({"npx", "uvx", "bunx", "uv", "pnpm", "docker", "podman", "node", "deno"})
-"""Programs that mean the same wherever they are."""
+"""Programs that are the same wherever they are installed."""
 _VERSION = re.compile(r"(?P<name>@?[^@=\s][^@=\s]*)(?:@|==)(?P<version>[^@=\s/]+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A value that stands elsewhere: `{{ENV:key}}`."""
+    """A value that is stored elsewhere: `{{ENV:key}}`."""
 
     key: str
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectFolder:
-    """The folder of the project that it is used in: `{{PROJECT}}`."""
+    """The folder of the project in which the server is used: `{{PROJECT}}`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """A value that no file but the store of secrets may have."""
+    """A value that only the store of secrets may contain."""
 
     value: str = field(repr=False)
-    """Empty where its user is yet to say it."""
+    """Empty if the user still has to set it."""
     hint: str
-    """What its key is called, if it can be."""
+    """The preferred name of its key."""
     is_named: bool = False
-    """Whether the hint names it by itself, as a variable does; else the server's name does too."""
+    """Whether the hint alone is a good name, as that of a variable is. Otherwise the server's name
+    is added."""
 
 
 Part: TypeAlias = str | Reference | ProjectFolder | Hidden
@@ -48,7 +49,7 @@ Text: TypeAlias = tuple[Part, ...]
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a definition is from."""
+    """The file and place that a definition comes from."""
 
     client: str
     title: str
@@ -63,7 +64,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What is started, or asked by URL."""
+    """A program to start, or an address to connect to."""
 
     line: tuple[Text, ...] = ()
     """The program and its arguments."""
@@ -80,7 +81,7 @@ class Definition:
         yield from (*self.line, self.url, *self.env.values(), *self.headers.values(), self.cwd)
 
     def references(self) -> Iterator[str]:
-        """Yield every key that it asks for."""
+        """Yield every key that it needs."""
         yield from (p.key for text in self.texts() for p in text if isinstance(p, Reference))
 
 
@@ -91,7 +92,7 @@ def shown(path: PurePath) -> str:
 
 
 def identity(server: Definition, *, is_versioned: bool = True) -> tuple[object, ...]:
-    """Return what two definitions of one server have in common; values of variables are not."""
+    """Return what identifies a server, without the values of variables."""
     return (
         _normal(server.line, is_versioned=is_versioned),
         _shape(server.url).rstrip("/"),
@@ -102,9 +103,9 @@ def identity(server: Definition, *, is_versioned: bool = True) -> tuple[object, 
 
 
 def difference(one: Definition, other: Definition, values: Mapping[str, str]) -> str:
-    """Return what two definitions of one identity do not have in common; empty if nothing.
+    """Return how two definitions of one identity differ; empty if they do not.
 
-    `values` are those of variables, as far as they are known: one that is not is no difference.
+    `values` are the known values of variables; an unknown value counts as equal.
     """
     ours, theirs = (_located(each) for each in (one, other))
     for place, text in ours.items():
@@ -114,7 +115,7 @@ def difference(one: Definition, other: Definition, values: Mapping[str, str]) ->
 
 
 def package(server: Definition) -> tuple[str, str]:
-    """Return name and version of the package that it is started from; empty where none is."""
+    """Return the name and version of the package that starts the server; empty if there is none."""
     line = _normal(server.line, is_versioned=True)
     if not line or line[0] not in {"npx", "uvx", "bunx"}:
         return "", ""
@@ -165,7 +166,7 @@ def _value(text: Text, values: Mapping[str, str]) -> str | None:
 
 
 def _shape(text: Text) -> str:
-    """Return a text with its secrets and references as the same sign."""
+    """Return a text with a placeholder in place of each secret and reference."""
     pieces = (
         p if isinstance(p, str) else "\1" if isinstance(p, ProjectFolder) else "\0" for p in text
     )

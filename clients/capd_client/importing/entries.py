@@ -1,7 +1,6 @@
-"""One client's entry as a definition: its own words for command, values, address and filter.
+"""Turns one client's entry into a definition: command, values, address and filter.
 
-The keys are in the table of clients; here is what several of them have beside it, by the names
-that their documentations give.
+The keys are in the table of clients. This file has the parts that several clients share.
 """
 
 import io
@@ -34,11 +33,11 @@ _HTTP_TYPES = frozenset(
 )
 _SECONDS = {"claude": 0.001, "gemini": 0.001, "qwen": 0.001, "cline": 1.0, "cline-vscode": 1.0,
             "roo": 1.0, "goose": 1.0}  # fmt: skip
-"""What one of a client's `timeout` is, where it is the time of a call."""
+"""The unit of a client's `timeout` in seconds, if it limits a call."""
 _OF_EVERY_SERVER = frozenset(
     ("HOME", "PATH", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "DISPLAY")
 )
-"""What capd gives every server."""
+"""What every server gets from capd."""
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _WORDS = 200
 _LONGEST_TIMEOUT = 3600.0
@@ -46,18 +45,18 @@ _LONGEST_TIMEOUT = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What one entry came to: a definition, or the reason why there is none."""
+    """The result of one entry: a definition, or the reason why there is none."""
 
     entry: Entry
     server: Definition | None = None
     reason: str = ""
     notes: tuple[str, ...] = ()
     is_own: bool = False
-    """Whether it is capd itself."""
+    """Whether the entry is capd itself."""
 
 
 def read_entry(entry: Entry, around: Surroundings, *, is_off: bool = False) -> Read:
-    """Return what `entry` defines, with its secrets hidden; `is_off`: its client says elsewhere."""
+    """Return the definition in `entry`, with secrets hidden; `is_off` if it is switched off."""
     value, client = entry.value, entry.client
     if _is_capd(entry):
         return Read(entry, is_own=True)
@@ -122,7 +121,7 @@ def _url(entry: Entry) -> str:
 
 
 def _command(entry: Entry) -> list[Any]:
-    """Return the program and its arguments as they stand there; empty where there are none."""
+    """Return the program and its arguments as they are written; empty if there are none."""
     shape, value = entry.client.stdio, entry.value
     command = value.get(shape.command)
     arguments = value.get(shape.args)
@@ -267,12 +266,12 @@ def _word(value: Any) -> str:
 
 
 def _clean(text: str) -> str:
-    """Return `text` without halves of characters, which no file takes."""
+    """Return `text` without lone surrogates, which no file accepts."""
     return text.encode(errors="replace").decode()
 
 
 def _texts(value: Any) -> list[str]:
-    """Return the texts of a list; what else is in it may be of any size once it is written out."""
+    """Return the texts of a list. Other items are ignored: written out they may be of any size."""
     return [each for each in _list(value) if isinstance(each, str) and each]
 
 

@@ -31,26 +31,26 @@ _UNFIT = re.compile(r"[^A-Za-z0-9_.-]+")
 
 @dataclass(slots=True)
 class Merged:
-    """One server, and everywhere that it was found."""
+    """One server, and all places where it was found."""
 
     server: Definition
     origins: list[Origin]
     name: str = ""
     notes: list[str] = field(default_factory=list)
     known: str = ""
-    """What it is called among one's own already; empty where it is not."""
+    """Its name among the user's own servers; empty if it is not there."""
     is_of_project: bool = False
-    """Whether files of the project alone have it."""
+    """Whether only files of the project have it."""
     given: list[str] = field(default_factory=list)
-    """The names that count."""
+    """The names that people gave it."""
 
 
 def merged(
     found: Iterable[Read], own: Mapping[str, Definition], values: Mapping[str, str]
 ) -> list[Merged]:
-    """Return each server once, under a name that no other has.
+    """Return each server once, under a unique name.
 
-    `own` is what is there already; `values` are those of variables, as far as they are known.
+    `own` are the user's servers; `values` are the known values of variables.
     """
     servers = [Merged(server, [], name, known=name) for name, server in own.items()]
     for read in sorted(found, key=lambda each: each.entry.is_of_project):
@@ -85,7 +85,7 @@ def _same(
 
 
 def _relation(servers: Iterable[Merged], server: Definition, values: Mapping[str, str]) -> str:
-    """Return how `server` differs from the first that is nearly the same; empty if none is."""
+    """Return how `server` differs from the first similar one; empty if there is none."""
     others = [(each.name or fit_name(each.origins[0].name), each.server) for each in servers]
     for name, other in others:
         if identity(other) == identity(server):
@@ -102,7 +102,7 @@ def _relation(servers: Iterable[Merged], server: Definition, values: Mapping[str
 
 
 def _joined(one: Definition, other: Definition) -> Definition:
-    """Return `one` with what it only refers to taken from `other`, where that has it."""
+    """Return `one`, with values that it only refers to taken from `other` if it has them."""
 
     def better(ours: Text, theirs: Text) -> Text:
         is_reference = all(isinstance(p, Reference) or p == Hidden("", "") for p in ours)
@@ -145,14 +145,14 @@ def _wanted(server: Merged) -> str:
 
 
 def short_package(name: str) -> str:
-    """Return what a package is about, by its name."""
+    """Return the subject of a package, by its name."""
     bare = name.rstrip("/").rpartition("/")[2].partition("@")[0]
     shorter = _REST_OF_PACKAGE.sub("", _REST_OF_PACKAGE.sub("", bare))
     return shorter or bare
 
 
 def fit_name(name: str) -> str:
-    """Return `name` as a server of one's own can have it; empty where nothing is left."""
+    """Return `name` as a valid name of a server; empty if nothing is left."""
     # Registries name servers by the address of their repository.
     last = name.rstrip("/").rpartition("/")[2]
     fit = re.sub(r"_{2,}", "_", _UNFIT.sub("-", last)).strip("-_.")[:LONGEST_NAME].rstrip("-_.")

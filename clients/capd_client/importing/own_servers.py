@@ -1,4 +1,4 @@
-"""What there is in one's own tap already, as definitions to compare with."""
+"""The servers in the user's own tap, as definitions to compare with."""
 
 import tomllib
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from capd_client.own_tap import OwnTap
 
 
 def own_definitions(tap: OwnTap) -> dict[str, Definition]:
-    """Return the servers of `tap` by name; one that cannot be compared is like no other."""
+    """Return the servers of `tap` by name; one that cannot be compared is equal to no other."""
     return dict(_each(tap))
 
 

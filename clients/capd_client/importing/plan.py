@@ -1,8 +1,8 @@
-"""What an import would do: servers to add, secrets to keep, and what is left where it is.
+"""The plan of an import: servers to add, secrets to keep, and entries that are left out.
 
-All of it is decided before anything is written. A key that has another value already, in the
-store, in the environment or for another of the servers, is not touched: the server's own name
-goes before it.
+Everything is decided before anything is written. If a key already has another value (in the store,
+in the environment, or for another of the servers), it is not changed: the new key gets the server's
+name in front.
 """
 
 import re
@@ -30,17 +30,17 @@ _MOST_TRIGGERS = 10
 
 @dataclass(slots=True)
 class Planned:
-    """One server that is to be added, or is there already."""
+    """One server that will be added, or exists already."""
 
     name: str
     origins: list[Origin]
     notes: list[str]
     server: OwnServer | None = None
-    """None where it is there already."""
+    """None if it exists already."""
     secrets: dict[str, str] = field(default_factory=dict, repr=False)
     missing: list[str] = field(default_factory=list)
     is_of_project: bool = False
-    """Whether files of the project alone have it."""
+    """Whether only files of the project have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +62,11 @@ class Plan:
 
     @property
     def added(self) -> list[Planned]:
-        """What is not there already."""
+        """Return the servers that do not exist yet."""
         return [each for each in self.planned if each.server is not None]
 
     def leave_out(self, planned: Planned, reason: str) -> None:
-        """Import one server not, for `reason`."""
+        """Leave one server out, for `reason`."""
         self.planned.remove(planned)
         self.left_out += [LeftOut(origin, reason) for origin in planned.origins]
 
@@ -78,10 +78,10 @@ def plan_import(
     values: Mapping[str, str],
     triggers: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> Plan:
-    """Decide what becomes of what was found.
+    """Decide what happens to everything that was found.
 
-    `own` is what there is in one's own tap, `values` what keys have, as far as that is known.
-    `triggers` are those of capabilities whose place one of the same name takes.
+    `own` are the user's servers, `values` the known values of keys. `triggers` are those of
+    capabilities that a new one of the same name replaces.
     """
     found = [
         read_entry(
@@ -105,13 +105,13 @@ def plan_import(
 
 
 class _Keys:
-    """Which key has which value, in the stores and in this plan."""
+    """The values of keys, in the stores and in this plan."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
         self.known: ChainMap[str, str] = ChainMap({}, values)  # type: ignore[arg-type]  # only the first is written to
 
     def key(self, server: str, secret: Hidden) -> str:
-        """Return the key that `secret` has, or is to have."""
+        """Return the key that `secret` has or gets."""
         prefix = variables.key_of(server)
         own = secret.hint if secret.hint.startswith(prefix) else f"{prefix}_{secret.hint}"
         own = own[:_LONGEST_KEY].strip("_")
@@ -169,7 +169,7 @@ def _added(each: Merged, keys: _Keys, known_triggers: Sequence[str]) -> Planned:
 
 
 def _triggers(each: Merged) -> Iterator[str]:
-    """Yield what asks for it by its name, and by that of its package or host."""
+    """Yield triggers with its name, and with the name of its package or host."""
     name = short_package(each.name)
     yield from words_of(name)
     for other in _subjects(each.server):
@@ -178,7 +178,7 @@ def _triggers(each: Merged) -> Iterator[str]:
 
 
 def _description(server: Definition) -> str:
-    """Return what it is, where its client does not say."""
+    """Return a description, if its client has none."""
     name = package(server)[0]
     if name:
         return f"The MCP server of the package {name}"

@@ -1,8 +1,8 @@
-"""Takes servers that were imported out of a client's own file, and puts them back.
+"""Removes imported servers from a client's own file, and puts them back.
 
-capd is put into the client before, by what `capd install` does, and is taken out after they are
-back: so each step finds the file as it left it, and what nobody touched since ends byte for byte
-as it began. A file that was changed since gets the servers back that it lacks.
+capd is installed into the client first, and uninstalled after the servers are back. So each step
+finds the file as it left it, and a file that nobody has touched ends byte for byte as it began. A
+file that was changed in between gets only the servers back that it lacks.
 """
 
 import json
@@ -28,16 +28,16 @@ _Keys = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class TakenFile:
-    """What was taken out of one file."""
+    """What was removed from one file."""
 
     client: str
     format: Format
     names: tuple[_Keys, ...]
-    """Of each server the keys to where it was, and its name there."""
+    """The keys that led to each server, and its name there."""
 
 
 class Replacements:
-    """What was taken out of which file, kept in capd's state folder beside the originals."""
+    """What was removed from which file, saved in capd's state folder beside the originals."""
 
     def __init__(self, state: Path) -> None:
         self._ledger = Ledger(state, _LEDGER)
@@ -45,17 +45,17 @@ class Replacements:
         self._path = state / "install" / "imported.json"
 
     def files(self) -> dict[Path, TakenFile]:
-        """Return what is out at this moment."""
+        """Return the files with removed servers."""
         files = self._read()["files"]
         noted = self._ledger.entries()
         return {path: each for path, each in files.items() if path in noted}
 
     def installed(self) -> list[str]:
-        """Return the clients that an import put capd into."""
+        """Return the clients into which an import installed capd."""
         return list(self._read()["installed"])
 
     def take(self, origins: Mapping[Origin, Mapping[str, Any]]) -> Path | None:
-        """Take `origins`, of one file, out of it; return the path of the original's copy.
+        """Remove `origins`, which are in one file; return the path of the original's backup.
 
         Raises:
             InstallError: it is not as it was read, or cannot be edited.
@@ -77,12 +77,12 @@ class Replacements:
             return make(self._ledger, change)
 
     def note_installed(self, client: str) -> None:
-        """Keep in mind that capd was put into `client` by an import."""
+        """Note that an import installed capd into `client`."""
         known = self._read()
         self._store({**known, "installed": sorted({*known["installed"], client})})
 
     def put_back(self, client: str) -> list[Path]:
-        """Put back what was taken out of the files of `client`; return the files.
+        """Put back what was removed from the files of `client`; return the files.
 
         Raises:
             InstallError: a file cannot be edited.
@@ -109,9 +109,10 @@ class Replacements:
         return plan_uninstall(self._ledger, edits)
 
     def forget(self) -> list[Path]:
-        """Remove the originals' copies, those of `capd install` too; return what is gone.
+        """Remove the backups, including those of `capd install`; return their paths.
 
-        A copy goes as well that no note names: of a file that was changed before it was undone.
+        Backups without an entry are removed, too: they belong to files that were changed before
+        they were restored.
 
         Raises:
             InstallError: what is noted of a client cannot be read.
@@ -181,7 +182,7 @@ def _back(path: Path, taken: TakenFile) -> FileEdit:
 
 
 def _last_first(keys: _Keys) -> tuple[int, ...]:
-    """Order places in lists so that each is still right when those before it are gone."""
+    """Sort positions in lists so that each stays valid after the earlier ones are removed."""
     return tuple(-step for step in keys if isinstance(step, int))
 
 
@@ -207,7 +208,7 @@ def _without(
 
 
 def _with(text: str, original: str | None, kind: Format, names: Iterable[_Keys]) -> str:
-    """Return `text` with those servers of `original` that it lacks."""
+    """Return `text` with the servers of `original` that it lacks."""
     known = None if original is None else read_document(original, kind)
     for *keys, name in names:
         container = tuple(keys)

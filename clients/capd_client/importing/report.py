@@ -1,4 +1,4 @@
-"""What a person, or a program, is told of an import; no value of a secret is in it."""
+"""The report on an import, for a person or a program; it contains no secret."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +10,7 @@ _INDENT = " " * 2
 
 
 def lines(plan: Plan, store: str) -> Iterator[str]:
-    """Yield the lines that tell what came from where, and what becomes of it."""
+    """Yield the lines that say where everything came from, and what happens to it."""
     count = sum(len(each.origins) for each in plan.planned) + len(plan.left_out)
     yield f"{_number(count, 'server')} in {_number(plan.files, 'file')}"
     width = max((len(each.name) for each in plan.planned), default=0)
@@ -33,7 +33,7 @@ def lines(plan: Plan, store: str) -> Iterator[str]:
 
 
 def document(plan: Plan, *, is_done: bool) -> dict[str, Any]:
-    """Return the same for a program."""
+    """Return the report for a program."""
     return {
         "schema": 1,
         "done": is_done,

@@ -1,7 +1,7 @@
-"""The files of clients that have servers, and what stands there; nothing is interpreted here.
+"""Reads the files of clients that list servers, without interpreting the entries.
 
-One that cannot be read is told and leaves the others alone. What a parser says of a file is not
-repeated, as it may quote it: a line's number is.
+A file that cannot be read is reported, and the others are read. A parser's message is not repeated,
+because it may quote the file; its line number is.
 """
 
 import json
@@ -22,19 +22,19 @@ _LARGEST_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One server as it stands in a file."""
+    """One server as it is written in a file."""
 
     origin: Origin
     client: KnownClient
     value: Mapping[str, Any] = field(repr=False)
     inputs: Mapping[str, str] = field(default_factory=dict)
     is_of_project: bool = False
-    """Whether a file of the project's folder has it, which others may have written."""
+    """Whether it is in a file of the project's folder, which others may have written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A file, or a part of one, that says nothing."""
+    """A file, or a part of one, that cannot be used."""
 
     client: str
     title: str
@@ -47,17 +47,17 @@ class Unreadable:
 
 @dataclass(slots=True)
 class Sources:
-    """What was found where."""
+    """Everything that was found."""
 
     files: list[Path] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
     unreadable: list[Unreadable] = field(default_factory=list)
     switched_off: set[tuple[str, str]] = field(default_factory=set)
-    """Clients and names of servers that a list of names switches off."""
+    """Servers that a list of names switches off, by client and name."""
 
 
 def read_sources(clients: Iterable[KnownClient], env: Mapping[str, str], project: Path) -> Sources:
-    """Read what `clients` have for their user, and for `project`."""
+    """Read the servers of `clients`, for the user and for `project`."""
     found = Sources()
     seen: set[tuple[Path, tuple[str, ...]]] = set()
     for client in clients:
@@ -81,7 +81,7 @@ def _is_file(path: Path) -> bool:
 
 
 def document(path: Path, format_: str) -> Any:
-    """Return what the file holds.
+    """Return the data in a file.
 
     Raises:
         ValueError: it holds nothing of that format; the text quotes none of it.

@@ -1,4 +1,4 @@
-"""The store that an import puts secrets into, and what stores and environment have already."""
+"""The store for secrets of an import, and the values that exist already."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -9,7 +9,7 @@ from capd_protos.secret_places import FILE_NAME
 
 
 class SecretStore:
-    """The system's keyring, or `secrets.env` where there is none that keeps secrets safely."""
+    """The system's keyring; `secrets.env` if there is no keyring that is safe."""
 
     def __init__(self, config: str, *, in_file: bool) -> None:
         self._file = Path(config, FILE_NAME)
@@ -19,7 +19,7 @@ class SecretStore:
         return str(self._file) if self._in_file else "the keyring"
 
     def keep(self, key: str, value: str) -> None:
-        """Keep a value.
+        """Save a value.
 
         Raises:
             SecretError: it cannot be kept.
@@ -30,7 +30,7 @@ class SecretStore:
             stored_secrets.keep_in_keyring(key, value)
 
     def remove(self, key: str) -> None:
-        """Remove what was kept.
+        """Remove a saved value.
 
         Raises:
             SecretError: it cannot be removed.
@@ -67,7 +67,7 @@ class KnownValues(Mapping[str, str]):
         return len({**self._env, **self._file})
 
     def is_stored(self, key: str, value: str) -> bool:
-        """Tell whether a store has this value, so that it need not be kept again."""
+        """Tell whether a store already has this value."""
         return value in (self._in_keyring(key), self._file.get(key))
 
     def _in_keyring(self, key: str) -> str | None:

@@ -1,7 +1,7 @@
-"""How clients write what stands elsewhere, put as capd puts it, or the reason why it cannot be.
+"""Translates clients' placeholders into capd's, or says why that is impossible.
 
-Each client has its own of these (`variables` in the table of clients); what is none of them is
-plain text to it, and stays so.
+Each client has its own placeholders (`variables` in the table of clients). Anything else is plain
+text for that client, and stays so.
 """
 
 import re
@@ -32,39 +32,39 @@ _ESCAPED = re.compile(r"\{\{((?:ENV|INPUT):[A-Za-z_]\w*|CWD|PROJECT)\}\}")
 _ANY_PART = re.compile(r"[^A-Za-z0-9]+")
 
 _LONGEST = 64 << 10
-"""A program could hardly be given more, and looking for secrets takes its time."""
+"""Longer values could hardly be passed to a program, and searching them for secrets takes long."""
 
 NULL = "NULL"
-"""The syntax in which no value at all is that of the variable of the same name."""
+"""The syntax in which null stands for the variable of the same name."""
 
 
 class NotImportedError(Exception):
-    """A server cannot be taken over; the text says why, and has no value in it."""
+    """A server cannot be imported; the text says why, and contains no value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What variables stand for at this moment."""
+    """The values of variables at this moment."""
 
     env: Mapping[str, str]
     home: Path
     project: Path
     descriptions: Mapping[str, str] = field(default_factory=dict)
-    """Of inputs, by their ids."""
+    """Descriptions of inputs, by their ids."""
 
 
 @dataclass(slots=True)
 class Reader:
-    """Reads the texts of one entry; `notes` has what a person should know of it."""
+    """Reads the texts of one entry; `notes` collects what a person should know."""
 
     syntaxes: Iterable[str]
     around: Surroundings
     folder: Path
-    """Where the file is: what it names is relative to it."""
+    """The folder of the file, to which its paths are relative."""
     notes: list[str] = field(default_factory=list)
 
     def text(self, value: str, where: str) -> Text:
-        """Return `value` in its parts.
+        """Return the parts of `value`.
 
         Raises:
             NotImportedError: capd has nothing that means the same.
@@ -137,13 +137,13 @@ class Reader:
 
 
 def key_of(text: str) -> str:
-    """Return `text` as the name of a variable."""
+    """Return `text` in the form of a variable's name."""
     name = _ANY_PART.sub("_", text).strip("_").upper()
     return f"_{name}" if name[:1].isdigit() else name
 
 
 def joined(parts: Iterable[Part]) -> Text:
-    """Return the parts with neighbouring plain ones made one, and without empty ones."""
+    """Return the parts without empty ones, with neighbouring plain parts joined."""
     made: list[Part] = []
     for part in parts:
         if isinstance(part, str) and made and isinstance(made[-1], str):
@@ -154,7 +154,7 @@ def joined(parts: Iterable[Part]) -> Text:
 
 
 def written(text: Text, key: Callable[[Hidden], str]) -> str:
-    """Return `text` as capd's definitions have it; `key` says what a secret is kept under.
+    """Return `text` as capd's definitions write it; `key` returns the key of a secret.
 
     Raises:
         NotImportedError: its braces would be read as something else.
@@ -179,7 +179,7 @@ _WRITTEN = re.compile(
 
 
 def read_back(text: str) -> Text:
-    """Return the parts of a text that a definition of capd's has."""
+    """Return the parts of a text in one of capd's definitions."""
     parts: list[Part] = []
     at = 0
     for match in _WRITTEN.finditer(text):

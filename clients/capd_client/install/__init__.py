@@ -2,11 +2,11 @@
 
 
 class InstallError(Exception):
-    """A client's configuration cannot be changed so; the text says why, then what to do."""
+    """A client's configuration cannot be changed like this; the text says why, and what to do."""
 
 
 class UnreadableError(Exception):
-    """A text is not of its format, or cannot be edited; the text says why."""
+    """A text is not valid in its format, or cannot be edited; the text says why."""
 
     line: int
-    """Where, counted from 1."""
+    """The line, counted from 1."""

@@ -54,7 +54,7 @@ class Claude(Client):
         return [FileEdit(self.settings, self._add_hooks, _remove_hooks)]
 
     def vendor_command(self, change: Change) -> list[str]:
-        """Return Claude Code's own command for `change`; empty where it has none."""
+        """Return Claude Code's own command for `change`; empty if there is none."""
         program = shutil.which("claude", path=self._env.get("PATH", os.defpath))
         if program is None or change.path != self.config.resolve():
             return []
@@ -65,7 +65,7 @@ class Claude(Client):
         return [program, "mcp", "add-json", "capd", entry, "--scope", "user"]
 
     def run_vendor(self, command: list[str]) -> bytes | None:
-        """Run Claude Code's command; return the file if it came out as it must, else None."""
+        """Run Claude Code's command; return the file if the result is right, otherwise None."""
         try:
             subprocess.run(
                 command,
@@ -101,7 +101,7 @@ def _found(text: str, path: tuple[str | int, ...]) -> Node | None:
 
 
 def _hooks(text: str) -> list[tuple[int, int, Any]]:
-    """Return group, place and value of each hook of ours."""
+    """Return the group, position and value of each of our hooks."""
     groups = _found(text, _EVENT)
     found = []
     is_list = groups is not None and isinstance(groups.value, list)
@@ -128,7 +128,7 @@ def _is_our_hook(hook: dict[str, Any]) -> bool:
 
 _IDENTITY = ("type", "server", "tool")
 _OURS = {"mcp_tool": "input", "command": "command"}
-"""What of each hook is not the user's to change."""
+"""The part of each hook that the user must not change."""
 
 
 def _update(text: str, group: int, place: int, hook: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""One client as `capd install` sees it: its files, and what capd puts into them."""
+"""One client from the view of `capd install`: its files, and what capd puts into them."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -27,16 +27,16 @@ class Client:
 
     @property
     def config(self) -> Path:
-        """The file that has its servers."""
+        """The file with its servers."""
         return self.file.path
 
     @property
     def whole_files(self) -> tuple[Path, ...]:
-        """The files that are capd's own from the first byte to the last."""
+        """The files that only capd writes."""
         return ()
 
     def edits(self) -> list[FileEdit]:
-        """Return what capd puts where.
+        """Return the edits that put capd into the client.
 
         Raises:
             InstallError: capd's file would take the place of one that the client reads.
@@ -46,7 +46,7 @@ class Client:
         return [server, *self.hooks()]
 
     def removals(self, noted: Collection[Path]) -> list[FileEdit]:
-        """Return what is taken out, also of a file in `noted` that the client has another for.
+        """Return the edits that remove capd, also from an old file in `noted`.
 
         Raises:
             InstallError: as for `edits`.
@@ -60,20 +60,20 @@ class Client:
         return [*self.edits(), *others]
 
     def hooks(self) -> list[FileEdit]:
-        """Return what is put in beside the server, so that capd sees what the user says."""
+        """Return the edits that add prompt hooks, so that capd sees the user's messages."""
         return hook_edits(self.name, self._env, self._launcher)
 
     def leftovers(self) -> list[Path]:
-        """Return what the client itself has put there for capd's sake, once capd is out."""
+        """Return files that the client itself created because of capd, for removal."""
         return []
 
     def vendor_command(self, change: Change) -> list[str]:
-        """Return the client's own command for `change`; empty where it has none."""
+        """Return the client's own command for `change`; empty if there is none."""
         del change
         return []
 
     def run_vendor(self, command: list[str]) -> bytes | None:
-        """Run the command; return the file if it came out as it must, else None."""
+        """Run the command; return the file if the result is right, otherwise None."""
         del command
         return None
 

@@ -1,4 +1,4 @@
-"""Reads what clients' files say, whatever their format; nothing is written here."""
+"""Reads clients' files in all formats; nothing is written here."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -8,12 +8,12 @@ from capd_client.install.known_clients import Format, ServersFile
 
 
 def is_blank(text: str) -> bool:
-    """Tell whether a file has nothing but space."""
+    """Tell whether a file contains only white space."""
     return not text.strip("\ufeff \t\r\n")
 
 
 def read_document(text: str, kind: Format) -> Any:
-    """Return the data of `text`; None for one that has none.
+    """Return the data of `text`; None if there is none.
 
     Raises:
         UnreadableError: it is not of that format.
@@ -33,7 +33,7 @@ def read_document(text: str, kind: Format) -> Any:
 
 
 def read_servers(text: str, file: ServersFile) -> Mapping[str, Any]:
-    """Return the entries of servers by name, as they stand in the file.
+    """Return the entries of servers by name, as they are in the file.
 
     Raises:
         UnreadableError: it is not of its format.
@@ -47,7 +47,7 @@ def read_servers(text: str, file: ServersFile) -> Mapping[str, Any]:
 
 
 def program_of(entry: Any) -> str:
-    """Return the program of a server's entry, in whichever client's way it is written."""
+    """Return the program of a server's entry, in any client's format."""
     if not isinstance(entry, dict):
         return ""
     # Goose says `cmd`; older Zeds have a table, and opencode a list with the arguments.

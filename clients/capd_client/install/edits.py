@@ -1,8 +1,8 @@
-"""Plans and makes changes to a client's files, so that each can be undone.
+"""Plans and makes changes to clients' files, so that each can be undone.
 
-All files are read and all changes decided before the first is made: a file that cannot be
-parsed leaves every other untouched. Undoing gives back the original's bytes if nobody has
-changed the file since; else it takes out only what capd put in.
+All files are read and all changes decided before the first is made, so that a file that cannot be
+parsed leaves all others untouched. Undoing restores the original's bytes if nobody has changed the
+file since; otherwise it removes only what capd put in.
 """
 
 import difflib
@@ -33,26 +33,26 @@ class FileEdit:
     path: Path
     add: Callable[[str], str]
     remove: Callable[[str, str | None], str]
-    """Takes the text and the original's, where that is known; returns the text without ours."""
+    """Takes the text, and the original's if it is known; returns the text without capd."""
     mode: int | None = None
-    """Of a file that is made; None for one that only its owner reads and writes."""
+    """The mode of a new file; None for one that only its owner reads and writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One file before and after; None is no file."""
+    """One file before and after the change; None stands for no file."""
 
     path: Path
     before: bytes | None
     after: bytes | None
     original: bytes | None = None
-    """What undoing shall give back."""
+    """The content that undoing restores."""
     mode: int | None = None
-    """Of a file that is made."""
+    """The mode of a new file."""
 
     @property
     def is_none(self) -> bool:
-        """Whether the file stays as it is."""
+        """Whether the file does not change."""
         return self.before == self.after
 
     def diff(self) -> str:
@@ -72,7 +72,7 @@ def _lines(data: bytes | None) -> list[str]:
 
 
 def plan_install(ledger: Ledger, edits: Iterable[FileEdit]) -> list[Change]:
-    """Decide what each file becomes.
+    """Plan what each file becomes.
 
     Raises:
         InstallError: a file cannot be parsed.
@@ -101,7 +101,7 @@ def plan_install(ledger: Ledger, edits: Iterable[FileEdit]) -> list[Change]:
 
 
 def make(ledger: Ledger, change: Change) -> Path | None:
-    """Make the change of an installation; return the backup's path."""
+    """Make a change of an installation; return the backup's path."""
     if change.after is None:
         raise AssertionError(change.path)
     # Noted first: a crash in between leaves an entry that matches nothing, which is safe.
@@ -117,7 +117,7 @@ def plan_uninstall(
     edits: Iterable[FileEdit],
     data_of: Callable[[Path], bytes | None] = read,
 ) -> list[Change]:
-    """Decide what each file becomes without capd; `data_of` says what is in it before.
+    """Plan what each file becomes without capd; `data_of` returns its content before.
 
     Raises:
         InstallError: a file that was changed since cannot be parsed.
@@ -143,7 +143,7 @@ def plan_uninstall(
 
 
 def unmake(ledger: Ledger, change: Change) -> Path | None:
-    """Make the change of an uninstallation; return the path of the backup that stays."""
+    """Make a change of an uninstallation; return the path of the backup if it stays."""
     if not change.is_none:
         _check(change)
         if change.after is None:
@@ -159,7 +159,7 @@ def unmake(ledger: Ledger, change: Change) -> Path | None:
 
 
 def _joined(edits: Iterable[FileEdit]) -> list[FileEdit]:
-    """Return one edit for each file, links followed: a server and a hook may be in the same."""
+    """Return one edit for each file, links followed, because a server and a hook may share one."""
     by_path: dict[Path, list[FileEdit]] = {}
     for edit in edits:
         by_path.setdefault(edit.path.resolve(), []).append(edit)

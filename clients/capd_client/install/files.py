@@ -1,4 +1,4 @@
-"""Reading a file, and replacing it as a whole."""
+"""Reads a file, and replaces it as a whole."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ PRIVATE = 0o600
 
 
 def read(path: Path) -> bytes | None:
-    """Return what is in the file; None where there is none."""
+    """Return the content of a file; None if there is none."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -24,10 +24,11 @@ def replace(
     *,
     check: Callable[[bytes], object] | None = None,
 ) -> None:
-    """Put `data` into the file at once; it keeps its mode, or gets `mode`.
+    """Replace a file atomically; it keeps its mode, or gets `mode`.
 
-    A reader finds the old bytes or the new ones. A link would be replaced itself. `check` is
-    called with what the disk gives back; if it raises, the file stays as it was.
+    Readers see the old bytes or the new ones. Follow links first: a link would itself be replaced.
+    `check` is called with the content read back from the disk; if it raises, the file stays as it
+    was.
     """
     if mode is None:
         mode = PRIVATE

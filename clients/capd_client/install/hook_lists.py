@@ -1,7 +1,8 @@
-"""One hook of ours in a list of hooks, in a JSON file that may have others.
+"""Finds, adds and removes our hook in a JSON file that may have other hooks.
 
-Two shapes are in use. `groups` is Claude Code's: an event has groups, and each has hooks. `flat` is
-a list of hooks. Ours is known by its command: the launcher, `hook`, and the client's name.
+Two shapes are in use. In `groups`, Claude Code's, an event has groups, and each group has hooks.
+`flat` is a list of hooks. Our hook is recognised by its command: the launcher, `hook`, and the
+client's name.
 """
 
 import shlex
@@ -20,7 +21,7 @@ Place = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class HookList:
-    """Where a client's hooks of one event are, and ours among them."""
+    """The list with a client's hooks for one event."""
 
     event: str
     shape: Shape
@@ -28,7 +29,7 @@ class HookList:
     client: str
     command_key: str = "command"
     version: int | None = None
-    """What the file has to say of its format, where it has to."""
+    """The version of the format that the file has to name, if it has to."""
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -36,7 +37,7 @@ class HookList:
         return ("hooks", self.event)
 
     def add(self, text: str) -> str:
-        """Return `text` with our hook, once; what a user has added to it stays."""
+        """Return `text` with our hook, once; what the user has added to the hook stays."""
         if self.version is not None and _value(text, ("version",)) is None:
             text = put(text, ("version",), self.version)
         places = self.places(text)
@@ -45,7 +46,7 @@ class HookList:
         return put(text, (*places[0], self.command_key), self.hook[self.command_key])
 
     def remove(self, text: str, original: str | None) -> str:
-        """Return `text` without our hook, and without what was only made for it."""
+        """Return `text` without our hook, and without containers that were made for it."""
         for place in reversed(self.places(text)):
             text = take(text, place)
             if self.shape == "groups" and not _value(text, place[:-1]):
@@ -62,7 +63,7 @@ class HookList:
         return {"hooks": [self.hook]}
 
     def places(self, text: str) -> list[Place]:
-        """Return where our hook is."""
+        """Return the positions of our hook."""
         listed = _value(text, self.path)
         found: list[Place] = []
         for at, each in enumerate(listed if isinstance(listed, list) else ()):
@@ -82,7 +83,7 @@ class HookList:
 
 
 def is_our_command(command: str, client: str) -> bool:
-    """Tell whether a command line is that of our hook for `client`."""
+    """Tell whether a command line is our hook for `client`."""
     try:
         program, *arguments = shlex.split(command)
     except ValueError:

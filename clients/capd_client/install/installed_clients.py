@@ -1,4 +1,4 @@
-"""Every client that capd can be put into, and how each is with regard to capd."""
+"""Every client that capd can be put into, and the state of each."""
 
 import json
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from capd_client.install.known_clients import KnownClient, known_clients
 from capd_client.install.launcher import NAME, launcher_path
 
 _NEEDING = ("plugin", "plugins", "tool", "tools")
-"""Folders whose files opencode has that package for."""
+"""Folders whose files need the package that opencode fetches for plugins."""
 _FETCHED = ("node_modules", "package.json", "package-lock.json", "bun.lock", "bun.lockb")
 
 
@@ -24,7 +24,7 @@ class Opencode(Client):
 
     @property
     def plugin(self) -> Path:
-        """Where it looks for plugins."""
+        """The path at which opencode looks for the plugin."""
         return self.config.parent / "plugin" / "capd.js"
 
     @property
@@ -37,10 +37,10 @@ class Opencode(Client):
         return [FileEdit(self.plugin, lambda _: plugin_text(self._env), _remove_plugin)]
 
     def leftovers(self) -> list[Path]:
-        """Return the package that opencode fetches for plugins, where there is none any more.
+        """Return the package that opencode fetches for plugins, if no plugin is left.
 
-        Nothing is returned where a person may need it: with a plugin or a tool of theirs beside,
-        or where package.json says anything else. opencode fetches it again when it needs it.
+        Nothing is returned if a person may need it: if there is a plugin or tool of theirs, or if
+        package.json contains anything else. opencode fetches the package again when it needs it.
         """
         folder = self.config.parent
         own = [path for name in _NEEDING for path in (folder / name).glob("*")]
@@ -61,7 +61,7 @@ class Opencode(Client):
 
 
 def plugin_text(env: Mapping[str, str]) -> str:
-    """Return the plugin, as it comes with this version; it knows the `CAPD_HOME` of its user."""
+    """Return the plugin's text for this version, with the user's `CAPD_HOME` in it."""
     text = (files("capd_client") / "opencode_plugin" / "capd.js").read_text(encoding="utf-8")
     if not env.get("CAPD_HOME"):
         return text
@@ -70,7 +70,10 @@ def plugin_text(env: Mapping[str, str]) -> str:
 
 
 def _remove_plugin(text: str, original: str | None) -> str:
-    """Keep a plugin that was edited: whose lines are whose cannot be told."""
+    """Return `text`.
+
+    A plugin that the user has edited is kept, as capd cannot tell whose lines are whose.
+    """
     del original
     return text
 
@@ -78,12 +81,12 @@ def _remove_plugin(text: str, original: str | None) -> str:
 _OWN = {"claude": Claude, "opencode": Opencode}
 
 
-"""Clients of which more is to be known than the table has."""
+"""Clients that need more code than the table describes."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """How one client is with regard to capd, in words, and how that is meant."""
+    """The state of one client, in words, and whether that is good or bad."""
 
     words: str
     has_capd: bool = False
@@ -102,7 +105,7 @@ def edited_clients(env: Mapping[str, str]) -> list[Client]:
 
 
 def needed_by_others(client: Client, env: Mapping[str, str]) -> dict[Path, KnownClient]:
-    """Return the files of `client`'s hooks that another client with capd has as well."""
+    """Return the files of `client`'s hooks that another client with capd uses as well."""
     own = {edit.path.resolve() for edit in client.hooks()}
     needed: dict[Path, KnownClient] = {}
     for other in edited_clients(env):
@@ -113,7 +116,7 @@ def needed_by_others(client: Client, env: Mapping[str, str]) -> dict[Path, Known
 
 
 def state_of(known: KnownClient, env: Mapping[str, str]) -> State:
-    """Return how a client is with regard to capd."""
+    """Return the state of a client."""
     if not known.is_edited:
         return State("by hand: what to put where is printed")
     client = client_of(known, env)

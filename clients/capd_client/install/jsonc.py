@@ -21,7 +21,7 @@ _DEEPEST = 200
 
 
 class JsoncError(UnreadableError):
-    """The text is not what it must be at `line`."""
+    """The text is not valid at `line`."""
 
     def __init__(self, text: str, at: int, reason: str) -> None:
         self.line = text.count("\n", 0, at) + 1
@@ -36,7 +36,7 @@ class Child:
     name: str | None
     node: "Node"
     comma: int
-    """Where the comma behind it is; -1 where there is none."""
+    """The position of the comma after it; -1 if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class _Reader:
         self._text = text
 
     def after_space(self, at: int) -> int:
-        """Return where the next thing is that is neither space nor comment."""
+        """Return the position of the next character that is neither space nor in a comment."""
         text = self._text
         while at < len(text):
             if text[at] in _SPACE:

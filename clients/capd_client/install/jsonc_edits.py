@@ -1,7 +1,7 @@
 """Changes to JSON with comments that leave every other byte of the text as it is.
 
-What is put in follows the text's own indentation and line ends; what was put in and is taken
-out again leaves what was there before.
+New parts follow the text's own indentation and line ends. Taking out what was put in restores the
+text.
 """
 
 import json
@@ -16,7 +16,7 @@ _INDENT = re.compile(r"[ \t]*")
 
 
 def put(text: str, path: Path, value: Any) -> str:
-    """Return `text` with `value` at `path`; objects on the way there are made.
+    """Return `text` with `value` at `path`; missing objects on the way are created.
 
     Raises:
         JsoncError: `text` is not JSON, or what is on the way there is no object.
@@ -54,7 +54,7 @@ def append(text: str, path: Path, value: Any) -> str:
 
 
 def take(text: str, path: Path) -> str:
-    """Return `text` without what is at `path`; comments around it stay."""
+    """Return `text` without the value at `path`; comments around it stay."""
     root = parse(text)
     container = find(root, path[:-1])
     at = -1 if container is None else container.at(path[-1])
@@ -84,7 +84,10 @@ def _demand(text: str, node: Node, kind: type, path: Path) -> None:
 
 
 def _span_to_cut(text: str, start: int, end: int, comma: int) -> tuple[int, int]:
-    """Return what goes with a child: its comma if that follows at once, and its lines or space."""
+    """Return the span to cut with a child.
+
+    Its comma if that follows directly, and its lines or space.
+    """
     if comma >= 0 and not text[end:comma].strip(_SPACE):
         end = comma + 1
     line = text.rfind("\n", 0, start) + 1

@@ -1,7 +1,7 @@
 """The stable path that clients start: a script in capd's own folder.
 
-Where Python and capd are changes with each upgrade; what stands in the clients'
-configurations, and what a user has come to trust there, does not.
+The paths of Python and capd change with upgrades. The path in the clients' configurations, which
+users may have come to trust, does not.
 """
 
 import os
@@ -19,19 +19,19 @@ _MODE = 0o755
 
 
 def launcher_path(env: Mapping[str, str]) -> Path:
-    """Return where the launcher is, whether it is there or not."""
+    """Return the path of the launcher, whether it exists or not."""
     return Path(places(env, os.getuid()).data) / "bin" / NAME
 
 
 def is_launcher_current(env: Mapping[str, str]) -> bool:
-    """Tell whether the launcher is there, can be run, and is as this capd would write it."""
+    """Tell whether the launcher exists, is executable, and is what this capd would write."""
     path = launcher_path(env)
     script = launcher_script(env, sys.executable).encode()
     return read(path) == script and os.access(path, os.X_OK)
 
 
 def write_launcher(env: Mapping[str, str]) -> bool:
-    """Write the launcher unless it is as it should be; say whether it was written."""
+    """Write the launcher unless it is current; return whether it was written."""
     if is_launcher_current(env):
         return False
     path = launcher_path(env)
@@ -41,7 +41,7 @@ def write_launcher(env: Mapping[str, str]) -> bool:
 
 
 def launcher_script(env: Mapping[str, str], python: str) -> str:
-    """Return the launcher's text; one that belongs to a `CAPD_HOME` says so itself."""
+    """Return the launcher's text; if `CAPD_HOME` is set, the text sets it, too."""
     launch = Path(capd_client.__file__).absolute().parent / "launch.py"
     lines = ["#!/bin/sh", "# Written by `capd install`, which writes it anew."]
     if env.get("CAPD_HOME"):

@@ -1,6 +1,6 @@
-"""What `capd install` left in which file, kept in capd's state folder with the originals.
+"""Records what `capd install` changed in which file, in capd's state folder, with the originals.
 
-Backups may hold a user's tokens: the folder is 0700, and each file 0600.
+Backups may contain a user's tokens, so the folder has mode 0700 and each file 0600.
 """
 
 import fcntl
@@ -19,14 +19,14 @@ _LONGEST_NAME = 255
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One file: a digest of what was left there, and the original's copy ("" for no file)."""
+    """One file: a digest of the content that capd left, and its backup's name ("" for no file)."""
 
     left: str
     backup: str
 
 
 def digest(data: bytes | None) -> str:
-    """Return what tells `data` from anything else; empty for no file."""
+    """Return a digest of `data`; empty if there is no file."""
     return "" if data is None else hashlib.sha256(data).hexdigest()
 
 
@@ -40,14 +40,14 @@ class Ledger:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep two commands from changing the same files at once."""
+        """Prevent two commands from changing the same files at once."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (self._folder / ".lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
     def entries(self) -> dict[Path, Entry]:
-        """Return what is noted, by path."""
+        """Return all entries, by path."""
         data = read(self._path)
         if data is None:
             return {}
@@ -60,7 +60,7 @@ class Ledger:
             ) from None
 
     def original(self, entry: Entry) -> bytes | None:
-        """Return the bytes of before."""
+        """Return the original content."""
         if not entry.backup:
             return None
         data = read(self._folder / entry.backup)
@@ -69,7 +69,10 @@ class Ledger:
         return data
 
     def note(self, path: Path, *, original: bytes | None, left: bytes | None) -> Path | None:
-        """Keep `original`, and that `left` is what is there; return the backup's path."""
+        """Save `original` as a backup, and note that the file is now `left`.
+
+        Return the backup's path.
+        """
         entries = self.entries()
         former = entries.get(path)
         backup = ""
@@ -85,7 +88,7 @@ class Ledger:
         return self._folder / backup if backup else None
 
     def forget(self, path: Path, *, keep_backup: bool) -> Path | None:
-        """Drop the entry; return the path of the backup that stays."""
+        """Remove the entry; return the path of the backup if it stays."""
         entries = self.entries()
         entry = entries.pop(path, None)
         self._store(entries)
@@ -97,13 +100,13 @@ class Ledger:
         return None
 
     def hand_over(self, path: Path, to: "Ledger") -> None:
-        """Leave the entry to another client, which has our part of the file from here on."""
+        """Give the entry to another client, which uses capd's part of the file from now on."""
         entry = self.entries().get(path)
         if entry is not None:
             self.forget(path, keep_backup=to.adopt(path, entry))
 
     def adopt(self, path: Path, entry: Entry) -> bool:
-        """Take another client's entry and its backup over, unless there is one of our own."""
+        """Take over another client's entry and its backup, unless this client has its own."""
         entries = self.entries()
         if path in entries:
             return False
@@ -111,7 +114,7 @@ class Ledger:
         return True
 
     def _discard(self, backup: str, entries: dict[Path, Entry]) -> None:
-        """Remove a backup that none of `entries` has."""
+        """Remove a backup that no entry in `entries` refers to."""
         if backup and backup not in {each.backup for each in entries.values()}:
             (self._folder / backup).unlink(missing_ok=True)
 
@@ -124,7 +127,7 @@ class Ledger:
 
 
 def _checked(path: str, entry: Entry) -> Entry:
-    """Return an entry of the kind that `note` writes: its backup lies in our folder.
+    """Return the entry if it is valid, with its backup in capd's folder.
 
     Raises:
         ValueError, TypeError, AttributeError: it is another kind.

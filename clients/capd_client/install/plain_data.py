@@ -1,4 +1,4 @@
-"""Data as any format has it, changed at a path: what an edited text has to mean afterwards."""
+"""Plain data with a change at a path: the expected meaning of an edited text."""
 
 import copy
 import json
@@ -8,7 +8,7 @@ Path = tuple[str | int, ...]
 
 
 def found(data: Any, path: Path) -> Any:
-    """Return what is at `path`, None where nothing is."""
+    """Return the value at `path`; None if there is none."""
     for step in path:
         if isinstance(step, str):
             data = data.get(step) if isinstance(data, dict) else None
@@ -18,7 +18,7 @@ def found(data: Any, path: Path) -> Any:
 
 
 def is_there(data: Any, path: Path) -> bool:
-    """Tell whether there is something at `path`, be it null."""
+    """Tell whether there is a value at `path`, even if it is null."""
     container = found(data, path[:-1])
     if isinstance(path[-1], str):
         return isinstance(container, dict) and path[-1] in container
@@ -26,7 +26,7 @@ def is_there(data: Any, path: Path) -> bool:
 
 
 def with_value(data: Any, path: Path, value: Any) -> Any:
-    """Return `data` with `value` at `path`; maps on the way there are made, also out of null."""
+    """Return `data` with `value` at `path`; missing or null maps on the way are created."""
     if not path:
         return value
     step, rest = path[0], path[1:]
@@ -38,7 +38,7 @@ def with_value(data: Any, path: Path, value: Any) -> Any:
 
 
 def without(data: Any, path: Path) -> Any:
-    """Return `data` without what is at `path`."""
+    """Return `data` without the value at `path`."""
     changed = copy.deepcopy(data)
     if is_there(changed, path):
         del found(changed, path[:-1])[path[-1]]
@@ -46,7 +46,7 @@ def without(data: Any, path: Path) -> Any:
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Tell whether two mean the same; 1 is not true, and a map that is empty is not null."""
+    """Tell whether two values are the same; 1 is not true, and an empty map is not null."""
     return _text(one) == _text(other)
 
 

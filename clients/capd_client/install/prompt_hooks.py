@@ -1,7 +1,7 @@
-"""What each client gets beside the server, so that capd sees what its user says.
+"""The prompt hooks that clients get, so that capd sees their users' messages.
 
-Claude Code and opencode have more than a hook of this kind, and files of their own here. The
-command line of a hook is the same for ever: some clients have their user trust it by its words.
+Claude Code and opencode need more than such a hook, and have files of their own here. The command
+line of a hook never changes, because some clients have their user trust it by its text.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ _STATE = ("hooks", "state")
 
 
 TRUSTED_BY_HASH = ("codex",)
-"""Clients that run a hook only once their user has trusted its words."""
+"""Clients that run a hook only after their user has trusted its text."""
 _EVENT = "user_prompt_submit"
 
 
@@ -32,14 +32,14 @@ _HASH = "trusted_hash"
 # (docs/design/clients.md, finding 8) . That look is the user's: it is only written here for one who
 # has said so.
 def trusted_hash(hook: Mapping[str, Any]) -> str:
-    """Return what Codex writes down of a hook that is trusted."""
+    """Return the hash that Codex stores for a trusted hook."""
     said = {"event_name": _EVENT, "hooks": [{"async": False, **hook}]}
     text = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
 def trust_edit(config: Path, hooks_file: Path, hooks: HookList) -> FileEdit:
-    """Return the edit by which Codex trusts our hook, where that is now in `hooks_file`.
+    """Return the edit by which Codex trusts our hook, which is now in `hooks_file`.
 
     Raises:
         InstallError: it is not there.
@@ -61,7 +61,7 @@ def trust_edit(config: Path, hooks_file: Path, hooks: HookList) -> FileEdit:
 
 
 def untrusted(text: str, hooks_file: Path, hooks: HookList) -> str:
-    """Return Codex' configuration without a trust in our hook; that in others stays."""
+    """Return Codex' configuration without the trust in our hook; that in other hooks stays."""
     digest = trusted_hash(hooks.hook)
     for key, each in _states(text).items():
         is_ours = isinstance(each, dict) and each.get(_HASH) == digest
@@ -96,32 +96,32 @@ EXECUTABLE = 0o700
 
 
 def hook_edits(client_id: str, env: Mapping[str, str], launcher: Path) -> list[FileEdit]:
-    """Return the edits of a client's hook files; none where it has no prompt hook.
+    """Return the edits of a client's hook files; none if it has no prompt hook.
 
-    An edit may be of the file that has the server as well: edits of one file are made together.
+    One may be for the file that has the server as well: edits of one file are made together.
     """
     made = _MAKERS.get(client_id)
     return [] if made is None else made(env, launcher)
 
 
 def hook_command(launcher: Path, client: str, event: str) -> str:
-    """Return the command line of a hook, as it stands in the client's file."""
+    """Return the command line of a hook in the client's file."""
     return f"{shlex.quote(str(launcher))} hook {client} {event}"
 
 
 def codex_hooks_file(env: Mapping[str, str]) -> Path:
-    """Return the file that has Codex' hooks."""
+    """Return the path of Codex' hooks."""
     return _folder(env, "CODEX_HOME", ".codex") / "hooks.json"
 
 
 def codex_hook(launcher: Path) -> dict[str, Any]:
-    """Return the hook of Codex, whose trust is in its words."""
+    """Return Codex' hook. Trust depends on its text."""
     command = hook_command(launcher, "codex", "UserPromptSubmit")
     return {"type": "command", "command": command, "timeout": _TIMEOUT}
 
 
 def trust_edits(client_id: str, env: Mapping[str, str], launcher: Path) -> list[FileEdit]:
-    """Return the edits by which a client trusts the hook that is in its file by now.
+    """Return the edits by which a client trusts the hook in its file.
 
     Raises:
         InstallError: there is no hook, or the client has no such trust.
@@ -224,7 +224,7 @@ def _cline(env: Mapping[str, str], launcher: Path) -> list[FileEdit]:
 
 
 def _add_script(script: str, text: str) -> str:
-    """Return our script, unless the user has one of their own: an event has room for one."""
+    """Return our script, unless the user has one: there can be only one for an event."""
     return script if not text.strip() or _is_our_script(text) else text
 
 
@@ -242,7 +242,7 @@ def _edit(path: Path, hooks: HookList) -> FileEdit:
 
 
 def _whole(path: Path, text: str) -> FileEdit:
-    """Return the edit of a file that is ours alone; one that was edited since stays."""
+    """Return the edit of a file that only capd writes; one that was edited since stays."""
     return FileEdit(path, lambda _: text, lambda now, _: "" if now == text else now)
 
 

@@ -1,13 +1,13 @@
-"""Takes out the containers that capd made and nothing is left in."""
+"""Removes empty containers that capd created."""
 
 from capd_client.install.jsonc import Path, find, parse
 from capd_client.install.jsonc_edits import take
 
 
 def prune(text: str, path: Path, original: str | None) -> str:
-    """Return `text` without what is empty at `path` and above, and was not in `original`.
+    """Return `text` without containers at `path` and above that are empty and not in `original`.
 
-    Where the original is not known, an empty container may be the user's, and stays.
+    If the original is unknown, an empty container may be the user's, and stays.
     """
     if original is None:
         return text

@@ -1,4 +1,4 @@
-"""capd's own entry among the servers of one client's file, in that client's shape and format."""
+"""capd's entry in the list of servers of one client's file, in that client's format."""
 
 from collections.abc import Mapping
 from pathlib import Path as FilePath
@@ -15,7 +15,7 @@ NAME = "capd"
 
 
 class ServerEntry:
-    """What capd puts into the file, and how it is told from what is the user's."""
+    """capd's entry, and how it differs from the user's."""
 
     def __init__(self, client: KnownClient, file: ServersFile, launcher: FilePath) -> None:
         self._client = client
@@ -24,7 +24,7 @@ class ServerEntry:
         self._defaults = _with_launcher(client.defaults, launcher)
 
     def add(self, text: str) -> str:
-        """Return `text` with the entry; what the user added to it, or switched in it, stays."""
+        """Return `text` with the entry; what the user has added to it or switched stays."""
         edits = edits_of(self._file.format)
         if is_blank(text):
             for key, value in self._client.new_file.items():
@@ -39,7 +39,7 @@ class ServerEntry:
         return text
 
     def remove(self, text: str, original: str | None) -> str:
-        """Return `text` without the entry, and with what stood in its place in `original`."""
+        """Return `text` without the entry, and with the value that `original` had in its place."""
         if not _is_ours(self._own(text)):
             return text
         edits = edits_of(self._file.format)
@@ -55,7 +55,7 @@ class ServerEntry:
         return any(entry.get(key) is value for key, value in self._client.off.items())
 
     def own_program(self, text: str) -> str | None:
-        """Return what the file starts under capd's name; None where it has no such server."""
+        """Return the program that the file starts under capd's name; None if there is none."""
         entry = self._own(text)
         return None if entry is None else program_of(entry)
 
@@ -79,9 +79,9 @@ class ServerEntry:
 
 
 def _pruned(text: str, file: ServersFile, original: str | None) -> str:
-    """Return `text` without the empty containers on the way to the servers that capd made.
+    """Return `text` without empty containers that capd created on the way to the servers.
 
-    Where the original is not known, an empty container may be the user's, and stays.
+    If the original is unknown, an empty container may be the user's, and stays.
     """
     if original is None:
         return text
@@ -109,7 +109,7 @@ def _with_launcher(entry: Mapping[str, Any], launcher: FilePath) -> dict[str, An
 
 
 def edits_of(kind: Format) -> ModuleType:
-    """Return how texts of a format are changed: `put`, `take` and, where it has lists, `append`."""
+    """Return the module that edits a format: with `put`, `take` and, if it has lists, `append`."""
     # Imported here: their libraries take longer than all else.
     if kind == "toml":
         from capd_client.install import toml_edits  # noqa: PLC0415

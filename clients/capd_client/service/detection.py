@@ -11,7 +11,7 @@ from capd_client.service.systemd import Systemd
 
 
 def this_manager(env: Mapping[str, str]) -> Manager:
-    """Return launchd on macOS, systemd where this user's manager runs, else a plain process."""
+    """Return launchd on macOS, systemd if this user's manager runs, otherwise a plain process."""
     if sys.platform == "darwin":
         return Launchd(env)
     if shutil.which("systemctl", path=env.get("PATH")) and Systemd.answers():

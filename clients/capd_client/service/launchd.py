@@ -15,7 +15,7 @@ LABEL = "dev.capd.daemon"
 
 
 class Launchd:
-    """launchd as this user reaches it."""
+    """The launchd of this user."""
 
     name = "launchd"
     when_stopped = "the next login starts it again, and so does: capd daemon start"
@@ -72,7 +72,7 @@ class Launchd:
         return self.path.exists()
 
     def serves(self) -> bool:
-        """Whether the property list names this place."""
+        """Whether the property list belongs to this configuration."""
         try:
             agent = plistlib.loads(self.path.read_bytes())
         except (plistlib.InvalidFileException, ExpatError, ValueError):
@@ -84,7 +84,7 @@ class Launchd:
         run(["launchctl", "kickstart", self.target])
 
     def stop(self) -> bool:
-        """Have the daemon end, with exit code 0, which launchd leaves be."""
+        """End the daemon with exit code 0, after which launchd does not restart it."""
         return bool(end(places(self._env, os.getuid()), for_good=True))
 
     def restart(self) -> None:

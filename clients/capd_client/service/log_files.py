@@ -1,16 +1,16 @@
-"""The log of a daemon that no journal listens to: the file that is written, and those before it.
+"""The log files of a daemon without a journal: the current one, and older ones.
 
-The daemon moves a full file aside (`capd.log.1` is the youngest); who reads goes back through them.
+The daemon moves a full file aside (`capd.log.1` is the newest). Reading goes back through them.
 """
 
 from pathlib import Path
 
 _GENERATIONS = 9
-"""More than there are: another version of capd may keep more of them."""
+"""More than there are now, because another version of capd may keep more."""
 
 
 def log_command(log: Path, *, follow: bool, lines: int) -> list[str]:
-    """Return the command that shows the last `lines` lines of `log` and of what came before it."""
+    """Return the command that shows the last `lines` lines of `log` and the older files."""
     older = [log.with_name(f"{log.name}.{number}") for number in range(_GENERATIONS, 0, -1)]
     files = [str(each) for each in older if each.is_file()]
     missing = lines - _count(log, lines) if files else 0
@@ -23,7 +23,7 @@ def log_command(log: Path, *, follow: bool, lines: int) -> list[str]:
 
 
 def _count(log: Path, enough: int) -> int:
-    """Return how many lines a file has, `enough` at most."""
+    """Return the number of lines in a file, at most `enough`."""
     try:
         with log.open("rb") as file:
             return sum(1 for _ in zip(file, range(enough), strict=False))

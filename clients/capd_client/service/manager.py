@@ -1,4 +1,4 @@
-"""What every way of keeping the daemon running can do, and what they share."""
+"""The interface of all service managers, and what they share."""
 
 import os
 import subprocess
@@ -17,18 +17,18 @@ class Manager(Protocol):
 
     name: str
     when_stopped: str
-    """What starts the daemon again after `stop`, for a person."""
+    """What starts the daemon again after `stop`, in words for a person."""
 
     def install(self, *, is_hardened: bool) -> list[str]:
-        """Put the service in place and start it; return what was done, a line each."""
+        """Install the service and start it; return what was done, a line each."""
         ...
 
     def uninstall(self) -> list[str]:
-        """End the service and take it away; return what was done."""
+        """Stop the service and remove it; return what was done."""
         ...
 
     def is_installed(self) -> bool:
-        """Whether it is in place."""
+        """Whether the service is installed."""
         ...
 
     def start(self) -> None:
@@ -36,11 +36,11 @@ class Manager(Protocol):
         ...
 
     def serves(self) -> bool:
-        """Whether what is in place is the daemon of this place, and not one of another home."""
+        """Whether the installed service belongs to this configuration, and not to another home."""
         ...
 
     def stop(self) -> bool:
-        """Stop the daemon, which lets calls under way end; return, once it has, whether one ran."""
+        """Stop the daemon, letting calls in progress end; return whether one was running."""
         ...
 
     def restart(self) -> None:
@@ -55,8 +55,8 @@ class Manager(Protocol):
 def daemon_command() -> list[str]:
     """Return the absolute command that runs the daemon, as this `capd` would.
 
-    The console script where it lies beside this interpreter: what `pipx` and `uv tool` upgrade
-    in place; else the interpreter and our module, without the working directory on its path.
+    It is the console script beside this interpreter, which `pipx` and `uv tool` upgrade in place.
+    Without one, it is the interpreter and the module, without the working directory on its path.
     """
     script = Path(sys.executable).with_name("capd")
     if os.access(script, os.X_OK):
@@ -65,13 +65,13 @@ def daemon_command() -> list[str]:
 
 
 def own_variables(env: Mapping[str, str]) -> dict[str, str]:
-    """Return what says where this daemon lives, where it is not in the usual places."""
+    """Return the variables that say where this daemon's files are, if not in the usual places."""
     keys = ("CAPD_HOME", "CAPD_SOCKET")
     return {key: str(Path(env[key]).absolute()) for key in keys if env.get(key)}
 
 
 def run(command: Sequence[str]) -> str:
-    """Run a manager's command and return what it said.
+    """Run a manager's command and return its output.
 
     Raises:
         ServiceError: it failed, or does not exist.

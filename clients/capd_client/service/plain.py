@@ -28,7 +28,7 @@ class Plain:
         self._started: subprocess.Popen[bytes] | None = None
 
     def install(self, *, is_hardened: bool) -> list[str]:
-        """Refuse: there is nothing to install it into."""
+        """Refuse, because there is no service manager to install into."""
         del is_hardened
         raise ServiceError(
             "no service manager of this user answers (systemctl --user), as in most containers. "
@@ -36,11 +36,11 @@ class Plain:
         )
 
     def uninstall(self) -> list[str]:
-        """Say that there is nothing."""
+        """Return that nothing was installed."""
         return ["no service manager of this user answers, so nothing is installed"]
 
     def is_installed(self) -> bool:
-        """Whether a service is in place: never."""
+        """Return False: no service is ever installed."""
         return False
 
     def start(self) -> None:
@@ -92,7 +92,7 @@ class Plain:
         return bool(pid)
 
     def serves(self) -> bool:
-        """Whether this is the daemon of this place: there is no other."""
+        """Return True: there is no other daemon."""
         return True
 
     def logs(self, *, follow: bool, lines: int, is_bare: bool = False) -> list[str]:

@@ -1,4 +1,4 @@
-"""Asking the daemon to end, and waiting until it has.
+"""Ends the daemon and waits until it has ended.
 
 A daemon whose socket is gone is found by the lock of its state folder.
 """
@@ -18,11 +18,13 @@ from capd_protos.places import STATE_LOCK, Places
 PATIENCE = 30.0
 _LOOK_AGAIN = 0.05
 _SOCKET_BACK = 5.0
-"""Seconds in which a daemon that lives puts its socket back."""
+"""Seconds within which a living daemon restores its socket."""
 
 
 def end(where: Places, *, for_good: bool) -> int:
-    """Have the daemon of this place end, and wait until it has; return its pid, 0 for none.
+    """End the daemon of this place and wait until it has ended.
+
+    Return its pid, 0 if there was none.
 
     Raises:
         ServiceError: it refused, or goes on.
@@ -34,7 +36,7 @@ def end(where: Places, *, for_good: bool) -> int:
 
 
 def holder(state: str) -> int:
-    """Return the pid of the daemon that has the state folder locked; 0 for none."""
+    """Return the pid of the daemon that has locked the state folder; 0 if there is none."""
     try:
         with Path(state, STATE_LOCK).open("rb") as file:
             try:
@@ -48,7 +50,7 @@ def holder(state: str) -> int:
 
 
 def _end_unreachable(where: Places, *, for_good: bool) -> int:
-    """End a daemon that has the state and does not answer at the socket."""
+    """End a daemon that has locked the state folder and does not answer at the socket."""
     pid = holder(where.state)
     give_up_at = time.monotonic() + _SOCKET_BACK
     while pid and time.monotonic() < give_up_at:
@@ -67,9 +69,9 @@ def _end_unreachable(where: Places, *, for_good: bool) -> int:
 
 
 def ask_to_end(socket: str, *, for_good: bool) -> int:
-    """Have the daemon end; return its process, 0 where none runs.
+    """Ask the daemon to end; return its pid, 0 if none is running.
 
-    With `for_good` its clients are told not to start another one.
+    With `for_good`, its clients are told not to start another one.
 
     Raises:
         ServiceError: it refused.
@@ -86,7 +88,7 @@ def ask_to_end(socket: str, *, for_good: bool) -> int:
 
 
 def await_end(pid: int) -> None:
-    """Wait until a process has ended; one whose parent has not heard of it has ended as well.
+    """Wait until a process has ended; a zombie counts as ended.
 
     Raises:
         ServiceError: it goes on.

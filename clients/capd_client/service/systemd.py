@@ -17,7 +17,7 @@ ANSWER_TIMEOUT = 5.0
 
 
 class Systemd:
-    """systemd as this user reaches it."""
+    """The systemd of this user."""
 
     name = "systemd"
     when_stopped = (
@@ -32,7 +32,7 @@ class Systemd:
 
     @staticmethod
     def answers() -> bool:
-        """Whether a manager of this user runs: in a container there is often none."""
+        """Whether the user's service manager runs; in a container it often does not."""
         command = ["systemctl", "--user", "show", "--property=Version"]
         try:
             done = subprocess.run(command, capture_output=True, check=False, timeout=ANSWER_TIMEOUT)
@@ -41,7 +41,7 @@ class Systemd:
         return done.returncode == 0
 
     def install(self, *, is_hardened: bool) -> list[str]:
-        """Write the units, give the running daemon's place to systemd, listen."""
+        """Write the units, replace the running daemon, and listen at the socket."""
         self.folder.mkdir(parents=True, exist_ok=True)
         written = []
         for name, text in self.units().items():
@@ -80,7 +80,7 @@ class Systemd:
         return removed
 
     def is_installed(self) -> bool:
-        """Whether the service's unit is in place."""
+        """Whether the service's unit is installed."""
         return (self.folder / SERVICE).exists()
 
     def start(self) -> None:
@@ -88,13 +88,13 @@ class Systemd:
         self._ctl("start", SOCKET, SERVICE)
 
     def serves(self) -> bool:
-        """Whether the unit names this place."""
+        """Whether the unit belongs to this configuration."""
         unit = (self.folder / SERVICE).read_text(encoding="utf-8", errors="replace")
         own = unit.splitlines()
         return [each for each in own if each.startswith("Environment=")] == self._variables()
 
     def stop(self) -> bool:
-        """Stop both, or the next connection would start the daemon again."""
+        """Stop both units; the socket alone would start the daemon with the next connection."""
         # Asked while nothing listens for it, the socket itself would start it.
         has_run = _is_active()
         if has_run:
@@ -149,7 +149,7 @@ def _is_active() -> bool:
 
 
 def _template(name: str) -> str:
-    """Return a unit as it is shipped: in the package, or beside it in a checkout."""
+    """Return a unit as shipped, from the package or the checkout."""
     package = Path(capd_client.__file__).parent
     shipped = package / "units"
     folder = shipped if shipped.is_dir() else package.parents[1] / "systemd"
@@ -157,13 +157,13 @@ def _template(name: str) -> str:
 
 
 def _with(unit: str, start: str, line: str) -> str:
-    """Return `unit` with `line` in place of the one that begins with `start`."""
+    """Return `unit` with `line` in place of the line that begins with `start`."""
     return "".join(
         f"{line}\n" if each.startswith(start) else each for each in unit.splitlines(keepends=True)
     )
 
 
 def _quoted(word: str) -> str:
-    """Return `word` as one word of a unit file, its specifiers taken literally."""
+    """Return `word` quoted for a unit file, with specifiers taken literally."""
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{escaped}"' if " " in word or escaped != word else word

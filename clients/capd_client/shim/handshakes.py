@@ -1,4 +1,4 @@
-"""What daemons answered to handshakes and to the first list of tools, kept for a slow one."""
+"""The daemons' last answers to handshakes and first lists of tools, for a slow daemon."""
 
 import posix
 
@@ -26,7 +26,7 @@ _MOST_LISTS = 16
 
 
 class _Answers:
-    """Answers of daemons of this version, by the question, in one file of this user's."""
+    """Answers of daemons of this version, by the question, in one file of this user."""
 
     def __init__(self, folder: str, name: str, most_bytes: int, most_answers: int) -> None:
         self._folder = folder
@@ -44,7 +44,7 @@ class _Answers:
             self._unsaved.append((question, answer))
 
     def save(self) -> None:
-        """Write what was noted and is not there yet, but for what holds at this moment only."""
+        """Save new answers, except those that are only true at this moment."""
         if not self._unsaved:
             return
         answers = self._read()
@@ -96,40 +96,43 @@ class _Answers:
 
 
 class Handshakes(_Answers):
-    """What daemons answered to `initialize` and `server/discover`.
+    """The daemons' last answers to `initialize` and `server/discover`.
 
-    An answer is for those alone who ask for the same version: which one a daemon agrees on is
-    the daemon's rule. It is the same for every session, and holds no secret.
+    An answer is only used for a request with the same version, because the daemon decides on the
+    version. Answers are the same for every session, and contain no secret.
     """
 
     def __init__(self, folder: str) -> None:
         super().__init__(folder, _FILE_NAME, _MOST_BYTES, _MOST_ANSWERS)
 
     def find(self, line: "bytes | bytearray") -> "dict[str, object]":
-        """Return the `result` or `error` for the request `line`; nothing where none is known."""
+        """Return the `result` or `error` for the request `line`; nothing if none is known."""
         return self._find(_question(line))
 
     def note(self, line: "bytes | bytearray", answer: "bytes | bytearray | TruncatedLine") -> None:
-        """Note a daemon's `answer` to the request `line`, to be written when there is time."""
+        """Note a daemon's `answer` to the request `line`, to be saved later."""
         self._note(_question(line), answer)
 
 
 class ToolLists(_Answers):
-    """The list of tools that a client's latest session began with, by client and folder.
+    """The tools that a client's last session started with, by client and folder.
 
-    It has capd's own tools, the pinned ones and those of eager servers: what the next session of
-    this client begins with as well. What a conversation has switched on since is not in it.
+    These are capd's own tools, pinned ones and those of eager servers, with which the client's next
+    session starts as well. Tools that a conversation has switched on are not included.
     """
 
     def __init__(self, folder: str) -> None:
         super().__init__(folder, _LISTS_FILE_NAME, _MOST_LIST_BYTES, _MOST_LISTS)
 
     def find(self, client: str, folder: str) -> "dict[str, object]":
-        """Return the `result`; of another folder of this client where none is known of this one."""
+        """Return the `result` for this folder.
+
+        If there is none, that for another folder of the client.
+        """
         return self._find(f"{client} {folder}") or self._find(client)
 
     def note(self, client: str, folder: str, answer: "bytes | bytearray | TruncatedLine") -> None:
-        """Note a daemon's `answer`, to be written when there is time; a part of a list is none."""
+        """Note a daemon's `answer`, to be saved later; a part of a list is not noted."""
         if isinstance(answer, TruncatedLine):
             return
         if len(answer) < self._most_bytes // _MOST_LISTS and b'"nextCursor"' not in answer:
@@ -138,7 +141,7 @@ class ToolLists(_Answers):
 
 
 def _question(line: "bytes | bytearray") -> str:
-    """Return method and version that a handshake asks for, as one word to keep it under."""
+    """Return the method and version of a handshake, as one word to store its answer under."""
     method = text_of(parse(line) or {}, "method")
     params = params_of(line)
     if method == DISCOVER:
@@ -147,7 +150,7 @@ def _question(line: "bytes | bytearray") -> str:
 
 
 def _reusable_outcome(answer: "dict[str, object]") -> "dict[str, object]":
-    """Return the part of `answer` that holds for every session; other errors pass."""
+    """Return the part of `answer` that is valid for every session; errors are temporary."""
     if isinstance(answer.get("result"), dict):
         return {"result": answer["result"]}
     if object_of(answer, "error").get("code") == METHOD_NOT_FOUND:

@@ -1,19 +1,19 @@
-"""Lines of JSON-RPC, read only as far as the shim needs.
+"""Lines of JSON-RPC, parsed only as far as the shim needs.
 
-A line goes through whole and unparsed where it can: of a long one the two ends are searched for
-its id, method and kind, because what stands between may be 32 MiB.
+A line is passed on whole, and unparsed if possible. In a long line only the two ends are searched
+for its id, method and kind, because the part between them may be 32 MiB.
 """
 
 import _json
 
 LINE_LIMIT_BYTES = 32 * 1024 * 1024
 WINDOW_BYTES = 4096
-"""As much of a line's two ends as is searched for its id before the whole is parsed."""
+"""How much of both ends of a line is searched for its id before the whole line is parsed."""
 _LONGEST_NUMBER = 24
 
 
 class _ScanOptions:
-    """What `_json.make_scanner` wants to know."""
+    """The options that `_json.make_scanner` reads."""
 
     strict = False
     object_hook = None
@@ -44,7 +44,7 @@ def encode(value: "dict[str, object]") -> bytes:
 
 
 def parse(line: "bytes | bytearray") -> "dict[str, object] | None":
-    """Return the object in `line`, or None where it is something else."""
+    """Return the object in `line`; None if it is something else."""
     try:
         text = line.decode().strip(" \t\r\n")
         value, end = _scan(text, 0)
@@ -54,13 +54,13 @@ def parse(line: "bytes | bytearray") -> "dict[str, object] | None":
 
 
 def text_of(frame: "dict[str, object]", name: str) -> str:
-    """Return the text that is member `name`; empty where there is none."""
+    """Return the text in member `name`; empty if there is none."""
     value = frame.get(name)
     return value if isinstance(value, str) else ""
 
 
 def object_of(frame: "dict[str, object]", name: str) -> "dict[str, object]":
-    """Return the object that is member `name`; empty where there is none."""
+    """Return the object in member `name`; empty if there is none."""
     value = frame.get(name)
     return value if isinstance(value, dict) else {}
 
@@ -71,7 +71,7 @@ def params_of(line: "bytes | bytearray") -> "dict[str, object]":
 
 
 class TruncatedLine:
-    """What is left of a line that was too long: its ends."""
+    """The two ends of a line that was too long."""
 
     __slots__ = ("head", "tail")
 
@@ -81,7 +81,7 @@ class TruncatedLine:
 
 
 class LineReader:
-    """Cuts a stream into lines, newline included, in time linear to their length."""
+    """Splits a stream into lines, newline included, in linear time."""
 
     __slots__ = ("_cut", "_limit", "_partial")
 
@@ -125,7 +125,7 @@ class LineReader:
 
 
 class Shape:
-    """As much of a JSON-RPC line as the shim acts on."""
+    """The parts of a JSON-RPC line that the shim uses."""
 
     __slots__ = ("key", "kind", "method")
 
@@ -137,7 +137,7 @@ class Shape:
 
 
 def shape_of(line: "bytes | bytearray | TruncatedLine") -> Shape:
-    """Say what `line` is, if it is long from its ends: the member in between may be 32 MiB."""
+    """Return the shape of `line`; a long line is examined at its ends only."""
     if isinstance(line, TruncatedLine):
         head, tail = line.head, line.tail
     elif len(line) > WINDOW_BYTES:
@@ -159,7 +159,7 @@ _ANSWER = b'{"jsonrpc":"2.0","id":'
 
 
 def shape_from_daemon(line: "bytes | bytearray | TruncatedLine") -> Shape:
-    """Say what a daemon's line is: its answers to numbered requests all begin alike."""
+    """Return the shape of a daemon's line. Its answers to numbered requests all begin alike."""
     if not isinstance(line, TruncatedLine) and line.startswith(_ANSWER):
         end = line.find(b",", len(_ANSWER), len(_ANSWER) + _LONGEST_NUMBER)
         digits = line[len(_ANSWER) : end]
@@ -194,19 +194,19 @@ def _classify(members: "dict[str, object]", *, is_whole: bool = False) -> Shape:
 
 
 _LOOKED_AT = ("id", "method")
-"""Members whose value counts, not only that they are there."""
+"""Members whose value is needed, and not only their presence."""
 
 
 def id_of(value: object) -> "int | str | None":
-    """Return `value` as the id of a request; None where it cannot be one."""
+    """Return `value` as the id of a request; None if it cannot be one."""
     # `type`, not isinstance: True and 1.0 equal 1 in Python, and are no ids in JSON-RPC.
     return value if type(value) is int or type(value) is str else None
 
 
 def _members_from_head(text: str) -> "dict[str, object]":
-    """Collect the members of an object up to the first container, of that the name alone.
+    """Collect the members of an object up to the first container, of which only the name is kept.
 
-    Returns nothing where a value that is needed cannot be read.
+    Returns nothing if a needed value cannot be read.
     """
     members: dict[str, object] = {}
     at = _after_space(text, 0)
@@ -232,10 +232,10 @@ def _members_from_head(text: str) -> "dict[str, object]":
 
 
 def _members_from_tail(text: str) -> "dict[str, object]":
-    """Collect the members of an object from its last to the last that is a container.
+    """Collect the members of an object from its last one back to the last container.
 
-    Backwards is unambiguous: behind the closing brace there is no string, and a backslash
-    stands in strings only, so each quote without one opens or closes.
+    Reading backwards is unambiguous. After the closing brace there is no string, and backslashes
+    occur only in strings, so each quote without one opens or closes a string.
     """
     members: dict[str, object] = {}
     at = _before_space(text, len(text))
@@ -274,7 +274,7 @@ def _before_space(text: str, at: int) -> int:
 
 
 def _backslashes(text: str, quote: int) -> int:
-    """Return how many backslashes stand right before `quote`: an odd number escapes it."""
+    """Return how many backslashes are directly before `quote`; an odd number escapes it."""
     at = quote
     while at > 0 and text[at - 1] == "\\":
         at -= 1
@@ -282,7 +282,7 @@ def _backslashes(text: str, quote: int) -> int:
 
 
 def _string_end(text: str, start: int) -> int:
-    """Return the index behind the string that begins at `start`; `start` where there is none."""
+    """Return the index after the string that begins at `start`; `start` if there is none."""
     if text[start : start + 1] != '"':
         return start
     quote = text.find('"', start + 1)
@@ -292,7 +292,7 @@ def _string_end(text: str, start: int) -> int:
 
 
 def _string_start(text: str, end: int) -> int:
-    """Return the index of the string that ends before `end`; `end` where there is none."""
+    """Return the index of the string that ends before `end`; `end` if there is none."""
     if text[end - 1 : end] != '"':
         return end
     quote = text.rfind('"', 0, end - 1)
@@ -322,7 +322,7 @@ def _scalar_start(text: str, end: int) -> int:
 
 
 def _scalar(text: str) -> object:
-    """Return the string, number or literal that is `text`; None where it is none."""
+    """Return the string, number or literal in `text`; None if it is something else."""
     try:
         value, end = _scan(text, 0)
     except _NOT_JSON:

@@ -639,6 +639,10 @@ class Shim:
             resume=self._resume,
             parent=parent,
         )
+        frame["durable"] = True
+        again = [each.key for each in self._pending.values() if each.is_durable]
+        if again:
+            frame["again"] = again
         return encode(frame)
 
     def _on_frame(self, line: "bytes | bytearray") -> None:
@@ -656,6 +660,8 @@ class Shim:
                 self._on_refused(frame)
         elif kind == "dispatched":
             self._on_dispatched(id_of(frame.get("id")))
+        elif kind == "durable":
+            self._on_durable(id_of(frame.get("id")))
         elif kind == "want_env":
             self._send_env(frame.get("keys"))
         elif kind == "closing":
@@ -760,6 +766,14 @@ class Shim:
         if request is not None:
             request.is_dispatched = True
             self._release(request)
+
+    def _on_durable(self, key: "int | str | None") -> None:
+        request = None if key is None else self._pending.get(key)
+        # A line that was too large to keep cannot be sent again.
+        if request is not None and request.line is not None:
+            request.is_durable = True
+        elif request is not None:
+            request.is_dispatched = True
 
     def _read_daemon(self) -> None:
         sock = self._sock
@@ -1014,6 +1028,8 @@ class Shim:
             # A hook's error would be shown to the user; without capd the prompt just goes on.
             self._answer_hook(request, request.line or b"")
             return
+        if request.is_durable and code == NOT_SENT:
+            code, text = OUTCOME_UNKNOWN, f"{text} (calls of the script may have run)"
         self._forget(request)
         self._note_answered(request)
         self._answer(request.key, code, text)

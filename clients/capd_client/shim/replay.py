@@ -1,10 +1,10 @@
-"""What a client does when its connection to the daemon breaks: the rules, without the I/O.
+"""The rules for a broken connection to the daemon, without I/O.
 
 The shim and the agent library (`capd_client.agent.link`) both follow them:
 
-- every request gets exactly one outcome;
-- a request that may have run is never sent again;
-- a session that comes back to the daemon that knew it goes on, any other begins anew.
+    - Every request gets exactly one outcome.
+    - A request that may have run is never sent again.
+    - A session continues if it reconnects to the daemon that knew it; otherwise it starts anew.
 """
 
 TYPE_CHECKING = False
@@ -31,24 +31,26 @@ ERROR_NAMES = {
 }
 
 MOST_SENDS = 3
-"""A request that was on its way each time a daemon died is not sent a fourth time."""
+"""A request during which a daemon has died this often is not sent again."""
 _TEMPORARY_REFUSALS = ("overloaded", "stopping", "session_in_use")
-"""Refusals that another attempt may not get."""
+"""Refusals that may not occur at another attempt."""
 
 
 class Request:
-    """A request that has no outcome yet, as far as a lost connection concerns it."""
+    """The facts about a request without an outcome that matter when the connection is lost."""
 
-    __slots__ = ("is_dispatched", "is_sent", "key", "line", "sends")
+    __slots__ = ("is_dispatched", "is_durable", "is_sent", "key", "line", "sends")
 
     def __init__(self, key: "int | str", line: "bytes | bytearray | None") -> None:
         self.key = key
         self.line = line
-        """The line, to send it again; None where it was too large to keep."""
+        """The line, to be sent again; None if it was too large to keep."""
         self.is_sent = False
-        """Whether it was written to the present connection."""
+        """Whether it was written to the current connection."""
         self.is_dispatched = False
-        """Whether the daemon said that it gives the request to a server."""
+        """Whether the daemon has said that a server gets the request."""
+        self.is_durable = False
+        """Whether it may have run, and the next daemon goes on with it: it is sent again."""
         self.sends = 0
 
 
@@ -61,7 +63,7 @@ def after_loss(
 
     - `unknown`: a server has it, so it may have run. Its outcome is OUTCOME_UNKNOWN.
     - `not_sent`: no server has it, and it cannot be sent again. Its outcome is NOT_SENT.
-    - `again`: no server has it; the next connection gets it.
+    - `again`: no server has it, or the next daemon goes on with it; the next connection gets it.
     - `waiting`: it was not written to this connection, and goes on waiting for one.
     """
     if request.is_dispatched:
@@ -69,7 +71,7 @@ def after_loss(
     if not request.is_sent:
         return "waiting"
     if request.line is None or (request.sends >= MOST_SENDS and not is_endless):
-        return "not_sent"
+        return "unknown" if request.is_durable else "not_sent"
     return "again"
 
 
@@ -102,14 +104,14 @@ def hello(client: "dict[str, object]", **members: str) -> "dict[str, object]":
 
 
 def requested_values(env: "Mapping[str, str]", keys: object) -> "dict[str, str]":
-    """Return the variables that the daemon asks for, as far as they are set and valid text."""
+    """Return the variables that the daemon asks for, if they are set and valid text."""
     names = keys if isinstance(keys, list) else []
     known = {key: env[key] for key in names if isinstance(key, str) and key in env}
     return {key: value for key, value in known.items() if is_encodable(value)}
 
 
 def is_encodable(text: str) -> bool:
-    """Return whether `text` is valid UTF-8: a lone surrogate stands for a stray byte."""
+    """Return whether `text` is valid UTF-8. A lone surrogate stands for an invalid byte."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -118,5 +120,5 @@ def is_encodable(text: str) -> bool:
 
 
 def encodable(text: str) -> str:
-    """Return `text` with `?` for what is not valid UTF-8."""
+    """Return `text` with `?` in place of invalid bytes."""
     return text.encode("utf-8", "replace").decode()

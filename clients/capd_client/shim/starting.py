@@ -1,4 +1,4 @@
-"""Where the daemon is, and how it is started where none runs."""
+"""Finds the daemon's socket, and starts the daemon if none is running."""
 
 import _socket
 import errno
@@ -19,10 +19,10 @@ else:
 
 _START_TIMEOUT = 30.0
 _START_AGAIN = 60.0
-"""A daemon that could not start is not started again at once, by this shim or another."""
+"""Seconds after which a daemon that failed to start is started again, by any shim."""
 _HANDOVER_GRACE = 1.0
 _FAILURE_VALID = 10.0
-"""How long the shims that waited for a daemon in vain need not try the same."""
+"""Seconds for which shims that waited for a failed start do not try it themselves."""
 _STDERR_LINES = 10
 _STDERR_BYTES = 8192
 _SERVING_POLL_MS = 20
@@ -101,7 +101,7 @@ def _make_folder(path: str) -> None:
 
 
 def make_folders(path: str) -> None:
-    """Create `path` and what is above it, for this user alone.
+    """Create `path` and its parents, for this user alone.
 
     Raises:
         OSError: it cannot be created, or is not this user's.
@@ -117,13 +117,13 @@ def make_folders(path: str) -> None:
 
 
 class Starter:
-    """Starts the daemon, and of many shims at once lets one do it."""
+    """Starts the daemon. Of several shims only one does it."""
 
     def __init__(self, socket: str, env: "Mapping[str, str]", *, is_named: bool) -> None:
         self._socket = socket
         self._env = env
         self._is_named = is_named
-        """Whether the socket was chosen by an argument, of which the daemon cannot know."""
+        """Whether the socket was given as an argument, which a daemon would not know."""
         self._folder = socket.rpartition("/")[0] or "/"
         # Absolute from here on: the shim leaves its folder before it starts the daemon.
         self._home = absolute(env["CAPD_HOME"]) if env.get("CAPD_HOME") else ""
@@ -135,21 +135,22 @@ class Starter:
         self._has_lock = False
         self._is_checked = False
         self._parent: _socket.socket | None = None
-        """The process above the daemon that is starting: it says if that ends, and ends with us."""
+        """The connection to the parent process of the starting daemon. It reports if the daemon
+        ends, and ends when this shim does."""
         self._failure = ""
         self._failure_at = 0.0
         self._deadline = 0.0
         self._again_at = 0.0
         self.stderr_tail: list[str] = []
-        """The last lines that the daemon which could not start wrote to stderr."""
+        """The last lines on stderr of a daemon that failed to start."""
 
     @property
     def is_busy(self) -> bool:
-        """Whether somebody is starting the daemon, so that it may be there any moment."""
+        """Whether somebody is starting the daemon, so that it may be there soon."""
         return self._deadline > 0
 
     def step(self) -> str:
-        """Do what comes next where nobody answers; return why it is hopeless, else nothing."""
+        """Take the next step if nobody answers; return why it is hopeless, or an empty text."""
         now = time.monotonic()
         if now < self._again_at:
             return ""
@@ -168,7 +169,7 @@ class Starter:
         return why
 
     def release(self) -> None:
-        """Let others start the daemon: it answers, or it will not."""
+        """Let other shims start the daemon."""
         self._deadline = 0.0
         self._is_checked = False
         self._failure = ""
@@ -178,17 +179,17 @@ class Starter:
             self._has_lock = False
 
     def on_answer(self) -> None:
-        """Leave the daemon to itself, as it works."""
+        """Stop watching the daemon, because it answers."""
         self._leave()
 
     def _leave(self) -> None:
-        """Let the process above the daemon end: the daemon is nobody's child from here on."""
+        """Let the daemon's parent process end; the daemon is then independent."""
         if self._parent is not None:
             self._parent.close()
             self._parent = None
 
     def _ended(self) -> str:
-        """Return how the daemon that is starting has ended; nothing while it has not."""
+        """Return how the starting daemon has ended; empty if it has not."""
         if self._parent is None:
             return ""
         try:
@@ -215,7 +216,7 @@ class Starter:
         return ""
 
     def _watch(self) -> str:
-        """Look after the daemon that was started; return why it is hopeless, else nothing."""
+        """Check the daemon that was started; return why it is hopeless, or an empty text."""
         if self._parent is not None:
             why = self._ended()
             if not why:
@@ -246,7 +247,7 @@ class Starter:
         return True
 
     def _record_failure(self, why: str) -> None:
-        """Tell the shims that wait for the lock: each would try the same in turn."""
+        """Tell waiting shims of the failure; otherwise each would try the same in turn."""
         if self._has_lock:
             word = {"at": time.monotonic(), "why": why, "last_words": self.stderr_tail}
             posix.ftruncate(self._lock, 0)
@@ -376,7 +377,7 @@ class Starter:
 
 
 def _open_descriptors() -> "list[int]":
-    """Return the open descriptors: the client may have left some open for its children."""
+    """Return the open descriptors, because the client may have left some open."""
     try:
         return [int(name) for name in posix.listdir("/dev/fd")]
     except OSError:
@@ -392,12 +393,12 @@ def _close(fd: int) -> None:
 
 
 def printable(text: str) -> str:
-    """Return `text` with escapes for what a terminal would act on."""
+    """Return `text` with escapes for control characters."""
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def write_stderr(text: str) -> None:
-    """Write a line for a person; a host that has closed stderr loses it."""
+    """Write a line for a person; it is lost if the host has closed stderr."""
     try:
         posix.write(2, text.encode("utf-8", "replace") + b"\n")
     except OSError:

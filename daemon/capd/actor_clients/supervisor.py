@@ -21,6 +21,9 @@ _LOGIN_OPENED: MsgpackCodec[messages.LoginOpened | messages.LoginFailed] = Msgpa
 _LOGGED_IN: MsgpackCodec[messages.LoggedIn | messages.LoginFailed] = MsgpackCodec(
     messages.LoggedIn | messages.LoginFailed
 )
+_SERVERS_RESTARTED: MsgpackCodec[messages.ServersRestarted] = MsgpackCodec(
+    messages.ServersRestarted
+)
 _PROJECT_ENDED: MsgpackCodec[messages.ProjectEnded] = MsgpackCodec(messages.ProjectEnded)
 
 
@@ -89,6 +92,13 @@ class SupervisorClient(ActorClient):
     ) -> messages.LoggedIn | messages.LoginFailed:
         """Wait for the end of a login."""
         return await self._ask(messages.AwaitLogin(ticket), _LOGGED_IN, timeout)
+
+    async def trust_changed(
+        self, project: str, *, timeout: float = ANSWER_TIMEOUT
+    ) -> list[ServerName]:
+        """Start again the user's servers to which it matters that a project is trusted, or not."""
+        reply = await self._ask(messages.TrustChanged(project), _SERVERS_RESTARTED, timeout)
+        return reply.servers
 
     async def end_project(
         self, project: str, *, timeout: float = ANSWER_TIMEOUT

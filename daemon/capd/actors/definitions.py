@@ -148,7 +148,7 @@ class Definitions:
             withheld = rules.withheld_of(digests, after, self._rule)
             if after != before and (after.known or after.changes):
                 await self._keep(after)
-        news = instances.untold(compared.news)
+        news = instances.unreported(compared.news)
         if news:
             self._tell(after, news, withheld)
         return messages.ToolsVetted([*withheld, *unreadable])

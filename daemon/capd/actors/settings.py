@@ -46,7 +46,7 @@ class SettingsWatcher:
         self._bus = bus
         self._settings = settings
         self._watch_error = ""
-        self._told: list[str] = []
+        self._reported: list[str] = []
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled."""
@@ -74,9 +74,9 @@ class SettingsWatcher:
         has_changed = await self._settings.reload()
         problems = self._settings.problems
         for problem in problems:
-            if problem not in self._told:
+            if problem not in self._reported:
                 log.error("configuration_problem", reason=problem)
-        self._told = problems
+        self._reported = problems
         if has_changed:
             log.info("settings_changed", needs_restart=self._settings.needs_restart)
             self._bus.publish(messages.SettingsChanged())

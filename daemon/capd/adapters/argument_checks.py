@@ -13,7 +13,7 @@ import msgspec
 import trio
 
 from capd.core.protocol.outcomes import NotSentError
-from capd.core.tools.argument_errors import Fault, is_certain, told
+from capd.core.tools.argument_errors import Fault, fault_text, is_certain
 from capd.core.tools.schema_cost import SchemaCost
 
 MOST_KEPT = 2000
@@ -82,7 +82,7 @@ class ArgumentChecks:
             # A number that Rust has no type for, or a pattern that went too far.
             return
         if faults:
-            raise NotSentError(told(name, faults, msgspec.json.encode(schema).decode()))
+            raise NotSentError(fault_text(name, faults, msgspec.json.encode(schema).decode()))
 
     def _compile(self, definition: bytes) -> tuple[_Validator, Any, SchemaCost] | None:
         library = self._library = self._library or importlib.import_module(_LIBRARY)

@@ -29,6 +29,7 @@ class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tool_limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 128
     prefix: str | None = None
     reads_instructions: bool = True
+    asks_per_tool: bool = False
     context: Annotated[int, msgspec.Meta(ge=1000)] = 200_000
     identity: tuple[str, ...] = ()
     mode: Literal["auto", "dynamic", "stable", "pass-through"] = "auto"

@@ -150,6 +150,8 @@ class EmbedderTable(msgspec.Struct, frozen=True):
     daemon's."""
     idle: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 900.0
     """Seconds without a text after which the model is unloaded."""
+    keep: bool = True
+    """Whether it stays while a client with a prompt hook is connected, if memory allows."""
 
 
 class TapsTable(msgspec.Struct, frozen=True):

@@ -88,14 +88,14 @@ def main(path: str, room: int) -> int:
     try:
         value: Any = json.loads(sys.stdin.buffer.read())
     except ValueError:
-        return _told("This part is no JSON: read it by offset or query, or name another part.")
+        return _refused("This part is no JSON: read it by offset or query, or name another part.")
     try:
         # Strict is the standard alone, without the library's own additions to it.
         found = jsonpath.JSONPathEnvironment(strict=True).finditer(path, value)
         return _write(islice((match.obj for match in found), MOST_VALUES), room)
     except (jsonpath.JSONPathError, RecursionError) as error:
         said = " ".join(str(error).split("\n")[0].split()) or "nested too deeply"
-        return _told(
+        return _refused(
             f"The JSON path {path[:200]!r} is wrong: {said}. A right one: $.items[0:9].name"
         )
 
@@ -112,7 +112,7 @@ def _write(values: Any, room: int) -> int:
     return 0
 
 
-def _told(text: str) -> int:
+def _refused(text: str) -> int:
     sys.stderr.write(text)
     return _BAD_PATH
 

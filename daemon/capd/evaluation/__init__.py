@@ -1,1 +1,1 @@
-"""How good the decisions are, on data: `capd eval`."""
+"""Measures the quality of decisions on data: `capd eval`."""

@@ -1,4 +1,4 @@
-"""`python -m capd eval ...`: which data, which scorer, and how the figures are shown."""
+"""`python -m capd eval ...`: selects the data and the scorer, and prints the figures."""
 
 import argparse
 import sys

@@ -30,11 +30,11 @@ _T = TypeVar("_T")
 
 
 class BadDataError(CapdError):
-    """A file is not what it should be; the text says where and why."""
+    """A file is invalid; the text says where and why."""
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One message and what is right for it."""
+    """One message and its right answers."""
 
     text: str
     label: str | None = None
@@ -46,13 +46,13 @@ class Row(msgspec.Struct, frozen=True):
     writer: str = ""
     """Who wrote it; folds hold out whole writers."""
     before: str = ""
-    """The message of the same conversation that went before."""
+    """The message before it in the same conversation."""
     either: tuple[str, ...] = ()
-    """Siblings of which nothing says which is meant: both are to be suggested."""
+    """Capabilities between which the message does not decide; all of them have to be suggested."""
 
     @property
     def right(self) -> frozenset[str]:
-        """Every capability that is a right answer; none where nothing is wanted."""
+        """Every capability that is a right answer; empty if no capability is wanted."""
         return frozenset() if self.label is None else frozenset({self.label, *self.accept})
 
 
@@ -66,14 +66,14 @@ class _CatalogueLine(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which rows of a file are meant."""
+    """Selects rows of a file."""
 
     split: str = ""
     set: str = ""
     part: Part = "all"
 
     def rows(self, files: Iterable[Path]) -> list[Row]:
-        """Return the rows of `files` that are meant.
+        """Return the selected rows of `files`.
 
         Raises:
             BadDataError: a file cannot be read.
@@ -89,7 +89,7 @@ class Selection:
 
 
 def part_of(text: str) -> Part:
-    """Return the side of the development split on which a text is."""
+    """Return the side of the development split that a text is on."""
     last = hashlib.sha256(text.encode()).hexdigest()[-1]
     return "tune" if int(last, 16) % 2 == 0 else "test"
 
@@ -123,9 +123,9 @@ def catalogue(
 
 
 def tap(*folders: Path, overlays: Sequence[Path] = ()) -> tuple[CapabilitySpec, ...]:
-    """Return what taps can route to, with the words of overlay folders, as the daemon would.
+    """Return what taps can route to, with the texts of overlay folders, as in the daemon.
 
-    What a session that has every key could not switch on either (builtins) is left out.
+    Capabilities that no session can switch on (builtins) are left out.
 
     Raises:
         BadDataError: an overlay is for none of the taps.

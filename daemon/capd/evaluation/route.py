@@ -59,7 +59,7 @@ class Latency(msgspec.Struct, frozen=True):
 
 
 class RouteReport(msgspec.Struct, frozen=True):
-    """What one evaluation came to."""
+    """The result of one evaluation."""
 
     scorer: str
     capabilities: int
@@ -74,13 +74,13 @@ class RouteReport(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One row with the decision on it."""
+    """One row with its decision."""
 
     row: Row
     decision: Decision
 
     def values(self) -> dict[str, bool]:
-        """Return which measures the row counts for; their names depend on what is wanted."""
+        """Return the measures of the row; they depend on whether something is wanted."""
         right, decision = self.row.right, self.decision
         is_on = decision.outcome == "activate"
         if not right:
@@ -119,7 +119,7 @@ class Router:
         *,
         keys: Collection[str] | None = None,
     ) -> None:
-        """`keys` are those that the user has stored; None stands for every one."""
+        """`keys` are the keys that the user has stored; None stands for all keys."""
         self._capabilities = capabilities
         self._profile = profile
         self._vectorizer = vectorizer
@@ -136,7 +136,10 @@ class Router:
         self._without: dict[tuple[str, str], Comparison] = {}
 
     def decided(self, row: Row, *, drop_src_trigger: bool = False) -> Decision:
-        """Return the decision on a row, without the trigger that it was made from if so asked."""
+        """Return the decision on a row.
+
+        With `drop_src_trigger`, without the trigger that it came from.
+        """
         compared = self._message(row)
         if isinstance(compared, Decision):
             return compared
@@ -160,7 +163,7 @@ class Router:
         return deciding.concluded(ranked.text, ranked.scores, self._compared, self._profile, known)
 
     def _message(self, row: Row) -> "tuple[str, Vectors] | Decision":
-        """Return what of a row is compared, and its vector; an abstention before that."""
+        """Return the compared text of a row and its vector, or an abstention."""
         cleaned = gates.before_model(row.text, is_enabled=True)
         if isinstance(cleaned, Decision):
             return cleaned
@@ -173,7 +176,7 @@ class Router:
         return text, vector
 
     def timed(self, rows: Sequence[Row]) -> Latency | None:
-        """Return how long decisions on `rows` take, embedding each text afresh."""
+        """Return the time that decisions on `rows` take, embedding each text again."""
         model, taken = self._vectorizer.model, []
         for row in rows:
             started = time.perf_counter()
@@ -239,7 +242,7 @@ def without_near_copies(
     vectorizer: Vectorizer,
     cosine: float,
 ) -> list[Row]:
-    """Return the rows that no trigger comes as near as `cosine`: others show memory, not reach."""
+    """Return the rows that no trigger resembles by `cosine`: others measure memory, not reach."""
     phrases = [t for each in capabilities for t in (*each.triggers, *each.extra_triggers)]
     texts = [gates.compared_part(row.text) for row in rows]
     vectors = vectorizer.of([*phrases, *texts])
@@ -291,7 +294,7 @@ def _measured(values: Sequence[bool]) -> Measure:
 
 
 def table(result: RouteReport) -> str:
-    """Return a report as a person reads it."""
+    """Return a report for a person."""
     head = (
         f"{result.scorer} over {result.capabilities} capabilities: {result.wanted} messages that "
         f"want something, {result.unwanted} that do not, {result.skipped} skipped"

@@ -1,4 +1,4 @@
-"""How well the tool search finds: `capd eval search`.
+"""Measures the tool search: `capd eval search`.
 
 Tools are {server?, name, title?, description, inputSchema?} and queries {text, labels} or {text,
 label}, one JSON object a line; a label is a tool's name, or `server/name`. A query's recall@k is
@@ -37,7 +37,7 @@ PARTS = ("all", "tune", "test")
 
 
 class BadInputError(CapdError):
-    """A file is not what it should be; the text has file, line and reason."""
+    """A file is invalid; the text has file, line and reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +57,15 @@ class Measure(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What one evaluation came to."""
+    """The result of one evaluation."""
 
     schema: int
     tools: int
     queries: int
     skipped: int
-    """Queries that were left out because a label is no tool's."""
+    """Queries that were left out because a label is not the name of a tool."""
     mode: str
-    """`fused`, or `lexical` where no model took part."""
+    """`fused`, or `lexical` without the model."""
     measures: dict[str, Measure]
     search_ms: dict[str, float]
     """p50 and p99 of the search, after the query is embedded."""
@@ -91,9 +91,9 @@ def read_tools(path: Path) -> list[Tool]:
 
 
 def read_queries(path: Path, part: str = "all", split: str = "") -> list[Query]:
-    """Return the queries of a file: those of `split`, where their rows name one, and of `part`.
+    """Return the queries of a file that are in `part`, and in `split` if rows name a split.
 
-    `tune` and `test` are the halves of the development data: the last hex digit of the text's
+    `tune` and `test` are the halves of the development data. The last hex digit of the text's
     sha256 is even in the first, and odd in the second.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Vectors for evaluation: the daemon's model in this process, and its cache where one is given."""
+"""Vectors for evaluation: the daemon's model in this process, with a cache if one is given."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path

@@ -135,6 +135,16 @@ async def test_a_cancelled_step_ends_its_process() -> None:
         assert await ended(made, start("1")) == (b"1", "")
 
 
+async def test_the_list_that_gather_returns_is_a_list() -> None:
+    async with workers() as made:
+        first = await waiting(
+            made, "import asyncio\nx = await asyncio.gather(web.get(), web.get())\nx + [3]"
+        )
+        answers = {each.id: Answer("value", b"1") for each in first.calls}
+
+        assert await ended(made, Resume("a", first.snapshot, answers)) == (b"[1, 1, 3]", "")
+
+
 async def test_a_sleep_of_a_script_is_a_wait_of_the_daemons() -> None:
     async with workers() as made:
         first = await waiting(made, "import asyncio\nawait asyncio.sleep(1e9)\n7")

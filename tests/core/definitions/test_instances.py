@@ -25,21 +25,21 @@ def test_what_is_listed_elsewhere_is_what_the_others_that_run_list_last() -> Non
 def test_what_was_told_is_told_again_only_after_a_person_has_decided() -> None:
     instances = Instances()
     news = {LOG: Change("changed", "a"), DIFF: Change("added", "b")}
-    first = instances.untold(news)
-    again = instances.untold(news)
+    first = instances.unreported(news)
+    again = instances.unreported(news)
     instances.decided([LOG])
 
-    got = instances.untold(news)
+    got = instances.unreported(news)
 
     assert (first, again, got) == (news, {}, {LOG: Change("changed", "a")})
 
 
 def test_what_was_told_longest_ago_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rules, "MOST_TOLD", 1)
+    monkeypatch.setattr(rules, "MOST_REPORTED", 1)
     instances = Instances()
-    instances.untold({LOG: Change("changed", "a")})
-    instances.untold({LOG: Change("changed", "b")})
+    instances.unreported({LOG: Change("changed", "a")})
+    instances.unreported({LOG: Change("changed", "b")})
 
-    got = instances.untold({LOG: Change("changed", "a")})
+    got = instances.unreported({LOG: Change("changed", "a")})
 
     assert got == {LOG: Change("changed", "a")}

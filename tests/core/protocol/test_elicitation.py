@@ -6,7 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from capd.core.protocol.elicitation import MOST_BYTES, is_secret, told_elicitation, told_result
+from capd.core.protocol.elicitation import (
+    MOST_BYTES,
+    elicitation_for_client,
+    is_secret,
+    result_for_client,
+)
 from capd.core.protocol.outcomes import RefusedError
 from capd_protos.types import ServerName
 
@@ -14,7 +19,7 @@ ALPHA = ServerName("alpha")
 
 
 def told(**params: Any) -> dict[str, Any]:
-    got: dict[str, Any] = json.loads(told_elicitation(ALPHA, json.dumps(params).encode()))
+    got: dict[str, Any] = json.loads(elicitation_for_client(ALPHA, json.dumps(params).encode()))
     return got
 
 
@@ -116,7 +121,7 @@ def test_a_result_that_asks_is_labelled_and_keeps_the_rest_as_it_was_written() -
         b'"params":{"message":"who?"},"x":1.0},"b":{"method":"roots/list"}}}' % state
     )
 
-    got = told_result(ALPHA, result)
+    got = result_for_client(ALPHA, result)
 
     assert isinstance(got, bytes)
     assert state in got
@@ -134,7 +139,7 @@ def test_a_result_that_asks_is_labelled_and_keeps_the_rest_as_it_was_written() -
     [b'{"content":[]}', b'{"resultType":"input_required","inputRequests":{"b":{"method":"x"}}}'],
 )
 def test_another_result_is_passed_on_as_it_was_written(result: bytes) -> None:
-    assert told_result(ALPHA, result) is result
+    assert result_for_client(ALPHA, result) is result
 
 
 def test_a_result_that_asks_for_a_secret_is_refused() -> None:
@@ -143,4 +148,4 @@ def test_a_result_that_asks_for_a_secret_is_refused() -> None:
     result = {"resultType": "input_required", "inputRequests": asks}
 
     with pytest.raises(RefusedError):
-        told_result(ALPHA, msgspec.json.encode(result))
+        result_for_client(ALPHA, msgspec.json.encode(result))

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from capd.core.routing.deciding import Circumstances, Comparison, decided
 from capd.core.routing.gates import MINILM_INT8, Eligible, RoutingProfile, eligible
+from capd.core.routing.learning import NOTHING as NOTHING_LEARNT
+from capd.core.routing.learning import Learnt, replayed
 from capd.core.routing.phrases import Phrases, Said
 from capd.core.routing.siblings import Siblings
 from capd_protos.types import (
@@ -16,6 +18,7 @@ from capd_protos.types import (
     CapabilityName,
     CapabilitySpec,
     Decision,
+    RoutingLabel,
     Score,
     ServerName,
     ServerSpec,
@@ -59,12 +62,16 @@ def decision_on(
     *,
     files: tuple[str, ...] = (),
     profile: RoutingProfile = PROFILE,
+    learnt: Learnt = NOTHING_LEARNT,
+    project: str = "",
 ) -> Decision:
     compared = Comparison(Given(scores), Phrases(specs), Siblings(specs))
     known = Circumstances(
         eligible(specs, "", ()),
         [id_of(name) for name in active],
         {"files": [id_of(name) for name in files]},
+        learnt,
+        project,
     )
     return decided(text, NOTHING, compared, profile, known)
 
@@ -177,6 +184,68 @@ def test_siblings_are_both_suggested_unless_something_names_one(
     assert got.outcome == expected
     if expected == "suggest":
         assert named(got) == ("suggest", "near_tie", ["db-postgres", "db-sqlite"], [])
+
+
+CHATS = [
+    spec("chat-slack", "post on slack", "slack the team"),
+    spec("chat-discord", "post on discord", "discord the team"),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "slack", "discord", "expected"),
+    [
+        ("tell the team", 0.95, 0.02, ("suggest", "near_tie")),
+        ("tell the team", 0.95, 0.005, ("activate", "chat-slack")),
+        ("tell the team on slack", 0.95, 0.02, ("activate", "chat-slack")),
+        ("tell the team", 0.3, 0.0, ("suggest", "below_threshold")),
+    ],
+)
+def test_among_alternatives_a_low_score_is_not_out_of_question(
+    text: str, slack: float, discord: float, expected: tuple[str, str]
+) -> None:
+    got = decision_on(text, CHATS, {"chat-slack": slack, "chat-discord": discord})
+
+    assert named(got)[:2] == expected
+
+
+@pytest.mark.parametrize(
+    ("wanted", "project", "expected"),
+    [
+        (("t/chat-slack",), "here", "activate"),
+        (("t/chat-discord",), "here", "suggest"),
+        (("t/chat-slack", "t/chat-discord"), "here", "suggest"),
+        (("t/chat-slack",), "elsewhere", "suggest"),
+        (("t/chat-slack",), "", "suggest"),
+    ],
+)
+def test_what_was_wanted_in_the_project_before_decides_between_siblings(
+    wanted: tuple[str, ...], project: str, expected: str
+) -> None:
+    labels = [RoutingLabel(0.0, name, "enabled", 0.0, "", "here") for name in wanted]
+    scores = {"chat-slack": 0.9, "chat-discord": 0.05}
+
+    got = decision_on("tell the team", CHATS, scores, learnt=replayed(labels), project=project)
+
+    assert got.outcome == expected
+
+
+def test_what_was_learnt_moves_the_bar() -> None:
+    more = replayed([RoutingLabel(0.0, "t/pods", "enabled", 0.4)] * 3)
+    less = replayed([RoutingLabel(0.0, "t/pods", "disabled", 0.9)] * 3)
+
+    got = [decision_on("x", LOCKED, {"pods": 0.45}, learnt=each).outcome for each in (more, less)]
+    sure = decision_on("x", LOCKED, {"pods": 0.55}, learnt=less).outcome
+
+    assert (got, sure) == (["activate", "suggest"], "suggest")
+
+
+def test_the_published_rule_learns_nothing() -> None:
+    more = replayed([RoutingLabel(0.0, "t/pods", "enabled", 0.4)] * 9)
+
+    got = decision_on("x", LOCKED, {"pods": 0.4}, profile=MINILM_INT8, learnt=more)
+
+    assert named(got)[:2] == ("abstain", "below_threshold")
 
 
 def test_the_published_rule_ranks_what_can_be_used_and_knows_no_other_rule() -> None:

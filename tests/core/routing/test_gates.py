@@ -304,6 +304,19 @@ def test_filters_leave(domain: str, keys: list[str], left: Eligible) -> None:
     assert got == left
 
 
+def test_what_lacks_a_program_is_left_out_and_can_be_named() -> None:
+    lacking = {PLAIN.id: ("npx",), SECRET.id: ("npx",)}
+
+    got = eligible(ALL, "", ["A"], (), lacking)
+
+    assert PLAIN not in got.capabilities
+    assert got.left_out["missing_program"] == 1
+    assert got.unusable == (
+        UnusableCapability(PLAIN.id, "missing_program", (), ("npx",)),
+        UnusableCapability(SECRET.id, "missing_secrets", ("B",)),
+    )
+
+
 @pytest.mark.parametrize(
     ("model", "quantisation", "pooling"), [("x", "q", "p"), ("m", "x", "p"), ("m", "q", "x")]
 )

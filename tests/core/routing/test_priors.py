@@ -72,7 +72,8 @@ def test_a_prior_that_is_off_or_favours_nobody_changes_nothing(
 
 
 @given(
-    st.lists(st.floats(0, 1), min_size=1, max_size=6),
+    # Of numbers that are almost none a share is no longer the share.
+    st.lists(st.floats(0, 1).map(lambda share: round(share, 6)), min_size=1, max_size=6),
     st.dictionaries(st.sampled_from(PRIORS), st.floats(-20, 20)),
     st.sets(st.integers(0, 5)),
 )

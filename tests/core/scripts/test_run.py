@@ -111,8 +111,8 @@ def test_frames_that_no_run_has_are_refused(frames: list[Frame]) -> None:
 class Runs(RuleBasedStateMachine):
     """A script over many daemons, each of which may die at any moment.
 
-    The file is what `actors/session/scripts` writes: the run anew where a call is sent that the
-    file does not know, and a frame for each that is sent or answered.
+    The file is what `RunJournal` writes: a suspension where a call is sent that the last one does
+    not know, and a frame for each that is sent or answered.
     """
 
     def __init__(self) -> None:
@@ -127,6 +127,11 @@ class Runs(RuleBasedStateMachine):
         self.answered: set[int] = set()
         """Calls whose server has answered, and the daemon knows."""
         self.snapshot: tuple[int, dict[int, str]] = (0, {})
+
+    def written(self) -> set[int]:
+        """Return the calls of the last suspension that is written down."""
+        suspensions = [each for each in self.frames if isinstance(each, Suspended)]
+        return {each.id for each in suspensions[-1].calls} if suspensions else set()
 
     def begun(self) -> list[int]:
         return [id_ for id_, each in self.run._open.items() if each.status == "begun"]
@@ -153,13 +158,12 @@ class Runs(RuleBasedStateMachine):
     def send(self, data: st.DataObject) -> None:
         id_ = data.draw(st.sampled_from(self.begun()))
         self.run.sent(id_)
-        known = self.frames[1].calls if self.frames else []  # type: ignore[union-attr]
-        if any(each.id == id_ for each in known):
+        if id_ in self.written():
             self.frames.append(Sent(id_))
         else:
             self.snapshot = (self.next_id, dict(self.told))
             suspended = self.run.suspended(b"x", "", 0.0)
-            self.frames = [BEGUN, suspended, *self.run.settled()]
+            self.frames = [*(self.frames or [BEGUN]), suspended]
         self.reached.append(id_)
 
     @precondition(lambda self: self.sent())
@@ -167,12 +171,13 @@ class Runs(RuleBasedStateMachine):
     def answer(self, data: st.DataObject, *, is_written: bool) -> None:
         id_ = data.draw(st.sampled_from(self.sent()))
         self.run.answered(id_, OK)
-        if is_written and any(each.id == id_ for each in self.frames[1].calls):  # type: ignore[union-attr]
+        if is_written and id_ in self.written():
             self.frames.append(Answered(id_, OK))
 
     @precondition(lambda self: self.frames)
     @rule()
     def daemon_dies(self) -> None:
+        """The next one sends its first call under a new suspension, as any other."""
         self.run = restored(self.frames).run
         self.next_id, self.told = self.snapshot[0], dict(self.snapshot[1])
 

@@ -24,7 +24,7 @@ from capd_protos.types import WireName
 def function(
     arguments: dict[str, Any] | None = None, *, name: str = "git_log", **members: Any
 ) -> ToolFunction:
-    schema = arguments if arguments is not None else {"type": "object"}
+    schema = arguments if arguments is not None else {"type": "object", "properties": {}}
     definition = json.dumps({"name": name, "inputSchema": schema, **members}).encode()
     return tool_function("git", name, WireName(f"git__{name}"), definition)
 
@@ -111,6 +111,21 @@ def test_an_argument_that_python_cannot_name_is_passed_among_others() -> None:
     arguments = {"properties": {"from": {"type": "string"}, "max-count": {}}}
 
     assert declared(function(arguments)) == "async def log(self, **more: Any) -> Any: ..."
+
+
+@pytest.mark.parametrize(
+    ("schema", "arguments"),
+    [
+        ({"type": "object"}, "self, **more: Any"),
+        ({"type": "object", "properties": {}}, "self"),
+        ({"type": "object", "additionalProperties": False}, "self"),
+        ({"properties": {}, "additionalProperties": True}, "self, **more: Any"),
+    ],
+)
+def test_a_schema_without_arguments_takes_none_or_says_nothing(
+    schema: dict[str, Any], arguments: str
+) -> None:
+    assert declared(function(schema)) == f"async def log({arguments}) -> Any: ..."
 
 
 def test_an_output_schema_is_the_type_of_the_result() -> None:

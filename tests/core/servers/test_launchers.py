@@ -187,7 +187,7 @@ def test_elsewhere_a_relative_place_still_means_the_project(line: str, held: str
     found = launch(argv, reading(argv), ["package.json"], project=PROJECT)
 
     assert (" ".join(found.argv), found.is_elsewhere) == (held, True)
-    assert "capd trust" in found.told
+    assert "capd trust" in found.reason
 
 
 def test_nothing_is_held_where_no_file_is_there() -> None:

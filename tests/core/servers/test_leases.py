@@ -158,6 +158,17 @@ class LeaseMachine(RuleBasedStateMachine):
         assert effects == expected
         self.carry_out(effects)
 
+    @rule(key=keys)
+    def it_is_restarted(self, key: str) -> None:
+        runs = self.processes.get(key) in {"starting", "up"}
+
+        effects = self.leases.restart(key)
+
+        assert effects == ([Stop(key)] if runs else [])
+        if runs:
+            self.processes[key] = "ending"
+            self.unheld_at.pop(key, None)
+
     @invariant()
     def the_next_due_time_is_the_earliest_linger_that_ends(self) -> None:
         ends = [at + self.linger for at in self.unheld_at.values()]

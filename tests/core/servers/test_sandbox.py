@@ -105,7 +105,9 @@ def test_a_program_that_takes_privileges_is_left_as_it_is_and_that_is_said() -> 
     found = confined(SandboxRequest(), FREE, where, Masked())
 
     assert found.guard_options == ()
-    assert found.told_of(()) == ("guard (podman takes privileges that a confined program has not)")
+    assert found.description_with(()) == (
+        "guard (podman takes privileges that a confined program has not)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -118,7 +120,7 @@ def test_a_program_that_takes_privileges_is_left_as_it_is_and_that_is_said() -> 
     ],
 )
 def test_the_level_says_what_the_guard_says_that_holds(held: tuple[str, ...], told: str) -> None:
-    assert Confinement("none", "guard").told_of(held) == told
+    assert Confinement("none", "guard").description_with(held) == told
 
 
 def test_the_level_says_what_cannot_be_hidden() -> None:
@@ -126,7 +128,7 @@ def test_the_level_says_what_cannot_be_hidden() -> None:
 
     found = confined(SandboxRequest(), FREE, where, Masked())
 
-    assert found.told_of(["hidden"]) == "guard, capd hidden (it lives in /own/config)"
+    assert found.description_with(["hidden"]) == "guard, capd hidden (it lives in /own/config)"
 
 
 def test_guard_hides_what_is_masked_and_shows_the_servers_own_folder_in_it() -> None:
@@ -159,7 +161,7 @@ def test_a_command_in_what_is_masked_is_refused_and_named() -> None:
 def test_strict_under_bwrap_shows_the_project_and_the_tools_and_no_home() -> None:
     found = confined(SandboxRequest("strict"), BWRAP, WHERE, MASKED)
 
-    assert (found.means, found.told) == ("bwrap", "strict, no network")
+    assert (found.means, found.description) == ("bwrap", "strict, no network")
     assert pairs(found.prefix, "--tmpfs") == ["/tmp", "/run", HOME]
     assert pairs(found.prefix, "--bind") == [f"{HOME}/code/shop", "/var/cache/capd/shop"]
     assert f"{HOME}/.nvm/v20" in pairs(found.prefix, "--ro-bind-try")
@@ -205,7 +207,7 @@ def test_strict_under_landlock_lists_what_may_be_read() -> None:
     found = confined(SandboxRequest("strict", has_network=True), LANDLOCK, WHERE, MASKED)
 
     read = [each[len("--read=") :] for each in found.prefix if each.startswith("--read=")]
-    assert (found.means, found.told) == ("landlock", "strict (Landlock)")
+    assert (found.means, found.description) == ("landlock", "strict (Landlock)")
     assert read[:3] == ["/bin", "/etc", "/usr"]
     assert not {"/home", "/run", "/tmp", HOME} & set(read)
     assert "--no-network" not in found.prefix

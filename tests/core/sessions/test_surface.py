@@ -56,6 +56,38 @@ def test_an_own_tool_that_comes_later_stands_at_the_end_of_what_was_listed() -> 
     assert (len(shown), shown.room, shown.own) == (3, 0, ("capability",))
 
 
+def test_what_comes_with_too_much_at_once_is_not_listed_and_can_be_called() -> None:
+    shown = Surface([OWN])
+    shown.most_at_once = 2 * len(DEFINITIONS[PUSH].json) - 2
+
+    added = shown.add([QUERY, LOG, PUSH], NAMES, DEFINITIONS)
+
+    assert added == ["db__query", "git__log", "git__push"]
+    assert [each.name for each in shown.listed] == ["db__query"]
+    assert shown.find("git__push") is not None
+
+
+def test_a_pinned_tool_is_listed_whatever_comes_with_it() -> None:
+    shown = Surface([OWN])
+    shown.most_at_once = 1
+    shown.pin([LOG])
+
+    shown.add([LOG, PUSH], NAMES, DEFINITIONS)
+
+    assert [each.name for each in shown.listed] == ["git__log"]
+
+
+def test_a_tool_that_went_and_comes_back_alone_is_listed() -> None:
+    shown = Surface([OWN])
+    shown.most_at_once = len(DEFINITIONS[LOG].json) + 1
+    shown.add([LOG, PUSH], NAMES, DEFINITIONS)
+    shown.remove([LOG, PUSH])
+
+    shown.add([LOG], NAMES, DEFINITIONS)
+
+    assert [each.name for each in shown.listed] == ["git__log"]
+
+
 def test_only_what_was_not_shown_is_added_and_only_what_was_shown_is_removed() -> None:
     shown = surface(LOG)
 

@@ -181,3 +181,30 @@ def test_a_tool_that_was_used_keeps_its_options() -> None:
         "Beside them:\n- s__find(text, ...)",
         "Beside them:\n- s__find(text, is_regex?)",
     )
+
+
+def test_cards_of_read_only_tools_name_the_tool_that_calls_them_where_there_is_one() -> None:
+    look = CallCard(WireName("s__look"), "path", "Looks", is_whole=True, is_read_only=True)
+    cards = [look, SHOW, LOG]
+
+    alone = told_cards(cards, CALL, EXACT)
+    parted = told_cards(cards, CALL, EXACT, read_only_caller="capd_tool_call_readonly")
+
+    assert "readonly" not in alone.text
+    assert parted.text == (
+        "For this message, by capd_tool_call(name, arguments):\n"
+        "- git__show(rev)  Shows one\n"
+        "- git__log(repo, max=10)  Shows the log\n"
+        "By capd_tool_call_readonly:\n"
+        "- s__look(path)  Looks"
+    )
+
+
+def test_where_all_are_read_only_their_tool_alone_is_named() -> None:
+    look = CallCard(WireName("s__look"), "path", "Looks", is_whole=True, is_read_only=True)
+
+    got = told_cards([look], CALL, EXACT, read_only_caller="tool_call_readonly")
+
+    assert got.text == (
+        "For this message, by tool_call_readonly(name, arguments):\n- s__look(path)  Looks"
+    )

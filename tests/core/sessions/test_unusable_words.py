@@ -27,6 +27,13 @@ CHAT = CapabilityId(TapName("t"), CapabilityName("chat"))
             ),
         ),
         (
+            [UnusableCapability(CHAT, "missing_program", (), ("uvx", "npx"))],
+            (
+                "capd: 'chat' fits this message and needs `uvx`, which is not installed. Tell the "
+                "user: it comes with uv: pip install uv, or https://docs.astral.sh/uv"
+            ),
+        ),
+        (
             [UnusableCapability(CHAT, "domain")],
             "capd: 'chat' fits this message and is for another domain",
         ),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from capd.core.tools.call_cards import (
     MORE,
+    MOST_BRIEF,
     MOST_DESCRIPTION,
     MOST_REQUIRED,
     MOST_SIGNATURE,
@@ -94,6 +95,25 @@ def test_a_required_argument_is_written_with_its_type(argument: Any, text: str) 
 )
 def test_an_optional_argument_is_written_with_its_default(argument: Any, text: str) -> None:
     assert written(schema({}, {"a": argument})) == text
+
+
+@pytest.mark.parametrize(
+    ("optional", "text"),
+    [
+        ({}, "path"),
+        ({"tail": {"type": "number"}, "lines": {"type": "integer", "default": 3}}, None),
+        ({f"some_long_option_{n}": TEXT for n in range(9)}, None),
+    ],
+)
+def test_a_brief_card_has_its_options_by_their_names(
+    optional: dict[str, Any], text: str | None
+) -> None:
+    card = call_card(WireName("s__t"), definition(inputSchema=schema({"path": TEXT}, optional)))
+
+    named = f"path, {', '.join(f'{name}?' for name in optional)}"
+    expected = text or named
+    assert card.short_line == f"s__t({expected})" or card.short_line.endswith(f", {MORE})")
+    assert len(card.brief) <= MOST_BRIEF + len(MORE) + 2
 
 
 def test_a_reference_inside_the_schema_is_followed() -> None:

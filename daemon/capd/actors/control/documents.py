@@ -191,7 +191,12 @@ def turn(taken: curator.TurnTaken) -> Document:
         "top": [{"name": s.id.name, "score": round(s.score, 4)} for s in decision.top],
         "suggested": [id_.name for id_ in decision.suggested],
         "unusable": [
-            {"name": each.id.name, "reason": each.reason, "keys": list(each.keys)}
+            {
+                "name": each.id.name,
+                "reason": each.reason,
+                "keys": list(each.keys),
+                "programs": list(each.programs),
+            }
             for each in decision.unusable
         ],
         "suggestion": taken.suggestion,

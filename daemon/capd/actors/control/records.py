@@ -64,7 +64,7 @@ class Records:
         learnt = (await self._actors.registry.learning()).entries
         told = [
             {
-                **_told(
+                **_explained(
                     note, followed(note, activations), known, profile, is_live=note.session in live
                 ),
                 "learnt": [entry_document(each) for each in counted(note, learnt)],
@@ -128,7 +128,7 @@ def _known(cap: dict[str, Any]) -> CapabilityFacts:
     return CapabilityFacts(cap["triggers"], cap["missing"], cap["reason"])
 
 
-def _told(
+def _explained(
     note: DecisionNote,
     came: tuple[ActivationNote, ...],
     known: dict[str, CapabilityFacts],

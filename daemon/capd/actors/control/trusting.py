@@ -48,7 +48,9 @@ class Trusting:
         granted = await self._actors.registry.grant_trust(
             _absolute(params.project), params.digests, timeout=TRUST_TIMEOUT
         )
-        return _shown(accepted(granted))
+        shown = accepted(granted)
+        await self._actors.supervisor.trust_changed(shown.project)
+        return _shown(shown)
 
     async def _revoke(self, params: frames.TrustParams, peer: Peer) -> dict[str, Any]:
         await check_person("trust_revoke", peer)
@@ -58,6 +60,8 @@ class Trusting:
         # Servers first: a session that still waits for one to start lets go of nothing meanwhile.
         ended = await self._actors.supervisor.end_project(reply.revoked)
         await self._actors.curator.leave_project(reply.revoked)
+        # The user's own, which may run what the project's files made of them.
+        ended += await self._actors.supervisor.trust_changed(reply.revoked)
         return {**_listed(reply), "ended": ended}
 
 

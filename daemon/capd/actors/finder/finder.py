@@ -142,7 +142,7 @@ class ToolFinder:
                 bus,
                 cache_file.with_name(f"tool_vectors.{name}.bin"),
                 # How much a project has is nobody else's to know.
-                is_told=False,
+                announces=False,
                 users=self._vectors,
             ),
         )

@@ -27,7 +27,7 @@ class SkillFinder:
     """Searches the skills of the catalog."""
 
     def __init__(self, bus: Bus, cache_file: Path) -> None:
-        self._vectors = ToolVectors(bus, cache_file, is_told=False)
+        self._vectors = ToolVectors(bus, cache_file, announces=False)
         self._index = ToolIndex()
         self._entries: dict[WireName, registry.SkillEntry] = {}
 

@@ -51,15 +51,15 @@ class ToolVectors:
         bus: Bus,
         cache_file: Path,
         *,
-        is_told: bool = True,
+        announces: bool = True,
         users: "ToolVectors | None" = None,
     ) -> None:
-        """With `is_told`, publish an event when the vectors are ready.
+        """With `announces`, publish an event when the vectors are ready.
 
         `users` are the vectors of the user's catalog. They are shared, and made and saved only
         there.
         """
-        self._is_told = is_told
+        self._announces = announces
         self._users = users
         self._turn = trio.Lock()
         self._bus = bus
@@ -166,7 +166,7 @@ class ToolVectors:
             if index is not self._index:
                 return
         index.take_vectors(await trio.to_thread.run_sync(self._stacked, wanted))
-        if self._is_told:
+        if self._announces:
             self._bus.publish(ToolsIndexed(len(wanted), index.servers, has_vectors=True))
         log.info("tool_vectors_ready", tools=len(wanted), embedded=len(missing))
 

@@ -20,6 +20,7 @@ from capd.actor_clients.names import REGISTRY
 from capd.actors.registry.catalog_files import TRY_AGAIN, CatalogFiles
 from capd.actors.registry.catalog_vectors import CatalogVectors, NotReadyError
 from capd.actors.registry.learning import LabelStore, Learning
+from capd.actors.registry.programs import Programs
 from capd.actors.registry.project_catalogs import ProjectCatalogs
 from capd.actors.registry.project_trust import ProjectTrust
 from capd.adapters.ledger.journal import Journal
@@ -82,6 +83,7 @@ class Registry:
         scorer: str = "evidence",
         labels: LabelStore | None = None,
         learns: Callable[[str], bool] = lambda _: True,
+        has_program: Callable[[str], bool] | None = None,
     ) -> None:
         """`switched_on` returns the priors that are switched on at the moment.
 
@@ -89,6 +91,8 @@ class Registry:
         is the user's own folder of memories. `parser` reads the files of taps and projects.
         `scorer` names the rule: that of the profile shipped with capd, or the published one.
         `labels` stores what use teaches, and `learns` says whether that counts in a project.
+        `has_program` looks for a command on the PATH, and blocks; without it every program counts
+        as installed.
         """
         self._bus = bus
         self._files = CatalogFiles(tap_list, self._loaded, memories, parser)
@@ -113,6 +117,7 @@ class Registry:
         self._use = priors.Use()
         self._last_messages = LastMessages()
         self._learning = Learning(bus, labels, learns)
+        self._programs = Programs(lambda: [*self._catalog.taps, *self._projects.taps], has_program)
         self._decisions: deque[messages.DecisionEntry] = deque(maxlen=DECISIONS_KEPT)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -124,6 +129,7 @@ class Registry:
             nursery.start_soon(self._vectors.follow)
             nursery.start_soon(self._follow_use)
             nursery.start_soon(self._learning.follow)
+            nursery.start_soon(self._programs.follow)
             nursery.start_soon(self._learning.run)
             nursery.start_soon(partial(self._projects.run, is_watching=self._is_watching))
             if self._is_watching:
@@ -181,6 +187,7 @@ class Registry:
         has_other_memories = catalog.memories != self._memories
         self._memories = catalog.memories
         self._vectors.catalog_changed(catalog)
+        self._programs.look()
         self._projects.users_changed()
         if self._is_serving:
             self._tell(has_other_skills=has_other_skills, has_other_memories=has_other_memories)
@@ -302,9 +309,7 @@ class Registry:
                     continue
                 decision = decision or Decision("abstain", "model_not_ready")
                 return msgspec.structs.replace(decision, fingerprint=fingerprint)
-        kept = gates.eligible(
-            catalog.winners, request.domain, request.keys, frozenset(request.denied)
-        )
+        kept = self._eligible(request, catalog)
         message = self._last_messages.compared(request.session, text, message)
         favoured = await self._favoured(request, catalog.winners)
         decision = deciding.decided(
@@ -323,13 +328,20 @@ class Registry:
         decision = held_back(decision, request.restrictions)
         return msgspec.structs.replace(decision, fingerprint=fingerprint, left_out=kept.left_out)
 
+    def _eligible(self, request: messages.RouteMessage, catalog: Catalog) -> gates.Eligible:
+        return gates.eligible(
+            catalog.winners,
+            request.domain,
+            request.keys,
+            frozenset(request.denied),
+            self._programs.missing,
+        )
+
     def _by_words(
         self, request: messages.RouteMessage, text: str, catalog: Catalog
     ) -> Decision | None:
         """Return what a message's words decide without the model; None if they do not decide."""
-        kept = gates.eligible(
-            catalog.winners, request.domain, request.keys, frozenset(request.denied)
-        )
+        kept = self._eligible(request, catalog)
         meant = words_alone.sure(text, kept.capabilities)
         if meant is None:
             return None

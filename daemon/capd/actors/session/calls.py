@@ -43,6 +43,7 @@ from capd.core.sessions.admission import (
     Own,
     Turn,
     admit,
+    check_read_only,
 )
 from capd.core.sessions.instructions import instructions
 from capd.core.sessions.search_tools import BadCallError
@@ -282,19 +283,20 @@ class SessionCalls:
 
     # Calls of tools
 
-    async def call_by_name(self, name: str, request: Request) -> Result:
-        """Call the tool that the arguments of `tool_call` name.
+    async def call_by_name(self, name: str, request: Request, is_read_only: bool = False) -> Result:
+        """Call the tool that the arguments of `tool_call` or of its read-only twin name.
 
         Raises as `answer`, and BadCallError.
         """
+        by: By = "tool_call_readonly" if is_read_only else "tool_call"
         arguments = request.members.get("arguments", msgspec.Raw(b""))
-        return await self._call(name, "tool_call", request, arguments)
+        return await self._call(name, by, request, arguments)
 
     async def _call(self, name: str, by: By, request: Request, arguments: msgspec.Raw) -> Result:
         admitted = admit(name, by, self._state, self._view)
         match admitted:
             case Listed():
-                return await self._call_listed(admitted, request)
+                return await self._call_listed(admitted, by, request)
             case Own():
                 self._context.probe_relisting()
                 call_by_name = self.call_by_name
@@ -304,7 +306,7 @@ class SessionCalls:
             case NotCallable():
                 raise BadCallError(admitted.reason)
             case NotOn():
-                return await self._call_listed(await self.search.reach(name), request)
+                return await self._call_listed(await self.search.reach(name), by, request)
 
     async def call_for_script(self, name: str, request: Request) -> Result:
         """Return the result of a call that a script makes, short only if a script has no room.
@@ -322,23 +324,26 @@ class SessionCalls:
                 raise RefusedError(admitted.reason)
             case _:
                 raise RefusedError(f"{name} cannot be called by a script.")
-        call, result = await self._sent(listed, request)
+        call, result = await self._sent(listed, "script", request)
         is_small = isinstance(result, bytes) and len(result) <= MOST_VALUE_BYTES
         return result if is_small else await self.shorten(call, result)
 
-    async def _call_listed(self, listed: Listed, request: Request) -> Result:
-        call, result = await self._sent(listed, request)
+    async def _call_listed(self, listed: Listed, by: By, request: Request) -> Result:
+        call, result = await self._sent(listed, by, request)
         return self._memories.passed(listed.shown, await self.shorten(call, result))
 
-    async def _sent(self, listed: Listed, request: Request) -> tuple[Call, Result]:
+    async def _sent(self, listed: Listed, by: By, request: Request) -> tuple[Call, Result]:
         """Return a call and what its server answered; raises as `answer`."""
         shown, server = listed.shown, listed.shown.grant.server
         call = Call(request, shown, listed.lease.spec.name, time.monotonic())
         try:
+            check_read_only(shown, by, self._view)
             self._check(listed, request.members)
             members = {**request.members, "name": raw(shown.grant.tool)}
             if self.leases.running(server) is None:
                 await self._start_server(listed)
+                # It may define the tool otherwise than when it was listed.
+                check_read_only(self._state.surface.find(shown.name) or shown, by, self._view)
             result = await self._requests.send(server, request, members)
         except (CallFailedError, ServerError) as error:
             self.end(call, None, error)

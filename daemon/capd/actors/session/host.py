@@ -16,9 +16,11 @@ import msgspec
 import structlog
 import trio
 
+from capd.actor_clients.embedder import EmbedderClient
 from capd.actors.memory_return import MemoryReturn
 from capd.actors.session.drain import Drain
 from capd.actors.session.hooks import answering, hook_turn, keyed_turn
+from capd.actors.session.model_keeping import ModelKeeping
 from capd.actors.session.opening import SessionOpenings
 from capd.actors.session.sampling import sample
 from capd.actors.session.services import SessionServices
@@ -42,6 +44,7 @@ from capd_protos import curator as messages
 from capd_protos import finder, registry, settings, supervisor
 from capd_protos.codec import MsgpackCodec
 from capd_protos.ledger import SessionNote
+from capd_protos.socket import Hello
 from capd_protos.types import ActorName, InstanceId, SessionKey
 
 
@@ -117,7 +120,9 @@ class SessionHost:
         *,
         version: str,
         paths: RealPaths | None = None,
+        model_idle: float = 0.0,
     ) -> None:
+        """`model_idle` is after how many seconds the embedder drops its model; 0: let it."""
         self.services = services
         self._bus = services.bus
         self._memories = services.memories
@@ -128,6 +133,9 @@ class SessionHost:
         self._saver = SessionSaver(store, self._record)
         self._drain = Drain()
         self._memory_return = MemoryReturn(lambda: not self._sessions)
+        self._model_keeping = ModelKeeping(
+            EmbedderClient(services.bus), self._sessions.has_prompts, idle=model_idle
+        )
         self._openings = SessionOpenings(
             self._sessions,
             services,
@@ -147,6 +155,7 @@ class SessionHost:
                 nursery.start_soon(self._listen)
                 nursery.start_soon(self._saver.run)
                 nursery.start_soon(self._memory_return.run)
+                nursery.start_soon(self._model_keeping.run)
                 await services.habits.load()
                 nursery.start_soon(services.habits.run)
                 await self._memories.load()
@@ -265,14 +274,14 @@ class SessionHost:
         key, client = opened.session.place.key, request.hello.client.name
         opened.session.turns.answer_in_time = answering(opened.session, self._nursery)
         self._saver.changed(key)
-        served = (self._serve_connection, opened, connection, request.hello.dispatched)
+        served = (self._serve_connection, opened, connection, request.hello)
         self._nursery.start_soon(partial(contained, log=log), "session", *served)
         self._bus.publish(messages.SessionStarted(key, client))
         log.info("session_opened", session=key, client=client, resumed=resumed)
         return messages.SessionOpened(key, opened.resume, resumed)
 
     async def _serve_connection(
-        self, opened: OpenSession, connection: Connection, wants_dispatched: bool
+        self, opened: OpenSession, connection: Connection, hello: Hello
     ) -> None:
         claim = opened.claim
         session = opened.session
@@ -284,7 +293,9 @@ class SessionHost:
                 connection.sink,
                 connection.lines,
                 connection=session.connection,
-                wants_dispatched=wants_dispatched,
+                wants_dispatched=hello.dispatched,
+                knows_durable=hello.durable,
+                again=hello.again,
                 version=self._version,
                 log=log,
             )

@@ -31,7 +31,7 @@ async def replied(
     """Return `ask(request)`, passing progress on meanwhile. Raises as `ask` does."""
     request = msgspec.structs.replace(request, wait=str(next(_WAITS)))
     try:
-        async with _told(bus, request.scripts, on_progress):
+        async with _reporting(bus, request.scripts, on_progress):
             return await ask(request, INSTALL_TIMEOUT)
     except BaseException:
         # Cancelled or out of patience: a script that nobody waits for is ended.
@@ -42,7 +42,7 @@ async def replied(
 
 
 @asynccontextmanager
-async def _told(
+async def _reporting(
     bus: Bus, dependencies: Collection[str], on_progress: OnProgress
 ) -> AsyncIterator[None]:
     """Call `on_progress` with each line of progress while the block runs."""

@@ -26,7 +26,8 @@ from capd_protos import registry
 from capd_protos.codec import JsonCodec, MalformedError
 from capd_protos.types import CapabilityId, WireName
 
-CallByName = Callable[[str, Request], Awaitable[Result]]
+CallByName = Callable[[str, Request, bool], Awaitable[Result]]
+"""Calls a tool by its name; the last argument says whether it has to be read-only."""
 
 _CAPABILITY: JsonCodec[own_tools.Arguments] = JsonCodec(own_tools.Arguments)
 _SEARCH: JsonCodec[search_tools.SearchArguments] = JsonCodec(search_tools.SearchArguments)
@@ -54,12 +55,13 @@ class OwnCalls:
         """Return the result of a call of an own tool; raises as `relay`.
 
         If the arguments are invalid, the answer contains the tool's schema. `call_by_name` carries
-        out the call that `tool_call` names.
+        out the call that `tool_call` or `tool_call_readonly` names.
         """
         given = arguments if len(arguments) else msgspec.Raw(b"{}")
         try:
-            if own.name == search_tools.TOOL_CALL:
-                return await self._call(request, given, call_by_name)
+            if own.name in {search_tools.TOOL_CALL, search_tools.TOOL_CALL_READONLY}:
+                is_read_only = own.name == search_tools.TOOL_CALL_READONLY
+                return await self._call(request, given, call_by_name, is_read_only=is_read_only)
             return await self._answering(own.name)(request, given)
         except MalformedError as error:
             why = f"The arguments are wrong: {error}"
@@ -88,12 +90,18 @@ class OwnCalls:
         return text_result(await self._search_tools.search(asked))
 
     async def _call(
-        self, request: Request, arguments: msgspec.Raw, call_by_name: CallByName
+        self,
+        request: Request,
+        arguments: msgspec.Raw,
+        call_by_name: CallByName,
+        *,
+        is_read_only: bool,
     ) -> Result:
         name, inner = search_tools.called(_CALL.decode(arguments))
         members = {**request.members, "name": raw(name), "arguments": inner}
         try:
-            return await call_by_name(name, Request(request.method, members, request.caller))
+            inside = Request(request.method, members, request.caller)
+            return await call_by_name(name, inside, is_read_only)
         except UnknownNameError as error:
             return text_result(str(error), is_error=True)
 
@@ -122,7 +130,8 @@ class OwnCalls:
                     outcome = await self._activation.disable(wanted.name)
         except NotActivatedError as error:
             outcome = Outcome(str(error), is_ok=False)
-        how = self._view.names_to_call(outcome.added, at_border=False)
+        listed = {each.name for each in self._state.surface.listed}
+        how = self._view.names_to_call(outcome.added, listed, at_border=False)
         text = f"{outcome.text} {how}" if how else outcome.text
         return text_result(text, is_error=not outcome.is_ok)
 

@@ -21,14 +21,32 @@ import trio
 
 from capd.actors.session.parts import SessionParts
 from capd.actors.session.tool_search import ToolSearch
+from capd.adapters.clients.client_call import ClientCall
 from capd.adapters.clients.conversation import Request, UnknownNameError
+from capd.adapters.scripts.run_files import RunJournal
 from capd.adapters.scripts.steps import Damaged, Ended, Resume, Start, Stepped, Waiting
 from capd.adapters.scripts.workers import ScriptsUnavailableError
 from capd.adapters.servers.callers import Caller, OnProgress
 from capd.core.protocol.generations import raw
-from capd.core.protocol.outcomes import CallFailedError, ServerError, text_result
+from capd.core.protocol.outcomes import (
+    CallFailedError,
+    OutcomeUnknownError,
+    ServerError,
+    text_result,
+)
 from capd.core.results.large_results import LargeResult, Result
-from capd.core.scripts.run import MOST_CALLS, SLEEP, Answer, IssuedCall, ScriptRun
+from capd.core.scripts.run import (
+    ENGINE,
+    MOST_CALLS,
+    SLEEP,
+    Answer,
+    Begun,
+    DamagedRunError,
+    IssuedCall,
+    Restored,
+    ScriptRun,
+    Suspended,
+)
 from capd.core.scripts.script_answers import (
     ScriptEnd,
     answer_of,
@@ -36,7 +54,13 @@ from capd.core.scripts.script_answers import (
     refused_answer,
     report,
 )
-from capd.core.scripts.script_tool import DEFINITION, SCRIPT_RUN, ScriptArguments, checked_script
+from capd.core.scripts.script_tool import (
+    DEFINITION,
+    SCRIPT_RUN,
+    BadScriptError,
+    ScriptArguments,
+    checked_script,
+)
 from capd.core.scripts.stubs import (
     ToolFunction,
     checking_stubs,
@@ -48,7 +72,7 @@ from capd.core.scripts.stubs import (
 from capd.core.sessions.active_set import Grant
 from capd.core.sessions.session_view import OWN_SERVER
 from capd.core.sessions.surface import Shown
-from capd_protos.codec import JsonCodec
+from capd_protos.codec import JsonCodec, MalformedError
 from capd_protos.types import ClientFacts, ServerIdentity, SessionKey, ToolName, WireName
 
 CallTool = Callable[[str, Request], Awaitable[Result]]
@@ -62,6 +86,11 @@ LEFT_OVER = 10.0
 MOST_AT_ONCE = 4
 """Scripts of one session under way."""
 MOST_REFERENCES = 48
+SHORT_RESULT = 16 << 10
+"""Bytes of a result that is read here, rather than in a thread."""
+REMOVAL = 2.0
+"""Seconds for the removal of a file."""
+_CHECK = "Calls of it may have run: check before you repeat it."
 _ARGUMENTS: JsonCodec[ScriptArguments] = JsonCodec(ScriptArguments)
 _SHOWN = Shown(SCRIPT_RUN, Grant(ServerIdentity(OWN_SERVER), ToolName(SCRIPT_RUN)), DEFINITION)
 
@@ -112,6 +141,7 @@ class SessionScripts:
         self._state = parts.context.state
         self._view = parts.context.view
         self._key = parts.context.place.key
+        self._files = parts.context.services.script_files
         self._workers = parts.context.services.scripts
         self._results = parts.results
         self._search = search
@@ -125,6 +155,9 @@ class SessionScripts:
         Raises:
             MalformedError, BadScriptError: the arguments are wrong.
         """
+        caller = request.caller
+        if isinstance(caller, ClientCall) and caller.was_begun():
+            return await self._went_on(caller, request, arguments)
         if refusal := self._view.scripts_refusal:
             return text_result(f"{SCRIPT_RUN} cannot be called: {refusal}.", is_error=True)
         given = checked_script(_ARGUMENTS.decode(arguments))
@@ -133,17 +166,86 @@ class SessionScripts:
         if self._under_way >= MOST_AT_ONCE:
             text = f"{MOST_AT_ONCE} scripts of this session are under way: wait for one of them."
             return text_result(text, is_error=True)
+        functions = await self._functions(given.code)
+        names = {each.wire_name: each.name for each in functions}
+        script = _Script(self, request, names, self._journal(request, given, names))
+        first = Start(
+            script.id,
+            given.code,
+            bytes(given.inputs),
+            prelude(functions),
+            checking_stubs(functions),
+        )
+        return await self._run(script, first)
+
+    async def _run(self, script: "_Script", first: Start | Waiting) -> Result:
         self._under_way += 1
         try:
-            functions = await self._functions(given.code)
-            script = _Script(self, request, given, functions)
             with trio.move_on_after(LONGEST):
-                return await script.run()
+                return await script.run(first)
             return await self.told(script, ScriptEnd(error=f"It took more than {LONGEST:g} s."))
         except ScriptsUnavailableError as error:
+            if script.calls.has_sent:
+                raise OutcomeUnknownError(f"The script cannot go on: {error}. {_CHECK}") from None
             return text_result(f"The script was not run: {error}.", is_error=True)
         finally:
             self._under_way -= 1
+
+    # Beyond the daemon's life
+
+    def _journal(
+        self, request: Request, given: ScriptArguments, names: dict[WireName, str]
+    ) -> RunJournal | None:
+        """Return where a run is written down, None where nobody would come back for it."""
+        caller = request.caller
+        if self._files is None or not isinstance(caller, ClientCall) or not caller.is_durable:
+            return None
+        begun = Begun(
+            self._key,
+            msgspec.json.encode(caller.request_id).decode(),
+            given.code,
+            bytes(given.inputs),
+            ENGINE,
+            time.time(),
+            list(names.items()),
+        )
+        return RunJournal(self._files, begun)
+
+    async def _went_on(
+        self, caller: ClientCall, request: Request, arguments: msgspec.Raw
+    ) -> Result:
+        """Go on with a script that a daemon before this one began.
+
+        Raises:
+            OutcomeUnknownError: that cannot be done, and its calls may have run.
+        """
+        try:
+            given = checked_script(_ARGUMENTS.decode(arguments))
+            found = await self._found(caller, given)
+        except (BadScriptError, MalformedError, DamagedRunError) as error:
+            self._log.warning("script_lost", reason=str(error))
+            text = f"capd ended while this script ran, and cannot go on with it: {error}. {_CHECK}"
+            raise OutcomeUnknownError(text) from None
+        assert self._files is not None
+        begun, suspended = found.begun, found.suspended
+        journal = RunJournal(self._files, begun, found.run.open_ids)
+        script = _Script(self, request, dict(begun.functions), journal, found)
+        self._log.info("script_goes_on", calls=found.run.issued_count)
+        return await self._run(script, Waiting(suspended.snapshot, []))
+
+    async def _found(self, caller: ClientCall, given: ScriptArguments) -> Restored:
+        if self._files is None:
+            raise DamagedRunError("scripts are not written down here")
+        request = msgspec.json.encode(caller.request_id).decode()
+        found = await self._files.load(self._files.path(self._key, request))
+        if found is None:
+            raise DamagedRunError("nothing is written down of it")
+        begun = found.begun
+        if (begun.code, begun.inputs) != (given.code, bytes(given.inputs)):
+            raise DamagedRunError("what is written down is of another script")
+        if begun.engine != ENGINE:
+            raise DamagedRunError(f"it was run by {begun.engine}, and this is {ENGINE}")
+        return found
 
     # The functions
 
@@ -204,9 +306,18 @@ class SessionScripts:
                 text = f"The result of {call.tool} is larger than a script may hold."
                 answer = Answer("ToolError", text.encode(), result.size_bytes)
             else:
-                answer = await trio.to_thread.run_sync(answer_of, result)
+                is_short = len(result) <= SHORT_RESULT
+                answer = (
+                    answer_of(result)
+                    if is_short
+                    else await trio.to_thread.run_sync(answer_of, result)
+                )
         milliseconds = round((time.monotonic() - began_at) * 1000, 1)
         return msgspec.structs.replace(answer, milliseconds=milliseconds)
+
+    def not_written(self, error: OSError) -> None:
+        """Note that a run cannot be written down: it does not outlive this daemon."""
+        self._log.warning("script_not_written", reason=error.strerror or str(error))
 
     async def step(self, step: Start | Resume) -> Stepped:
         """Have a step done; raises ScriptsUnavailableError."""
@@ -239,41 +350,55 @@ class _Script:
         self,
         session: SessionScripts,
         request: Request,
-        given: ScriptArguments,
-        functions: list[ToolFunction],
+        names: dict[WireName, str],
+        journal: RunJournal | None,
+        found: Restored | None = None,
     ) -> None:
+        """`found` is the run as an earlier daemon has left it."""
+        self.id = secrets.token_hex(8)
         self.request = request
-        self.calls = ScriptRun()
-        self.names = {each.wire_name: each.name for each in functions}
+        self.calls = found.run if found is not None else ScriptRun()
+        self.names = names
         self._session = session
-        self._given = given
-        self._functions = functions
-        self._id = secrets.token_hex(8)
-        self._printed = ""
-        self._seconds = 0.0
+        self._journal = journal
+        self._is_told = False
+        """Whether the client knows that calls of it may have run."""
+        self._telling = trio.Lock()
+        self._printed = found.suspended.printed if found is not None else ""
+        self._seconds = found.suspended.seconds if found is not None else 0.0
+        self._snapshot = b""
         self._news = trio.Event()
 
-    async def run(self) -> Result:
+    async def run(self, first: Start | Waiting) -> Result:
         """Run it, and return what the model gets."""
-        functions = self._functions
-        first = Start(
-            self._id,
-            self._given.code,
-            bytes(self._given.inputs),
-            prelude(functions),
-            checking_stubs(functions),
-        )
-        return await self._session.told(self, await self._ended(await self._step(first)))
+        try:
+            stepped = await self._step(first) if isinstance(first, Start) else first
+            result = await self._session.told(self, await self._ended(stepped))
+        except trio.Cancelled:
+            caller = self.request.caller
+            if not isinstance(caller, ClientCall) or not caller.is_left:
+                await self._forget()
+            raise
+        await self._forget()
+        return result
+
+    async def _forget(self) -> None:
+        """Remove what is written down: the script has ended."""
+        if self._journal is not None and self.calls.has_sent:
+            with trio.CancelScope(shield=True), trio.move_on_after(REMOVAL):
+                await self._journal.remove()
 
     async def _ended(self, stepped: Stepped) -> ScriptEnd:
         """Make its calls until it has ended."""
         async with trio.open_nursery() as nursery:
             while isinstance(stepped, Waiting):
+                # Together, without a checkpoint: what is written down is of one moment.
+                self._snapshot = stepped.snapshot
                 self.calls.issue(stepped.calls)
                 if error := self._excess():
                     nursery.cancel_scope.cancel()
                     return self._end(error)
-                stepped = await self._resumed(stepped, nursery)
+                stepped = await self._resumed(nursery)
             # What is under way without anybody who waits for it has its outcome all the same.
             nursery.cancel_scope.deadline = trio.current_time() + LEFT_OVER
         if isinstance(stepped, Damaged):
@@ -288,7 +413,7 @@ class _Script:
             return f"it computes for more than {LONGEST_COMPUTING:g} s."
         return ""
 
-    async def _resumed(self, waiting: Waiting, nursery: trio.Nursery) -> Stepped:
+    async def _resumed(self, nursery: trio.Nursery) -> Stepped:
         """Go on with the answers that are there, once one is."""
         while True:
             for call in self.calls.begin():
@@ -298,7 +423,7 @@ class _Script:
                 break
             self._news = trio.Event()
             await self._news.wait()
-        stepped = await self._step(Resume(self._id, waiting.snapshot, due))
+        stepped = await self._step(Resume(self.id, self._snapshot, due))
         self.calls.delivered(due)
         return stepped
 
@@ -307,6 +432,8 @@ class _Script:
         answer = await self._session.answer(call, caller, self.request)
         self.calls.answered(call.id, answer)
         self._news.set()
+        if self._journal is not None:
+            await self._journal.answered(call.id, answer)
         if call.tool != SLEEP:
             done, issued = self.calls.answered_count, self.calls.issued_count
             name = self.names.get(call.tool, call.tool)
@@ -314,11 +441,31 @@ class _Script:
             self.request.caller.progress(msgspec.json.encode(said))
 
     async def _sent(self, call: IssuedCall) -> None:
-        """Note that a call is about to be sent, and tell the client once that this has begun."""
-        is_first = not self.calls.has_sent
+        """Write down that a call is about to be sent; tell the client once that some may run."""
+        if self.calls.was_sent(call.id):
+            return
         self.calls.sent(call.id)
-        if is_first:
-            await self.request.caller.dispatched()
+        # One after the other: no call is sent before the client knows that one may be.
+        async with self._telling:
+            caller = self.request.caller
+            if self._journal is not None and isinstance(caller, ClientCall):
+                try:
+                    await self._journal.sent(call.id, self._suspended)
+                except OSError as error:
+                    self._session.not_written(error)
+                    journal, self._journal, self._is_told = self._journal, None, False
+                    await journal.remove()
+                else:
+                    if not self._is_told:
+                        self._is_told = True
+                        await caller.durable()
+                    return
+            if not self._is_told:
+                self._is_told = True
+                await caller.dispatched()
+
+    def _suspended(self) -> Suspended:
+        return self.calls.suspended(self._snapshot, self._printed, self._seconds)
 
     async def _step(self, step: Start | Resume) -> Stepped:
         stepped = await self._session.step(step)

@@ -21,7 +21,7 @@ from capd.adapters.fair_share import FairShare
 from capd.adapters.servers.input_rounds import settled
 from capd.adapters.servers.instance import Instance
 from capd.core.memories.bootstrap import PROMPT as PROMPT_OF_FILES
-from capd.core.protocol.elicitation import told_result
+from capd.core.protocol.elicitation import result_for_client
 from capd.core.protocol.generations import Members, is_stateless, joined, members_of, raw
 from capd.core.protocol.outcomes import CallFailedError, NotSentError, RefusedError, ServerError
 from capd.core.protocol.resource_uris import Owners, owners
@@ -292,7 +292,7 @@ class ServerRequests:
                     request.method, told, caller, timeout=held.spec.timeout
                 )
                 is_stateless_server = instance.server_connection.is_stateless
-                return told_result(held.spec.name, result) if is_stateless_server else result
+                return result_for_client(held.spec.name, result) if is_stateless_server else result
 
             if instance.server_connection.is_stateless and not is_stateless(caller.client):
                 return await settled(relay, members, caller)

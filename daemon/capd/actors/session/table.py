@@ -90,6 +90,11 @@ class OpenSessions(dict[SessionKey, OpenSession]):
         """Return the token count of each session."""
         return [each.session.tokens for each in self.values()]
 
+    def has_prompts(self) -> bool:
+        """Tell whether a connected client hands over what its user says."""
+        connections = (each.session.connection for each in self.values())
+        return any(each.linked_by and each.upstream is not None for each in connections)
+
     def upstreams(self) -> list[OpenConnection]:
         """Return the connections of all sessions."""
         found = (each.session.connection.upstream for each in self.values())

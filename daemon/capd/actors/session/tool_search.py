@@ -42,7 +42,7 @@ DESCRIBE_TIMEOUT = 4.0
 
 HITS_OF_EACH = 3
 """Hits for each question, if one call has several."""
-BESIDE_TOKENS = 60
+BESIDE_TOKENS = 80
 """Most tokens of the signatures that are named beside the hits."""
 SKILL_BAR = 0.35
 """The score that a skill needs to be named in a search."""

@@ -408,6 +408,7 @@ class SessionTurns:
             self._view.called(self._view.caller),
             self._index.costs,
             used=frozenset(each.card.name for each in found if each.is_used),
+            read_only_caller=self._read_only_caller(),
         )
         return _Words(told.text, tuple(keys[name] for name in told.names))
 
@@ -438,10 +439,15 @@ class SessionTurns:
             beside=beside,
             untold=self._left_of(decision, ranked, conversation),
             used=frozenset(each.card.name for each in untold.values() if each.is_used),
+            read_only_caller=self._read_only_caller(),
         )
         text = hook_context.said(told.text, skill_words)
         skills = (skill.prompt,) if skill is not None and skill_words else ()
         return _Words(text, tuple(untold[name].key for name in told.names), skills)
+
+    def _read_only_caller(self) -> str:
+        caller = self._view.read_only_caller
+        return self._view.called(caller) if caller is not None else ""
 
     def _left_of(
         self, decision: Decision, ranked: finder.ToolsRanked, conversation: Conversation

@@ -21,6 +21,9 @@ _SHOWN: Mapping[State, messages.ServerState] = {
 }
 
 
+UNUSED = "unused"
+
+
 @dataclass(slots=True, eq=False)
 class InstanceRecord:
     """One run of a server, and what is remembered of earlier runs."""
@@ -36,10 +39,12 @@ class InstanceRecord:
     last."""
     id: InstanceId = NOT_RUNNING
     """Differs for each run."""
-    told: dict[SessionKey, InstanceId] = field(default_factory=dict)
+    known_runs: dict[SessionKey, InstanceId] = field(default_factory=dict)
     """The run that each holder knows. A holder learns of a restart with its next call."""
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     changed: trio.Event = field(default_factory=trio.Event)
+    ending: str = UNUSED
+    """Why it is ended, where that is on purpose."""
     run: ServerRun | None = None
     """The running server; None if it is not running."""
     facts: RunFacts = field(default_factory=RunFacts)

@@ -4,6 +4,7 @@ Placeholders are filled in here, from the values of the instance. The values are
 redactor and to nothing else (docs/design/catalog.md).
 """
 
+import os
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -29,6 +30,7 @@ from capd.adapters.tool_lists import ToolLists
 from capd.adapters.trust.launcher_files import are_launchers_trusted
 from capd.adapters.trust.trust_file import TrustFile
 from capd.adapters.trust.vouching import UntrustedError, refuse_untrusted
+from capd.core.errors import CapdError
 from capd.core.redaction import redactor
 from capd.core.servers.placeholders import Folders, resolved, wanted_keys
 from capd.core.servers.sandbox import SandboxRequest
@@ -189,6 +191,33 @@ class Starts:
         launching = self._launching(server, cwd, "" if is_nowhere else project)
         argv = (filled.command, *filled.args)
         return ProcessSpec(argv, environment, cwd, box, vouch, launching)
+
+    def is_launched_otherwise(
+        self,
+        server: ServerSpec,
+        values: Mapping[str, str],
+        folder: str,
+        project: str,
+        *,
+        is_held: bool,
+    ) -> bool:
+        """Tell whether a server of a session in `folder` would be started otherwise now.
+
+        `project` is the real path of what was agreed to, or no more; `is_held` tells whether the
+        server's launcher is kept from the folder. This blocks.
+        """
+        real = os.path.realpath(folder) if folder else ""
+        if not f"{real}/".startswith(f"{project.rstrip('/')}/"):
+            return False
+        try:
+            spec = self._process_spec(server, values, folder)
+        except CapdError:
+            # Its next start says what is missing.
+            return False
+        launching = spec.launching
+        if launching is None or launching.is_trusted(real) is not is_held:
+            return False
+        return launching.rests_on_trust(spec.argv, spec.env)
 
     def _launching(self, server: ServerSpec, cwd: Path, project: str) -> Launching | None:
         # What a project defines was agreed to, with the files that its launcher reads.

@@ -16,7 +16,7 @@ import trio
 from capd.actor_clients.names import SUPERVISOR
 from capd.actors.supervisor.definition_check import Vetting
 from capd.actors.supervisor.installs import Installs
-from capd.actors.supervisor.instance_records import InstanceRecord
+from capd.actors.supervisor.instance_records import UNUSED, InstanceRecord
 from capd.actors.supervisor.logins import LoginRequests
 from capd.actors.supervisor.sharing import Sharing
 from capd.actors.supervisor.starts import TRANSPORTS, Starts, SupervisorSettings
@@ -115,8 +115,8 @@ class Supervisor:
                 self._carry_out(self._leases.release_session(request.session, now))
                 self._installs.leave(request.session)
                 return messages.HoldsReleased()
-            case messages.EndProject(project=project):
-                return self._end_project(project)
+            case messages.EndProject() | messages.TrustChanged():
+                return await self._on_trust(request)
             case messages.ListServers():
                 return messages.ServersListed(self._entries())
             case messages.ListServerTools():
@@ -178,7 +178,7 @@ class Supervisor:
                 # It knew the stateless generation before, and is another version by now.
                 self._carry_out(self._leases.release(key, session, trio.current_time()))
                 return await self._acquire(request)
-            instance.told[session] = instance.id
+            instance.known_runs[session] = instance.id
             return messages.ServerReady(
                 instance.id, key.identity, server.name, instance.pid, instance.tools
             )
@@ -197,22 +197,55 @@ class Supervisor:
 
     def _release(self, request: messages.ReleaseServer) -> messages.HoldsReleased:
         session, known = request.session, self._instances.values()
-        instance = next((i for i in known if request.instance in {i.id, i.told.get(session)}), None)
+        instance = next(
+            (i for i in known if request.instance in {i.id, i.known_runs.get(session)}), None
+        )
         if instance is None:
             return messages.HoldsReleased()
-        instance.told.pop(session, None)
+        instance.known_runs.pop(session, None)
         self._carry_out(self._leases.release(instance.key, session, trio.current_time()))
         if request.at_once:
             self._carry_out(self._leases.end_unheld(instance.key))
         return messages.HoldsReleased(list(self._leases.holders(instance.key)))
 
+    async def _on_trust(
+        self, request: messages.EndProject | messages.TrustChanged
+    ) -> messages.Reply:
+        if isinstance(request, messages.EndProject):
+            return self._end_project(request.project)
+        return await self._restart_launched(request.project)
+
     def _end_project(self, project: str) -> messages.ProjectEnded:
         known = self._instances.values()
         theirs = [i for i in known if i.server.project == project and self._leases.state(i.key)]
         for instance in theirs:
-            instance.told.clear()
+            instance.known_runs.clear()
             self._carry_out(self._leases.give_up(instance.key, trio.current_time()))
         return messages.ProjectEnded([instance.key.name for instance in theirs])
+
+    async def _restart_launched(self, project: str) -> messages.ServersRestarted:
+        """Start again what was started for a folder as trusted and is not so, or the reverse.
+
+        A server that was started when its project was trusted may have run the project's files.
+        """
+        restarted = []
+        for instance in list(self._instances.values()):
+            server, key = instance.server, instance.key
+            if server.project or server.scope == "shared" or server.transport != "stdio":
+                continue
+            started_as = instance.id
+            is_otherwise = await trio.to_thread.run_sync(
+                partial(
+                    self._starts.is_launched_otherwise,
+                    *(server, instance.values, instance.project, project),
+                    is_held=bool(instance.facts.cwd_reason),
+                )
+            )
+            if is_otherwise and instance.id == started_as and self._instances.get(key) is instance:
+                instance.ending = "trust in its project has changed"
+                self._carry_out(self._leases.restart(key))
+                restarted.append(key.name)
+        return messages.ServersRestarted(restarted)
 
     def _carry_out(self, effects: list[Effect[InstanceKey]]) -> None:
         for effect in effects:
@@ -347,7 +380,8 @@ class Supervisor:
         key = instance.key
         was_ready_at, instance.ready_at = instance.ready_at, None
         redact = self._starts.redactor(instance.server, instance.values)
-        reason = "unused" if problem is None else redact(str(problem))
+        reason = instance.ending if problem is None else redact(str(problem))
+        instance.ending = UNUSED
         log.info("server_exited", server=key.name, instance=instance.id, reason=reason)
         if was_ready_at is not None:
             self._bus.publish(messages.ServerExited(key.name, key.identity, instance.id, reason))
@@ -356,7 +390,7 @@ class Supervisor:
         else:
             self._failed(instance, problem, reason, was_ready_at)
         if self._leases.state(key) is None:
-            instance.told.clear()
+            instance.known_runs.clear()
         instance.tell()
         self._forget_old()
 

@@ -20,13 +20,27 @@ def dispatched_line(request_id: int | str) -> bytes:
     return b'{"capd":"dispatched","id":%s}' % msgspec.json.encode(request_id)
 
 
+def durable_line(request_id: int | str) -> bytes:
+    """Return the frame that says of a request that the next daemon goes on with it."""
+    return b'{"capd":"durable","id":%s}' % msgspec.json.encode(request_id)
+
+
 class Connected(Protocol):
     """The connection that a request came on."""
 
     session: SessionKey
     wants_dispatched: bool
+    knows_durable: bool
+    """Whether the client sends a durable request again to the next daemon."""
+    again: set[int | str]
+    """Requests of an earlier daemon that are still to come, and that it has begun."""
     client: ClientFacts
     connection: ClientConnection
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the connection ends, or has ended."""
+        ...
 
     async def send(self, line: bytes, related: RequestId) -> None:
         """Write a line; raise WriterFullError or FrameCutError."""
@@ -82,6 +96,35 @@ class ClientCall:
             await self._connection.send(dispatched_line(self.request_id), self.request_id)
         except (WriterFullError, FrameCutError):
             raise RefusedError("the client's connection is gone") from None
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether a later daemon can go on with the request, and have it answered."""
+        return self._connection.knows_durable and self.request_id is not None
+
+    @property
+    def is_left(self) -> bool:
+        """Whether its connection ends: who cancels it then is not the client."""
+        return self._connection.is_over
+
+    async def durable(self) -> None:
+        """Tell the client that the request may have run, and that the next daemon goes on with it.
+
+        Raises:
+            RefusedError: its connection is gone.
+        """
+        assert self.request_id is not None
+        try:
+            await self._connection.send(durable_line(self.request_id), self.request_id)
+        except (WriterFullError, FrameCutError):
+            raise RefusedError("the client's connection is gone") from None
+
+    def was_begun(self) -> bool:
+        """Tell, once, whether an earlier daemon has begun the request."""
+        if self.request_id not in self._connection.again:
+            return False
+        self._connection.again.discard(self.request_id)
+        return True
 
     def progress(self, params: bytes) -> None:
         """Pass progress on, with the client's own token."""

@@ -5,7 +5,7 @@ behind `Conversation`. Requests run side by side and each is answered exactly on
 passed on is never decoded. A malformed line costs an error answer, never the connection.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -78,6 +78,8 @@ class Upstream:
         wants_dispatched: bool,
         version: str,
         log: FilteringBoundLogger,
+        knows_durable: bool = False,
+        again: Iterable[int | str] = (),
     ) -> None:
         self.is_goodbye = False
         """Whether the client ended its session on purpose."""
@@ -87,6 +89,8 @@ class Upstream:
         """What the client sent on this connection or an earlier one of its session."""
         self.session = connection.session
         self.wants_dispatched = wants_dispatched
+        self.knows_durable = knows_durable
+        self.again = set(again)
         self._sink = sink
         self._large_sink = sink if isinstance(sink, LargeSink) else None
         self._lines = lines
@@ -98,6 +102,7 @@ class Upstream:
         """The client info for requests that do not contain their own."""
         self._listening = Listening(weakly(self.notify), connection.subscriptions)
         self._scope = trio.CancelScope()
+        self._is_over = False
 
     async def run(self, conversation: Conversation) -> None:
         """Serve until the client is gone or says goodbye, or until `close` is called."""
@@ -119,12 +124,18 @@ class Upstream:
                     except FrameStalledError:
                         self._log.info("client_stalled", session=self.session)
                     finally:
+                        self._is_over = True
                         self._under_way.cancel_all()
                     nursery.cancel_scope.cancel()
             finally:
                 self._questions.close()
                 with trio.move_on_after(1.0, shield=True):
                     await self._sink.aclose()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the connection ends, or has ended."""
+        return self._is_over or self._scope.cancel_called
 
     @property
     def is_busy(self) -> bool:

@@ -1,1 +1,1 @@
-"""The embedding model, pinned to the byte, and the vectors that are kept on disk."""
+"""The embedding model, pinned to the byte, and the vectors that are cached on disk."""

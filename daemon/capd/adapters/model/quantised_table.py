@@ -48,7 +48,7 @@ def look_up_before_widening(model: bytes, table: str) -> bytes:
 
 
 def _exchanged(graph: Sequence[_Field], table: str) -> Iterator[bytes | memoryview]:
-    """Yield the fields of the graph, the lookup's node before the two that widen."""
+    """Yield the fields of the graph, with the lookup before the two nodes that widen."""
     nodes = [field for field in graph if field.number == _NODE_OF_GRAPH]
     [scaling] = [node for node in nodes if table in _texts(node, _OUTPUT)]
     as_float, scales = _texts(scaling, _INPUT)
@@ -71,7 +71,7 @@ def _exchanged(graph: Sequence[_Field], table: str) -> Iterator[bytes | memoryvi
 
 
 def _renamed(node: _Field, names: Mapping[str, str]) -> bytes:
-    """Return a node with other inputs and outputs, nameless: no name may stand twice."""
+    """Return a node with other inputs and outputs, and without a name, as names must be unique."""
     parts: list[bytes | memoryview] = []
     for field in _fields(node.content):
         if field.number in {_INPUT, _OUTPUT}:
@@ -90,7 +90,7 @@ def _texts(node: _Field, number: int) -> list[str]:
 
 
 def _fields(message: memoryview) -> Iterator[_Field]:
-    """Yield what a message is made of, in its order."""
+    """Yield the fields of a message, in order."""
     at = 0
     while at < len(message):
         key, content_at = _varint(message, at)
@@ -112,7 +112,7 @@ def _fields(message: memoryview) -> Iterator[_Field]:
 
 
 def _varint(message: memoryview, at: int) -> tuple[int, int]:
-    """Return the number that is written at `at`, seven bits a byte, and what follows it."""
+    """Return the varint at `at`, and the position after it."""
     value = shift = 0
     while message[at] & _MORE:
         value |= message[at] % _MORE << shift

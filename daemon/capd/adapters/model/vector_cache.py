@@ -48,7 +48,7 @@ class VectorCache:
     def __init__(
         self, path: Path, manifest_key: str, dimensions: int, max_entries: int = MAX_ENTRIES
     ) -> None:
-        """Load what is usable, blocking; a file that does not exist is an empty one."""
+        """Load the usable vectors. Blocks. A file that does not exist counts as empty."""
         self._path = path
         self._dimensions = dimensions
         self._max_entries = max_entries
@@ -75,10 +75,11 @@ class VectorCache:
         return {text: vector for text, vector in found if vector is not None}
 
     def put(self, vectors: Mapping[str, npt.NDArray[np.float32]]) -> None:
-        """Add vectors, then write the whole file once: give it a batch, not one at a time.
+        """Add vectors, and write the whole file once: pass many at a time.
 
-        The oldest leave when there are too many. If writing fails, `reason` says so, the vectors
-        stay in memory, the old file stays on disk, and the next put writes everything again.
+        The oldest are dropped if there are too many. If writing fails, `reason` says so. The
+        vectors then stay in memory, the old file stays on disk, and the next `put` writes
+        everything again.
         """
         import numpy as np  # noqa: PLC0415 -- lazy: it takes 60 ms
 
@@ -127,7 +128,7 @@ class VectorCache:
         return dict(zip(digests, matrix.reshape(entries, dimensions), strict=True))
 
     def _save(self) -> None:
-        """Replace the file in one step; whoever looks sees the old one or the new one."""
+        """Replace the file atomically: readers see the old one or the new one."""
         head = _HEAD.pack(_MAGIC, _VERSION, self._dimensions, len(self._vectors), 0, self._model)
         payload = b"".join(
             [*self._vectors, *(vector.astype("<f4").tobytes() for vector in self._vectors.values())]

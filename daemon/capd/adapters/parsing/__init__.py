@@ -1,1 +1,1 @@
-"""Texts that strangers wrote, read in a process of their own: see `parser`."""
+"""Parses texts of strangers in a process of their own: see `parser`."""

@@ -1,7 +1,7 @@
-"""What is read of files that strangers wrote. Each job is plain data, and so is what it comes to.
+"""The jobs that read files of strangers. Jobs and results are plain data.
 
-A job is done by the parser process (`parser`), or by this one where the text is the user's own.
-The result is the same: `done` is pure.
+A job is done by the parser process (`parser`), or in this process if the text is the user's own.
+The result is the same, because `done` is pure.
 """
 
 from collections.abc import Mapping
@@ -28,29 +28,29 @@ class Job(Protocol[T_co]):
     """One text, or the texts of one folder, to be read."""
 
     def done(self) -> T_co:
-        """Read it."""
+        """Read the text; return the result."""
         ...
 
     def unread(self, reason: str) -> T_co:
-        """Return what it comes to where it cannot be read, with one finding."""
+        """Return the result for a text that cannot be read, with `reason` as a finding."""
         ...
 
 
 class Reader(Protocol):
-    """Whoever does jobs."""
+    """Something that can do jobs."""
 
     def read(self, job: Job[T]) -> T:
-        """Return what a job comes to; what cannot be read says why."""
+        """Return the result of a job; if the text cannot be read, it contains the reason."""
         ...
 
     @property
     def is_spent(self) -> bool:
-        """Whether the files so far took all the time that there was for them."""
+        """Whether the files read so far took all the available time."""
         ...
 
 
 class Direct:
-    """Does jobs here: for texts of the user's own, and for commands, which only stop themselves."""
+    """Does jobs in this process: for the user's own texts, and in short-lived commands."""
 
     is_spent = False
 
@@ -63,15 +63,15 @@ DIRECT = Direct()
 
 
 class SettingsRead(msgspec.Struct, frozen=True):
-    """What a project's file of settings came to."""
+    """The result of reading a project's settings."""
 
     tables: dict[str, Any] = {}
     notes: tuple[str, ...] = ()
     error: str = ""
-    """Why nothing of it can be used."""
+    """Why none of it can be used; empty if it can."""
 
     def layer(self, origin: str) -> Layer:
-        """Return it as a layer.
+        """Return the result as a layer of settings.
 
         Raises:
             UnusableError: nothing of it can be used.
@@ -82,13 +82,13 @@ class SettingsRead(msgspec.Struct, frozen=True):
 
 
 class SkillText(msgspec.Struct, frozen=True):
-    """The text of a skill without its head; None where it is no skill."""
+    """The text of a skill without its head; None if it is not a skill."""
 
     text: str | None
 
 
 class ReadProjectSettings(msgspec.Struct, frozen=True, tag="settings"):
-    """`.capd.toml`, without what a project may not set."""
+    """`.capd.toml`, without the keys that a project may not set."""
 
     text: str
 
@@ -107,7 +107,7 @@ class ReadProjectSettings(msgspec.Struct, frozen=True, tag="settings"):
         return SettingsRead(kept.tables, kept.notes)
 
     def unread(self, reason: str) -> SettingsRead:
-        """Return that nothing of it can be used."""
+        """Return a result without settings."""
         return SettingsRead(error=reason)
 
 
@@ -126,7 +126,7 @@ class ReadCapability(msgspec.Struct, frozen=True, tag="capability"):
         return read_capability(self.tap, files, self.provider)
 
     def unread(self, reason: str) -> CapabilityRead:
-        """Return that there is none."""
+        """Return a result without a capability."""
         finding = Finding(self.path, 0, f"left out: {reason}")
         return CapabilityRead(self.name, None, reason, (finding,), bool(self.provider))
 
@@ -142,13 +142,13 @@ class ReadSkill(msgspec.Struct, frozen=True, tag="skill"):
         return read_skill(self.tap, self.file)
 
     def unread(self, reason: str) -> SkillRead:
-        """Return that there is none."""
+        """Return a result without a skill."""
         finding = Finding(self.file.path, 0, f"left out: {reason}")
         return SkillRead(self.file.folder, self.file.path, None, (finding,))
 
 
 class ReadSkillText(msgspec.Struct, frozen=True, tag="skill_text"):
-    """A SKILL.md that is used."""
+    """A SKILL.md whose text is needed."""
 
     content: bytes
 
@@ -157,12 +157,12 @@ class ReadSkillText(msgspec.Struct, frozen=True, tag="skill_text"):
         return SkillText(body(self.content))
 
     def unread(self, reason: str) -> SkillText:  # noqa: ARG002 - who asks is told that it is none
-        """Return that there is none."""
+        """Return a result without a text."""
         return SkillText(None)
 
 
 class ReadMemory(msgspec.Struct, frozen=True, tag="memory"):
-    """A file of `memories`."""
+    """A file in a folder `memories`."""
 
     tap: TapName
     file: MemoryFile
@@ -172,7 +172,7 @@ class ReadMemory(msgspec.Struct, frozen=True, tag="memory"):
         return read_memory(self.tap, self.file)
 
     def unread(self, reason: str) -> MemoryRead:
-        """Return that there is none."""
+        """Return a result without a memory."""
         finding = Finding(self.file.path, 0, f"left out: {reason}")
         return MemoryRead(self.file.path, None, (finding,))
 
@@ -188,7 +188,7 @@ class ReadOverlay(msgspec.Struct, frozen=True, tag="overlay"):
         return read_overlay(self.path, self.texts)
 
     def unread(self, reason: str) -> Overlay:
-        """Return one that says nothing."""
+        """Return an empty overlay."""
         return Overlay(self.path, None, 0, (), (Finding(self.path, 0, reason),))
 
 
@@ -202,7 +202,7 @@ class ReadToolSnapshot(msgspec.Struct, frozen=True, tag="tools"):
         return read_snapshot(self.data)
 
     def unread(self, reason: str) -> SnapshotRead:
-        """Return that there is none."""
+        """Return a result without a snapshot."""
         return SnapshotRead(findings=(Finding(SNAPSHOT, 0, f"left out: {reason}"),))
 
 
@@ -224,4 +224,4 @@ RESULTS: Mapping[type, type] = {
     ReadOverlay: Overlay,
     ReadToolSnapshot: SnapshotRead,
 }
-"""What each job comes to."""
+"""The type of each job's result."""

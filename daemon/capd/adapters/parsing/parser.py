@@ -42,9 +42,9 @@ LONGEST_JOB = 0.25
 IDLE = 30.0
 LARGEST_JOB_BYTES = 2 << 20
 DEADLINE = 10.0
-"""Seconds for an answer however little of the machine the process gets."""
+"""Seconds for an answer, however busy the machine is."""
 BUDGET = 1.0
-"""CPU seconds for the files of one project or tap, and `BUDGET_PER_JOB` more for each."""
+"""CPU seconds for the files of one project or tap, plus `BUDGET_PER_JOB` for each file."""
 BUDGET_PER_JOB = 0.01
 _LONGEST_END = 2.0
 _MOST_REMEMBERED = 512
@@ -62,7 +62,7 @@ T = TypeVar("T")
 
 
 class _UnreadError(Exception):
-    """A job came to nothing; `is_final` where it would again."""
+    """A job failed; `is_final` says that it would fail again."""
 
     def __init__(self, reason: str, *, is_final: bool = True) -> None:
         super().__init__(reason)
@@ -70,7 +70,7 @@ class _UnreadError(Exception):
 
 
 class Parser:
-    """The process of one daemon."""
+    """The parser process of one daemon."""
 
     def __init__(
         self,
@@ -78,9 +78,12 @@ class Parser:
         idle: float = IDLE,
         environment: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """`longest` are the CPU seconds of a job; silent for `idle` seconds, the process ends.
+        """`longest` is the CPU seconds of a job.
 
-        `environment` returns all variables that it gets: the mark of the daemon's own processes.
+        After `idle` seconds without a job the process ends.
+
+        `environment` returns the variables for the process, with the mark of the daemon's own
+        processes.
         """
         self._longest = longest
         self._idle = idle
@@ -93,16 +96,16 @@ class Parser:
 
     @property
     def pid(self) -> int | None:
-        """The process, None where there is none at the moment."""
+        """The process's pid; None if there is none at the moment."""
         process = self._process
         return process.pid if process is not None and process.is_alive else None
 
     def read(self, job: Job[T]) -> T:
-        """Return what a job comes to, one job after the other; what cannot be read says why."""
+        """Return the result of a job; jobs run one after the other. Failures are in the result."""
         return self.timed(job)[0]
 
     def timed(self, job: Job[T]) -> tuple[T, float]:
-        """Do a job as `read` does; return the CPU seconds that it took as well."""
+        """Do a job like `read`; return also the CPU seconds that it took."""
         asked = msgspec.msgpack.encode(job)
         if len(asked) > LARGEST_JOB_BYTES:
             return job.unread(_TOO_LARGE), 0.0
@@ -124,7 +127,7 @@ class Parser:
         return job.unread(str(error)), self._longest
 
     def reading(self) -> "Reading":
-        """Return what the files of one project or tap are read with."""
+        """Return a reader for the files of one project or tap."""
         return Reading(self)
 
     def close(self) -> None:
@@ -171,11 +174,11 @@ class Reading:
 
     @property
     def is_spent(self) -> bool:
-        """Whether the files so far took all the time that there was for them."""
+        """Whether the files read so far took all the available time."""
         return self._left <= 0
 
     def read(self, job: Job[T]) -> T:
-        """Return what a job comes to; what cannot be read says why."""
+        """Return the result of a job; if the text cannot be read, it contains the reason."""
         if self.is_spent:
             return job.unread(f"the files before it took more than {BUDGET:g} s to read")
         result, seconds = self._parser.timed(job)
@@ -190,7 +193,7 @@ class _Process:
     """One process, from its start to its end."""
 
     def __init__(self, longest: float, idle: float, environment: Mapping[str, str]) -> None:
-        """Start it; raise OSError where that cannot be done."""
+        """Start the process; raise OSError if that fails."""
         ours, theirs = socket.socketpair()
         self._channel = ours
         with theirs:
@@ -228,7 +231,7 @@ class _Process:
 
     @property
     def has_ended_by_job(self) -> bool:
-        """Whether it was a job's doing that it ended, rather than somebody's who killed it."""
+        """Whether a job caused the process's end, and not somebody who killed it."""
         return self._process.returncode in {-signal.SIGPROF, -signal.SIGXCPU, -signal.SIGSEGV}
 
     def answer(self, asked: bytes) -> tuple[bytes, float]:
@@ -254,7 +257,7 @@ class _Process:
         return result, seconds
 
     def end(self) -> str:
-        """End it, and return why its last job has no answer."""
+        """End the process, and return why its last job has no answer."""
         self._channel.close()
         # Closed, an honest one ends by itself; what it ended by is the answer to why.
         self._waiting.join(0.1)
@@ -283,7 +286,7 @@ class _Process:
 
 
 def _import_folders() -> list[str]:
-    """Return the folders of what the process imports beside the standard library."""
+    """Return the folders from which the process imports besides the standard library."""
     found: dict[str, None] = {}
     for name in _MODULES:
         spec = importlib.util.find_spec(name)

@@ -29,7 +29,7 @@ DONE, FAILED, TOO_LARGE = range(3)
 LARGEST_RESULT_BYTES = 1 << 20
 MEMORY_BYTES = 256 << 20
 LARGEST_KEPT_KIB = 64 << 10
-"""Of its resident memory at its highest: beyond that it ends once it has answered."""
+"""KiB of peak resident memory; a process that used more ends after its answer."""
 _LIFE_CPU_SECONDS = 60
 _MOST_DESCRIPTORS = 64
 
@@ -37,7 +37,7 @@ _JOBS = msgspec.msgpack.Decoder(AnyJob)
 
 
 def main(descriptor: int, longest: float, idle: float) -> None:
-    """Do jobs from a socket, `longest` CPU seconds each, until it closes or is silent too long."""
+    """Do jobs from a socket, `longest` CPU seconds each, until it closes or is idle too long."""
     _bound()
     with socket.socket(fileno=descriptor) as channel:
         while True:
@@ -116,7 +116,7 @@ def _has_grown() -> bool:
 
 
 def start(arguments: list[str]) -> None:
-    """Be the process; `arguments` are a descriptor and two numbers of seconds."""
+    """Run as the parser process; `arguments` are a descriptor and two numbers of seconds."""
     descriptor, longest, idle = arguments
     main(int(descriptor), float(longest), float(idle))
     # Nothing is left to be tidied up.

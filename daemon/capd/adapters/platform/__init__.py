@@ -1,12 +1,13 @@
 """The one place that knows which operating system this is.
 
-Everything else calls these names; Linux has all of them, elsewhere they do what they can.
+All other code calls these names. Linux supports all of them; other systems do what they can.
 """
 
 import sys
 
 if sys.platform == "linux":
     from capd.adapters.platform.linux import (
+        available_memory_bytes,
         become_subreaper,
         children,
         has_controlling_terminal,
@@ -33,6 +34,7 @@ if sys.platform == "linux":
     from capd.adapters.platform.watcher import end_marked, hard_limit, marked, marking_value
 else:
     from capd.adapters.platform.portable import (
+        available_memory_bytes,
         become_subreaper,
         children,
         end_marked,
@@ -73,6 +75,7 @@ __all__ = [
     "SocketOptions",
     "TcpEnd",
     "ancestors",
+    "available_memory_bytes",
     "become_subreaper",
     "children",
     "descendants",
@@ -104,7 +107,7 @@ __all__ = [
 
 
 def ancestors(pid: int) -> list[int]:
-    """Return the processes above `pid`, the nearest first, down to process 1."""
+    """Return the parents of `pid`, the nearest first, down to process 1."""
     found: list[int] = []
     parent = parent_pid(pid)
     while parent and parent not in found:

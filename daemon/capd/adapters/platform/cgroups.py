@@ -1,12 +1,12 @@
-"""Control groups (version 2), where systemd leaves a part of the tree to the daemon.
+"""Control groups (version 2), if systemd delegates a part of the tree to the daemon.
 
-    capd.service/            Delegate=yes; no process is in it
-        daemon/              the daemon, its helpers and its watcher
-        servers/1, 2, ...    one for each server's tree, its guard included
+    capd.service/          Delegate=yes; no process is in it
+      daemon/              the daemon, its helpers and its watcher
+      servers/1, 2, ...    one for each server's tree, its guard included
 
-What forks stays in its group, and `cgroup.kill` ends a whole group at once. A
-process that may write to another group of its user can move there, so a group is not the only way
-by which a tree is known.
+A forked process stays in its group, and `cgroup.kill` ends a whole group at once. A process that
+may write to another group of its user can move there, so a group is not the only way by which the
+members of a tree are known.
 """
 
 import os
@@ -20,20 +20,20 @@ from itertools import count
 from pathlib import Path
 
 _MARK = "user.delegate"
-"""An attribute that some versions of systemd put on what is delegated."""
+"""An attribute that some versions of systemd set on delegated groups."""
 _ANSWER_TIMEOUT = 5.0
 _PAUSE = 0.01
 
 
 class ServerGroups:
-    """The groups of one daemon's servers."""
+    """The control groups of one daemon's servers."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._numbers = count(1)
 
     def enter(self, pid: int) -> Path | None:
-        """Put a process into a group of its own; None where that is refused."""
+        """Put a process into a group of its own; return None if that is refused."""
         folder = self._folder / str(next(self._numbers))
         try:
             folder.mkdir()
@@ -53,9 +53,9 @@ class ServerGroups:
 
 
 def delegated_groups(own: Path | None = None) -> ServerGroups | None:
-    """Move this process aside and return where groups for servers can be made; None for nowhere.
+    """Move this process aside and return where groups for servers can be made, if anywhere.
 
-    `own` is the group that this process is in, found by itself where it is not given.
+    `own` is the group of this process; by default it is looked up.
     """
     folder = own if own is not None else _own_group()
     if folder is None or not _is_delegated(folder):
@@ -72,7 +72,7 @@ def delegated_groups(own: Path | None = None) -> ServerGroups | None:
 
 
 def end_group(folder: Path, timeout: float) -> bool:
-    """Kill every process of a group and remove it; return whether that was done in time."""
+    """Kill every process of a group and remove the group; return whether that worked in time."""
     give_up_at = time.monotonic() + timeout
     while time.monotonic() < give_up_at:
         if not _is_populated(folder):
@@ -121,7 +121,10 @@ def _groups_below(folder: Path) -> Iterator[Path]:
 
 
 def _is_delegated(folder: Path) -> bool:
-    """Tell whether systemd leaves a group to its unit; elsewhere only systemd may make groups."""
+    """Tell whether systemd delegates a group to its unit.
+
+    In other groups only systemd may make groups.
+    """
     try:
         return os.getxattr(folder, _MARK) == b"1"
     except OSError:
@@ -144,7 +147,7 @@ def _is_delegated(folder: Path) -> bool:
 
 
 def _own_group() -> Path | None:
-    """Return the folder of this process's cgroup (version 2), or None without one."""
+    """Return the folder of this process's control group (version 2); None if there is none."""
     try:
         lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
         mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()

@@ -55,7 +55,7 @@ class Kernel:
     """The C library's functions, without the module `ctypes`, which takes 4 ms to import."""
 
     def __init__(self) -> None:
-        """Raise ImportError where the interpreter lacks the module underneath."""
+        """Raise ImportError if the interpreter lacks the underlying module."""
         import _ctypes  # noqa: PLC0415
 
         self._ctypes = _ctypes
@@ -68,7 +68,7 @@ class Kernel:
         return result
 
     def must(self, name: str, *arguments: "int | bytes | None") -> None:
-        """Call a function.
+        """Call a function; raise RefusedError if it fails.
 
         Raises:
             RefusedError: it returned something else than 0.
@@ -113,7 +113,7 @@ def shut(kernel: Kernel) -> None:
 
 
 def hide(kernel: Kernel, paths: "dict[str, list[bytes]]") -> None:
-    """Put an empty folder in place of each that is to be hidden.
+    """Put an empty folder in place of each hidden folder.
 
     Raises:
         OSError, RefusedError: the system does not do it, or not all of it.
@@ -167,7 +167,7 @@ def enter_namespaces(kernel: Kernel) -> None:
 
 
 def show(kernel: Kernel, path: bytes, fd: int, *, is_read_only: bool) -> None:
-    """Put what `fd` was opened on at `path`, where nothing is any more.
+    """Mount what `fd` was opened on at `path`, where nothing is any more.
 
     Raises:
         OSError, RefusedError: the system does not do it.
@@ -190,7 +190,7 @@ def show(kernel: Kernel, path: bytes, fd: int, *, is_read_only: bool) -> None:
 
 
 def separate(kernel: Kernel) -> None:
-    """Enter a Landlock domain, and give up changing other processes' limits.
+    """Enter a Landlock domain, and give up the power to change other processes' limits.
 
     Raises:
         RefusedError: the kernel has no scopes, or does not apply them.
@@ -212,10 +212,10 @@ def separate(kernel: Kernel) -> None:
 
 
 def keep_limits(kernel: Kernel) -> None:
-    """Refuse, for good, to change the limits of a process that is named by its number.
+    """Refuse, for good, to change the limits of a process given by its pid.
 
-    Landlock lets a process do that to any other one of the same user, and a daemon that may open no
-    more descriptors serves nobody.
+    Landlock allows that for any other process of the same user, and a daemon that may open no more
+    descriptors serves nobody.
     """
     program = limits_filter(posix.uname().machine)
     if not program:
@@ -233,7 +233,7 @@ def keep_limits(kernel: Kernel) -> None:
 
 
 def limits_filter(machine: str) -> bytes:
-    """Return the filter of system calls as the kernel reads it, empty for other machines."""
+    """Return the system call filter in the kernel's format; empty for other machines."""
     calls = PRLIMIT.get(machine, ())
     steps = []
     for architecture, number in calls:
@@ -262,7 +262,7 @@ def limits_filter(machine: str) -> bytes:
 
 
 def content(path: bytes) -> bytes:
-    """Return what is in a file; empty where it cannot be read, or is larger than it should be."""
+    """Return the content of a file; empty if it cannot be read or is too large."""
     try:
         fd = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
     except OSError:
@@ -299,12 +299,12 @@ def exists(path: bytes) -> bool:
 
 
 def bytes_of(argument: str) -> bytes:
-    """Return an argument as it was given."""
+    """Return an argument as the bytes that were given."""
     return argument.encode(sys.getfilesystemencoding(), sys.getfilesystemencodeerrors())
 
 
 def try_out(options: "list[str]") -> "list[str]":
-    """Return what holds here, by doing it to this process."""
+    """Confine this process, and return which of `hidden` and `apart` hold."""
     held = confine(options)
     # Browsers and flatpak confine themselves further, by user namespaces within this one.
     if "hidden" in held and Kernel().call("unshare", CLONE_NEWUSER) != 0:

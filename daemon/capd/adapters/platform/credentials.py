@@ -1,14 +1,14 @@
-"""Who is at the other end of a Unix socket, as the kernel says it."""
+"""The identity of the process at the other end of a Unix socket, as the kernel reports it."""
 
 import errno
 from typing import NamedTuple, Protocol, overload
 
 NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
-"""The errors of a process, or a system, that has no file descriptor free."""
+"""The errors if a process, or the system, has no free file descriptor."""
 
 
 class PeerCredentials(NamedTuple):
-    """A peer's identity at the moment it connected; `pid` is 0 where the kernel does not say."""
+    """A peer's identity at the moment it connected; `pid` is 0 if the kernel does not report it."""
 
     pid: int
     uid: int
@@ -16,7 +16,7 @@ class PeerCredentials(NamedTuple):
 
 
 class SocketOptions(Protocol):
-    """What is asked of a socket here; the standard library's and trio's both have it."""
+    """The socket method that is needed here; the standard library's and trio's sockets have it."""
 
     @overload
     def getsockopt(self, level: int, optname: int, /) -> int: ...

@@ -40,7 +40,7 @@ MORE_OOM_SCORE = 300
 
 
 def descendants(root: int) -> list[int]:
-    """Return every process below `root`, children first; empty where there is no /proc."""
+    """Return every process below `root`, children first; empty if there is no /proc."""
     children: dict[int, list[int]] = {}
     try:
         names = posix.listdir("/proc")
@@ -62,10 +62,10 @@ def descendants(root: int) -> list[int]:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent ends, where the system can.
+    """Become the parent of every orphaned descendant, if the system supports that.
 
-    Also be woken when capd dies. The signal comes when the thread ends that started the guard, too;
-    SIGCONT does nothing to a process that is not stopped.
+    Also be woken when capd dies. The kernel sends that signal when the thread ends that started the
+    guard, too. So the signal is SIGCONT, which does nothing to a process that is not stopped.
     """
     if sys.platform == "linux":
         try:
@@ -79,7 +79,7 @@ def adopt_orphans() -> None:
 
 
 def mark_tree(limit: int) -> None:
-    """Set the limit that everything below inherits and an ordinary user cannot raise again."""
+    """Set the limit that all descendants inherit, and that an ordinary user cannot raise again."""
     if limit:
         try:
             import resource  # noqa: PLC0415  # an interpreter may lack it
@@ -90,7 +90,7 @@ def mark_tree(limit: int) -> None:
 
 
 def offer_to_the_oom_killer() -> None:
-    """Let the kernel end this tree before capd and the editors when memory runs out."""
+    """Let the kernel end this tree before capd and the editors if memory runs out."""
     try:
         with open("/proc/self/oom_score_adj", "rb", buffering=0) as file:
             score = int(file.read(16))
@@ -123,7 +123,7 @@ def receive_exactly(control: int, size_bytes: int) -> bytes:
 
 
 def report(control: int, line: bytes) -> None:
-    """Tell capd; a capd that is gone is noticed by reading."""
+    """Report to capd. If capd is gone, that is noticed by reading."""
     try:  # noqa: SIM105  # contextlib costs 4 of 11 ms at start
         posix.write(control, line)
     except OSError:
@@ -131,7 +131,7 @@ def report(control: int, line: bytes) -> None:
 
 
 def send_signal(pid: int, number: int) -> None:
-    """Signal a process, or with a negative `pid` a group, that may be gone."""
+    """Signal a process, or with a negative `pid` a group. It may be gone already."""
     try:  # noqa: SIM105
         posix.kill(pid, number)
     except OSError:
@@ -139,7 +139,7 @@ def send_signal(pid: int, number: int) -> None:
 
 
 def is_bwrap(pid: int) -> bool:
-    """Tell whether a process is bubblewrap, and not yet, or never, what it starts."""
+    """Tell whether a process is still bubblewrap, before it executes the server."""
     try:
         with open(f"/proc/{pid}/comm", "rb", buffering=0) as file:
             return file.read(32) == b"bwrap\n"
@@ -148,10 +148,10 @@ def is_bwrap(pid: int) -> bool:
 
 
 class Guard:
-    """The watch over one server's tree."""
+    """Watches one server's process tree."""
 
     def __init__(self, control: int, wake: int, server: int, *, is_wrapped: bool) -> None:
-        """`is_wrapped` says that bubblewrap stands above the server itself."""
+        """`is_wrapped` says that bubblewrap is the parent of the server itself."""
         self._is_wrapped = is_wrapped
         self._control = control
         self._wake = wake
@@ -159,7 +159,7 @@ class Guard:
         self._is_server_ended = False
 
     def watch(self) -> None:
-        """Return when the tree is to be killed: on command, or because capd or the server ended."""
+        """Return when the tree has to be killed: by command, or as capd or the server ended."""
         poller = select.poll()
         poller.register(self._control, select.POLLIN)
         poller.register(self._wake, select.POLLIN)
@@ -176,7 +176,7 @@ class Guard:
                     return
 
     def kill(self) -> None:
-        """Return when no descendant is left."""
+        """Kill the tree; return when no descendant is left."""
         # The group first: the kernel signals it at once, so a fork bomb cannot outrun it. Only
         # here: later the number may belong to another group.
         send_signal(-self._server, _signal.SIGKILL)
@@ -198,7 +198,7 @@ class Guard:
                 send_signal(pid, _signal.SIGTERM)
 
     def _reap(self) -> bool:
-        """Collect the dead, report the server's end, and say whether no child is left."""
+        """Wait for dead children, report the server's end, and return whether no child is left."""
         while True:
             try:
                 pid, status = posix.waitpid(-1, posix.WNOHANG)
@@ -212,7 +212,7 @@ class Guard:
 
 
 def confined_by(options: list[str]) -> list[bytes]:
-    """Confine this process and whatever it starts; return what holds of it."""
+    """Confine this process and all that it starts; return the options that hold."""
     # Isolated mode leaves this file's own folder out.
     sys.path.insert(0, __file__.rpartition("/")[0])
     import confine  # type: ignore[import-not-found]  # noqa: PLC0415  # pyright: ignore[reportMissingImports]

@@ -1,10 +1,10 @@
-"""Confines itself with Landlock and becomes a server.
+"""Confines itself with Landlock and executes a server.
 
     landlock_launcher.py --read=PATH --write=PATH --no-network -- argv
 
-Run as `python -I -S landlock_launcher.py`, where namespaces may not be made. What cannot be
-enforced ends it with code 126 and a line on stderr, before the server's first instruction.
-`--version` prints the interface's version, 0 where there is none.
+Run as `python -I -S landlock_launcher.py`, on machines where namespaces may not be made. If
+something cannot be enforced, it ends with code 126 and a line on stderr, before the server's first
+instruction. `--version` prints the interface's version, 0 if there is none.
 """
 
 import ctypes
@@ -26,7 +26,7 @@ CANNOT = 126
 
 
 def main(arguments: list[str]) -> None:
-    """Confine this process and execute what stands after `--`."""
+    """Confine this process and execute the command after `--`."""
     libc = ctypes.CDLL(None, use_errno=True)
     version = max(0, libc.syscall(CREATE_RULESET, None, 0, VERSION_FLAG))
     if arguments == ["--version"]:
@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> None:
 
 
 def allow(libc: ctypes.CDLL, ruleset: int, path: str, rights: int) -> None:
-    """Allow what is below `path`, where there is such a thing."""
+    """Allow access below `path`, if it exists."""
     try:
         folder = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
@@ -74,7 +74,7 @@ def allow(libc: ctypes.CDLL, ruleset: int, path: str, rights: int) -> None:
 
 
 def fail(reason: str) -> None:
-    """End before the server begins."""
+    """End before the server starts."""
     sys.stderr.write(f"capd sandbox: {reason}\n")
     raise SystemExit(CANNOT)
 

@@ -1,10 +1,10 @@
-"""Limits that a process sets itself before it works on what strangers wrote."""
+"""Limits that a process sets for itself before it works on texts of strangers."""
 
 import resource
 
 
 def limit_to(kind: int, most: int) -> None:
-    """Lower a limit of this process to `most`; one that is lower already stays."""
+    """Lower a limit of this process to `most`, unless it is lower already."""
     _, hard = resource.getrlimit(kind)
     if hard != resource.RLIM_INFINITY:
         most = min(most, hard)

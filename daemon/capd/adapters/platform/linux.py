@@ -20,7 +20,7 @@ _SO_PEERCRED = 17  # socket.SO_PEERCRED, which type checkers know on Linux only
 
 
 def peer_credentials(connection: SocketOptions) -> PeerCredentials:
-    """Return who connected this Unix socket."""
+    """Return the process that connected this Unix socket."""
     raw = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERCRED, _UCRED.size)
     return PeerCredentials(*_UCRED.unpack(raw))
 
@@ -34,8 +34,20 @@ def rss_bytes(pid: int) -> int | None:
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
+def available_memory_bytes() -> int | None:
+    """Return the memory that can be had without swapping, or None if the kernel does not say."""
+    try:
+        with Path("/proc/meminfo").open("rb") as file:
+            for line in file:
+                if line.startswith(b"MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        return None
+    return None
+
+
 def proc_pid() -> int | None:
-    """Return who /proc says that this process is; None where there is no /proc."""
+    """Return the pid of this process in /proc; None if there is no /proc."""
     try:
         return int(Path("/proc/self/stat").read_bytes().split(b" ", 1)[0])
     except (OSError, ValueError):
@@ -49,7 +61,7 @@ def parent_pid(pid: int) -> int | None:
 
 
 def has_terminal(pid: int) -> bool:
-    """Tell whether a process has a terminal, and reads from it."""
+    """Tell whether a process has a terminal and reads from it."""
     fields = _stat_fields(pid)
     if fields is None or int(fields[4]) == 0:
         return False
@@ -60,9 +72,12 @@ def has_terminal(pid: int) -> bool:
 
 
 def process_start_time(pid: int) -> str | None:
-    """Return a text that, with `pid`, names one process for ever; None if it is gone or a zombie.
+    """Return a text that identifies one process together with `pid`.
 
-    It is only good for comparing: a number of a process may be given again, its start may not.
+    None if it is gone or a zombie.
+
+    The text is only good for comparing. A pid may be given to another process, a start time may
+    not.
     """
     fields = _stat_fields(pid)
     if fields is None or fields[0] in {b"Z", b"X"}:
@@ -71,17 +86,17 @@ def process_start_time(pid: int) -> str | None:
 
 
 def trim_memory() -> None:
-    """Give freed memory back to the system, where the C library can."""
+    """Return freed memory to the system, if the C library can do that."""
     trim = getattr(_libc(), "malloc_trim", None)
     if trim is not None:
         trim(ctypes.c_size_t(0))
 
 
 def keep_large_blocks_apart() -> None:
-    """Give each large block back at once when it is freed, where the C library can.
+    """Have the C library return each large block to the system when it is freed.
 
-    glibc raises the size from which it does so with each block that is freed; a model's
-    temporary arrays then stay in the heap for ever (226 MB against 169 after a batch).
+    glibc raises the size from which it does so with each block that is freed. A model's temporary
+    arrays then stay in the heap for ever (226 MB against 169 after a batch).
     """
     mallopt = getattr(_libc(), "mallopt", None)
     if mallopt is not None:
@@ -96,8 +111,8 @@ def machine_bytes() -> int:
 def tree_use(root: int) -> tuple[int, int]:
     """Return how many processes are below `root`, and their anonymous memory in bytes.
 
-    Each process is asked for its children: a look at every process of the machine took 18 ms for
-    112 of them.
+    Each process is asked for its children. Reading every process of the machine took 18 ms for 112
+    processes.
     """
     waiting, count, pages = [root], 0, 0
     while waiting:
@@ -111,7 +126,7 @@ def tree_use(root: int) -> tuple[int, int]:
 
 
 def children(pid: int) -> list[int]:
-    """Return the children of a process, adopted and dead ones too."""
+    """Return the children of a process, including adopted and dead ones."""
     if Path(f"/proc/{pid}/task/{pid}/children").exists():
         return _children(pid)
     # A kernel without CONFIG_PROC_CHILDREN: everybody is asked for its parent.
@@ -120,7 +135,7 @@ def children(pid: int) -> list[int]:
 
 
 def tree_below(pid: int) -> list[int]:
-    """Return every process below `pid`, children first, without a look at all of the machine's."""
+    """Return every process below `pid`, children first, without reading all processes."""
     if not Path(f"/proc/{pid}/task/{pid}/children").exists():
         return descendants(pid)[::-1]
     found = [pid]
@@ -139,7 +154,7 @@ def has_controlling_terminal() -> bool:
 
 
 def _children(pid: int) -> list[int]:
-    """Return the children of every thread of `pid`; empty where it is gone."""
+    """Return the children of every thread of `pid`; empty if it is gone."""
     found: list[int] = []
     try:
         threads = list(Path(f"/proc/{pid}/task").iterdir())
@@ -165,7 +180,7 @@ def set_dumpable(is_dumpable: bool, /) -> None:
 
 
 def become_subreaper() -> None:
-    """Become the parent of every descendant whose own parent ends."""
+    """Become the parent of every orphaned descendant."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 

@@ -1,7 +1,8 @@
-"""Linux: which process is at a connection, and what is above it.
+"""Linux: which process is at the other end of a connection, and its parents.
 
-A process is held by a pidfd where the kernel has one (SO_PEERPIDFD: 6.5), so that its number cannot
-come to mean another one. Parents are asked of the kernel (PIDFD_GET_INFO: 6.13), else of /proc.
+A process is held by a pidfd if the kernel supports that (SO_PEERPIDFD: 6.5), so that its pid cannot
+come to mean another process. Parents are asked of the kernel (PIDFD_GET_INFO: 6.13), or read from
+/proc.
 """
 
 import errno
@@ -27,7 +28,7 @@ _LARGEST_READ = 1 << 16
 
 
 def peer_pidfd(connection: SocketOptions) -> int | None:
-    """Return a descriptor of the process that connected; None where the kernel gives none.
+    """Return a pidfd of the process that connected; None if the kernel gives none.
 
     Raises:
         ProcessLookupError: it has ended, and its number may be another's.
@@ -46,7 +47,7 @@ def peer_pidfd(connection: SocketOptions) -> int | None:
 
 
 def has_ended(pidfd: int) -> bool:
-    """Tell whether a process has ended, also where nobody has collected it yet."""
+    """Tell whether a process has ended, even if nobody has waited for it yet."""
     poller = select.poll()
     poller.register(pidfd, select.POLLIN)
     return bool(poller.poll(0))
@@ -73,9 +74,9 @@ def look_at(pid: int) -> Process | Missing:
 
 
 def is_in_own_unit(pid: int) -> bool:
-    """Tell whether a process is in the cgroup of this daemon's unit, where it has one.
+    """Tell whether a process is in the control group of this daemon's unit, if there is one.
 
-    Everything in there was started by the daemon. Whoever is elsewhere may have moved.
+    The daemon has started every process in there. A process elsewhere may have moved.
     """
     unit = _own_unit()
     return bool(unit) and any(path == unit or path.startswith(f"{unit}/") for path in _cgroups(pid))
@@ -91,7 +92,7 @@ def _own_unit() -> str:
 
 
 def _cgroups(pid: int) -> list[str]:
-    """Return where a process is, in the hierarchies that systemd keeps."""
+    """Return the control groups of a process, in the hierarchies that systemd uses."""
     try:
         with Path(f"/proc/{pid}/cgroup").open("rb") as file:
             lines = file.read(_LARGEST_READ).decode(errors="replace").splitlines()
@@ -122,7 +123,7 @@ def _unseen(pid: int) -> Missing:
 
 
 def _parent(pidfd: int) -> int | None:
-    """Return the parent's number; None where the kernel tells none."""
+    """Return the parent's pid; None if the kernel does not report it."""
     buffer = bytearray(_INFO.size)
     struct.pack_into("Q", buffer, 0, _ASKED)
     try:
@@ -135,7 +136,7 @@ def _parent(pidfd: int) -> int | None:
 
 @cache
 def _gives_info() -> bool:
-    """Tell whether a pidfd tells the parent, and has an inode of its own for each process."""
+    """Tell whether a pidfd reports the parent, and has an inode of its own for each process."""
     with suppress(OSError, AttributeError):
         first = os.pidfd_open(os.getpid())
         try:

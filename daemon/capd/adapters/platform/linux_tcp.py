@@ -1,7 +1,7 @@
 """Linux: which process holds the other end of a TCP connection on this machine.
 
-TCP has nothing like SO_PEERCRED. The kernel tells the user and the inode of the other end's socket
-(sock_diag, one exact question). Which process has a descriptor of that inode is looked for in
+TCP has nothing like SO_PEERCRED. The kernel reports the user and the inode of the other end's
+socket (sock_diag, one exact question). The process with a descriptor of that inode is searched in
 /proc, among the user's own processes.
 """
 
@@ -29,11 +29,11 @@ _LONGEST_ANSWER = 8192
 
 MOST_PROCESSES = 20_000
 MOST_DESCRIPTORS = 200_000
-"""Of all processes together, in one search. One link takes 2 µs."""
+"""Descriptors of all processes in one search. Reading one link takes 2 µs."""
 
 
 def other_end(ours: Address, theirs: Address) -> TcpEnd | None:
-    """Return the end at `theirs` of the connection that has `ours`; None where it is closed.
+    """Return the end at `theirs` of the connection from `ours`; None if it is closed.
 
     Raises:
         NotToldError: the system has no sock_diag, or does not allow it.
@@ -64,10 +64,10 @@ def other_end(ours: Address, theirs: Address) -> TcpEnd | None:
 
 
 def holders(inodes: Collection[int], below: int, first: Iterable[int] = ()) -> dict[int, int]:
-    """Return, by inode, the first process found that holds it and is not below process `below`.
+    """Return, by inode, the first process found that has it open and is not below `below`.
 
-    `first` are looked at before all others. Blocks for a few ms to some tens: it is for a thread.
-    What is below `below` is not searched, so that it cannot make the search long.
+    Processes in `first` are searched first. Processes below `below` are not searched, so that they
+    cannot make the search long. Blocks for up to some tens of ms, so run it in a thread.
     """
     wanted = {f"socket:[{inode}]": inode for inode in inodes}
     found: dict[int, int] = {}
@@ -108,7 +108,7 @@ def _searched(below: int, first: Iterable[int]) -> Iterator[int]:
 
 
 def _processes() -> tuple[dict[int, int], set[int]]:
-    """Return every process with its parent, and which of them are this user's."""
+    """Return every process with its parent, and the set of this user's processes."""
     parents: dict[int, int] = {}
     own: set[int] = set()
     user = os.getuid()

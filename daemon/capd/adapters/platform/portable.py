@@ -1,6 +1,7 @@
-"""Systems other than Linux: what POSIX, `ps` and the BSD socket options give; the rest is nothing.
+"""Systems other than Linux: what POSIX, `ps` and the BSD socket options support.
 
-Without a subreaper a server's tree is its process group, so a double-forked daemon escapes.
+What they do not support returns nothing. Without a subreaper a server's tree is its process group,
+so a double-forked daemon escapes.
 """
 
 import os
@@ -18,7 +19,7 @@ _XUCRED_SIZE_BYTES = 76
 
 
 def peer_credentials(connection: SocketOptions) -> PeerCredentials:
-    """Return who connected this Unix socket."""
+    """Return the process that connected this Unix socket."""
     raw = connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED_SIZE_BYTES)
     _version, uid, _groups, gid = _XUCRED.unpack_from(raw)
     return PeerCredentials(connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERPID), uid, gid)
@@ -30,8 +31,13 @@ def rss_bytes(pid: int) -> int | None:
     return None if kibibytes is None else int(kibibytes) * 1024
 
 
+def available_memory_bytes() -> int | None:
+    """Return None: there is no common way to ask."""
+    return None
+
+
 def proc_pid() -> int | None:
-    """Return this process: nothing here needs /proc."""
+    """Return this process's pid: /proc is not needed here."""
     return os.getpid()
 
 
@@ -47,21 +53,21 @@ def has_terminal(pid: int) -> bool:
 
 
 def process_start_time(pid: int) -> str | None:
-    """Return a text that, with `pid`, names one process for ever; None if it is gone."""
+    """Return a text that identifies one process together with `pid`; None if it is gone."""
     state = _ps(pid, "state")
     return None if state is None or state.startswith("Z") else _ps(pid, "lstart")
 
 
 def trim_memory() -> None:
-    """Do nothing: only glibc keeps freed memory in a way worth trimming."""
+    """Do nothing: returning freed memory is only worthwhile with glibc."""
 
 
 def keep_large_blocks_apart() -> None:
-    """Do nothing: as above."""
+    """Do nothing: only glibc needs this."""
 
 
 def machine_bytes() -> int:
-    """Return the memory of the machine, 0 where it is not told."""
+    """Return the memory of the machine; 0 if the system does not report it."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError):
@@ -91,13 +97,13 @@ def tree_use(root: int) -> tuple[int, int]:
 
 
 def children(pid: int, /) -> list[int]:
-    """Return nothing: without a subreaper nobody is adopted."""
+    """Return nothing: without a subreaper no process is adopted."""
     del pid
     return []
 
 
 def tree_below(pid: int, /) -> list[int]:
-    """Return nothing: what a process has started is not looked up here."""
+    """Return nothing: descendants are not looked up on these systems."""
     del pid
     return []
 
@@ -112,35 +118,35 @@ def has_controlling_terminal() -> bool:
 
 
 def hard_limit(pid: int, /) -> int | None:
-    """Return None: there is no such limit here."""
+    """Return None: no limit marks trees on these systems."""
     del pid
     return None
 
 
 def marking_value(pid: int, /) -> bytes:
-    """Return nothing: the environment of others is not read here."""
+    """Return nothing: these systems do not show the environment of other processes."""
     del pid
     return b""
 
 
 def marked(low: int, high: int, prefix: bytes) -> list[int]:
-    """Return nothing: as above."""
+    """Return nothing: trees are not marked on these systems."""
     del low, high, prefix
     return []
 
 
 def end_marked(low: int, high: int, prefix: bytes) -> bool:
-    """Do nothing: as above."""
+    """Kill nothing: trees are not marked on these systems."""
     del low, high, prefix
     return False
 
 
 def set_dumpable(is_dumpable: bool, /) -> None:
-    """Do nothing: the systems at hand do not let processes of a user read each other's memory."""
+    """Do nothing: these systems do not let processes of a user read each other's memory."""
 
 
 def become_subreaper() -> None:
-    """Do nothing: there is no such thing here."""
+    """Do nothing: these systems have no subreapers."""
 
 
 def _ps(pid: int, column: str) -> str | None:
@@ -148,7 +154,7 @@ def _ps(pid: int, column: str) -> str | None:
 
 
 def tell(pid: int, columns: str) -> str | None:
-    """Return what `ps` says of a process, None if it is gone."""
+    """Return the output of `ps` for a process; None if it is gone."""
     ps = shutil.which("ps") or "/bin/ps"
     command = [ps, "-o", columns, "-p", str(pid)]
     # A fixed locale and zone, so that a start time compares equal between two runs of capd.

@@ -1,7 +1,7 @@
-"""Systems other than Linux: parents by `ps`; nothing tells whose a TCP connection is.
+"""Systems other than Linux: parents by `ps`. Nothing tells which process has a TCP connection.
 
-There is no child subreaper. So an orphan of a server has process 1 for a parent, as a client has
-whose parents are gone, and the two cannot be told apart.
+There is no subreaper. So an orphan of a server has process 1 as its parent, like a client whose
+parents are gone, and the two look the same.
 """
 
 from collections.abc import Collection, Iterable
@@ -13,12 +13,12 @@ from capd.core.servers.ancestry import Missing, Process
 
 
 def peer_pidfd(_connection: SocketOptions) -> int | None:
-    """Return None: there is no such thing here."""
+    """Return None: these systems have no pidfds."""
     return None
 
 
 def has_ended(_pidfd: int) -> bool:
-    """Never be asked."""
+    """Raise: without a pidfd this is never called."""
     return True
 
 
@@ -32,7 +32,7 @@ def look_at(pid: int) -> Process | Missing:
 
 
 def is_in_own_unit(_pid: int) -> bool:
-    """Return False: there are no cgroups here."""
+    """Return False: these systems have no control groups."""
     return False
 
 

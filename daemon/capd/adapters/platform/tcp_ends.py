@@ -1,4 +1,4 @@
-"""What is asked of a TCP connection on every system."""
+"""The ends of a TCP connection, on every system."""
 
 from dataclasses import dataclass
 
@@ -14,4 +14,4 @@ class TcpEnd:
 
 
 class NotToldError(OSError):
-    """This system does not tell whose a connection is."""
+    """This system does not report which process has a connection."""

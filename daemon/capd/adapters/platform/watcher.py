@@ -29,9 +29,9 @@ _LARGEST_READ = 1 << 22
 
 
 def marked(low: int, high: int, prefix: bytes) -> list[int]:
-    """Return this user's processes with a limit from `low` to `high`, or such a variable.
+    """Return this user's processes with a limit from `low` to `high`, or the marking variable.
 
-    Dead ones that nobody has collected are not among them, nor is this process or one above it.
+    Zombies are left out, and so are this process and its parents.
     """
     own = posix.getuid()
     spared = _line_above(posix.getpid())
@@ -62,7 +62,7 @@ def is_marked(pid: int, low: int, high: int, prefix: bytes) -> bool:
 
 
 def hard_limit(pid: int) -> int | None:
-    """Return the limit that marks a tree; None where there is none, or no such process."""
+    """Return the limit that marks a tree; None if there is none, or no such process."""
     for line in _content(f"/proc/{pid}/limits").splitlines():
         if line.startswith(LIMIT_LINE):
             value = line.split()[-2]
@@ -71,17 +71,17 @@ def hard_limit(pid: int) -> int | None:
 
 
 def marking_value(pid: int) -> bytes:
-    """Return the variable that marks a tree, empty where it cannot be read."""
+    """Return the variable that marks a tree; empty if it cannot be read."""
     content = b"\0" + _content(f"/proc/{pid}/environ")
     _before, found, after = content.partition(b"\0" + VARIABLE)
     return after.partition(b"\0")[0] if found else b""
 
 
 def end(pids: list[int], is_meant: "Callable[[int], bool]") -> None:
-    """Kill those of `pids` that `is_meant` still names.
+    """Kill those of `pids` that `is_meant` still accepts.
 
-    The number of a process may have been given again since it was found: a descriptor holds the
-    process, and only then it is looked at.
+    A pid may have been given to another process since it was found. So a descriptor holds the
+    process before it is checked again.
     """
     for pid in pids:
         try:
@@ -100,7 +100,7 @@ def end(pids: list[int], is_meant: "Callable[[int], bool]") -> None:
 
 
 def end_marked(low: int, high: int, prefix: bytes) -> bool:
-    """Kill every marked process and what is below it; return whether there was one."""
+    """Kill every marked process and its descendants; return whether there was one."""
     found = marked(low, high, prefix)
     if not found:
         return False
@@ -114,7 +114,7 @@ def end_marked(low: int, high: int, prefix: bytes) -> bool:
 
 
 def resume(pids: list[int]) -> None:
-    """Let stopped processes go on."""
+    """Let stopped processes continue."""
     for pid in pids:
         send_signal(pid, _signal.SIGCONT)
 
@@ -157,7 +157,7 @@ def _is_dead(pid: int) -> bool:
 
 
 def _line_above(pid: int) -> list[int]:
-    """Return a process and those above it."""
+    """Return a process and its parents."""
     line = [pid]
     while parent := _parent(line[-1]):
         if parent in line:
@@ -178,7 +178,7 @@ def _below(roots: list[int]) -> list[int]:
 
 
 def main(life: int, low: int, high: int, prefix: bytes) -> None:
-    """Wait for the daemon's end, and see to it that its servers end with it."""
+    """Wait for the daemon's end, then end its servers."""
     for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP):
         _signal.signal(number, _signal.SIG_IGN)
     while True:

@@ -2,17 +2,18 @@
 
     <digest of session and request>.script       frames, each: length, digest, msgpack
 
-The file is replaced with each suspension in which a call is sent, and grows by a frame for each
-call that is sent or answered. The last frame may be cut off, where a daemon died as it wrote; any
-other damage makes the file one that cannot be used. It is private (0600), holds what tools
-answered, and is removed when its script ends.
+The file grows by a frame for each suspension in which a call is sent, and for each call that is
+sent or answered; one that has grown too long begins anew with the last suspension. The last frame
+may be cut off, where a daemon died as it wrote; any other damage makes the file one that cannot be
+used. It is private (0600), holds what tools answered, and is removed when its script ends.
 """
 
 import contextlib
+import errno
 import hashlib
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -20,10 +21,23 @@ import structlog
 import trio
 
 from capd.adapters.state_file import read_private, write_whole
-from capd.core.scripts.run import RETENTION, DamagedRunError, Frame, Restored, restored
+from capd.core.scripts.run import (
+    RETENTION,
+    Answer,
+    Answered,
+    Begun,
+    DamagedRunError,
+    Frame,
+    Restored,
+    Sent,
+    Suspended,
+    restored,
+)
 from capd_protos.codec import MalformedError
 
 MOST_BYTES = 48 << 20
+LONG_FILE_BYTES = 4 << 20
+"""From which on a file begins anew with the next suspension."""
 MOST_FILES = 64
 SUFFIX = ".script"
 _LENGTH_BYTES = 4
@@ -77,27 +91,11 @@ class RunFiles:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        # In order: a frame must not overtake the suspension before it.
-        self._limiter = trio.CapacityLimiter(1)
 
     def path(self, session: str, request: str) -> Path:
         """Return the file of one request's run."""
         name = hashlib.sha256(f"{session}\0{request}".encode()).hexdigest()[:32]
         return self._folder / f"{name}{SUFFIX}"
-
-    async def replace(self, path: Path, frames: list[Frame]) -> None:
-        """Write a run anew; raise OSError where that cannot be done."""
-        await trio.to_thread.run_sync(
-            lambda: write_whole(path, encoded(frames)), limiter=self._limiter
-        )
-
-    async def append(self, path: Path, frame: Frame) -> None:
-        """Add a frame to a file that is there; raise OSError where that cannot be done."""
-        await trio.to_thread.run_sync(_append, path, encoded([frame]), limiter=self._limiter)
-
-    async def remove(self, path: Path) -> None:
-        """Remove the file of a script that has ended."""
-        await trio.to_thread.run_sync(_removed, path, limiter=self._limiter)
 
     async def load(self, path: Path) -> Restored | None:
         """Return the run in a file, None where there is none.
@@ -105,17 +103,66 @@ class RunFiles:
         Raises:
             DamagedRunError: it cannot be used.
         """
-        return await trio.to_thread.run_sync(_loaded, path, limiter=self._limiter)
+        return await trio.to_thread.run_sync(_loaded, path)
 
     async def sweep(self) -> None:
         """Remove what nobody has come back for."""
-        await trio.to_thread.run_sync(_swept, self._folder, limiter=self._limiter)
+        await trio.to_thread.run_sync(_swept, self._folder)
+
+
+class RunJournal:
+    """The file of one run, written as its calls are sent and answered."""
+
+    def __init__(self, files: RunFiles, begun: Begun, known: frozenset[int] = frozenset()) -> None:
+        """`known` are the calls of the suspension that the file has already."""
+        self.path = files.path(begun.session, begun.request)
+        self._begun = begun
+        self._known = known
+        self._has_begun = bool(known)
+        self._size_bytes = LONG_FILE_BYTES if known else 0
+        # In order: a frame must not overtake the suspension that it belongs to.
+        self._limiter = trio.CapacityLimiter(1)
+
+    async def sent(self, id_: int, suspended: Callable[[], Suspended]) -> None:
+        """Write down that a call is about to be sent; `suspended` returns the run as it waits.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        if id_ in self._known:
+            await self._append(Sent(id_))
+            return
+        now = suspended()
+        self._known = frozenset(each.id for each in now.calls)
+        if self._size_bytes < LONG_FILE_BYTES and self._has_begun:
+            await self._append(now)
+            return
+        data = encoded([self._begun, now])
+        self._has_begun, self._size_bytes = True, len(data)
+        await trio.to_thread.run_sync(write_whole, self.path, data, limiter=self._limiter)
+
+    async def answered(self, id_: int, answer: Answer) -> None:
+        """Write down what a call came to; without it the call has an unknown outcome."""
+        if id_ in self._known:
+            with contextlib.suppress(OSError):
+                await self._append(Answered(id_, answer))
+
+    async def remove(self) -> None:
+        """Remove the file."""
+        self._known = frozenset()
+        await trio.to_thread.run_sync(_removed, self.path, limiter=self._limiter)
+
+    async def _append(self, frame: Frame) -> None:
+        data = encoded([frame])
+        self._size_bytes += len(data)
+        await trio.to_thread.run_sync(_append, self.path, data, limiter=self._limiter)
 
 
 def _append(path: Path, data: bytes) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        os.write(descriptor, data)
+        if os.write(descriptor, data) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     finally:
         os.close(descriptor)
 

@@ -12,7 +12,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from capd.adapters import platform
@@ -54,7 +54,7 @@ class Plan:
     """Whether the launcher starts in an empty folder."""
     enters_project: bool = False
     """Whether the server itself runs in its usual working directory nevertheless."""
-    told: str = ""
+    reason: str = ""
     """Why it is not started as a direct client would start it; empty if it is."""
 
 
@@ -127,7 +127,15 @@ class Launching:
                 "npm_config_script_shell": str(ENTER_PROJECT),
                 "CAPD_SERVER_FOLDER": str(self.folder),
             }
-        return Plan(way.argv, kept, way.is_elsewhere, way.enters_project, way.told)
+        return Plan(way.argv, kept, way.is_elsewhere, way.enters_project, way.reason)
+
+    def rests_on_trust(self, argv: tuple[str, ...], env: Mapping[str, str]) -> bool:
+        """Tell whether it starts otherwise in a folder that nobody has agreed to."""
+        try:
+            held = replace(self, is_trusted=lambda _: False).plan(argv, env)
+        except UntrustedError:
+            return True
+        return held != Plan(argv, env)
 
     def empty_folder(self) -> Path:
         """Make a folder in which, and above which, launchers find nothing.

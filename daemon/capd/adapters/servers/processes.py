@@ -125,11 +125,11 @@ class ServerProcess:
     def __init__(self, launched: "_Launched") -> None:
         self.pid = launched.pid
         self.guard_pid = launched.guard.pid
-        self.sandbox = launched.confinement.told
+        self.sandbox = launched.confinement.description
         """How it is confined, in words for a person; empty if no confinement was requested."""
         self.cwd = launched.cwd
         """Its working directory."""
-        self.cwd_reason = launched.told
+        self.cwd_reason = launched.reason
         """Why its launcher was restricted; empty if it was not."""
         self._empty_folder = launched.empty_folder
         self.membership: Membership = launched.tree.way(launched.confinement.prefix)
@@ -293,7 +293,7 @@ async def running(spec: ProcessSpec) -> AsyncIterator[ServerProcess]:
 class _Launched:
     name: str
     cwd: str
-    told: str
+    reason: str
     empty_folder: Path | None
     confinement: Confinement
     guard: subprocess.Popen[bytes]
@@ -383,10 +383,12 @@ def _launch_as(spec: ProcessSpec, plan: Plan | None, folder: Path | None) -> _La
             raise
         started = platform.process_start_time(pid)
         ours.pop_all()
-        found = replace(found, told=found.told_of(held) if found.told else "")
+        found = replace(
+            found, description=found.description_with(held) if found.description else ""
+        )
         cwd = usual_cwd if plan is not None and plan.enters_project else spec.cwd
-        told = plan.told if plan is not None else ""
-        facts = (name, str(cwd), told, folder, found, guard, tree, control, pid, started)
+        reason = plan.reason if plan is not None else ""
+        facts = (name, str(cwd), reason, folder, found, guard, tree, control, pid, started)
         return _Launched(*facts, stdin, stdout, stderr)
 
 

@@ -81,7 +81,9 @@ async def large_result(line: Oversized, ends: LineEnds | None) -> LargeResult:
     return LargeResult(line.kept, start, end, head, tail)
 
 
-def told_params(message_id: int, members: Members, caller: Caller, *, stateless: bool) -> bytes:
+def params_for_server(
+    message_id: int, members: Members, caller: Caller, *, stateless: bool
+) -> bytes:
     """Return the params of a request in the form that the server gets."""
     meta = members.get("_meta")
     if meta is None and not stateless:
@@ -293,7 +295,7 @@ class ServerConnection:
             ServerError: the server answered with an error.
         """
         message_id = self._fresh_id()
-        told = told_params(message_id, members, caller, stateless=self.is_stateless)
+        told = params_for_server(message_id, members, caller, stateless=self.is_stateless)
         return await self._request(message_id, method, told, timeout or IDLE_TIMEOUT, caller)
 
     def begin(self, calls: Sequence[Pending], members: Sequence[Members]) -> int:
@@ -309,7 +311,9 @@ class ServerConnection:
         for call, params in zip(calls, members, strict=True):
             call.message_id = self._fresh_id()
             self._pending[call.message_id] = call
-            told = told_params(call.message_id, params, call.caller, stateless=self.is_stateless)
+            told = params_for_server(
+                call.message_id, params, call.caller, stateless=self.is_stateless
+            )
             lines.append(request_line(call.message_id, call.method, told))
         begun = self._writer.begin(lines, lambda: self._cut(calls[begun - 1]))
         for call in calls[begun:]:
@@ -338,7 +342,7 @@ class ServerConnection:
         message_id = self._fresh_id()
         caller = CallHooks(client=self.client)
         generation = self.is_stateless if stateless is None else stateless
-        told = told_params(message_id, members, caller, stateless=generation)
+        told = params_for_server(message_id, members, caller, stateless=generation)
         return await held(await self._request(message_id, method, told, timeout, caller))
 
     def _fresh_id(self) -> int:

@@ -234,7 +234,7 @@ class ServerRun:
                     nursery.start_soon(instance.follow)
                     await self._follow_tools(server_connection, on_tools)
             except* CapdError as errors:
-                reason = str(await self._telling(errors, process))
+                reason = str(await self._clearest_error(errors, process))
                 if is_ready:
                     raise ServerLostError(reason, is_parked=process.is_parked) from None
                 if facts.cwd_reason:
@@ -258,7 +258,7 @@ class ServerRun:
         tail = self._stderr(process)[-1:]
         return f"{status} (last on stderr: {tail[0]})" if tail else str(status)
 
-    async def _telling(
+    async def _clearest_error(
         self, errors: BaseExceptionGroup[CapdError], process: ServerEnd
     ) -> CapdError:
         """Return the most informative error: a death explains why the handshake failed."""

@@ -38,7 +38,7 @@ class Subscriptions:
         self._server_connection = server_connection
         self._turn = trio.Lock()
         self._changed = trio.Event()
-        self._told: set[str] = set()
+        self._subscribed: set[str] = set()
         """URIs for which the server, of the handshake generation, sends updates."""
         self._unsure: set[str] = set()
         """URIs that the server was asked for, whatever its answer."""
@@ -61,11 +61,11 @@ class Subscriptions:
             if self._server_connection.is_stateless:
                 return await self._listened(uri)
             async with self._turn:
-                if uri in self._told:
+                if uri in self._subscribed:
                     return b"{}"
                 self._unsure.add(uri)
                 result = await self._ask("resources/subscribe", uri)
-                self._told.add(uri)
+                self._subscribed.add(uri)
                 return result
         except BaseException as error:
             if isinstance(error, ServerError):
@@ -166,7 +166,7 @@ class Subscriptions:
         if uri in self._server_connection.unasked.subscribers or uri not in self._unsure:
             return b"{}"
         self._unsure.discard(uri)
-        self._told.discard(uri)
+        self._subscribed.discard(uri)
         return await self._ask("resources/unsubscribe", uri)
 
     async def _ask(self, method: str, uri: str) -> bytes:

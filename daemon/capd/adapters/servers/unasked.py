@@ -23,7 +23,7 @@ from capd.adapters.servers.server_lines import (
 )
 from capd.core.protocol.asking import is_shown, refusal, session_meant
 from capd.core.protocol.elicitation import METHOD as ELICITATION
-from capd.core.protocol.elicitation import told_elicitation
+from capd.core.protocol.elicitation import elicitation_for_client
 from capd.core.protocol.generations import INVALID_PARAMS, offers, without_subscription
 from capd.core.protocol.outcomes import RefusedError, ServerError
 from capd.core.protocol.rates import Rate
@@ -240,7 +240,7 @@ class Unasked:
         if not offers(peer.client, method, params):
             raise _NotOfferedError("the client does not offer this")
         if method == ELICITATION:
-            params = told_elicitation(self._name, params)
+            params = elicitation_for_client(self._name, params)
         waiting = [call for call in self._calls() if call.caller.session == peer.session]
         is_answered = False
         for call in waiting:

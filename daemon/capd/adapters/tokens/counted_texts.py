@@ -1,6 +1,6 @@
-"""The tokens of texts that the daemon has seen: counted in a process of its own, once each.
+"""Counts the tokens of texts in a separate process, each text once.
 
-What is known is kept by a digest of the text, the last `MOST_KNOWN`; no text is kept here.
+Counts are remembered by a digest of the text, the last `MOST_KNOWN`. No text is kept.
 """
 
 import os
@@ -15,15 +15,15 @@ from capd.core.errors import CapdError
 
 MOST_KNOWN = 20_000
 MOST_BYTES = 8 << 20
-"""Of the texts of one process, but for a single one that is longer: whoever lists megabytes shall
-not use up the time of all others."""
+"""Bytes of texts for one process, except for a single longer text. So one server with megabytes of
+definitions does not use up the time for all others."""
 TIMEOUT = 120.0
 _DIGEST_BYTES = 16
 _LONGEST_REASON = 300
 
 
 class NotCountedError(CapdError):
-    """Not everything was counted, and why; `counts` is what was."""
+    """Some texts were not counted; the text says why, and `counts` has the others."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -31,14 +31,14 @@ class NotCountedError(CapdError):
 
 
 class CountedTexts:
-    """Counts texts; those that were counted before cost nothing."""
+    """Counts texts; a text that was counted before costs nothing."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, int] = {}
         self._turn = trio.Lock()
 
     async def counted(self, texts: Iterable[bytes]) -> dict[bytes, int]:
-        """Return the tokens of each of `texts`.
+        """Return the token count of each of `texts`.
 
         Raises:
             NotCountedError: the process did not do it.

@@ -22,12 +22,12 @@ _MEMORY_BYTES = 2 << 30
 
 
 def written(texts: Iterable[bytes]) -> bytes:
-    """Return texts as they come in."""
+    """Return texts in the format of the process's input."""
     return b"".join(_LENGTH.pack(len(text)) + text for text in texts)
 
 
 def read(counts: bytes) -> list[int]:
-    """Return what was counted; raise ValueError for anything else."""
+    """Return the counts in the process's output; raise ValueError if there is anything else."""
     return [int(line) for line in counts.split()]
 
 
@@ -40,7 +40,7 @@ def _texts(data: bytes) -> Iterator[bytes]:
 
 
 def main() -> int:
-    """Count what is on the standard input."""
+    """Count the texts on standard input."""
     os.nice(_NICENESS)
     limit_to(resource.RLIMIT_CPU, _CPU_SECONDS)
     limit_to(resource.RLIMIT_AS, _MEMORY_BYTES)

@@ -1,6 +1,6 @@
-"""The tokens of pieces of text, counted ahead in a process of their own and kept over restarts.
+"""Token counts of pieces of text, made in advance by a separate process and saved.
 
-Whoever needs a number at once asks `costs`, which has all that was counted so far.
+Whoever needs a number at once uses `costs`, which has all counts so far.
 """
 
 from collections.abc import Iterable
@@ -18,18 +18,18 @@ from capd.core.index.token_costs import TokenCosts
 from capd_protos.codec import JsonCodec
 
 MOST_PIECES = 200_000
-"""About 20 MB: a catalog of ten thousand capabilities has a tenth of it."""
+"""About 20 MB. A catalog of ten thousand capabilities needs a tenth of that."""
 MOST_BYTES = 256 << 20
-"""Of the file; a longer one is counted anew by the next daemon."""
+"""Bytes of the file; the next daemon counts again if it is longer."""
 
 log = structlog.get_logger(actor="index")
 
 
 class Counts(Protocol):
-    """What counts texts (`counted_texts`)."""
+    """A counter of tokens (`counted_texts`)."""
 
     async def counted(self, texts: list[bytes]) -> dict[bytes, int]:
-        """Return the tokens of each; raise NotCountedError."""
+        """Return the token count of each text; raise NotCountedError."""
         ...
 
 
@@ -39,10 +39,10 @@ class _Kept(msgspec.Struct):
 
 
 class PieceCounts:
-    """What is known of pieces, for everybody in the daemon."""
+    """The known counts of pieces, shared by the whole daemon."""
 
     def __init__(self, counts: Counts | None = None, cache_file: Path | None = None) -> None:
-        """Without `counts` nothing is ever counted, and texts are taken for too long."""
+        """Without `counts`, nothing is ever counted, and texts count as longer than they are."""
         self._counts = counts
         self._file: StateFile[_Kept] | None = None
         if cache_file is not None:
@@ -55,7 +55,7 @@ class PieceCounts:
         self.costs = TokenCosts(self._known)
 
     async def learn(self, texts: Iterable[str]) -> bool:
-        """Count what of `texts` is not known yet; return whether all of it is now."""
+        """Count the pieces of `texts` that are unknown; return whether all are known now."""
         if self._counts is None:
             return False
         async with self._turn:

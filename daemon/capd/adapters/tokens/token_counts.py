@@ -62,11 +62,11 @@ _loading = threading.Lock()
 
 
 class VocabularyError(CapdError):
-    """The vocabulary is not the one that capd came with."""
+    """The vocabulary is not the one that comes with capd."""
 
 
 def count(text: bytes | str) -> int:
-    """Return how many tokens `text` is; what is no UTF-8 counts as replacement characters.
+    """Return the number of tokens of `text`; invalid UTF-8 counts as replacement characters.
 
     Raises:
         VocabularyError: see there.
@@ -91,7 +91,7 @@ def token_ids(text: bytes | str) -> list[int]:
 
 
 def published() -> bytes:
-    """Return the vocabulary in the form in which it is published.
+    """Return the vocabulary in its published form.
 
     Raises:
         VocabularyError: see there.

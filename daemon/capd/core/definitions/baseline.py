@@ -116,9 +116,10 @@ def compared(
     now: float,
     elsewhere: Mapping[ToolName, Sequence[bytes]] = {},
 ) -> Compared:
-    """Return what is remembered after a server has listed its tools, by their canonical JSON.
+    """Return the new baseline after a server has listed its tools, given as canonical JSON.
 
-    `elsewhere` is what other running instances of it list, empty texts for what is trusted.
+    `elsewhere` are the lists of its other running instances; an empty text stands for a trusted
+    tool.
     """
     if not listed and not baseline.known:
         return Compared(baseline)
@@ -290,7 +291,7 @@ def _size(parts: Sequence[TrustedTool | Change]) -> int:
     return sum(len(part.text) for part in parts)
 
 
-MOST_TOLD = 4000
+MOST_REPORTED = 4000
 
 
 # An instance of a project writes its roots into a description, and another has other roots. What
@@ -300,7 +301,7 @@ class Instances:
 
     def __init__(self) -> None:
         self._listed: dict[InstanceId, Mapping[ToolName, bytes]] = {}
-        self._told: dict[tuple[ToolName, str, str], None] = {}
+        self._reported: dict[tuple[ToolName, str, str], None] = {}
 
     def elsewhere(
         self, instance: InstanceId, running: Collection[InstanceId]
@@ -325,18 +326,18 @@ class Instances:
             name: text if name in changed else b"" for name, text in texts.items()
         }
 
-    def untold(self, news: Mapping[ToolName, Change]) -> dict[ToolName, Change]:
+    def unreported(self, news: Mapping[ToolName, Change]) -> dict[ToolName, Change]:
         """Return the part of `news` that was not reported before, and mark it as reported."""
         found: dict[ToolName, Change] = {}
         for name, change in news.items():
             key = (name, change.kind, change.digest)
-            if key not in self._told:
+            if key not in self._reported:
                 found[name] = change
-                self._told[key] = None
-        for key in list(self._told)[:-MOST_TOLD]:
-            del self._told[key]
+                self._reported[key] = None
+        for key in list(self._reported)[:-MOST_REPORTED]:
+            del self._reported[key]
         return found
 
     def decided(self, names: Collection[ToolName]) -> None:
         """Report these changes again the next time, because a person has decided on them."""
-        self._told = {key: None for key in self._told if key[0] not in names}
+        self._reported = {key: None for key in self._reported if key[0] not in names}

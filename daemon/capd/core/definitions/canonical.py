@@ -64,17 +64,17 @@ def difference(before: bytes, after: bytes, *, named: str) -> str:
 def _lines(value: Any, before: str, after: str, indent: str = "") -> list[str]:
     """Return JSON as lines; a text with line breaks takes several."""
     if isinstance(value, dict) and value:
-        items = [(f"{_told(key)}: ", value[key]) for key in sorted(value)]
+        items = [(f"{_visible_json(key)}: ", value[key]) for key in sorted(value)]
         return _nested(items, f"{indent}{before}{{", f"{indent}}}{after}", indent)
     if isinstance(value, list) and value:
         items = [("", each) for each in value]
         return _nested(items, f"{indent}{before}[", f"{indent}]{after}", indent)
     if isinstance(value, str) and "\n" in value.strip("\n"):
-        texts = [_told(each) for each in value.splitlines(keepends=True)]
+        texts = [_visible_json(each) for each in value.splitlines(keepends=True)]
         first = f"{indent}{before}{texts[0]}"
         inner = [f"{indent}    {each}" for each in texts[1:-1]]
         return [first, *inner, f"{indent}    {texts[-1]}{after}"]
-    return [f"{indent}{before}{_told(value)}{after}"]
+    return [f"{indent}{before}{_visible_json(value)}{after}"]
 
 
 def _nested(items: list[tuple[str, Any]], opened: str, closed: str, indent: str) -> list[str]:
@@ -85,6 +85,6 @@ def _nested(items: list[tuple[str, Any]], opened: str, closed: str, indent: str)
     return [*lines, closed]
 
 
-def _told(value: Any) -> str:
+def _visible_json(value: Any) -> str:
     # Escaped by JSON: line ends and controls. Spelled: what a terminal would not show.
     return visible(json.dumps(value, ensure_ascii=False))

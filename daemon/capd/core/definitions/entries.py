@@ -70,7 +70,7 @@ class EntryIntake:
 
 
 def _asked(kind: str, entry: bytes) -> str | None:
-    """Return the key that requests an entry, None if it cannot be requested."""
+    """Return the name or URI by which an entry is requested; None if it has none."""
     try:
         read = _ASKED.decode(entry)
     except MalformedError:

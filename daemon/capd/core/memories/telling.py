@@ -1,7 +1,9 @@
 """The memories delivered in one conversation, and those still due: each once, within a budget.
 
-known ──its capability or tool is on──> due ──a text for the model──> delivered, once
-                                         └──no room in the budget──> left out, and counted
+    known ──its capability or tool is on──> due ──a text for the model──> delivered, once
+                                             └──no room in the budget──> left out, and counted
+
+Notes in the descriptions of tools count against the same budget.
 """
 
 from collections.abc import Iterable

@@ -70,7 +70,7 @@ class _Field(msgspec.Struct):
     const: object = None
 
 
-def told_elicitation(server: ServerName, params: bytes) -> bytes:
+def elicitation_for_client(server: ServerName, params: bytes) -> bytes:
     """Return the params of an elicitation as the client of a session gets them.
 
     Raises:
@@ -92,7 +92,7 @@ def told_elicitation(server: ServerName, params: bytes) -> bytes:
     return joined({**members, "message": raw(f"[{who}] {message}")})
 
 
-def told_result(server: ServerName, result: Result) -> Result:
+def result_for_client(server: ServerName, result: Result) -> Result:
     """Return an asking result of the stateless generation as the client of a session gets it.
 
     Raises:
@@ -107,7 +107,7 @@ def told_result(server: ServerName, result: Result) -> Result:
         requests = decoded_members(bytes(members["inputRequests"]))
         for key, request in wanted.inputRequests.items():
             if request.method == METHOD:
-                params = msgspec.Raw(told_elicitation(server, bytes(request.params)))
+                params = msgspec.Raw(elicitation_for_client(server, bytes(request.params)))
                 asks = decoded_members(bytes(requests[key]))
                 requests[key] = msgspec.Raw(joined({**asks, "params": params}))
     except MalformedError as error:

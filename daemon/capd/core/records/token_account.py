@@ -192,15 +192,15 @@ class TokenAccount:
             list_tokens=listed,
             own_tokens=own,
             instructions=self._instructions,
-            turns=self._told("turns"),
-            searches=self._told("searches"),
-            answers=self._told("answers"),
-            changes=self._told("changes"),
+            turns=self._tally("turns"),
+            searches=self._tally("searches"),
+            answers=self._tally("answers"),
+            changes=self._tally("changes"),
             last_changes=self._last,
             is_counting=self.is_counting,
         )
 
-    def _told(self, kind: Kind) -> Tally:
+    def _tally(self, kind: Kind) -> Tally:
         count, tokens, uncounted = self._sums.get(kind, (0, 0, 0))
         is_open = any(each.kind == kind for each in self._open)
         return Tally(count, None if is_open else tokens, uncounted)

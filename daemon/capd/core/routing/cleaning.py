@@ -69,7 +69,7 @@ def clean(text: str) -> str:
 
 
 def strip_tags(text: str) -> str:
-    """Return `text` by the published strip rule: not nesting-aware, tagged blocks only."""
+    """Return `text` without tagged blocks, by the published rule, which does not handle nesting."""
     kept: list[str] = []
     at = 0
     last_closes = _last_closes(text)

@@ -17,6 +17,7 @@ _PLAIN = {
 }
 _NOT_HERE = {
     "missing_secrets": "lacks a key",
+    "missing_program": "needs a program that is not installed",
     "domain": "is for other domains than this session's",
 }
 

@@ -64,7 +64,7 @@ class LastMessages:
         self._vectors: OrderedDict[str, Vectors] = OrderedDict()
 
     def compared(self, conversation: str, text: str, message: "Vectors") -> "Vectors":
-        """Return what `text` is compared by in its conversation, and remember it."""
+        """Return the vector to compare `text` by in its conversation, and remember it."""
         before = self._vectors.get(conversation)
         if before is not None and is_elliptical(text):
             message = blended(message, before)

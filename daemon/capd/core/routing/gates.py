@@ -8,7 +8,8 @@ The gates come in a fixed order and each abstention carries its reason (docs/des
     below_threshold, below_margin         no clear winner: *suggest*, where some are plausible
     near_tie                              siblings, of which nothing says which is meant: suggest
     already_active                        the winner is on: it is touched, nothing else changes
-    missing_secrets, domain               the winner cannot be switched on here, and is named
+    missing_secrets, missing_program, domain
+                                          the winner cannot be switched on here, and is named
 
 What scores a capability is the profile's scorer (`core.scorers`). Active capabilities compete; a
 single candidate's runner-up is 0. Comparisons are inclusive within `EPSILON`, which absorbs the
@@ -49,6 +50,9 @@ UNUSABLE: tuple[UnusableReason, ...] = get_args(UnusableReason)
 denies is not: it is never named."""
 LONGEST_COMPARED = 320
 """Characters of a message that are compared, about 64 tokens. 256 tokens would take 135 ms."""
+
+
+NOTHING_LACKS: Mapping[CapabilityId, tuple[str, ...]] = {}
 
 
 class ProfileMismatchError(CapdError):
@@ -162,16 +166,21 @@ def eligible(
     domain: str,
     keys: Collection[str],
     denied: Collection[CapabilityId] = (),
+    lacking: Mapping[CapabilityId, tuple[str, ...]] = NOTHING_LACKS,
 ) -> Eligible:
     """Return the capabilities that a session of `domain` with values for `keys` may activate.
 
-    The session's policy denies the capabilities in `denied` as a whole.
+    The session's policy denies the capabilities in `denied` as a whole. `lacking` has the programs
+    that capabilities need and that are not installed.
     """
     kept: list[CapabilitySpec] = []
     left_out: Counter[str] = Counter()
     unusable: list[UnusableCapability] = []
     for capability in capabilities:
         reason = _why_not(capability, domain, keys, denied)
+        programs = lacking.get(capability.id, ())
+        if not reason and programs:
+            reason = "missing_program"
         if not reason:
             kept.append(capability)
             continue
@@ -182,7 +191,10 @@ def eligible(
             missing = tuple(key for key in capability.wanted_keys if key not in keys)
             unusable.append(
                 UnusableCapability(
-                    capability.id, each, missing if each == "missing_secrets" else ()
+                    capability.id,
+                    each,
+                    missing if each == "missing_secrets" else (),
+                    programs if each == "missing_program" else (),
                 )
             )
     return Eligible(tuple(kept), dict(left_out), tuple(unusable))

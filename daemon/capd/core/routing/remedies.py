@@ -76,6 +76,9 @@ def remedies(
             # The winner is the best of all that were ranked.
             missing = known[note.top[0][0]].missing if note.top and note.top[0][0] in known else ()
             return _lacking(note.top[0][0], missing) if missing else [_ALL_KEYS]
+        case "missing_program":
+            name = note.top[0][0] if note.top else "NAME"
+            return [f"capd enable {name}{at} says which program to install, and how"]
         case "domain":
             return ["`domain` in config.toml says what a session is for: see docs/routing.md"]
         case "below_threshold" | "below_margin" | "near_tie" if note.top:

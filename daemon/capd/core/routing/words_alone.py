@@ -13,7 +13,8 @@ from capd.core.routing.manner import SIGNS, signs
 from capd_protos.types import CapabilityId, CapabilitySpec, Score
 
 FEWEST_WORDS = 2
-"""Of a trigger that decides alone: one word is mentioned by many who do not want the thing."""
+"""The fewest words of a trigger that decides alone. Many people mention one word without wanting
+its capability."""
 MOST_PHRASES = 4096
 """Triggers that are compared with a message, which is awaited: with more nothing is sure."""
 _AGAINST = frozenset({"about_a_word", "general_question", "invention", "machine_output"})
@@ -22,7 +23,7 @@ HALF = 6.0
 
 
 def sure(text: str, capabilities: Sequence[CapabilitySpec]) -> CapabilityId | None:
-    """Return the one capability of which the message holds a whole trigger, in its own words."""
+    """Return the only capability of which the message contains a whole trigger, if there is one."""
     found = signs(text)
     if any(value >= 1.0 for name, value in zip(SIGNS, found, strict=True) if name in _AGAINST):
         return None

@@ -14,7 +14,10 @@ begin again.
 
 Frames are what is written down, in the order of their events:
 
-    Begun  Suspended  Sent*  Answered*        one file, replaced with each suspension after a call
+    Begun, then Suspended, Sent, Answered       the last Suspended counts, and what is behind it
+
+A suspension says of each of its calls whether it was sent by then, and what it came to, so that a
+file that was cut off anywhere says no less than what had happened when it was written.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,6 +29,8 @@ import msgspec
 from capd.core.errors import CapdError
 from capd_protos.types import WireName
 
+ENGINE = "pydantic-monty 1.4.0"
+"""What snapshots are of; another version does not go on with them."""
 MOST_AT_ONCE = 8
 MOST_CALLS = 256
 SLEEP = WireName("asyncio.sleep")
@@ -85,7 +90,11 @@ class Suspended(msgspec.Struct, frozen=True, tag="suspended"):
     past: list["PastCall"]
     printed: str = ""
     seconds: float = 0.0
-    """Of CPU time so far."""
+    """Of computing so far."""
+    sent: list[int] = []
+    """Those of its calls that were sent by then."""
+    answers: dict[int, Answer] = {}
+    """What those of its calls came to that the interpreter has no answer of yet."""
 
 
 class PastCall(msgspec.Struct, frozen=True, array_like=True):
@@ -175,6 +184,10 @@ class ScriptRun:
         call.status = "sent"
         self.has_sent = True
 
+    def was_sent(self, id_: int) -> bool:
+        """Tell whether a call's first byte has gone out, in a round before this one."""
+        return self._open[id_].status == "sent"
+
     def answered(self, id_: int, answer: Answer) -> None:
         """Note what a call came to."""
         call = self._open[id_]
@@ -197,17 +210,13 @@ class ScriptRun:
     def suspended(self, snapshot: bytes, printed: str, seconds: float) -> Suspended:
         """Return the frame of the run as it waits now."""
         calls = [each.issued for each in self._open.values()]
-        return Suspended(snapshot, calls, list(self.past), printed, seconds)
+        sent = [id_ for id_, each in self._open.items() if each.status == "sent"]
+        return Suspended(snapshot, calls, list(self.past), printed, seconds, sent, self.due())
 
-    def settled(self) -> list[Frame]:
-        """Return the frames of the calls that were sent or answered since the suspension."""
-        frames: list[Frame] = []
-        for id_, call in self._open.items():
-            if call.status == "sent":
-                frames.append(Sent(id_))
-            if call.answer is not None:
-                frames.append(Answered(id_, call.answer))
-        return frames
+    @property
+    def open_ids(self) -> frozenset[int]:
+        """The calls that a suspension has now."""
+        return frozenset(self._open)
 
     def table(self) -> list[PastCall]:
         """Return all calls in the order of issue, for the table; those without an answer too."""
@@ -242,21 +251,25 @@ def restored(frames: Sequence[Frame]) -> Restored:
     Raises:
         DamagedRunError: the frames are in no order that a run has.
     """
-    if len(frames) < 2 or not isinstance(frames[0], Begun) or not isinstance(frames[1], Suspended):  # noqa: PLR2004 - the two that every file begins with
+    at = max((n for n, each in enumerate(frames) if isinstance(each, Suspended)), default=0)
+    begun, suspended = (frames[0], frames[at]) if frames else (None, None)
+    if not isinstance(begun, Begun) or not isinstance(suspended, Suspended):
         raise DamagedRunError("it does not begin with a script and its state")
-    begun, suspended = frames[0], frames[1]
     calls: Mapping[int, IssuedCall] = {each.id: each for each in suspended.calls}
     if len(calls) != len(suspended.calls):
         raise DamagedRunError("a call is in it twice")
-    answers: dict[int, Answer] = {}
-    for frame in frames[2:]:
+    answers = {id_: Answer("OutcomeUnknown", UNKNOWN.encode()) for id_ in suspended.sent}
+    answers |= suspended.answers
+    for frame in frames[at + 1 :]:
         match frame:
-            case Sent(id_) if id_ in calls:
+            case Sent(id_):
                 answers.setdefault(id_, Answer("OutcomeUnknown", UNKNOWN.encode()))
-            case Answered(id_, answer) if id_ in calls:
+            case Answered(id_, answer):
                 answers[id_] = answer
             case _:
-                raise DamagedRunError("it has a frame that belongs to no call")
+                raise DamagedRunError("it begins twice")
+    if not answers.keys() <= calls.keys():
+        raise DamagedRunError("it has a frame that belongs to no call")
     run = ScriptRun()
     run.past = list(suspended.past)
     run.issue(suspended.calls)

@@ -192,7 +192,7 @@ class _Function:
         arguments = _arguments(members.get("inputSchema"))
         signature = f"({', '.join(['self', *arguments])}) -> {returned}"
         self.declared = f"async def {function.function}{signature}: ..."
-        shown = ", ".join(arguments[1:] if arguments else [])
+        shown = ", ".join(arguments[1:] if arguments[:1] == ["*"] else arguments)
         self.described = [f"async def {function.name}({shown}) -> {returned}"]
         if text := summary(members.get("description"), 100):
             self.described.append(f"    {_quoted(text)}")
@@ -204,7 +204,9 @@ def _arguments(schema: object) -> list[str]:
         return []
     properties = schema.get("properties")
     if not isinstance(properties, dict) or not properties:
-        return ["*", "**more: Any"] if schema.get("additionalProperties") else []
+        # One that names none, not even none of them, says nothing of its arguments.
+        is_free = schema.get("additionalProperties", "properties" not in schema)
+        return ["**more: Any"] if is_free else []
     listed = schema.get("required")
     wanted = {each for each in listed if isinstance(each, str)} if isinstance(listed, list) else ()
     writer = _TypeWriter("", schema)

@@ -206,7 +206,7 @@ class Reading:
     """What a server's command line reads in its working directory."""
 
     launcher: str = ""
-    """The launcher that reads; empty if there is none."""
+    """The launcher that reads files; empty if there is none."""
     names: frozenset[str] = frozenset()
     way: LaunchMethod = "elsewhere"
     reads_modules: bool = False
@@ -236,11 +236,12 @@ def reading(
     script: str = "",
     shim_folder: str = "",
 ) -> Reading:
-    """Return what `argv` reads in its working directory.
+    """Return which files of its working directory a command would read or load.
 
-    `argv` and `declared`, the environment that the definition sets, still contain `{{PROJECT}}` and
-    `{{CWD}}`. `script` is the text of the command if it is a shell script. `shim_folder` is the
-    folder of the version manager that decides what the command is.
+    Nothing is read here: the result comes from the words of `argv` and the environment that the
+    definition sets (`declared`), in both of which `{{PROJECT}}` and `{{CWD}}` are not filled in.
+    `script` is the text of the command if it is a shell script. `shim_folder` is the folder of the
+    version manager that provides the command.
     """
     words = list(argv[:_MOST_WORDS])
     found = _of_words(words)
@@ -283,8 +284,8 @@ class Launch:
     """Whether the launcher runs in the empty folder."""
     enters_project: bool = False
     """Whether the server enters the project after the launcher."""
-    told: str = ""
-    """For a person: what is held and why; empty if all is as with a direct client."""
+    reason: str = ""
+    """In words for a person: what is restricted and why; empty if nothing is."""
 
 
 def launch(
@@ -310,16 +311,18 @@ def launch(
         reads += f", and {project} is not trusted (capd trust)"
     if found.way == "safe_path" and has_safe_path:
         at = found.safe_path_at
-        told = f"{reads}: started with -P, so that no module is imported from there"
-        return Launch((*words[:at], "-P", *words[at:]), told=told)
+        reason = f"{reads}: started with -P, so that no module is imported from there"
+        return Launch((*words[:at], "-P", *words[at:]), reason=reason)
     if found.way == "script_shell" and can_enter and project:
-        told = f"{reads}: {found.launcher} ran outside of it, and the server inside"
-        return Launch(words, is_elsewhere=True, enters_project=True, told=told)
+        reason = f"{reads}: {found.launcher} ran outside of it, and the server inside"
+        return Launch(words, is_elsewhere=True, enters_project=True, reason=reason)
     if project and found.own_arguments_at >= 0:
         at = found.own_arguments_at
         words = (*words[:at], *(_absolute(word, project) for word in words[at:]))
-    told = f"{reads}: it runs in an empty folder, not in the project"
-    return Launch(words, is_elsewhere=True, told=told if project else f"{reads}: it runs elsewhere")
+    reason = f"{reads}: it runs in an empty folder, not in the project"
+    return Launch(
+        words, is_elsewhere=True, reason=reason if project else f"{reads}: it runs elsewhere"
+    )
 
 
 def outside(folders: str, project: str) -> str:

@@ -6,6 +6,8 @@
        └──────────────────────  (gone) <──died──  lingering ──────> stopping ──stopped──> absent
                                                                   (or Start, if held again)
 
+    restart: starting, ready and lingering ──> stopping, and by that way again to starting
+
 A refcount is the number of holders. An instance is started once however many ask, it is
 stopped only when nobody holds it and its linger is over, and one that died stays held by its
 holders, who start it again by their next acquire.
@@ -107,6 +109,14 @@ class Leases(Generic[K]):
         holders = self.holders(key)
         effects = [effect for each in holders for effect in self.release(key, each, now)]
         return [*effects, *self.end_unheld(key)]
+
+    def restart(self, key: K) -> list[Effect[K]]:
+        """End `key` at once; its holders keep their leases, and it starts again for them."""
+        lease = self._leases.get(key)
+        if lease is None or lease.state in {State.STOPPING, State.DOWN}:
+            return []
+        lease.state = State.STOPPING
+        return [Stop(key)]
 
     def release_session(self, session: SessionKey, now: float) -> list[Effect[K]]:
         """Remove every lease of `session`."""

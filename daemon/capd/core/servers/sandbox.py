@@ -203,7 +203,7 @@ class Confinement:
     """How to start a server, and its resulting confinement."""
 
     means: Means
-    told: str
+    description: str
     """The level for a person, as `capd status` shows it."""
     prefix: tuple[str, ...] = ()
     """The words before the server's own argv."""
@@ -214,10 +214,10 @@ class Confinement:
     aside: str = ""
     """For a person: why it is confined less than others."""
 
-    def told_of(self, held: Collection[str]) -> str:
+    def description_with(self, held: Collection[str]) -> str:
         """Return the level for a person, with what the guard reports as enforced."""
         words = [each for name, each in _HELD.items() if name in held]
-        text = ", ".join([self.told, *words])
+        text = ", ".join([self.description, *words])
         return f"{text} ({self.aside})" if self.aside else text
 
 
@@ -258,8 +258,8 @@ def confined(
             " the mask away: [sandbox] in config.toml"
         )
     prefix = _guard(machine, where, masked)
-    told = f"guard, without {names}"
-    return Confinement("bwrap", told, prefix, guard_options=options, aside=aside)
+    description = f"guard, without {names}"
+    return Confinement("bwrap", description, prefix, guard_options=options, aside=aside)
 
 
 def _guard_options(
@@ -343,7 +343,7 @@ def _is_shown(path: str, mounts: Iterable[_Mount]) -> bool:
 def _strict(
     sandbox_request: SandboxRequest, machine: Machine, where: Surroundings, masked: Masked
 ) -> Confinement:
-    told = "strict" if sandbox_request.has_network else "strict, no network"
+    description = "strict" if sandbox_request.has_network else "strict, no network"
     environment = {}
     if where.cache:
         # Package runners write below the home folder, which is not there.
@@ -355,11 +355,11 @@ def _strict(
         }
     if machine.bwrap:
         prefix = _bwrap(sandbox_request, machine, where, masked)
-        return Confinement("bwrap", told, prefix, environment)
+        return Confinement("bwrap", description, prefix, environment)
     if machine.landlock:
         return Confinement(
             "landlock",
-            f"{told} (Landlock)",
+            f"{description} (Landlock)",
             _landlock(sandbox_request, machine, where, masked),
             environment,
         )

@@ -17,10 +17,12 @@ from capd.core.sessions.own_tool_list import SCRIPT_TOOL, OwnTool
 from capd.core.sessions.session import ServerLease, SessionState
 from capd.core.sessions.session_view import SessionView
 from capd.core.sessions.surface import Shown
+from capd.core.tools.read_only import is_read_only
 from capd_protos.types import WireName
 
-By = Literal["client", "tool_call", "script"]
-"""Who names the tool: the client that calls it, the arguments of `tool_call`, or a script."""
+By = Literal["client", "tool_call", "tool_call_readonly", "script"]
+"""Who names the tool: the client that calls it, the arguments of one of the own tools that call by
+name, or a script."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,9 @@ def admit(name: str, by: By, state: SessionState, view: SessionView) -> Admissio
     unlisted = view.unlisted_own.get(WireName(name))
     if by == "script" and (own is not None or unlisted is not None):
         return NotCallable(f"{name} is capd's own: a script calls tools of servers alone.")
-    if own is not None and by == "tool_call":
+    if by == "tool_call_readonly" and unlisted is not None:
+        return NotCallable(f"{name} runs calls that may write: call it with {view.caller}.")
+    if own is not None and by != "client":
         return NotCallable(f"{name} is capd's own: call it by its name.")
     if own is not None or unlisted is not None:
         return Own(own or SCRIPT_TOOL)
@@ -91,6 +95,19 @@ def admit_shown(shown: Shown | None, state: SessionState, view: SessionView) -> 
 def denied(name: str, reason: str) -> str:
     """Return the text for a call of a tool that policy, or its domain, keeps from the session."""
     return f"{name} cannot be called: {reason}."
+
+
+def check_read_only(shown: Shown, by: By, view: SessionView) -> None:
+    """Pass, or raise where a call for read-only tools names another one.
+
+    Raises:
+        RefusedError: it does.
+    """
+    if by == "tool_call_readonly" and not is_read_only(shown.definition):
+        raise RefusedError(
+            f"{shown.name} is not marked read-only by its server. The call was not sent: call it "
+            f"with {view.caller}, which may ask the user."
+        )
 
 
 def refusal_of(name: str, state: SessionState) -> CallFailedError | None:

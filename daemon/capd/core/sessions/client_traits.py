@@ -47,6 +47,9 @@ class ClientTraits:
     reads_instructions: bool = True
     """Whether its model gets the `instructions` of a server. If not, a prompt hook delivers them.
     """
+    asks_per_tool: bool = False
+    """Whether its user allows tools one by one, by their names, and read-only ones without asking.
+    """
     context: int = 200_000
     """The context of its models in tokens."""
     identity: tuple[str, ...] = ()

@@ -48,7 +48,7 @@ class Conversation:
     """Capabilities that the model was told of: they fit, and cannot be switched on."""
 
     skills: dict[WireName, None] = field(default_factory=dict)
-    """The skills that the model has been told of."""
+    """The skills that were delivered to the model."""
 
     def note_cards(self, told: Iterable[tuple[Grant, str]]) -> None:
         """Note which call cards were delivered; only the newest are remembered."""

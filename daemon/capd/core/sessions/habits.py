@@ -1,8 +1,8 @@
-"""Which clients were seen to list again, and which not, in all sessions and daemons.
+"""Which clients list their tools again after a change, as observed in all sessions and daemons.
 
-A client here is one version of one program: the next version may behave differently. A client that
-was seen to list again counts as listing again, whatever else was seen. The number is bounded; the
-clients seen last are kept.
+A client here is one version of one program, because the next version may behave differently. One
+observation that a client lists again outweighs all others. The number of clients is bounded; those
+observed last are kept.
 """
 
 from collections.abc import Callable, Sequence

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from capd.core.index.token_costs import TokenCosts, one_line
+from capd.core.servers.runners import advice
 from capd.core.sessions.skill_prompts import PREFIX as SKILL_PREFIX
 from capd_protos.types import CapabilityName, Decision, UnusableCapability, WireName
 
@@ -97,6 +98,12 @@ def unusable_words(unusable: Sequence[UnusableCapability]) -> str:
             more = " ..." if len(each.keys) > _MOST_KEYS else ""
             lines.append(
                 f"capd: '{name}' fits this message and lacks a key. Tell the user: {commands}{more}"
+            )
+        elif each.programs:
+            program = one_line(short_name(each.programs[0]))
+            lines.append(
+                f"capd: '{name}' fits this message and needs `{program}`, which is not installed. "
+                f"Tell the user: {advice(program)}"
             )
         elif each.reason == "domain":
             lines.append(f"capd: '{name}' fits this message and is for another domain")

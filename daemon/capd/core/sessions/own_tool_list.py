@@ -29,12 +29,20 @@ class OwnTool:
     """Whether it is useful only if there is more than what is listed."""
     is_for_results: bool = False
     """Whether it is useful only if long results are stored."""
+    is_for_consent: bool = False
+    """Whether it is useful only in a client that asks its user for each tool by its name."""
 
 
 OWN_TOOLS = (
     OwnTool(own_tools.CAPABILITY, own_tools.DEFINITION),
     OwnTool(search_tools.TOOL_SEARCH, search_tools.SEARCH_DEFINITION, is_for_deferred=True),
     OwnTool(search_tools.TOOL_CALL, search_tools.CALL_DEFINITION, is_for_deferred=True),
+    OwnTool(
+        search_tools.TOOL_CALL_READONLY,
+        search_tools.CALL_READONLY_DEFINITION,
+        is_for_deferred=True,
+        is_for_consent=True,
+    ),
     OwnTool(reading.RESULT_READ, reading.DEFINITION, is_for_results=True),
 )
 
@@ -48,6 +56,7 @@ def offered(
     has_deferred: bool = True,
     is_prefixed: bool = False,
     has_results: bool = True,
+    asks_per_tool: bool = False,
     has_scripts: bool = False,
 ) -> dict[WireName, OwnTool]:
     """Return the own tools of a session by the names that its client sees."""
@@ -55,7 +64,9 @@ def offered(
     return {
         WireName(prefix + own.name): own
         for own in (*OWN_TOOLS, *([SCRIPT_TOOL] if has_scripts else []))
-        if (has_deferred or not own.is_for_deferred) and (has_results or not own.is_for_results)
+        if (has_deferred or not own.is_for_deferred)
+        and (has_results or not own.is_for_results)
+        and (asks_per_tool or not own.is_for_consent)
     }
 
 

@@ -18,10 +18,10 @@ Verdict = Literal["commit", "on already", "again", "over"]
 
 
 def verdict(*, is_over: bool, is_on: bool, has_changed: bool) -> Verdict:
-    """Return what becomes of a start whose servers are there.
+    """Return what to do with a start whose servers are ready.
 
-    `has_changed` says that policy, or the trust in a project, is another one than when the start
-    was checked: it is checked again, with what runs by now.
+    `has_changed` says that policy, or the trust in a project, has changed since the start was
+    checked. The start is then checked again with the servers that are ready.
     """
     if is_over:
         return "over"

@@ -19,7 +19,7 @@ from capd_protos.types import CapabilitySpec, ServerIdentity, ServerName
 def prompt_restriction(
     state: SessionState, server: ServerIdentity, name: str
 ) -> Restriction | None:
-    """Return why a prompt of a held server is denied, None if it is permitted."""
+    """Return why a prompt of a leased server is denied, None if it is permitted."""
     restrictions = (state.policy.restriction(each, name) for each in _names(state, server))
     return next((restriction for restriction in restrictions if restriction is not None), None)
 
@@ -27,7 +27,7 @@ def prompt_restriction(
 def resource_restriction(
     state: SessionState, server: ServerIdentity, uri: str
 ) -> Restriction | None:
-    """Return why a resource or template of a held server is denied."""
+    """Return why a resource or template of a leased server is denied."""
     restrictions = (state.policy.restrict_resource(each, uri) for each in _names(state, server))
     return next((restriction for restriction in restrictions if restriction is not None), None)
 

@@ -113,9 +113,9 @@ def written(
 ) -> str:
     """Return the text for the model.
 
-    `beside` has the signatures of further tools. `on` is what is switched on by now, `is_listed`
-    whether the client lists it at once. `skills` are the descriptions of those that fit, by the
-    names of their prompts.
+    `beside` has the signatures of further tools. `on` are the tools that are switched on, and
+    `is_listed` says whether the client lists them at once. `skills` are the descriptions of skills
+    that fit, by the names of their prompts.
     """
     parts: list[str] = []
     found = sum(len(answer.reply.blocks) for answer in answers)

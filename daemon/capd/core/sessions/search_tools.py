@@ -11,6 +11,7 @@ from capd_protos.types import WireName
 
 TOOL_SEARCH = WireName("tool_search")
 TOOL_CALL = WireName("tool_call")
+TOOL_CALL_READONLY = WireName("tool_call_readonly")
 DETAILS = ("names", "summary", "full")
 STUBS = "stubs"
 """The detail for scripts, which `script_run` names: the definition on every list is short."""
@@ -71,6 +72,21 @@ CALL_DEFINITION = msgspec.json.encode(
             "required": ["name"],
         },
         "annotations": {"readOnlyHint": False, "openWorldHint": True},
+    }
+)
+
+
+CALL_READONLY_DEFINITION = msgspec.json.encode(
+    {
+        "name": TOOL_CALL_READONLY,
+        "title": "Call a read-only tool",
+        "description": "As tool_call, for tools that change nothing. Refuses all others.",
+        "inputSchema": {
+            "type": "object",
+            "properties": {"name": {"type": "string"}, "arguments": {"type": "object"}},
+            "required": ["name"],
+        },
+        "annotations": {"readOnlyHint": True, "openWorldHint": True},
     }
 )
 

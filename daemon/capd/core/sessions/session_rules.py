@@ -23,7 +23,7 @@ class SessionRules:
     kept_pins: tuple[str, ...] | None = None
     """Which of the pinned tools a project keeps on its list; None keeps them all."""
     share: float = 0.1
-    """Of a client's context, for what pass-through mode may list."""
+    """The share of a client's context that pass-through mode may list."""
     checks_arguments: bool = True
     shows_notices: bool = True
     unchecked: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class SessionRules:
     memory_tokens: int = DEFAULT_BUDGET
     """What memories may take of one conversation."""
     bootstrap: BootstrapRules = field(default_factory=BootstrapRules)
-    """What is told of a project's own files, where `bootstrapped` says that it is."""
+    """The rules for a project's bootstrap files, if `bootstrapped` says that they are delivered."""
     bootstrapped: RoutingSwitch = field(default_factory=lambda: RoutingSwitch(is_on=False))
 
     has_scripts: bool = True

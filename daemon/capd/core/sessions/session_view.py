@@ -4,7 +4,7 @@ Settled when the session opens, and once more when the client has said its own n
 first list nothing of it changes, so that the same state is always listed with the same bytes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from capd.core.globs import matches
@@ -22,7 +22,7 @@ from capd.core.sessions.own_tool_list import (
 )
 from capd.core.sessions.own_tools import CAPABILITY
 from capd.core.sessions.policy import Policy
-from capd.core.sessions.search_tools import TOOL_CALL, TOOL_SEARCH
+from capd.core.sessions.search_tools import TOOL_CALL, TOOL_CALL_READONLY, TOOL_SEARCH
 from capd.core.sessions.session_record import SavedView
 from capd.core.sessions.session_rules import SessionRules
 from capd.core.sessions.surface import Surface
@@ -32,6 +32,9 @@ from capd_protos.types import WireName
 
 OWN_SERVER = "capd"
 """What rules of policy call the server of capd's own tools, as in `capd:script_run`."""
+MOST_AT_ONCE = 10_500
+"""Bytes of a server's tools, about 3,000 tokens, that one activation lists for a client that leaves
+in its prompt whatever came once. More are called by their cards (bench/tokens)."""
 
 
 class SessionView:
@@ -145,19 +148,24 @@ class SessionView:
             is_prefixed=is_prefixed,
             has_results=self._has_results,
             has_scripts=self.rules.lists_scripts and not self.scripts_refusal,
+            asks_per_tool=self.traits.asks_per_tool,
         )
         if self.plan.mode == "pass-through":
             self.own = {}
         surface.own = definitions(self.own.items())
         surface.cuts_results = self.reader is not None
         surface.is_fixed = self.plan.mode == "stable"
+        surface.most_at_once = MOST_AT_ONCE if self.traits.appends else 0
         surface.limit = self.traits.tool_limit
         surface.name_limit = self.traits.wire_limit
 
     # What outlives the daemon
 
     def saved(self) -> SavedView | None:
-        """Return what is kept of how the client sees it; what is set by the user is theirs."""
+        """Return how the client sees the session, for the record.
+
+        The user's own settings are not part of it.
+        """
         if self._is_set or self.plan.mode == "pass-through" or self.is_bare:
             return None
         return SavedView(
@@ -216,7 +224,11 @@ class SessionView:
         if not self.plan.is_whole or not self.lists_at_once(at_border=not for_results):
             return []
         is_prefixed = self.traits.prefix == ""
-        useful = offered(is_prefixed=is_prefixed, has_results=self._has_results)
+        useful = offered(
+            is_prefixed=is_prefixed,
+            has_results=self._has_results,
+            asks_per_tool=self.traits.asks_per_tool,
+        )
         if for_results:
             useful = {name: own for name, own in useful.items() if own.is_for_results}
         new = {name: own for name, own in useful.items() if name not in self.own}
@@ -225,13 +237,13 @@ class SessionView:
 
     @property
     def bootstrap(self) -> BootstrapRules:
-        """What is told of the project's own files."""
+        """The rules for bootstrap files in this session."""
         is_on = self.rules.bootstrapped.of(self._names, self._project) and not self.is_bare
         return replace(self.rules.bootstrap, is_on=is_on)
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """What is asked of the catalog before the first list: pins, or all that there is."""
+        """The tools to look up before the first list: the pins, or all tools."""
         if self.is_bare:
             return ()
         wanted = self.rules.mode if self.rules.mode != "auto" else self.traits.mode
@@ -282,7 +294,7 @@ class SessionView:
 
     @property
     def has_caller(self) -> bool:
-        """Whether there is such a tool: not where everything is listed."""
+        """Whether the client has a tool that calls others; it has none if everything is listed."""
         return any(own.name == TOOL_CALL for own in self.own.values())
 
     @property
@@ -306,6 +318,12 @@ class SessionView:
     def has_script_tool(self) -> bool:
         """Whether the tool that runs scripts is listed."""
         return any(own is SCRIPT_TOOL for own in self.own.values())
+
+    @property
+    def read_only_caller(self) -> WireName | None:
+        """The tool that calls read-only tools alone; None where the client has no use for it."""
+        found = (name for name, own in self.own.items() if own.name == TOOL_CALL_READONLY)
+        return next(found, None)
 
     @property
     def enabler(self) -> WireName:
@@ -357,9 +375,10 @@ class SessionView:
 
     @property
     def is_to_be_asked(self) -> bool:
-        """Whether to tell the client of a change that is none, and see whether it lists again.
+        """Whether to notify the client without a change, to see whether it lists again.
 
-        Only the table says that it does not; if it does, its next session has a list that changes.
+        This is done if only the table says that the client does not. If it does, its next session
+        has a changing list.
         """
         is_known = self._habits.seen(self._key, self._version) is not None
         return self.plan.is_hearsay and not is_known and not self._watch.is_behind
@@ -369,9 +388,12 @@ class SessionView:
         """Whether a turn may bring single tools: not where everything is on the list."""
         return self.rules.curation.chooses and not self.is_bare and not self.wants_all
 
-    def names_to_call(self, names: Sequence[WireName], *, at_border: bool) -> str:
-        """Return what a model is to be told of tools that it will not see listed at once."""
-        if not names or self.lists_at_once(at_border=at_border):
+    def names_to_call(
+        self, names: Sequence[WireName], listed: Collection[WireName], *, at_border: bool
+    ) -> str:
+        """Return how to call tools that the client will not list at once; empty if it will."""
+        is_listed = all(name in listed for name in names)
+        if not names or (is_listed and self.lists_at_once(at_border=at_border)):
             return ""
         return f"They may not be on your list: call them with {self.caller}, name=..."
 
@@ -384,7 +406,7 @@ class SessionView:
         self._habits.note(self._key, self._version, self._watch.was_seen)
 
     def changed(self) -> None:
-        """Note that it was told of another list."""
+        """Note that the client was notified of a changed list."""
         self._watch.changed()
 
     def turned(self) -> None:

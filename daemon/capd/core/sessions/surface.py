@@ -5,7 +5,8 @@ listed with identical bytes, so that a client's prompt cache holds (docs/design/
 A definition is passed on as its server wrote it; only the name is capd's.
 
 A client has a limit of tools: own ones come first, then pinned ones, then the others in order. If
-the list must not change, it has only own and pinned tools. A granted tool that is not listed can
+the list must not change, it has only own and pinned tools. Where what comes later stays in the
+prompt for good, many tools that come at once are not listed. A granted tool that is not listed can
 still be called by its name. `client_traits.plan` decides which client gets such a stable list.
 """
 
@@ -69,6 +70,10 @@ class Surface:
         self.limit = limit
         self.name_limit = name_limit
         self.is_fixed = is_fixed
+        self.most_at_once = 0
+        """Bytes of definitions of one server that are listed when they come together; 0 for all."""
+        self._unlisted: set[Grant] = set()
+        """What came with more than that."""
         self.cuts_results = False
         """Whether a result may come without the structured content that its schema promises. Then
         the client does not get a schema that forbids a cut."""
@@ -122,9 +127,10 @@ class Surface:
         """The granted tools that are listed, in order."""
         room = self.limit - len(self._listed_own()) - len(self._late_own)
         pinned = [self._shown[grant] for grant in self._pinned if grant in self._shown]
-        others = [shown for grant, shown in self._shown.items() if grant not in self._pinned]
+        hidden = {*self._pinned, *self._unlisted}
+        others = [shown for grant, shown in self._shown.items() if grant not in hidden]
         ranked = pinned if self.is_fixed else pinned + others
-        if not self.is_fixed and len(ranked) <= room:
+        if len(ranked) == len(self._shown) <= room:
             return tuple(self._shown.values())
         chosen = {shown.grant for shown in ranked[:room]}
         return tuple(shown for shown in self._shown.values() if shown.grant in chosen)
@@ -172,14 +178,29 @@ class Surface:
     ) -> list[WireName]:
         """Append `grants`, skipping those shown already; return the new names in order."""
         added: list[WireName] = []
-        for grant in grants:
-            if grant in self._shown:
-                continue
+        new = [grant for grant in dict.fromkeys(grants) if grant not in self._shown]
+        self._unlisted.update(self._too_many(new, definitions))
+        for grant in new:
             name = self.name(grant, names[grant.server], grant.tool)
             shown = self._made(name, grant, definitions[grant])
             self._shown[grant] = self._by_name[name] = shown
             added.append(name)
         return added
+
+    def _too_many(
+        self, grants: Iterable[Grant], definitions: Mapping[Grant, ToolDefinition]
+    ) -> Iterable[Grant]:
+        if not self.most_at_once:
+            return ()
+        by_server: dict[ServerIdentity, list[Grant]] = {}
+        for grant in grants:
+            by_server.setdefault(grant.server, []).append(grant)
+        return [
+            grant
+            for together in by_server.values()
+            if sum(len(definitions[each].json) for each in together) > self.most_at_once
+            for grant in together
+        ]
 
     def name(self, grant: Grant, server: ServerName, own_name: str) -> WireName:
         """Return the wire name of the tool `own_name` of `server`, always the same one."""
@@ -222,6 +243,7 @@ class Surface:
         removed: list[WireName] = []
         for grant in grants:
             shown = self._shown.pop(grant, None)
+            self._unlisted.discard(grant)
             if shown is not None:
                 del self._by_name[shown.name]
                 removed.append(shown.name)

@@ -27,9 +27,9 @@ SHORT_TOKENS = 30
 """The longest signature after the first three."""
 USED_TOKENS = 48
 """The same for a tool that was used in the last day."""
-RANK_TOKENS = 1
+RANK_TOKENS = 2
 """How much shorter a signature has to be to come before one that ranks higher, for each rank."""
-PERHAPS_TOKENS = 140
+PERHAPS_TOKENS = 150
 """Of the tools that a message may mean."""
 
 
@@ -68,14 +68,16 @@ def told_cards(
     room: int = TURN_TOKENS,
     untold: Untold | None = None,
     used: Collection[WireName] = (),
+    read_only_caller: str = "",
 ) -> ToldCards:
     """Return what the model is told of tools that it can call at once, best first.
 
-    `caller` is the tool that calls them. `beside` is what else the turn says. How the others of
+    `caller` is the tool that calls them, and `read_only_caller` the one for read-only tools, where
+    the client has one. `beside` is what else the turn says. How the others of
     the `untold` are found is left out where there is no room. `used` are those of the last day.
     """
     room -= tokens_of(f"{beside}\n", costs) if beside else 0
-    head = f"For this message, by {caller}(name, arguments):"
+    head = _Head("For this message, by", caller, read_only_caller)
     return _Listing(head, costs, room, used, untold).told(cards)
 
 
@@ -86,23 +88,45 @@ def may_fit(
     *,
     room: int = PERHAPS_TOKENS,
     used: Collection[WireName] = (),
+    read_only_caller: str = "",
 ) -> ToldCards:
     """Return what the model is told of tools that the message may mean, best first."""
-    return _Listing(f"If it fits, by {caller}(name, arguments):", costs, room, used).told(cards)
+    head = _Head("If it fits, by", caller, read_only_caller)
+    return _Listing(head, costs, room, used).told(cards)
 
 
 def also(
     cards: Sequence[CallCard], costs: TokenCosts, room: int, used: Collection[WireName] = ()
 ) -> ToldCards:
     """Return the signatures that an answer of a search has besides its hits."""
-    return _Listing("Beside them:", costs, room, used).signatures(cards)
+    return _Listing(_Head("Beside them"), costs, room, used).signatures(cards)
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """What stands above cards: by which tool they are called, where that is said."""
+
+    words: str
+    caller: str = ""
+    read_only_caller: str = ""
+    """The tool for read-only tools, where the client has one."""
+
+    def over(self, cards: Sequence[str], read_only: Sequence[str]) -> str:
+        """Return the lines of cards, and of read-only tools' cards, under their heads."""
+        if not self.caller:
+            return "\n".join((f"{self.words}:", *cards))
+        if not cards and read_only:
+            head = f"{self.words} {self.read_only_caller}(name, arguments):"
+            return "\n".join((head, *read_only))
+        second = (f"By {self.read_only_caller}:", *read_only) if read_only else ()
+        return "\n".join((f"{self.words} {self.caller}(name, arguments):", *cards, *second))
 
 
 @dataclass(slots=True)
 class _Listing:
     """The lines of one turn's cards, as far as they have room."""
 
-    head: str
+    head: _Head
     costs: TokenCosts
     room: int
     used: Collection[WireName] = ()
@@ -163,11 +187,13 @@ class _Listing:
         return said(text, self.untold.but([card.name for card in cards]))
 
     def _text(self, cards: Sequence[CallCard], described: int) -> str:
-        lines = (
-            f"- {card.line if at < described else self._line(card)}"
-            for at, card in enumerate(cards)
-        )
-        return "\n".join((self.head, *lines))
+        any_tool: list[str] = []
+        read_only: list[str] = []
+        for at, card in enumerate(cards):
+            line = f"- {card.line if at < described else self._line(card)}"
+            is_apart = card.is_read_only and self.head.read_only_caller
+            (read_only if is_apart else any_tool).append(line)
+        return self.head.over(any_tool, read_only)
 
     def _line(self, card: CallCard) -> str:
         # What was used is likely to be called with its options again.

@@ -1,11 +1,12 @@
-"""How much each tool of a capability is worth, where not all of them have room."""
+"""How a capability's worth is divided among its tools, if there is no room for all of them."""
 
 from collections.abc import Mapping
 
 from capd_protos.types import WireName
 
 LEAST_RELEVANCE = 0.05
-"""Of a tool that the message does not speak of: the capability is meant all the same."""
+"""The relevance of a tool that the message does not mention: its capability is wanted all the same.
+"""
 
 
 def shares(

@@ -143,7 +143,7 @@ def written(path: Sequence[str]) -> str:
     return ".".join(part if plain.fullmatch(part) else f'"{part}"' for part in path)
 
 
-def told(path: Sequence[str]) -> str:
+def key_text(path: Sequence[str]) -> str:
     """Return a key for a message, shortened: a stranger's key may be a megabyte long."""
     key = written(path)
     return key if len(key) <= _LONGEST_KEY else f"{key[:_LONGEST_KEY]}…"
@@ -192,4 +192,4 @@ def _line_of_last(text: str, key: Sequence[str]) -> int:
 def _unknown(lines: KeyLines, path: Path, near: str) -> str:
     line = lines.line_of(path)
     hint = f"; did you mean `{near}`?" if near else ""
-    return f"line {line}: unknown key `{told(path)}` is read over{hint}"
+    return f"line {line}: unknown key `{key_text(path)}` is read over{hint}"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from capd.core.settings.known_keys import Path
-from capd.core.settings.layers import Tables, UnusableError, notes_of, told, written
+from capd.core.settings.layers import Tables, UnusableError, key_text, notes_of, written
 from capd.core.settings.toml_lines import KeyLines
 
 FILE_NAME = ".capd.toml"
@@ -112,7 +112,7 @@ def permitted(tables: Tables, text: str) -> Permitted:
             continue
         reason = _REASONS.get(path[0], "it is none that a project's file may set")
         where = lines.line_of(path)
-        notes.append(f"line {where}: `{told(path)}` is left out: {reason}")
+        notes.append(f"line {where}: `{key_text(path)}` is left out: {reason}")
     return Permitted(kept, tuple(notes_of(notes)))
 
 

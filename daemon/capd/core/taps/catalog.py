@@ -77,7 +77,7 @@ class Tap:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Why a name means nothing that can be activated."""
+    """Why a name means no capability, with similar names."""
 
     reason: str
     near: tuple[str, ...] = ()

@@ -56,7 +56,7 @@ class Overlay:
     findings: tuple[Finding, ...]
 
     def is_for(self, tap: Tap) -> bool:
-        """Tell whether its words are for the capabilities of `tap`."""
+        """Tell whether the overlay describes the capabilities of `tap`."""
         if self.tap is not None:
             return tap.name == self.tap
         capabilities = {capability.id.name: capability for capability in tap.capabilities}

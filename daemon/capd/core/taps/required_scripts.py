@@ -1,9 +1,12 @@
 """Dependency scripts that a capability requires and its tap does not have."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
 from capd.core.taps.catalog import Tap
-from capd_protos.types import Finding
+from capd_protos.types import CapabilityId, Finding
+
+MOST_LOOKED_UP = 500
+"""Distinct commands: each is looked for in every folder of the PATH."""
 
 
 def is_needed(commands: Collection[str], found: Collection[str]) -> bool:
@@ -30,3 +33,30 @@ def missing_scripts(tap: Tap, has_command: Callable[[str], bool]) -> tuple[Findi
                 reason += f"; {', '.join(commands)} is on the PATH"
             findings.append(Finding(path, 0, reason, "warning" if is_there else "error"))
     return tuple(findings)
+
+
+def missing_programs(
+    taps: Iterable[Tap], has_command: Callable[[str], bool]
+) -> dict[CapabilityId, tuple[str, ...]]:
+    """Return the commands that capabilities need and nobody has installed or will install.
+
+    What a dependency script of the tap may install is left to it.
+    """
+    known: dict[str, bool] = {}
+    missing: dict[CapabilityId, tuple[str, ...]] = {}
+    for tap in taps:
+        for capability in tap.capabilities:
+            if any(script in tap.scripts for script in capability.requires):
+                continue
+            lost: dict[str, None] = {}
+            for server in capability.servers:
+                command = server.command
+                if not command or "{{" in command:
+                    continue
+                if command not in known:
+                    known[command] = len(known) >= MOST_LOOKED_UP or has_command(command)
+                if not known[command]:
+                    lost[command] = None
+            if lost:
+                missing[capability.id] = tuple(lost)
+    return missing

@@ -59,7 +59,7 @@ def unmatched_filters(
             if patterns_for(server.name, patterns) == []:
                 add(f"`{key}` speaks of no tool of server {server.name!r}: it has none", key)
             elif listed and not kept_tools(server.name, listed, patterns):
-                add(f"`{key}` matches none of {_told(server.name, listed)}", key)
+                add(f"`{key}` matches none of {_listed_text(server.name, listed)}", key)
     for pattern in _idle(capability.allowed_tools or (), servers, known):
         add(f"pattern {pattern!r} matches no tool of the servers that are known", f'"{pattern}"')
     return tuple(folder.findings)
@@ -77,7 +77,7 @@ def _idle(patterns: Sequence[str], servers: Sequence[ServerSpec], known: ToolNam
     ]
 
 
-def _told(server: ServerName, listed: Sequence[ToolName]) -> str:
+def _listed_text(server: ServerName, listed: Sequence[ToolName]) -> str:
     shown = ", ".join(listed[:_SHOWN])
     more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
     return f"the {len(listed)} tools of server {server!r}: {shown}{more}"

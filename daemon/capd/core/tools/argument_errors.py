@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-MOST_TOLD = 5
+MOST_FAULTS = 5
 MOST_SCHEMA = 6000
 """Characters of a schema in the answer."""
 
@@ -62,10 +62,10 @@ def _may_be_read_as(value: Any, expected: set[str]) -> bool:
     return isinstance(value, bool | int | float) and bool(expected & _SCALARS)
 
 
-def told(name: str, faults: Sequence[Fault], schema: str) -> str:
-    """Return the answer to a call that was not sent."""
-    lines = [f"{_place(fault)}{_cut(fault.message, 300)}" for fault in faults[:MOST_TOLD]]
-    more = f"; {len(faults) - MOST_TOLD} more" if len(faults) > MOST_TOLD else ""
+def fault_text(name: str, faults: Sequence[Fault], schema: str) -> str:
+    """Return the answer to a call that was not sent because of `faults`."""
+    lines = [f"{_place(fault)}{_cut(fault.message, 300)}" for fault in faults[:MOST_FAULTS]]
+    more = f"; {len(faults) - MOST_FAULTS} more" if len(faults) > MOST_FAULTS else ""
     wrong = "; ".join(lines)
     return (
         f"The arguments do not fit {name}, so the call was not sent: {wrong}{more}.\n"

@@ -27,6 +27,7 @@ from typing import Any
 import msgspec
 
 from capd.core.index.token_costs import one_line
+from capd.core.tools.read_only import is_read_only
 from capd_protos.types import WireName
 
 MOST_SIGNATURE = 110
@@ -75,7 +76,9 @@ class CallCard:
     is_callable: bool = True
     """Whether every argument that the tool requires is in `arguments`."""
     brief: str = ""
-    """`arguments` with fewer optional ones; empty where they are short anyway."""
+    """`arguments` with fewer optional ones, by their names alone."""
+    is_read_only: bool = False
+    """Whether its definition says that it changes nothing."""
 
     @property
     def line(self) -> str:
@@ -119,15 +122,21 @@ def call_card(
     schema = members.get("inputSchema")
     schema = schema if isinstance(schema, dict) else {}
     found = signature(schema)
-    brief = signature(schema, MOST_BRIEF).text if len(found.text) > MOST_BRIEF else ""
+    brief = signature(schema, MOST_BRIEF, is_brief=True).text
     described = summary(members.get("description"), most_description)
-    return CallCard(name, found.text, described, found.is_whole, found.is_callable, brief)
+    return CallCard(
+        *(name, found.text, described, found.is_whole, found.is_callable, brief),
+        is_read_only=is_read_only(definition),
+    )
 
 
-def signature(schema: dict[str, Any], most: int = MOST_SIGNATURE) -> Signature:
+def signature(
+    schema: dict[str, Any], most: int = MOST_SIGNATURE, *, is_brief: bool = False
+) -> Signature:
     """Return the arguments of an input schema on one line.
 
-    From `most` characters on the optional arguments have no types, and not all are there.
+    From `most` characters on, or if it is to be brief, the optional arguments have no types; over
+    `most` not all are there.
     """
     properties = schema.get("properties")
     if not isinstance(properties, dict):
@@ -140,7 +149,7 @@ def signature(schema: dict[str, Any], most: int = MOST_SIGNATURE) -> Signature:
     rest = [writer.argument(name, properties[name], is_required=False) for name in optional]
     is_all = len(required) + len(optional) == len(properties)
     whole = ", ".join([*wanted, *rest])
-    if len(whole) <= most and is_all:
+    if len(whole) <= most and is_all and not (is_brief and rest):
         return Signature(whole, not writer.is_cut, not is_blind)
     if rest:
         # A name tells that there is such an argument; a wrong value is answered with the schema.
