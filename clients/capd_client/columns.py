@@ -24,7 +24,7 @@ _LEAST_WANTED = (
     *("membership", "sandbox", "runs in", "linked", "mode", "provider", "mean", "worked", "uses"),
     *("restarts", "pid"),
     *("scope", "saved", "tokens", "up", "missing", "servers", "project", "file", "triggers"),
-    *("error", "held by", "active in"),
+    *("error", "held by", "active in", "kind"),
 )
 _STATES = {
     **dict.fromkeys(("ready", "on", "yes", "connected", "installed"), "green"),

@@ -12,16 +12,23 @@ from typing import Any
 import click
 
 from capd_client import definition_texts
-from capd_client.columns import print_table
+from capd_client.columns import cell_width, print_table
 from capd_client.status_text import active_line, client_of, tap_line
-from capd_client.terminal import duration, printable
+from capd_client.terminal import duration, limited_width, printable, wrapped
 
 __all__ = ["printable", "tap_line"]
 
 
 def say(text: object, *, keep_lines: bool = False) -> None:
-    """Print one line to standard output."""
-    click.echo(printable(text, keep_lines=keep_lines))
+    """Print a line to standard output; on a terminal, as many as its width asks for."""
+    columns = limited_width()
+    line = printable(text, keep_lines=keep_lines)
+    if keep_lines or columns is None or cell_width(line) <= columns:
+        click.echo(line)
+        return
+    indent = line[: len(line) - len(line.lstrip())]
+    for each in wrapped(line.strip(), columns, first=indent, further=f"{indent}  "):
+        click.echo(each)
 
 
 _SERVER_COLUMNS = (

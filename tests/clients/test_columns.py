@@ -3,6 +3,7 @@
 import pytest
 
 from capd_client.columns import cell_width, table_lines
+from capd_client.tables import say
 
 TITLES = ("server", "state", "pid", "membership", "error")
 ROWS = [
@@ -72,3 +73,21 @@ def test_states_have_colours_and_what_a_server_says_steers_no_terminal() -> None
 
 def test_no_row_is_said_in_a_word() -> None:
     assert table_lines(TITLES, [], columns=80) == ["  none"]
+
+
+def test_a_long_sentence_is_broken_between_words_on_a_terminal_and_not_in_a_pipe(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "  why: " + "reasons and more " * 5
+    monkeypatch.delenv("COLUMNS", raising=False)
+    say(text.rstrip())
+    monkeypatch.setenv("COLUMNS", "60")
+    say(text.rstrip())
+
+    whole, *broken = capsys.readouterr().out.splitlines()
+
+    assert whole == text.rstrip()
+    assert broken == [
+        "  why: reasons and more reasons and more reasons and more",
+        "    reasons and more reasons and more",
+    ]

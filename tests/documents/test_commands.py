@@ -38,6 +38,7 @@ RUN_ELSEWHERE = {
     "memory suggest": "tests/clients/test_memory_commands.py",
     "metrics": "tests/clients/test_records.py",
     "reload": "tests/clients/test_commands.py",
+    "run": "tests/whole/test_scripts.py",
     "restart": "tests/clients/test_help_and_ends.py",
     "routing": "tests/clients/test_commands.py",
     "search": "tests/clients/test_commands.py",

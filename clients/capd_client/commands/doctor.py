@@ -8,6 +8,7 @@ import click
 
 from capd_client import tables
 from capd_client.commands.shared import EXIT_DEGRADED, EXIT_FAILED, print_json
+from capd_client.terminal import width, wrapped
 
 _MARKS = {"ok": "ok      ", "note": "note    ", "warning": "WARNING ", "error": "ERROR   "}
 _COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "red"}
@@ -40,7 +41,10 @@ def _say(level: str, check: str, what: str, why: str, fix: str) -> None:
     mark = _MARKS[level]
     is_plain = bool(os.environ.get("NO_COLOR"))
     coloured = mark if is_plain else click.style(mark, fg=_COLOURS[level])
-    click.echo(f"{coloured}{tables.printable(f'{check}: {what}')}")
+    first, *others = wrapped(f"{check}: {what}", width() - len(mark), further="  ")
+    click.echo(f"{coloured}{first}")
+    for line in others:
+        click.echo(f"{'':{len(mark)}}{line}")
     for name, text in (("why", why), ("fix", fix)):
         if text:
             tables.say(f"{'':{len(mark)}}{name}: {text}")

@@ -343,20 +343,28 @@ def capability_match(hit: registry.CapabilityHit, spec: CapabilitySpec | None) -
     return Match("capability", hit.id.name, hit.score, description)
 
 
-def found(reply: finder.ToolsFound, capabilities: Sequence[Match], limit: int) -> Document:
-    """Return `search`: what fits, all in one order and the tools by themselves."""
+def tool_match(hit: finder.ToolHit, capability: str = "") -> Match:
+    """Return a tool as one entry of a search, as one of `capability` where that is named."""
+    named = (capability,) if capability else ()
+    grants = named or ((hit.via.name,) if hit.via is not None else ())
+    return Match("tool", hit.wire_name, hit.score, _purpose(hit), grants)
+
+
+def found(reply: finder.ToolsFound, others: Sequence[Match], limit: int) -> Document:
+    """Return `search`: what fits, all in one order and the tools by themselves.
+
+    `others` are capabilities, and tools that come with them.
+    """
     skills = [
         Match("skill", hit.prompt, hit.score, hit.skill.description, tuple(hit.skill.capabilities))
         for hit in reply.skills
     ]
-    tools = [
-        Match("tool", hit.wire_name, hit.score, _purpose(hit), _grants(hit)) for hit in reply.hits
-    ]
+    tools = [tool_match(hit) for hit in reply.hits]
     if reply.mode == "selected":
         # Names were asked for: they stay in that order.
         ranked = tools
     else:
-        ranked = ranked_together([*capabilities, *skills, *tools], limit)
+        ranked = ranked_together([*others, *skills, *tools], limit)
     hits = reply.hits if reply.mode == "selected" else reply.hits[:limit]
     return {
         "schema": SCHEMA,
@@ -389,10 +397,6 @@ def found(reply: finder.ToolsFound, capabilities: Sequence[Match], limit: int) -
 def _purpose(hit: finder.ToolHit) -> str:
     """Return the first sentence of a tool's description; a card bounds what it reads of it."""
     return call_card(hit.wire_name, hit.definition).description
-
-
-def _grants(hit: finder.ToolHit) -> tuple[str, ...]:
-    return (hit.via.name,) if hit.via is not None else ()
 
 
 def secrets(

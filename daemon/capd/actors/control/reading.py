@@ -26,6 +26,10 @@ from capd_protos import socket as frames
 from capd_protos.types import CapabilityId, SessionKey
 
 FIND_TIMEOUT = 2.0
+CLEAR_CAPABILITY = 0.65
+"""The score from which routing switches a capability on."""
+MOST_OF_BEST = 3
+"""Tools of the capability that clearly fits, which come with it."""
 MOST_RANKED = 20
 """Tools that are looked at for one order of everything, however few are asked for."""
 INDEX_TIMEOUT = 2.0
@@ -160,7 +164,22 @@ class Reading:
             )
         found = accepted(await self._actors.finder.find_tools(request))
         capabilities = [] if found.mode == "selected" else await self._matching(request)
-        return documents.found(found, capabilities, params.limit)
+        tools_of_best = await self._tools_of_best(request, capabilities)
+        return documents.found(found, [*capabilities, *tools_of_best], params.limit)
+
+    async def _tools_of_best(
+        self, request: finder.FindTools, capabilities: list[Match]
+    ) -> list[Match]:
+        """Return the tools of the capability that clearly fits, whatever their own words are."""
+        best = max(capabilities, key=lambda each: each.score, default=None)
+        if best is None or best.score < CLEAR_CAPABILITY:
+            return []
+        inside = msgspec.structs.replace(request, capability=best.name, max_results=MOST_OF_BEST)
+        with suppress(ActorUnavailableError):
+            found = await self._actors.finder.find_tools(inside)
+            if isinstance(found, finder.ToolsFound):
+                return [documents.tool_match(hit, best.name) for hit in found.hits]
+        return []
 
     async def _matching(self, request: finder.FindTools) -> list[Match]:
         """Return the capabilities that fit, as far as the request's session may use them."""
