@@ -39,7 +39,7 @@ PURPOSES: dict[str, dict[str, str]] = {
         "trust": "what a project starts",
         "memory": "what models are told",
         "index": "tools and capabilities",
-        "learn": "what use has taught; a phrase of your own",
+        "learn": "from use and phrases",
         "config": "settings, and from where",
         "check": "taps, configuration",
         "reload": "read the taps again",
