@@ -16,7 +16,7 @@ from capd_client.mcp_host import McpHost, without_capd
 
 PLAIN_SERVER = Path(__file__).parent / "whole" / "plain_server.py"
 SHIM = Path(__file__).parents[1] / "clients/capd_client/launch.py"
-PATIENCE = 30.0
+PATIENCE = 90.0
 OWN_TOOLS = ["capability", "tool_search", "tool_call", "result_read"]
 
 T = TypeVar("T")

@@ -211,7 +211,7 @@ async def test_a_capability_that_would_have_won_is_named_with_its_key_once_a_con
 
         assert (first["outcome"], first["reason"]) == ("abstain", "missing_secrets")
         assert first["unusable"] == [
-            {"name": "gamma", "reason": "missing_secrets", "keys": ["KEY"]}
+            {"name": "gamma", "reason": "missing_secrets", "keys": ["KEY"], "programs": []}
         ]
         assert "capd secret set KEY" in first["context"]
         assert "capd secret set KEY" not in second["context"]

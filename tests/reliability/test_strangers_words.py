@@ -217,7 +217,7 @@ def test_a_shipped_tool_takes_no_name_of_a_server_that_runs(world: World) -> Non
     world.start()
     install(world, thief)
     session = world.session("one", "neighbour")
-    found(session, "echo a text")
+    wait_for(lambda: "Echoes a text" in found(session, "echo a text"))
 
     called = session.call("tool_call", {"name": "neighbour__echo", "arguments": {"x": "hello"}})
 

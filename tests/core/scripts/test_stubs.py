@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from capd.core.scripts.stubs import (
     ToolFunction,
+    bound_names,
     checking_stubs,
     described_stubs,
     identifier,
@@ -79,6 +80,8 @@ def test_two_tools_of_one_name_are_two_functions() -> None:
         ({"$ref": "#/$defs/loop"}, "Any"),
         ({"$ref": "https://example.com/x"}, "Any"),
         (True, "Any"),
+        ({"type": []}, "Any"),
+        ({"enum": []}, "Any"),
         ({"enum": list(range(100))}, "Any"),
     ],
 )
@@ -171,6 +174,15 @@ def test_references_are_the_functions_that_a_script_calls() -> None:
 
     assert references(code, 10) == [("git", "log"), ("jira", "get"), ("x", "append")]
     assert references(code, 1) == [("git", "log")]
+
+
+def test_names_that_a_script_binds_are_no_servers() -> None:
+    code = "x = 1\nfor line, n in y: pass\nwith a as b: pass\nz.f(git=1)\n[c for c in d]\ne == 1"
+
+    own = bound_names(code)
+
+    assert {"x", "line", "n", "b", "c", "asyncio"} <= own
+    assert not {"y", "a", "z", "git", "d", "e"} & own
 
 
 _TEXTS = st.text(max_size=40)

@@ -85,6 +85,11 @@ def test_a_tool_that_is_on_is_reached_by_either_way(by: By) -> None:
         ("tool_search", "client", True, NotOn),
         ("git__merge", "client", False, NotOn),
         ("git__merge", "tool_call", False, NotOn),
+        # A script may write: the tool that calls read-only ones alone does not run it.
+        ("script_run", "tool_call", False, Own),
+        ("script_run", "tool_call_readonly", False, NotCallable),
+        ("script_run", "script", False, NotCallable),
+        ("tool_search", "script", False, NotCallable),
         ("", "client", False, NotOn),
     ],
 )

@@ -63,6 +63,7 @@ from capd.core.scripts.script_tool import (
 )
 from capd.core.scripts.stubs import (
     ToolFunction,
+    bound_names,
     checking_stubs,
     described_stubs,
     prelude,
@@ -263,7 +264,8 @@ class SessionScripts:
         functions = tool_functions(self._shown())
         on = [each for each in functions if (each.module, each.function) in wanted]
         missing = wanted - {(each.module, each.function) for each in on}
-        names = [name for each in sorted(missing) for name in _wire_names(*each)]
+        own = bound_names(code)
+        names = [n for each in sorted(missing) if each[0] not in own for n in _wire_names(*each)]
         hits = await self._search.known_tools(names) if names else {}
         found = tool_functions(
             (hit.server, hit.name, WireName(name), hit.definition) for name, hit in hits.items()

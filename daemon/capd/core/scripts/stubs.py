@@ -51,6 +51,13 @@ built-in exceptions alone. These four have no other use in a script, and no comm
 _IS_IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _NO_IDENTIFIER = re.compile(r"[^A-Za-z0-9_]+")
 _REFERENCE = re.compile(r"\b([A-Za-z][A-Za-z0-9_]{0,59})\s*\.\s*([A-Za-z][A-Za-z0-9_]{0,99})\s*\(")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# `name = ...` at the start of a line; `for name, other in`; `as name`. Each is bounded in its work.
+_BINDING = re.compile(
+    r"(?m)^[ \t]*[A-Za-z_]\w{0,99}[ \t]*=(?!=)"
+    r"|\bfor[ \t]{1,8}[\w, \t()]{1,200}?[ \t]in\b"
+    r"|\bas[ \t]{1,8}\w{1,99}"
+)
 _TAKEN = frozenset(
     {*EXCEPTIONS, "asyncio", "decimal", "inputs", "json", "math", "re", "datetime", "time", "str"}
     | {"dict", "list", "int", "float", "bool", "print", "sys", "os", "random", "itertools"}
@@ -119,6 +126,15 @@ def references(code: str, most: int) -> list[tuple[str, str]]:
         if len(found) >= most:
             break
     return list(found)
+
+
+def bound_names(code: str) -> frozenset[str]:
+    """Return names that a script gives to values of its own, and those that are no server's.
+
+    What is called on them is no tool, so nobody need be asked for it.
+    """
+    found = {name for match in _BINDING.finditer(code) for name in _NAME.findall(match[0])}
+    return frozenset(found | _TAKEN)
 
 
 def checking_stubs(functions: Sequence[ToolFunction]) -> str:
@@ -289,7 +305,7 @@ class _TypeWriter:
         if len(options) > MOST_VALUES:
             return "Any"
         written = [self.written(each, name, depth + 1) for each in options]
-        return "Any" if "Any" in written else " | ".join(dict.fromkeys(written))
+        return "Any" if "Any" in written else " | ".join(dict.fromkeys(written)) or "Any"
 
     def _object(self, schema: dict[str, Any], name: str, depth: int) -> str:
         properties = schema.get("properties")
