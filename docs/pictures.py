@@ -60,7 +60,6 @@ def main() -> None:
                 ("status", ["status"]),
                 ("why", ["why"]),
                 ("search", ["search", "read a pdf"]),
-                ("servers", ["servers"]),
             ):
                 _draw(name, words, hide)
             asyncio.run(_draw_top(hide))
