@@ -61,5 +61,5 @@ def test_the_schema_has_meanings_bounds_and_defaults() -> None:
         "minimum": 0,
         "maximum": 86400,
         "default": 30.0,
-        "description": "How long an instance that nobody holds is kept.",
+        "description": "Seconds for which an instance without leases is kept.",
     }

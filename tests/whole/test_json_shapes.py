@@ -12,6 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from capd.actors.control import documents
+from capd.actors.control.learning import entry_document
 from capd_client.control import Control
 from capd_client.doctor.findings import Finding, document
 from capd_client.importing.definition import Origin
@@ -24,6 +25,7 @@ from capd_protos import definitions, finder, registry
 from capd_protos.types import (
     CapabilityId,
     CapabilityName,
+    LearntEntry,
     ServerIdentity,
     ServerName,
     SkillSpec,
@@ -109,6 +111,17 @@ def test_what_is_told_of_what_happened_and_what_is_trusted_is_of_its_shape(
     assert printed["config show"]["values"]
     assert printed["trust"]["servers"]
     assert printed["trust definitions"]["servers"]
+
+
+def test_what_was_learnt_and_what_was_forgotten_is_of_its_shape(
+    home: Home, editor: McpHost
+) -> None:
+    entry = LearntEntry(CapabilityName("git"), 0.25, 0.0, 2, 1, 3, since=1.0, last_at=2.0)
+
+    learnt, forgotten = home.ask("learning"), home.ask("learning_forget")
+
+    assert problems("learn", {**learnt, "capabilities": [entry_document(entry)]}) == []
+    assert problems("learn --forget", forgotten) == []
 
 
 def test_a_change_of_a_definition_is_of_its_shape() -> None:
