@@ -22,6 +22,8 @@ LONG_TIMEOUT = 3600
 # Before anything imports numpy. A test's matrices are small: with a thread for each core OpenBLAS
 # takes five times the processor time for them, and waits for the core that another worker has.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# readline gives it to the workers of a parallel run, whose output is no terminal.
+os.environ.pop("COLUMNS", None)
 
 # CAPD_HYPOTHESIS=quick for a loop of seconds, =deep for a night.
 hypothesis.settings.register_profile("default", deadline=None)

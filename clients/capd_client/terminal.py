@@ -53,13 +53,18 @@ def limited_width() -> int | None:
 
 
 def wrapped(text: str, columns: int, *, first: str = "", further: str = "") -> list[str]:
-    """Return `text` in lines of at most `columns`, begun with `first` and then `further`."""
+    """Return `text` in lines of at most `columns`, begun with `first` and then `further`.
+
+    A word that is longer has a line of its own.
+    """
     lines = textwrap.wrap(
         printable(text),
         columns,
         initial_indent=first,
         subsequent_indent=further,
         break_on_hyphens=False,
+        # A path or a command is copied: it runs over rather than break.
+        break_long_words=False,
     )
     return lines or [first.rstrip()]
 
