@@ -67,6 +67,8 @@ class Terminal:
         self.shell, self._master = pty.fork()
         if not self.shell:
             os.chdir(world.home.folder)
+            # Tests that are run under nohup ignore it, and a closed window would end nobody.
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)
             os.execve("/bin/bash", ["bash", "--norc", "-c", script], world.home.env)
         self._world = world
         wait_for(self._answers)
