@@ -3,11 +3,13 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -180,3 +182,20 @@ class Home:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         assert not left, f"left behind: {left}"
+
+
+@contextlib.contextmanager
+def home_of_its_own() -> Iterator[Home]:
+    """Make a folder for daemons; at the end nothing of it or of them is left."""
+    # Short: a socket's path has at most 108 bytes.
+    folder = Path(tempfile.mkdtemp(prefix="capd"))
+    folder.chmod(0o700)
+    made = Home(folder)
+    try:
+        yield made
+        made.close()
+    finally:
+        for process in made.processes:
+            process.kill()
+            process.wait()
+        shutil.rmtree(folder, ignore_errors=True)

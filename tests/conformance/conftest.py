@@ -1,14 +1,11 @@
 """A daemon with the HTTP front, and the suite."""
 
-import shutil
 import socket
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from whole_daemon import Home
+from whole_daemon import Home, home_of_its_own
 
 from .suite import Suite, installed
 
@@ -29,15 +26,5 @@ def free_port() -> int:
 
 @pytest.fixture
 def home() -> Iterator[Home]:
-    # Short: a socket's path has at most 108 bytes.
-    folder = Path(tempfile.mkdtemp(prefix="capd"))
-    folder.chmod(0o700)
-    made = Home(folder)
-    try:
+    with home_of_its_own() as made:
         yield made
-        made.close()
-    finally:
-        for process in made.processes:
-            process.kill()
-            process.wait()
-        shutil.rmtree(folder, ignore_errors=True)

@@ -8,11 +8,9 @@ import contextlib
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -23,7 +21,7 @@ from typing import Any
 import pytest
 
 from capd.adapters.platform import descendants, process_start_time
-from whole_daemon import Home, wait_for
+from whole_daemon import Home, home_of_its_own, wait_for
 
 from .history import UNLISTED, Call, answer_of, violations
 from .test_reloads import BAD_CONFIGS
@@ -327,19 +325,9 @@ def descriptors(pid: int) -> Counter[str]:
 
 
 @pytest.fixture
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
-    # Short: a socket's path has at most 108 bytes.
-    folder = Path(tempfile.mkdtemp(prefix="capd"))
-    folder.chmod(0o700)
-    made = Home(folder)
-    try:
+def home() -> Iterator[Home]:
+    with home_of_its_own() as made:
         yield made
-        made.close()
-    finally:
-        for process in made.processes:
-            process.kill()
-            process.wait()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

@@ -8,11 +8,9 @@ import contextlib
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -24,7 +22,7 @@ import pytest
 
 from capd.adapters.platform import descendants
 from capd_client.mcp_host import McpHost
-from whole_daemon import Home, pids_with, wait_for
+from whole_daemon import Home, home_of_its_own, pids_with, wait_for
 
 pytestmark = [
     pytest.mark.reliability,
@@ -56,16 +54,8 @@ first + [await mark(3), await mark(4)]
 
 @pytest.fixture
 def home() -> Iterator[Home]:
-    folder = Path(tempfile.mkdtemp(prefix="capd"))
-    made = Home(folder)
-    try:
+    with home_of_its_own() as made:
         yield made
-        made.close()
-    finally:
-        for process in made.processes:
-            process.kill()
-            process.wait()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def kill(home: Home, victim: Victim, daemon: "subprocess.Popen[bytes]") -> None:

@@ -19,7 +19,7 @@ from capd.core.sessions.hook_context import (
     said,
     skill_text,
 )
-from capd.core.sessions.told_cards import told_cards
+from capd.core.sessions.turn_cards import fitting_cards
 from capd.core.tools.call_cards import CallCard
 from capd_protos.index import IndexEntry
 from capd_protos.types import CapabilityId, CapabilityName, Decision, TapName, WireName
@@ -173,7 +173,7 @@ def test_suggestions_take_sixty_tokens_together_and_a_turn_what_it_may(
     capabilities = suggested(entries, call_of("mcp__capd__capability"), costs).text
     names = [WireName(each) for each in tools]
     cards = [CallCard(each, "a, b?", "Does it", is_whole=True) for each in names]
-    words = told_cards(cards, CALL, costs, beside=capabilities).text
+    words = fitting_cards(cards, CALL, costs, beside=capabilities).text
 
     assert count(capabilities) <= 60
     assert count(on) <= TURN_TOKENS

@@ -29,7 +29,12 @@ from capd.adapters.tokens.piece_counts import PieceCounts
 from capd.adapters.tool_lists import ToolLists
 from capd.core.index.token_costs import TokenCosts
 from capd.core.sessions.policy import Policy, PolicyRules
-from capd.core.sessions.told_cards import Untold, also, may_fit, told_cards
+from capd.core.sessions.turn_cards import (
+    RemainingTools,
+    fitting_cards,
+    further_cards,
+    possible_cards,
+)
 from capd.core.sessions.whole_list import model_bytes
 from capd.core.tools import search_answers
 from capd.core.tools.call_cards import call_card
@@ -520,11 +525,11 @@ class ToolFinder:
 
 def _card_texts(known: KnownTools) -> list[str]:
     cards = [call_card(wire, source.definition.json) for wire, source in known.sources.items()]
-    untold = Untold(CapabilityName("a"), frozenset(), 1, "capd_tool_search")
+    remaining = RemainingTools(CapabilityName("a"), frozenset(), 1, "capd_tool_search")
     room = 1 << 30
-    frame = told_cards(cards[:1], "capd_tool_call", TokenCosts(), room=room, untold=untold)
-    perhaps = may_fit(cards[:1], "capd_tool_call", TokenCosts(), room=room)
-    beside = also(cards[:1], TokenCosts(), room)
+    frame = fitting_cards(cards[:1], "capd_tool_call", TokenCosts(), room=room, remaining=remaining)
+    perhaps = possible_cards(cards[:1], "capd_tool_call", TokenCosts(), room=room)
+    beside = further_cards(cards[:1], TokenCosts(), room)
     # With the beginning of the next line: what is between two lines is a piece as well.
     lines = [f"{text}\n-" for card in cards for text in (card.line, card.short_line)]
     return [frame.text, perhaps.text, beside.text, *lines]

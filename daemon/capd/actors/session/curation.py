@@ -14,7 +14,7 @@ from capd.core.sessions.active_set import Grant
 from capd.core.sessions.conversations import card_key
 from capd.core.sessions.curated_turn import Brought, Ranked, bring, bring_planned
 from capd.core.sessions.session import SingleTool, Step
-from capd.core.sessions.told_cards import MOST_SIGNATURES
+from capd.core.sessions.turn_cards import MOST_SIGNATURES
 from capd.core.tools.call_cards import CallCard, call_card
 from capd.runtime.peer import ActorUnavailableError
 from capd_protos import finder

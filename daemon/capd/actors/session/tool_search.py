@@ -28,7 +28,7 @@ from capd.core.sessions.own_tools import echo
 from capd.core.sessions.search_tools import SearchArguments
 from capd.core.sessions.session_place import NotActivatedError
 from capd.core.sessions.session_view import SessionView
-from capd.core.sessions.told_cards import also
+from capd.core.sessions.turn_cards import further_cards
 from capd.core.tools.tool_question import SELECT
 from capd.runtime.peer import ActorUnavailableError
 from capd_protos import finder
@@ -157,7 +157,7 @@ class ToolSearch:
             if each.key not in conversation.cards and each.card.name not in hits
         ]
         used = frozenset(each.card.name for each in others if each.is_used)
-        told = also([each.card for each in others], self._costs, BESIDE_TOKENS, used)
+        told = further_cards([each.card for each in others], self._costs, BESIDE_TOKENS, used)
         conversation.note_cards(each.key for each in others if each.card.name in told.names)
         return told.text
 

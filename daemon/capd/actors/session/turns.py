@@ -26,7 +26,7 @@ from capd.core.sessions.recent_prompts import RecentPrompts
 from capd.core.sessions.server_instructions import passed_on, room_in_turn
 from capd.core.sessions.session import Step
 from capd.core.sessions.session_place import NotActivatedError, Outcome
-from capd.core.sessions.told_cards import Untold, may_fit, told_cards
+from capd.core.sessions.turn_cards import RemainingTools, fitting_cards, possible_cards
 from capd_protos import curator as messages
 from capd_protos import finder, registry
 from capd_protos.codec import JsonCodec, MalformedError
@@ -391,8 +391,8 @@ class SessionTurns:
 
         A suggestion alone would cost a request to switch it on before the call.
         """
-        is_told = turn_context.is_hook and turn_context.is_delivered
-        if not suggested or not is_told or self._view.lists_in_turn or not self._view.has_caller:
+        is_read = turn_context.is_hook and turn_context.is_delivered
+        if not suggested or not is_read or self._view.lists_in_turn or not self._view.has_caller:
             return _Words()
         of_each: list[list[Candidate]] = []
         for id_ in suggested:
@@ -403,14 +403,14 @@ class SessionTurns:
         # The best of each capability come before the second best of any.
         found = [each for row in zip_longest(*of_each) for each in row if each is not None]
         keys = {each.card.name: each.key for each in found}
-        told = may_fit(
+        cards = possible_cards(
             [each.card for each in found],
             self._view.called(self._view.caller),
             self._index.costs,
             used=frozenset(each.card.name for each in found if each.is_used),
             read_only_caller=self._read_only_caller(),
         )
-        return _Words(told.text, tuple(keys[name] for name in told.names))
+        return _Words(cards.text, tuple(keys[name] for name in cards.names))
 
     def _cards(
         self,
@@ -421,7 +421,7 @@ class SessionTurns:
         beside: str,
     ) -> "_Words":
         """Return the call cards that are new to this conversation, as far as there is room."""
-        untold = {each.card.name: each for each in fitting if each.key not in conversation.cards}
+        new = {each.card.name: each for each in fitting if each.key not in conversation.cards}
         skill = next(iter(ranked.skills), None)
         skill_words = ""
         if skill is not None and skill.prompt not in conversation.skills:
@@ -432,18 +432,18 @@ class SessionTurns:
                 self._index.costs,
             )
         beside = hook_context.said(beside, skill_words)
-        told = told_cards(
-            [each.card for each in untold.values()],
+        cards = fitting_cards(
+            [each.card for each in new.values()],
             self._view.called(self._view.caller),
             self._index.costs,
             beside=beside,
-            untold=self._left_of(decision, ranked, conversation),
-            used=frozenset(each.card.name for each in untold.values() if each.is_used),
+            remaining=self._left_of(decision, ranked, conversation),
+            used=frozenset(each.card.name for each in new.values() if each.is_used),
             read_only_caller=self._read_only_caller(),
         )
-        text = hook_context.said(told.text, skill_words)
+        text = hook_context.said(cards.text, skill_words)
         skills = (skill.prompt,) if skill is not None and skill_words else ()
-        return _Words(text, tuple(untold[name].key for name in told.names), skills)
+        return _Words(text, tuple(new[name].key for name in cards.names), skills)
 
     def _read_only_caller(self) -> str:
         caller = self._view.read_only_caller
@@ -451,12 +451,12 @@ class SessionTurns:
 
     def _left_of(
         self, decision: Decision, ranked: finder.ToolsRanked, conversation: Conversation
-    ) -> Untold | None:
-        """Return which tools of a capability the conversation has not been told of."""
+    ) -> RemainingTools | None:
+        """Return the tools of a capability that have not been delivered to the conversation."""
         if decision.id is None:
             return None
         inside = self._curation.candidates(ranked.hits)
-        return Untold(
+        return RemainingTools(
             decision.id.name,
             frozenset(each.card.name for each in inside if each.key not in conversation.cards),
             ranked.total - len(inside),

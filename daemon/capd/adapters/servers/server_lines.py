@@ -56,7 +56,7 @@ class Subscribed(msgspec.Struct):
 
 
 class Logged(msgspec.Struct):
-    """Params of `notifications/message`: the members that say for whom it is."""
+    """The level of a `notifications/message`, which decides which clients get it."""
 
     level: str = ""
 

@@ -34,7 +34,7 @@ PERHAPS_TOKENS = 150
 
 
 @dataclass(frozen=True, slots=True)
-class ToldCards:
+class FittingCards:
     """The cards that a turn has room for, and the words that reach the model."""
 
     names: tuple[WireName, ...] = ()
@@ -42,46 +42,46 @@ class ToldCards:
 
 
 @dataclass(frozen=True, slots=True)
-class Untold:
-    """The tools of a capability that the conversation has not been told of."""
+class RemainingTools:
+    """The tools of a capability that have not been delivered to the conversation."""
 
     capability: CapabilityName
     names: frozenset[WireName]
-    """Those that may be told now."""
+    """Those that this turn may deliver."""
     beyond: int
     """How many there are besides."""
     finder: str
     """The tool that finds them."""
 
-    def but(self, told: Sequence[WireName]) -> str:
-        """Return how what is left after `told` is found; empty where nothing is left."""
-        left = len(self.names.difference(told)) + self.beyond
+    def hint(self, delivered: Sequence[WireName]) -> str:
+        """Return how to find the tools left after `delivered`; empty if none is left."""
+        left = len(self.names.difference(delivered)) + self.beyond
         return f"{left} more of {short_name(self.capability)}: {self.finder}." if left else ""
 
 
-def told_cards(
+def fitting_cards(
     cards: Sequence[CallCard],
     caller: str,
     costs: TokenCosts,
     *,
     beside: str = "",
     room: int = TURN_TOKENS,
-    untold: Untold | None = None,
+    remaining: RemainingTools | None = None,
     used: Collection[WireName] = (),
     read_only_caller: str = "",
-) -> ToldCards:
-    """Return what the model is told of tools that it can call at once, best first.
+) -> FittingCards:
+    """Return the cards of tools that the model can call at once, the best first.
 
-    `caller` is the tool that calls them, and `read_only_caller` the one for read-only tools, where
-    the client has one. `beside` is what else the turn says. How the others of
-    the `untold` are found is left out where there is no room. `used` are those of the last day.
+    `caller` is the tool that calls them; `read_only_caller` is the one for read-only tools, if the
+    client has it. `beside` is the rest of the turn's text. A hint to the `remaining` tools is left
+    out if there is no room. `used` are the tools used in the last day.
     """
     room -= tokens_of(f"{beside}\n", costs) if beside else 0
     head = _Head("For this message, by", caller, read_only_caller)
-    return _Listing(head, costs, room, used, untold).told(cards)
+    return _Listing(head, costs, room, used, remaining).fitted(cards)
 
 
-def may_fit(
+def possible_cards(
     cards: Sequence[CallCard],
     caller: str,
     costs: TokenCosts,
@@ -89,15 +89,15 @@ def may_fit(
     room: int = PERHAPS_TOKENS,
     used: Collection[WireName] = (),
     read_only_caller: str = "",
-) -> ToldCards:
-    """Return what the model is told of tools that the message may mean, best first."""
+) -> FittingCards:
+    """Return the cards of tools that the message may mean, the best first."""
     head = _Head("If it fits, by", caller, read_only_caller)
-    return _Listing(head, costs, room, used).told(cards)
+    return _Listing(head, costs, room, used).fitted(cards)
 
 
-def also(
+def further_cards(
     cards: Sequence[CallCard], costs: TokenCosts, room: int, used: Collection[WireName] = ()
-) -> ToldCards:
+) -> FittingCards:
     """Return the signatures that an answer of a search has besides its hits."""
     return _Listing(_Head("Beside them"), costs, room, used).signatures(cards)
 
@@ -130,28 +130,28 @@ class _Listing:
     costs: TokenCosts
     room: int
     used: Collection[WireName] = ()
-    untold: Untold | None = None
+    remaining: RemainingTools | None = None
     cards: list[CallCard] = field(default_factory=list)
     described: int = 0
     """How many of them have their descriptions."""
 
-    def told(self, cards: Sequence[CallCard]) -> ToldCards:
+    def fitted(self, cards: Sequence[CallCard]) -> FittingCards:
         """Return what there is room for of `cards`, best first."""
         for card in cards[:MOST_CARDS]:
             if self._has_room(self._text([*self.cards, card], self.described)):
                 self.cards.append(card)
                 self._describe(1)
         if not self.cards:
-            return ToldCards()
+            return FittingCards()
         most = len(self.cards)
         self._fill_up(cards[MOST_CARDS:MOST_SIGNATURES])
         self._describe(most)
         return self._all()
 
-    def signatures(self, cards: Sequence[CallCard]) -> ToldCards:
+    def signatures(self, cards: Sequence[CallCard]) -> FittingCards:
         """Return the signatures for which there is room."""
         self._fill_up(cards[:MOST_SIGNATURES])
-        return self._all() if self.cards else ToldCards()
+        return self._all() if self.cards else FittingCards()
 
     def _describe(self, most: int) -> None:
         while self.described < most and self._has_room(self._closed(self.cards, 1)):
@@ -175,16 +175,16 @@ class _Listing:
     def _has_room(self, text: str) -> bool:
         return tokens_of(text, self.costs) <= self.room
 
-    def _all(self) -> ToldCards:
+    def _all(self) -> FittingCards:
         closed = self._closed(self.cards)
         text = closed if self._has_room(closed) else self._text(self.cards, self.described)
-        return ToldCards(tuple(card.name for card in self.cards), text)
+        return FittingCards(tuple(card.name for card in self.cards), text)
 
     def _closed(self, cards: Sequence[CallCard], more_described: int = 0) -> str:
         text = self._text(cards, self.described + more_described)
-        if self.untold is None:
+        if self.remaining is None:
             return text
-        return said(text, self.untold.but([card.name for card in cards]))
+        return said(text, self.remaining.hint([card.name for card in cards]))
 
     def _text(self, cards: Sequence[CallCard], described: int) -> str:
         any_tool: list[str] = []
