@@ -46,6 +46,8 @@ left out while there is exactly one. The frames and params as JSON Schema are in
 
 
 PRINTED_BY = {
+    "approvals": "approve",
+    "approve": "",
     "config": "config show",
     "definitions": "trust definitions",
     "learning": "learn",

@@ -35,6 +35,7 @@ from capd.actors.session.token_accounting import TokenAccounting
 from capd.actors.supervisor import supervisor
 from capd.actors.supervisor.starts import Starts, SupervisorSettings
 from capd.adapters import platform
+from capd.adapters.approval_file import ApprovalFile
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.peers import Peers
 from capd.adapters.clients.session_environment import SessionEnvironments
@@ -292,6 +293,7 @@ class Children:
                             bus, counts, MemoryOutcomeFile(Path(where.state, "memories.json"))
                         ),
                         index=IndexCache(bus, pieces),
+                        approvals=ApprovalFile(Path(where.state, "approvals.json")),
                         scripts=ScriptWorkers(
                             configuration.scripts.workers,
                             environment=lambda: {VARIABLE: TREES.mark.of_helper},

@@ -460,6 +460,22 @@ class ForgetLearningParams(msgspec.Struct, frozen=True):
     """The last thing alone that was learnt, of whatever capability."""
 
 
+class ApproveParams(msgspec.Struct, frozen=True):
+    """Params of `approve`: a person's answer about a call that waits for one."""
+
+    number: int
+    """The number of the call, as `approvals` answered it."""
+    answer: Literal["once", "session", "always", "refuse"]
+    """For how long the tool is approved, or that the call is refused."""
+
+
+class ForgetApprovalsParams(msgspec.Struct, frozen=True):
+    """Params of `approvals_forget`: ask again about what was approved for always."""
+
+    name: str
+    """A tool as `server:tool`, or a server for all of its tools."""
+
+
 class NoParams(msgspec.Struct, frozen=True):
     """Params of a method that takes none."""
 
@@ -504,6 +520,9 @@ METHODS: dict[str, type[msgspec.Struct]] = {
     "memory_forget": MemoryParams,
     "memory_suggest": NoParams,
     "memory_accept": MemoryAcceptParams,
+    "approvals": NoParams,
+    "approve": ApproveParams,
+    "approvals_forget": ForgetApprovalsParams,
     "learning": LearningParams,
     "learning_forget": ForgetLearningParams,
 }

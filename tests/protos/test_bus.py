@@ -377,6 +377,33 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     finder.GrantedListed([finder.Granted(ID, [TOOL_HIT], is_known=True)]),
     curator.OpenSession(3, HELLO, 812, is_bare=True),
     curator.TakeTurn(ONE, "show it", 2000, True, 0.2),
+    curator.ListApprovals(),
+    curator.ApprovalsListed(
+        [
+            curator.ApprovalEntry(
+                3,
+                ONE,
+                "zed",
+                "/src/app",
+                GIT,
+                TOOL.name,
+                "git__log",
+                '{"n":1}',
+                "destructive",
+                "*:destructive",
+                "[policy]",
+                90.5,
+            )
+        ],
+        ["git:log"],
+        "why",
+    ),
+    curator.AnswerApproval(3, "session"),
+    curator.ApprovalAnswered([3, 4]),
+    curator.ForgetApprovals("git:log"),
+    curator.ApprovalsForgotten(["git:log"]),
+    curator.ApprovalAsked(ONE, 3, "git__log"),
+    curator.ApprovalEnded(ONE, 3, "git__log", "once"),
     curator.DescribeMemories("/src/app"),
     curator.MemoriesDescribed(
         [curator.MemoryEntry(MEMORY, 20, 3, 2, 1)],

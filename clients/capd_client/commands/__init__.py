@@ -33,6 +33,7 @@ _WHERE = {
         "version",
     ),
     "acting": ("call", "disable", "enable", "login", "reload", "routing", "turn"),
+    "approving": ("approve",),
     "catalog": ("check", "eval", "tap"),
     "completion": ("completion",),
     "helping": ("help",),

@@ -28,6 +28,7 @@ PURPOSES: dict[str, dict[str, str]] = {
         "enable": "switch a capability on",
         "disable": "switch it off",
         "routing": "on or off, in a session",
+        "approve": "calls that wait for you",
     },
     "Add": {
         "add": "a server of your own",
@@ -68,6 +69,7 @@ FOR_PROGRAMS = frozenset({"hook", "mcp"})
 EXAMPLES = {
     "acp": "acp -- gemini --acp",
     "add": "add weather -- npx -y weather-mcp@1.2.3",
+    "approve": "approve 3 --once",
     "call": """call git__git_log '{"repo_path": "/src/app"}'""",
     "caps": "caps",
     "check": "check ~/taps/mine",

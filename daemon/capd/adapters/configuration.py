@@ -26,6 +26,7 @@ from capd.core.results.limits import LIMIT, MEDIA_LIMIT
 from capd.core.servers.sandbox import Level, MaskName
 from capd.core.servers.sandbox_rules import SandboxRule, SandboxRules
 from capd.core.servers.tree_limits import MOST_PROCESSES
+from capd.core.sessions.approval import ASK_TIMEOUT
 from capd.core.sessions.domains import Domains
 from capd.core.sessions.routing_switch import RoutingSwitch
 from capd.core.settings.layers import Layer, Merged, UnusableError, merged, parsed, with_variable
@@ -131,6 +132,9 @@ class RulesTable(msgspec.Struct, frozen=True):
     """If there are any, whatever matches none of them is denied."""
     deny: tuple[str, ...] = ()
     """Whatever matches any of them is denied."""
+    ask: tuple[str, ...] = ()
+    """A call of a tool that matches any of them waits until you approve it (docs/approval.md).
+    `*:destructive` matches every tool that may destroy something."""
 
 
 class PolicyTable(RulesTable, frozen=True):
@@ -140,6 +144,8 @@ class PolicyTable(RulesTable, frozen=True):
     """Rules for single clients, by globs of their names."""
     projects: dict[str, RulesTable] = {}
     """Rules for single projects, by folder; subfolders are included."""
+    ask_timeout: Annotated[float, msgspec.Meta(ge=1, le=600)] = ASK_TIMEOUT
+    """Seconds for which a call waits for your approval. Then it is refused."""
 
 
 class EmbedderTable(msgspec.Struct, frozen=True):

@@ -277,7 +277,8 @@ class LiveSettings:
         domain = own.pop("domain", "")
         policy = own.pop("policy", {})
         place = f"[policy] of {file.file}"
-        rules = PolicyRules(place, tuple(policy.get("allow", ())), tuple(policy.get("deny", ())))
+        lists = (tuple(policy.get(key, ())) for key in ("allow", "deny", "ask"))
+        rules = PolicyRules(place, *lists)
         users = self._user_configuration()
         limits = lowered(own, msgspec.to_builtins(users))
         kept_pins = limits.tables.get("surface", {}).pop("pins", None)

@@ -14,6 +14,7 @@ import trio
 from capd.actors.control import documents
 from capd.actors.control.acting import Acting
 from capd.actors.control.actors import Actors, MethodError
+from capd.actors.control.approving import ApprovalMethods
 from capd.actors.control.callers import READING, check_still_let_in
 from capd.actors.control.definitions import DefinitionMethods
 from capd.actors.control.indexing import Indexing
@@ -86,12 +87,14 @@ class Control:
         store = MemoryStore(memories or Path(os.devnull), environments.all_values)
         known = MemoryMethods(actors, store)
         learning = LearningMethods(actors)
+        approvals = ApprovalMethods(actors)
         self._personal = {
             **Trusting(actors).methods,
             **definitions.personal,
             **known.personal,
             **self._acting.personal,
             **learning.personal,
+            **approvals.personal,
         }
         status, caps = reading.methods["status"], reading.methods["caps"]
         records = Records(actors, tally or Tally(), status=status, caps=caps)
@@ -102,6 +105,7 @@ class Control:
             **definitions.methods,
             **known.methods,
             **learning.methods,
+            **approvals.methods,
             **Indexing(actors).methods,
         }
 

@@ -158,6 +158,8 @@ class SessionHost:
                 nursery.start_soon(self._model_keeping.run)
                 await services.habits.load()
                 nursery.start_soon(services.habits.run)
+                await services.approvals.load()
+                nursery.start_soon(services.approvals.run)
                 await self._memories.load()
                 nursery.start_soon(self._memories.run, self._correct)
                 nursery.start_soon(services.checks.run)
@@ -181,7 +183,8 @@ class SessionHost:
     @property
     def _problem(self) -> str:
         """Return why some state will be lost at a restart, a line each; empty if none will."""
-        savers = (self._saver, self.services.habits, self._memories)
+        services = self.services
+        savers = (self._saver, services.habits, self._memories, services.approvals)
         return "\n".join(each.problem for each in savers if each.problem)
 
     async def _release_all(self) -> None:
@@ -210,6 +213,12 @@ class SessionHost:
                 )
             case messages.DescribeMemories(project):
                 return await self._memories.described(project)
+            case messages.ListApprovals():
+                return self.services.approvals.listed()
+            case messages.AnswerApproval():
+                return self._approved(request)
+            case messages.ForgetApprovals(name):
+                return messages.ApprovalsForgotten(self.services.approvals.forget(name))
         session = self._sessions.find(request.session)
         if isinstance(session, messages.CuratorRefused):
             return session
@@ -242,6 +251,16 @@ class SessionHost:
         return messages.CapabilityAnswered(
             key, outcome.is_ok, outcome.text, list(outcome.added), list(outcome.removed)
         )
+
+    def _approved(self, request: messages.AnswerApproval) -> messages.Reply:
+        numbers = self.services.approvals.answer(request.number, request.answer)
+        if numbers:
+            return messages.ApprovalAnswered(numbers)
+        text = (
+            f"no call {request.number} waits for you: it was answered, given up or is too old. "
+            "capd approve lists those that wait."
+        )
+        return messages.CuratorRefused("no_approval", text)
 
     async def _hook_turn(self, request: messages.TakeHookTurn) -> messages.Reply:
         table = self.services.settings.rules("").table
@@ -332,6 +351,7 @@ class SessionHost:
         self.services.environments.drop(key)
         del self._sessions[key]
         self.services.results.readers.ended(key)
+        self.services.approvals.approvals.end_session(key)
         note = SessionNote(time.time(), key, place.client, place.project, "ended")
         self.services.journal.note(note)
         log.info("session_ended", session=key)

@@ -115,6 +115,7 @@ class SessionOpenings:
             self._note(opened.session.place)
         elif (upstream := opened.session.connection.upstream) is not None:
             upstream.close("resumed elsewhere", reconnect=False)
+        opened.session.connection.may_be_servers = connection.may_be_servers
         opened.resume = secrets.token_urlsafe(16)
         opened.claim += 1
         opened.pid = request.peer_pid

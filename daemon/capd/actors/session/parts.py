@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from capd.actors.session.activation import Activation
+from capd.actors.session.approvals import SessionApprovals
 from capd.actors.session.bootstrap import Bootstrapping
 from capd.actors.session.call_notes import CallNotes
 from capd.actors.session.feedback import SessionFeedback
@@ -25,6 +26,7 @@ class SessionParts:
 
     context: SessionContext
     activation: Activation
+    approvals: SessionApprovals
     bootstrap: Bootstrapping
     conversations: Conversations
     denials: Denials

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from capd.actor_clients.definitions import DefinitionsClient
 from capd.actor_clients.finder import FinderClient
+from capd.actors.session.approval_service import ApprovalService, ApprovalStore
 from capd.actors.session.client_habits import HabitSaver, HabitStore
 from capd.actors.session.index import IndexCache
 from capd.actors.session.memory_catalog import MemoryCatalog
@@ -48,6 +49,7 @@ class SessionServices:
     tokens: TokenAccounting
     memories: MemoryCatalog
     index: IndexCache
+    approvals: ApprovalService
     scripts: ScriptWorkers
     script_files: RunFiles | None
     """None where no script outlives this daemon."""
@@ -67,6 +69,7 @@ def session_services(
     tokens: TokenAccounting | None = None,
     memories: MemoryCatalog | None = None,
     index: IndexCache | None = None,
+    approvals: ApprovalStore | None = None,
     scripts: ScriptWorkers | None = None,
     script_files: RunFiles | None = None,
 ) -> SessionServices:
@@ -91,6 +94,7 @@ def session_services(
         tokens=tokens or TokenAccounting(bus),
         memories=memories or MemoryCatalog(bus),
         index=index or IndexCache(bus),
+        approvals=ApprovalService(bus, environments, approvals),
         scripts=scripts or ScriptWorkers(),
         script_files=script_files,
     )

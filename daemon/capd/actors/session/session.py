@@ -10,6 +10,7 @@ from dataclasses import asdict
 import msgspec
 
 from capd.actors.session.activation import Activation
+from capd.actors.session.approvals import SessionApprovals
 from capd.actors.session.bootstrap import Bootstrapping
 from capd.actors.session.call_notes import CallNotes
 from capd.actors.session.calls import SessionCalls
@@ -148,6 +149,7 @@ class Session:
         return SessionParts(
             context=context,
             activation=activation,
+            approvals=SessionApprovals(context),
             bootstrap=bootstrap,
             conversations=conversations,
             denials=denials,

@@ -47,6 +47,7 @@ PROJECT_KEYS: Mapping[Path, How] = {
     ("sessions", "tools"): "lowers",
     ("policy", "allow"): "adds",
     ("policy", "deny"): "adds",
+    ("policy", "ask"): "adds",
     ("curation", "kind"): "lowers",
     ("curation", "k"): "lowers",
     ("curation", "new_per_turn"): "lowers",
