@@ -361,7 +361,8 @@ def test_a_server_cannot_approve_even_where_it_may_connect(home: Home, journal: 
     home.start()
     with home.shim("one"):
         enable(home, "approver")
-        answer = json.loads(wait_for(lambda: out.exists() and out.read_text()))
+        wait_for(lambda: out.exists() and out.read_text() != "")
+        answer = json.loads(out.read_text())
 
     assert answer["error"]["message"] == "a process that capd started cannot ask this"
 
