@@ -145,7 +145,11 @@ class Children:
         instances: HandleTable[InstanceId, Instance] = HandleTable()
         connections: HandleTable[int, Connection] = HandleTable()
         stored = StoredSecrets(
-            Path(where.config), self._environment.get("CREDENTIALS_DIRECTORY", "")
+            Path(where.config),
+            self._environment.get("CREDENTIALS_DIRECTORY", ""),
+            namespaces=lambda: (
+                {each.secrets for each in self._live.current.profiles.values()} - {""}
+            ),
         )
         environments = SessionEnvironments(stored)
         NET.secrets = environments.all_values

@@ -532,6 +532,49 @@ class ApprovalsForgotten(msgspec.Struct, frozen=True, tag="curator.approvals_for
     names: list[str]
 
 
+class ListProfiles(msgspec.Struct, frozen=True, tag="curator.profiles"):
+    """List the profiles, and which session has which."""
+
+
+class ProfileEntry(msgspec.Struct, frozen=True):
+    """One profile of the configuration."""
+
+    name: str
+    folders: list[str]
+    remotes: list[str]
+    branches: list[str]
+    clients: list[str]
+    capabilities: list[str]
+    """Those that are switched on with it."""
+    secrets: str
+    """The namespace of its secrets."""
+
+
+class SessionProfile(msgspec.Struct, frozen=True):
+    """The profile of one session."""
+
+    session: SessionKey
+    profile: str
+    """Empty for none."""
+    why: str
+    problem: str
+    """Why a profile that was named is not used."""
+
+
+class ProfilesListed(msgspec.Struct, frozen=True, tag="curator.profiles_listed"):
+    """The profiles in the order in which they are tried, and the open sessions."""
+
+    profiles: list[ProfileEntry]
+    sessions: list[SessionProfile]
+
+
+class UseProfile(msgspec.Struct, frozen=True, tag="curator.use_profile"):
+    """Give a session a profile by name; empty has it chosen by its conditions again."""
+
+    session: SessionKey
+    name: str
+
+
 SessionRequest = (
     TakeTurn
     | EnableCapability
@@ -542,6 +585,7 @@ SessionRequest = (
     | DescribeReach
     | SwitchRouting
     | SampleText
+    | UseProfile
 )
 """What is asked of one session, which may be left out while there is one."""
 Request = (
@@ -552,6 +596,7 @@ Request = (
     | DescribeTokens
     | DescribeMemories
     | LeaveProject
+    | ListProfiles
     | ListApprovals
     | AnswerApproval
     | ForgetApprovals
@@ -571,6 +616,7 @@ Reply = (
     | MemoriesDescribed
     | ProjectLeft
     | TextSampled
+    | ProfilesListed
     | ApprovalsListed
     | ApprovalAnswered
     | ApprovalsForgotten

@@ -54,6 +54,8 @@ class Hello(msgspec.Struct, frozen=True, tag_field="capd", tag="hello", omit_def
     """Whether `dispatched` frames are wanted."""
     durable: bool = False
     """Whether `durable` frames are understood."""
+    profile: str = ""
+    """The profile that the client's CAPD_PROFILE names; empty where it names none."""
     again: list[int | str] = []
     """Requests that an earlier daemon said are durable, and that this connection sends again."""
 
@@ -469,6 +471,15 @@ class ApproveParams(msgspec.Struct, frozen=True):
     """For how long the tool is approved, or that the call is refused."""
 
 
+class UseProfileParams(msgspec.Struct, frozen=True):
+    """Params of `profile_use`: the profile of one session, whatever its conditions say."""
+
+    name: str = ""
+    """The profile; empty to have it chosen by its conditions again."""
+    session: str = ""
+    """The key of a session; empty for the only one there is."""
+
+
 class ForgetApprovalsParams(msgspec.Struct, frozen=True):
     """Params of `approvals_forget`: ask again about what was approved for always."""
 
@@ -523,6 +534,8 @@ METHODS: dict[str, type[msgspec.Struct]] = {
     "approvals": NoParams,
     "approve": ApproveParams,
     "approvals_forget": ForgetApprovalsParams,
+    "profiles": NoParams,
+    "profile_use": UseProfileParams,
     "learning": LearningParams,
     "learning_forget": ForgetLearningParams,
 }

@@ -16,6 +16,8 @@ RUN_HERE = (
 """Pages whose blocks `test_first_hour` runs, line by line."""
 RUN_ELSEWHERE = {
     "approve": "tests/whole/test_approval.py",
+    "profile": "tests/whole/test_profiles.py",
+    "profile use": "tests/whole/test_profiles.py",
     "acp": "tests/whole/test_acp.py",
     "plugin": "tests/clients/test_commands.py",
     "completion": "tests/clients/test_completion.py",

@@ -377,6 +377,12 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     finder.GrantedListed([finder.Granted(ID, [TOOL_HIT], is_known=True)]),
     curator.OpenSession(3, HELLO, 812, is_bare=True),
     curator.TakeTurn(ONE, "show it", 2000, True, 0.2),
+    curator.ListProfiles(),
+    curator.ProfilesListed(
+        [curator.ProfileEntry("work", ["/w"], ["h/*"], ["main"], ["zed*"], ["git"], "work")],
+        [curator.SessionProfile(ONE, "work", "folder /w", "why")],
+    ),
+    curator.UseProfile(ONE, "work"),
     curator.ListApprovals(),
     curator.ApprovalsListed(
         [

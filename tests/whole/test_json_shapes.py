@@ -154,6 +154,18 @@ def test_the_calls_that_wait_are_of_their_shape() -> None:
     assert problems("approve", printed) == []
 
 
+def test_profiles_are_of_their_shape() -> None:
+    entry = curator.ProfileEntry("work", ["/w"], ["h/*"], ["main"], ["zed*"], ["git"], "work")
+    of_session = curator.SessionProfile(SessionKey("zed-1"), "work", "folder /w", "")
+
+    printed = {
+        "schema": 1,
+        **msgspec.to_builtins(curator.ProfilesListed([entry], [of_session])),
+    }
+
+    assert problems("profile", printed) == []
+
+
 def test_a_ranking_is_of_its_shape() -> None:
     hit = registry.CapabilityHit(CapabilityId(TapName("t"), CapabilityName("git")), 0.5, ["x"], [])
     skill = finder.SkillHit(WireName("t__s"), SkillSpec(TapName("t"), "s", "/t/s"), 0.25)

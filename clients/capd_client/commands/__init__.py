@@ -41,6 +41,7 @@ _WHERE = {
     "importing": ("import",),
     "indexing": ("index",),
     "installing": ("install", "uninstall"),
+    "profiles": ("profile",),
     "records": ("logs", "metrics", "why"),
     "memory": ("memory",),
     "learning": ("learn",),

@@ -38,6 +38,7 @@ _APPROVAL_ANSWERED: MsgpackCodec[messages.ApprovalAnswered | messages.CuratorRef
 _APPROVALS_FORGOTTEN: MsgpackCodec[messages.ApprovalsForgotten] = MsgpackCodec(
     messages.ApprovalsForgotten
 )
+_PROFILES_LISTED: MsgpackCodec[messages.ProfilesListed] = MsgpackCodec(messages.ProfilesListed)
 _TEXT_SAMPLED: MsgpackCodec[messages.TextSampled | messages.CuratorRefused] = MsgpackCodec(
     messages.TextSampled | messages.CuratorRefused
 )
@@ -139,6 +140,16 @@ class CuratorClient(ActorClient):
     async def leave_project(self, project: str, *, timeout: float = ANSWER_TIMEOUT) -> None:
         """Have every session release what a project's files define."""
         await self._ask(messages.LeaveProject(project), _PROJECT_LEFT, timeout)
+
+    async def profiles(self, *, timeout: float = ANSWER_TIMEOUT) -> messages.ProfilesListed:
+        """List the profiles, and which session has which."""
+        return await self._ask(messages.ListProfiles(), _PROFILES_LISTED, timeout)
+
+    async def use_profile(
+        self, session: SessionKey, name: str, *, timeout: float = ANSWER_TIMEOUT
+    ) -> messages.CapabilityAnswered | messages.CuratorRefused:
+        """Give a session a profile by name."""
+        return await self._ask(messages.UseProfile(session, name), _CAPABILITY_ANSWERED, timeout)
 
     async def approvals(self, *, timeout: float = ANSWER_TIMEOUT) -> messages.ApprovalsListed:
         """List the calls that wait for a person."""

@@ -28,6 +28,8 @@ from capd.core.servers.sandbox_rules import SandboxRule, SandboxRules
 from capd.core.servers.tree_limits import MOST_PROCESSES
 from capd.core.sessions.approval import ASK_TIMEOUT
 from capd.core.sessions.domains import Domains
+from capd.core.sessions.policy import PolicyRules
+from capd.core.sessions.profiles import Profile
 from capd.core.sessions.routing_switch import RoutingSwitch
 from capd.core.settings.layers import Layer, Merged, UnusableError, merged, parsed, with_variable
 
@@ -303,6 +305,28 @@ class PlaceTable(msgspec.Struct, frozen=True):
     """Whether the project's own files are delivered at the start. Unset: as `[bootstrap]` says."""
 
 
+class ProfileTable(msgspec.Struct, frozen=True):
+    """`[profiles.NAME]`: rules and accounts for one kind of work (docs/profiles.md)."""
+
+    folders: tuple[str, ...] = ()
+    """It is chosen in these folders and their subfolders. Each kind of condition that is set has
+    to fit."""
+    remotes: tuple[str, ...] = ()
+    """It is chosen in git checkouts with such a remote, as globs of `host/path`."""
+    branches: tuple[str, ...] = ()
+    """It is chosen on such git branches, as globs."""
+    clients: tuple[str, ...] = ()
+    """It is chosen for such clients, as globs of their names."""
+    on: tuple[str, ...] = ()
+    """Capabilities that are switched on with it."""
+    pins: tuple[str, ...] = ()
+    """More tools that are always listed, in sessions that begin with it."""
+    secrets: Annotated[str, msgspec.Meta(pattern="^([A-Za-z][A-Za-z0-9_]*)?$", max_length=64)] = ""
+    """The namespace of its secrets: with `work`, `WORK__KEY` counts before `KEY`."""
+    policy: RulesTable = RulesTable()
+    """More rules; they narrow yours."""
+
+
 class Configuration(msgspec.Struct, frozen=True):
     """Everything that can be set."""
 
@@ -319,6 +343,7 @@ class Configuration(msgspec.Struct, frozen=True):
     curation: CurationTable = CurationTable()
     clients: dict[str, PlaceTable] = {}
     projects: dict[str, PlaceTable] = {}
+    profiles: dict[str, ProfileTable] = {}
     ledger: LedgerTable = LedgerTable()
     sandbox: SandboxTable = SandboxTable()
     memories: MemoriesTable = MemoriesTable()
@@ -329,6 +354,28 @@ class Configuration(msgspec.Struct, frozen=True):
         """Return the domains of sessions."""
         projects = {str(expanded(folder)): table.domain for folder, table in self.projects.items()}
         return Domains({name: table.domain for name, table in self.clients.items()}, projects)
+
+    def sessions_profiles(self) -> dict[str, Profile]:
+        """Return the profiles, in the order of the file."""
+        return {
+            name: Profile(
+                name,
+                tuple(str(expanded(folder)) for folder in table.folders),
+                table.remotes,
+                table.branches,
+                table.clients,
+                table.on,
+                table.pins,
+                table.secrets,
+                PolicyRules(
+                    f"[profiles.{name}.policy]",
+                    table.policy.allow,
+                    table.policy.deny,
+                    table.policy.ask,
+                ),
+            )
+            for name, table in self.profiles.items()
+        }
 
     def routing_switch(self) -> RoutingSwitch:
         """Return the switch that says whose messages are routed."""

@@ -20,6 +20,7 @@ from capd.actors.control.definitions import DefinitionMethods
 from capd.actors.control.indexing import Indexing
 from capd.actors.control.learning import LearningMethods
 from capd.actors.control.memories import MemoryMethods
+from capd.actors.control.profiles import ProfileMethods
 from capd.actors.control.reading import Reading
 from capd.actors.control.records import Records
 from capd.actors.control.trusting import Trusting
@@ -88,6 +89,7 @@ class Control:
         known = MemoryMethods(actors, store)
         learning = LearningMethods(actors)
         approvals = ApprovalMethods(actors)
+        profiles = ProfileMethods(actors)
         self._personal = {
             **Trusting(actors).methods,
             **definitions.personal,
@@ -95,6 +97,7 @@ class Control:
             **self._acting.personal,
             **learning.personal,
             **approvals.personal,
+            **profiles.personal,
         }
         status, caps = reading.methods["status"], reading.methods["caps"]
         records = Records(actors, tally or Tally(), status=status, caps=caps)
@@ -106,6 +109,7 @@ class Control:
             **known.methods,
             **learning.methods,
             **approvals.methods,
+            **profiles.methods,
             **Indexing(actors).methods,
         }
 

@@ -213,12 +213,10 @@ class SessionHost:
                 )
             case messages.DescribeMemories(project):
                 return await self._memories.described(project)
-            case messages.ListApprovals():
-                return self.services.approvals.listed()
-            case messages.AnswerApproval():
-                return self._approved(request)
-            case messages.ForgetApprovals(name):
-                return messages.ApprovalsForgotten(self.services.approvals.forget(name))
+            case messages.ListProfiles():
+                return self._profiles()
+            case messages.ListApprovals() | messages.AnswerApproval() | messages.ForgetApprovals():
+                return self._on_approvals(request)
         session = self._sessions.find(request.session)
         if isinstance(session, messages.CuratorRefused):
             return session
@@ -237,6 +235,8 @@ class SessionHost:
                 outcome = await session.activation.disable(name, by="person")
             case messages.SwitchCapability(name=name, is_on=is_on):
                 outcome = await session.switch(name, is_on=is_on)
+            case messages.UseProfile(name=name):
+                outcome = await session.use_profile(name)
             case messages.SwitchRouting(is_on=is_on):
                 outcome = session.switch_routing(is_on=is_on)
             case messages.SampleText():
@@ -252,15 +252,45 @@ class SessionHost:
             key, outcome.is_ok, outcome.text, list(outcome.added), list(outcome.removed)
         )
 
-    def _approved(self, request: messages.AnswerApproval) -> messages.Reply:
-        numbers = self.services.approvals.answer(request.number, request.answer)
-        if numbers:
-            return messages.ApprovalAnswered(numbers)
-        text = (
-            f"no call {request.number} waits for you: it was answered, given up or is too old. "
-            "capd approve lists those that wait."
+    def _profiles(self) -> messages.ProfilesListed:
+        profiles = [
+            messages.ProfileEntry(
+                each.name,
+                folders=list(each.folders),
+                remotes=list(each.remotes),
+                branches=list(each.branches),
+                clients=list(each.clients),
+                capabilities=list(each.on),
+                secrets=each.secrets,
+            )
+            for each in self.services.settings.profiles().values()
+        ]
+        choices = [(each.place.key, each.profile.choice) for each in self._sessions.sessions()]
+        return messages.ProfilesListed(
+            profiles,
+            [
+                messages.SessionProfile(key, choice.name, choice.why, choice.problem)
+                for key, choice in choices
+            ],
         )
-        return messages.CuratorRefused("no_approval", text)
+
+    def _on_approvals(
+        self, request: messages.ListApprovals | messages.AnswerApproval | messages.ForgetApprovals
+    ) -> messages.Reply:
+        approvals = self.services.approvals
+        match request:
+            case messages.ListApprovals():
+                return approvals.listed()
+            case messages.ForgetApprovals(name):
+                return messages.ApprovalsForgotten(approvals.forget(name))
+            case messages.AnswerApproval(number, answer):
+                if numbers := approvals.answer(number, answer):
+                    return messages.ApprovalAnswered(numbers)
+                text = (
+                    f"no call {number} waits for you: it was answered, given up or is too old. "
+                    "capd approve lists those that wait."
+                )
+                return messages.CuratorRefused("no_approval", text)
 
     async def _hook_turn(self, request: messages.TakeHookTurn) -> messages.Reply:
         table = self.services.settings.rules("").table
@@ -372,6 +402,8 @@ class SessionHost:
         for session in self._sessions.sessions():
             session.on_rules(settings.rules(session.place.project))
         for session in self._sessions.sessions():
+            follow = session.follow_profile
+            self._nursery.start_soon(partial(contained, "profile", follow, log=log))
             release = session.activation.release_left
             self._nursery.start_soon(partial(contained, "release", release, log=log))
 

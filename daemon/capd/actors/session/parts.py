@@ -11,6 +11,7 @@ from capd.actors.session.index import SessionIndex
 from capd.actors.session.initial_tools import InitialTools
 from capd.actors.session.memories import NoMemories, SessionMemories
 from capd.actors.session.policy import Denials
+from capd.actors.session.profile import SessionProfile
 from capd.actors.session.results import NoResults, SessionResults
 from capd.actors.session.server_requests import ServerRequests
 from capd.actors.session.services import SessionContext
@@ -35,6 +36,7 @@ class SessionParts:
     initial_tools: InitialTools
     memories: SessionMemories | NoMemories
     notes: CallNotes
+    profile: SessionProfile
     requests: ServerRequests
     results: SessionResults | NoResults
     skills: Skills | NoSkills

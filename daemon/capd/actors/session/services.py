@@ -9,6 +9,7 @@ from capd.actors.session.approval_service import ApprovalService, ApprovalStore
 from capd.actors.session.client_habits import HabitSaver, HabitStore
 from capd.actors.session.index import IndexCache
 from capd.actors.session.memory_catalog import MemoryCatalog
+from capd.actors.session.profile import ProfileReads
 from capd.actors.session.recent_uses import RecentUses
 from capd.actors.session.results import NO_STORE, ResultStorage
 from capd.actors.session.settings import FollowedSettings
@@ -50,6 +51,7 @@ class SessionServices:
     memories: MemoryCatalog
     index: IndexCache
     approvals: ApprovalService
+    profiles: ProfileReads
     scripts: ScriptWorkers
     script_files: RunFiles | None
     """None where no script outlives this daemon."""
@@ -95,6 +97,7 @@ def session_services(
         memories=memories or MemoryCatalog(bus),
         index=index or IndexCache(bus),
         approvals=ApprovalService(bus, environments, approvals),
+        profiles=ProfileReads(),
         scripts=scripts or ScriptWorkers(),
         script_files=script_files,
     )

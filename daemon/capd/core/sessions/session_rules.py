@@ -32,6 +32,8 @@ class SessionRules:
     everyone: PolicyRules = field(default_factory=lambda: PolicyRules("[policy]"))
     clients: tuple[tuple[str, PolicyRules], ...] = ()
     projects: tuple[tuple[str, PolicyRules], ...] = ()
+    added: tuple[PolicyRules, ...] = ()
+    """The tables of the session's profile."""
     table: Mapping[str, ClientTraits] = field(default_factory=dict)
     routing: RoutingSwitch = field(default_factory=RoutingSwitch)
     learns: bool = True
@@ -52,4 +54,5 @@ class SessionRules:
 
     def policy(self, names: Sequence[str], project: str) -> Policy:
         """Return what applies to a client that is known by `names`, in `project`."""
-        return policy_for(self.everyone, self.clients, self.projects, names, project)
+        found = policy_for(self.everyone, self.clients, self.projects, names, project)
+        return Policy((*found.tables, *self.added)) if self.added else found

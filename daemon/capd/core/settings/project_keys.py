@@ -69,6 +69,8 @@ _REASONS: Mapping[str, str] = {
     "mcp": _STARTS,
     "mcpServers": _STARTS,
     "clients": f"it is about other sessions than the project's; {_OWN_FILE}",
+    "profiles": f"it could choose your accounts; {_OWN_FILE}",
+    "profile": f"it could choose your accounts; {_OWN_FILE}",
     "projects": f"it is about other projects as well; {_OWN_FILE}",
     "policy": f"it could weaken your policy; {_OWN_FILE}",
     "trust": f"a project cannot vouch for itself; {_OWN_FILE}",
