@@ -465,3 +465,27 @@ async def test_the_same_message_again_leaves_the_registry_as_it_was(
         assert (first.outcome, first.id) == ("activate", ALPHA)
         assert (again.outcome, again.reason, again.id) == ("abstain", "already_active", ALPHA)
         assert again.top == first.top
+
+
+async def test_a_project_may_switch_off_that_its_files_count(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        overlay = tmp_path / "config" / "overlays" / "mine"
+        (overlay / "capabilities").mkdir(parents=True)
+        (overlay / "overlay.toml").write_text('tap = "mine"\n')
+        (overlay / "capabilities" / "alpha.toml").write_text('files = ["alpha.lock"]\n')
+        listed = f'[[overlays]]\npath = "{overlay}"\n'
+        world.tap_list.write_text(world.tap_list.read_text() + listed)
+        await world.reload()
+        message, scores = "one of the things", []
+        for rule in ("", "[routing]\nfiles = false\n"):
+            project = tmp_path / f"project {rule[:1]}"
+            project.mkdir()
+            project.joinpath("alpha.lock").touch()
+            project.joinpath(".capd.toml").write_text(rule)
+            await world.live.meet(str(project))
+            decision = await routed(world, message, project=str(project))
+            scores.append({each.id: each.score for each in decision.top}[ALPHA])
+
+        assert scores[0] > scores[1] > 0

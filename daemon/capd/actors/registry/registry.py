@@ -73,7 +73,7 @@ class Registry:
         bus: Bus,
         tap_list: Path,
         cache_file: Path,
-        switched_on: Callable[[], Collection[str]] = lambda: priors.ON,
+        switched_on: Callable[[str], Collection[str]] = lambda _: priors.ON,
         *,
         is_watching: bool = False,
         trust: TrustFile | None = None,
@@ -85,7 +85,7 @@ class Registry:
         learns: Callable[[str], bool] = lambda _: True,
         has_program: Callable[[str], bool] | None = None,
     ) -> None:
-        """`switched_on` returns the priors that are switched on at the moment.
+        """`switched_on` returns the priors that are switched on in a project at the moment.
 
         With `is_watching` the catalog is loaded again whenever one of its files changes. `memories`
         is the user's own folder of memories. `parser` reads the files of taps and projects.
@@ -356,7 +356,8 @@ class Registry:
     ) -> dict[str, Collection[CapabilityId]]:
         """Return the capabilities that each active prior favours."""
         favoured: dict[str, Collection[CapabilityId]] = {}
-        switched_on = {name for name in self._names_priors() if self._profile.priors.get(name)}
+        names = self._names_priors(request.project)
+        switched_on = {name for name in names if self._profile.priors.get(name)}
         if "files" in switched_on:
             listing = await project_files(request.project)
             favoured["files"] = priors.spoken_for(capabilities, listing)
