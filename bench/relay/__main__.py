@@ -5,9 +5,13 @@ ratios can be trusted on a machine whose times cannot. Prints tables to standard
 """
 
 import argparse
+import contextlib
+import importlib.metadata
 import json
 import os
+import platform
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -99,6 +103,8 @@ def _compare(root: Path, chosen: argparse.Namespace) -> int:
         document = {
             "schema": 1,
             "began": began,
+            "tree": _tree(),
+            "machine": _machine(),
             "cores": os.cpu_count(),
             "load": [load_before, os.getloadavg()[0]],
             "python": sys.version.split()[0],
@@ -146,6 +152,22 @@ def _opener(root: Path, peer: peers.Peer) -> Callable[[], subjects.Subject]:
 
 def _folder(root: Path, name: str) -> Path:
     return Path(tempfile.mkdtemp(prefix=f"{name.replace(' ', '-')}-", dir=root))
+
+
+def _tree() -> str:
+    """Return the commit that is measured, or the version where there is no checkout."""
+    asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or importlib.metadata.version("capd")
+
+
+def _machine() -> str:
+    """Return the kind of processor and the system, without the machine's name."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return f"{line.partition(':')[2].strip()}, {platform.system()}"
+    return f"{platform.machine()}, {platform.system()}"
 
 
 def _cold_start(root: Path) -> float | None:
