@@ -28,6 +28,7 @@ from bench.relay.running import end_on_signals
 _STARTS = 3
 _SECONDS = 0.5
 _IDLE_SESSIONS = 1000
+_ROUNDS, _QUICK_ROUNDS = 10, 2
 _QUICK_SHARE = 0.25
 
 
@@ -51,8 +52,9 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     options = argparse.ArgumentParser(prog="python -m bench.relay", description=__doc__)
-    options.add_argument("--rounds", type=int, default=10)
-    options.add_argument("--quick", action="store_true", help="2 short rounds, 1 start")
+    options.add_argument("--rounds", type=int, help="10, or 2 with --quick")
+    options.add_argument("--quick", action="store_true", help="short rounds, 1 start")
+    options.add_argument("--no-idle", action="store_true", help="leave out 1,000 idle sessions")
     options.add_argument("--only", help="names of peers with commas, or none")
     options.add_argument("--json", type=Path, help="write all figures to this file")
     options.add_argument("--profile", action="store_true", help="show where capd's own time goes")
@@ -74,7 +76,7 @@ def _compare(root: Path, chosen: argparse.Namespace) -> int:
     for row in rows:
         say(f"starting {row.name}")
         row.start()
-    rounds = 2 if chosen.quick else chosen.rounds
+    rounds = chosen.rounds or (_QUICK_ROUNDS if chosen.quick else _ROUNDS)
     share = _QUICK_SHARE if chosen.quick else 1.0
     for number in range(rounds):
         say(f"round {number + 1} of {rounds}")
@@ -89,7 +91,7 @@ def _compare(root: Path, chosen: argparse.Namespace) -> int:
                 row.start()
                 row.end()
     cold = _cold_start(root)
-    idle_kb = _idle_kb(root)
+    idle_kb = None if chosen.no_idle else _idle_kb(root)
     measured = {row.name: figures.figures_of(row) for row in rows}
     accepted = figures.acceptance(measured, idle_kb)
     load = f"load {load_before:.1f} before, {os.getloadavg()[0]:.1f} after"
