@@ -50,8 +50,8 @@ def main() -> None:
 def charts(relay: dict[str, Any], weighed: dict[str, Any], tokens: dict[str, Any]) -> list[Chart]:
     """Return what is drawn of runs of bench.relay, and of a day of bench.tokens.
 
-    A run has what `--json` writes, or a part of it: a row without a figure has no bar. Memory may be
-    of another run than the times, as a busy machine changes only these.
+    A run has what `--json` writes, or a part of it: a row without a figure has no bar. Memory may
+    be of another run than the times, as a busy machine changes only these.
     """
     added = {
         name: sizes["100 B"] for name, sizes in relay["added_p50_ms"].items() if "100 B" in sizes

@@ -53,7 +53,7 @@ class _Site(yaml.SafeLoader):
     """Reads mkdocs.yml, in which one value is that of a variable."""
 
 
-_Site.add_constructor("!ENV", lambda loader, node: None)
+_Site.add_constructor("!ENV", lambda *_: None)
 
 
 def in_navigation() -> list[str]:
