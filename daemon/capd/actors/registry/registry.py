@@ -102,7 +102,7 @@ class Registry:
         self._is_serving = False
         self._skills: list[messages.SkillEntry] = []
         self._profile = gates.PUBLISHED if scorer == gates.PUBLISHED.scorer else read_profile()
-        self._vectors = CatalogVectors(bus, cache_file, self._profile)
+        self._vectors = CatalogVectors(bus, cache_file, self._profile, preferred=self._preferred)
         self._names_priors = switched_on
         self._projects = ProjectCatalogs(
             trust or TrustFile(tap_list.with_name("trust.json")),
@@ -213,6 +213,10 @@ class Registry:
                 self._use.note(f"session {used.session}", used.capability)
                 self._use.note(f"project {used.project}", used.capability)
 
+    def _preferred(self) -> frozenset[str]:
+        """Return the capabilities that were used before, as far as routing knows."""
+        return frozenset(map(str, self._use.everywhere())) | self._learning.capabilities
+
     async def _follow_files(self) -> None:
         while True:
             await contained("follow files", self._files.follow, log=log)
@@ -254,7 +258,11 @@ class Registry:
         else:
             decision = await self._decide(request, cleaned)
         entry = messages.DecisionEntry(
-            request.session, time.time(), decision, (trio.current_time() - started_at) * 1000
+            request.session,
+            time.time(),
+            decision,
+            (trio.current_time() - started_at) * 1000,
+            self._vectors.percent if decision.top else 100,
         )
         self._decisions.append(entry)
         self._journal.note(self._noted(entry))
@@ -440,6 +448,7 @@ class Registry:
             },
             watch=self._files.watch_error if self._is_watching else "it is switched off",
             trust_problem=self._projects.trust.read().problem,
+            percent=self._vectors.percent,
         )
 
 
