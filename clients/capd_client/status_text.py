@@ -9,6 +9,8 @@ from capd_client import definition_texts
 from capd_client.remedies import remedy
 from capd_client.terminal import duration, printable, size, styled, wrapped
 
+WHOLE = 100
+"""Of a hundred: routing knows the whole catalog by meaning."""
 DECISIONS_SHOWN = 5
 REASONS_SHOWN = 3
 MOST_USED_SHOWN = 3
@@ -242,6 +244,8 @@ def _model(embedder: Document) -> str:
     line = f"model {model or 'none'}: {embedder.get('state', 'unknown')}"
     if embedder.get("reason"):
         line += f" ({embedder['reason']})"
+    if (percent := embedder.get("percent", WHOLE)) < WHOLE:
+        line += f", routing is partly ready: {percent} %"
     if embedder.get("pid"):
         line += f", pid {embedder['pid']}, {size(embedder.get('rss_bytes'))}"
     profile = embedder.get("profile") or {}

@@ -224,7 +224,7 @@ class Children:
                     bus,
                     Path(where.config, "taps.toml"),
                     Path(where.cache, "vectors.bin"),
-                    lambda: self._live.current.routing.priors,
+                    lambda project: self._live.of(project).configuration.routing.priors,
                     is_watching=configuration.taps.watch,
                     trust=trust,
                     journal=journal,

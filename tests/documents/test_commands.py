@@ -52,6 +52,7 @@ RUN_ELSEWHERE = {
     "tap list": "tests/clients/test_taps.py",
     "tap update": "tests/clients/test_tap_git.py",
     "version": "tests/clients/test_commands.py",
+    "tap build": "tests/whole/test_tap_build.py",
 }
 NOT_RUN_AS_WRITTEN = {
     "daemon install": "takes a service manager: tests/reliability/test_systemd.py has a real one",
