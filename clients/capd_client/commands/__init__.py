@@ -41,6 +41,7 @@ _WHERE = {
     "indexing": ("index",),
     "installing": ("install", "uninstall"),
     "records": ("logs", "metrics", "why"),
+    "mcp_registry": ("find", "update"),
     "memory": ("memory",),
     "learning": ("learn",),
     "own_servers": ("add", "remove"),
