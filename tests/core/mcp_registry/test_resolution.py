@@ -163,7 +163,7 @@ STARTED = {
         (*DOCKER, f"ghcr.io/owner/image@{DIGEST}"),
     ),
     "an image of Docker Hub": Case(
-        of_package("oci", "mcp/filesystem", "1.0.2"),
+        of_package("oci", "mcp/filesystem"),
         (*DOCKER, f"docker.io/mcp/filesystem@{DIGEST}"),
     ),
     "an image with a secret, which only the environment holds": Case(

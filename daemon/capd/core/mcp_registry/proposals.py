@@ -18,8 +18,8 @@ _SAME = 0.75
 _NOISE = re.compile(r"(?i)\b(?:an?|the)?\s*(?:mcp|model context protocol)(?:[ -]server)?\b")
 _SENTENCE = re.compile(r"(?<=[.!?])\s|\s[-–—]\s|[;:(]")
 _LEAD = re.compile(
-    r"(?i)^(?:an?|the|official|simple|lightweight)?\s*(?:server|tools?|integration)?\s*"
-    r"(?:for|to|that|which|with|provid\w+|enabl\w+|allow\w+|lets? you)\s+"
+    r"(?i)^(?:(?:an?|the|official|simple|lightweight|server|tools?|integration|for|to|that|which"
+    r"|with|provid\w+|enabl\w+|allow\w+|lets? you)\s+)+"
 )
 
 
