@@ -123,6 +123,27 @@ def test_a_secret_goes_to_the_store_and_to_the_server_alone(
     assert SECRET not in added.stdout + added.stderr
 
 
+def test_a_person_is_asked_and_may_edit_the_triggers(home: Home, registry: RegistryServer) -> None:
+    asked = [{"name": "ECHO_MODE", "isRequired": True, "choices": ["plain", "loud"]}]
+    publish(registry, environmentVariables=asked)
+    editor = home.folder / "editor"
+    editor.write_text('#!/bin/sh\necho say it back to me > "$1"\n')
+    editor.chmod(0o700)
+    home.env["EDITOR"] = str(editor)
+
+    refused = home.at_terminal("add", NAME, typed="loud\nn\n")
+    is_there = own(home).exists()
+    added = home.at_terminal("add", NAME, typed="quiet\nloud\ny\ne\n")
+
+    assert (refused.returncode, is_there) == (1, False)
+    assert "nothing was added" in refused.stdout
+    assert added.returncode == 0, added.stdout
+    triggers = tomllib.loads((own(home) / "config.toml").read_text())["triggers"]
+    (block,) = tomllib.loads((own(home) / "default.toml").read_text())["mcp"]["servers"]
+    assert triggers[0] == "say it back to me"
+    assert block["env"] == {"ECHO_MODE": "loud"}
+
+
 def test_an_update_shows_what_changes_and_changes_it_only_when_told(
     home: Home, registry: RegistryServer
 ) -> None:
@@ -256,8 +277,8 @@ def test_bad_input_is_refused_with_its_reason(
 @pytest.mark.parametrize(
     ("kind", "identifier", "version"),
     [
-        ("pypi", "mcp-server-time", "2026.1.26"),
-        ("npm", "@modelcontextprotocol/server-memory", "2026.1.26"),
+        ("pypi", "mcp-server-time", "2026.10.19"),
+        ("npm", "@modelcontextprotocol/server-memory", "2026.8.31"),
     ],
 )
 def test_a_package_of_a_public_index_is_checked_and_lists_its_tools(
