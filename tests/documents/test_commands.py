@@ -28,6 +28,7 @@ RUN_ELSEWHERE = {
     "disable": "tests/clients/test_commands.py",
     "eval": "tests/evaluation",
     "events": "tests/clients/test_commands.py",
+    "find": "tests/whole/test_registry_servers.py",
     "hook": "tests/clients/test_hook.py",
     "import": "tests/clients/test_import.py",
     "index": "tests/clients/test_indexing.py",
@@ -51,6 +52,7 @@ RUN_ELSEWHERE = {
     "sessions": "tests/clients/test_commands.py",
     "tap list": "tests/clients/test_taps.py",
     "tap update": "tests/clients/test_tap_git.py",
+    "update": "tests/whole/test_registry_servers.py",
     "version": "tests/clients/test_commands.py",
     "tap build": "tests/whole/test_tap_build.py",
 }

@@ -43,6 +43,7 @@ _WHERE = {
     "installing": ("install", "uninstall"),
     "profiles": ("profile",),
     "records": ("logs", "metrics", "why"),
+    "mcp_registry": ("find", "update"),
     "memory": ("memory",),
     "learning": ("learn",),
     "own_servers": ("add", "remove"),

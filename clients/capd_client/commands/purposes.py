@@ -20,6 +20,7 @@ PURPOSES: dict[str, dict[str, str]] = {
     "Find": {
         "discover": "capabilities for a text",
         "search": "what can do a text",
+        "find": "servers in the registry",
     },
     "Use": {
         "turn": "hand over a message",
@@ -32,6 +33,7 @@ PURPOSES: dict[str, dict[str, str]] = {
     },
     "Add": {
         "add": "a server of your own",
+        "update": "to newer versions",
         "remove": "take it away again",
         "import": "servers of your editors",
         "tap": "folders of capabilities",
@@ -93,6 +95,7 @@ EXAMPLES = {
     "enable": "enable git",
     "eval": "eval --help",
     "events": "events server. install.",
+    "find": 'find "issues on github"',
     "help": "help call",
     "import": "import --dry-run",
     "index": "index --known",
@@ -139,6 +142,7 @@ EXAMPLES = {
     "trust project": "trust project . --list",
     "turn": 'turn "what changed since yesterday?"',
     "uninstall": "uninstall claude",
+    "update": "update --dry-run",
     "version": "version",
     "why": "why --limit 3",
 }

@@ -169,6 +169,13 @@ class TapsTable(msgspec.Struct, frozen=True):
     """Whether changes of taps, overlays and their list are loaded at once."""
 
 
+class RegistryTable(msgspec.Struct, frozen=True):
+    """`[registry]`: where `capd find` and `capd add` look (docs/find.md)."""
+
+    urls: tuple[str, ...] = ("https://registry.modelcontextprotocol.io",)
+    """The MCP registries by URL, without `/v0.1`. Of a server in several, the first one counts."""
+
+
 class RoutingTable(msgspec.Struct, frozen=True):
     """`[routing]`: whether messages are routed, and what else is considered (docs/routing.md)."""
 
@@ -349,6 +356,7 @@ class Configuration(msgspec.Struct, frozen=True):
     memories: MemoriesTable = MemoriesTable()
     bootstrap: BootstrapTable = BootstrapTable()
     scripts: ScriptsTable = ScriptsTable()
+    registry: RegistryTable = RegistryTable()
 
     def domains(self) -> Domains:
         """Return the domains of sessions."""
