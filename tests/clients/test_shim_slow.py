@@ -348,6 +348,30 @@ def test_what_a_resumed_session_has_is_no_new_sessions(
     assert first_list(host) == result(1, {"tools": [OWN]})
 
 
+def test_a_session_whose_daemon_dies_is_not_listed_what_it_began_with(
+    daemon: FakeDaemon, start_host: Start
+) -> None:
+    host = start_host()
+    link = daemon.accept()
+    link.welcome()
+    host.write(initialize())
+    link.read()
+    link.write(result(0, RESULT))
+    host.read()
+    for key, tools in enumerate([[OWN], [OWN, SWITCHED_ON]], 1):
+        host.write(request(key, "tools/list"))
+        link.read()
+        link.write(result(key, {"tools": tools}))
+        host.read()
+
+    link.close()
+    daemon.accept()
+    # What is due after the list is answered, so the list waits for the next daemon.
+    host.write(request(3, "tools/list"), hook(4))
+
+    assert host.read() == result(4, NOTHING_TO_SAY)
+
+
 @pytest.mark.parametrize("spoiled", ["not JSON", "[]", "no file"])
 def test_without_a_saved_list_a_host_that_lists_once_waits_for_the_daemon(
     daemon: FakeDaemon, start_host: Start, kept: Path, spoiled: str

@@ -479,7 +479,11 @@ class Shim:
         is_unheard = request.method == _LISTEN and not is_up and not request.is_acknowledged
         is_starting = self._starter is not None and self._starter.is_busy
         is_saved = request.method in HANDSHAKES or (
-            request.method == "tools/list" and not is_up and bool(self._saved_list(request.line))
+            # A session that goes on has other tools than it began with, which the list is of.
+            request.method == "tools/list"
+            and self._is_first_list
+            and not is_up
+            and bool(self._saved_list(request.line))
         )
         if is_starting and not is_up and (request.is_hook or is_saved):
             # Codex and Gemini CLI send their first request without servers that are not there.
