@@ -16,6 +16,7 @@ RUN_HERE = (
 """Pages whose blocks `test_first_hour` runs, line by line."""
 RUN_ELSEWHERE = {
     "approve": "tests/whole/test_approval.py",
+    "skill": "tests/whole/test_agent_skill.py",
     "profile": "tests/whole/test_profiles.py",
     "profile use": "tests/whole/test_profiles.py",
     "acp": "tests/whole/test_acp.py",

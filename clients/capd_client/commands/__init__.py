@@ -53,6 +53,7 @@ _WHERE = {
     "setup": ("setup",),
     "trust": ("trust",),
     "service": ("daemon", "mcp", "restart", "stop"),
+    "skill": ("skill",),
     "status": ("status", "top"),
 }
 _MODULES = {name: module for module, names in _WHERE.items() for name in names}

@@ -330,6 +330,7 @@ def _list_clients() -> None:
         row = (known.id, known.title, words, "" if file is None else _short(file.path))
         rows.append((not is_here, row))
     tables.print_clients([row for _, row in sorted(rows, key=lambda each: each[0])])
+    tables.say("An agent with a shell and no MCP: `capd skill` prints what it has to know.")
 
 
 def _short(path: Path) -> str:

@@ -273,5 +273,8 @@ def answer_in(result: bytes) -> Answer:
         return "refuse"
     if elicited.action != "accept":
         return "refuse"
-    chosen = (elicited.content or _Content()).answer
-    return next((each for each in ANSWERS if each == chosen), "refuse")
+    match (elicited.content or _Content()).answer:
+        case "once" | "session" | "always" as chosen:
+            return chosen
+        case _:
+            return "refuse"
