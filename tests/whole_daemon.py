@@ -19,6 +19,8 @@ from capd_client.mcp_host import McpHost, without_capd
 PLAIN_SERVER = Path(__file__).parent / "whole" / "plain_server.py"
 SHIM = Path(__file__).parents[1] / "clients/capd_client/launch.py"
 PATIENCE = 90.0
+PATIENCE_OF_A_COMMAND = 280.0
+"""A bound on a hang: a command may start several processes on a machine that has much to do."""
 OWN_TOOLS = ["capability", "tool_search", "tool_call", "result_read"]
 
 T = TypeVar("T")
@@ -142,7 +144,7 @@ class Home:
             input=said,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=PATIENCE_OF_A_COMMAND,
             check=False,
         )
 
@@ -157,7 +159,7 @@ class Home:
             input=typed,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=PATIENCE_OF_A_COMMAND,
             check=False,
         )
 

@@ -22,6 +22,8 @@ from registry_server import (
 )
 from whole_daemon import Home
 
+pytestmark = pytest.mark.timeout(900)
+"""One test is up to seven commands, and each of them some processes: a bound on a hang."""
 NAME = "io.github.example/echo-mcp"
 SECRET = "a secret of nobody"
 
@@ -60,7 +62,8 @@ def test_every_command_of_the_page_leads_from_a_search_to_the_first_call(
 ) -> None:
     digest = publish(registry)
     home.start()
-    said = {}
+    said: dict[str, str] = {}
+    record: dict[str, str] = {}
     page = pages.DOCS / "find.md"
 
     for line in pages.typed_lines(page):

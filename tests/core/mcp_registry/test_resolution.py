@@ -371,6 +371,28 @@ def test_a_value_that_an_input_does_not_take_is_refused(
 
 
 @pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({"name": "API_KEY", "isSecret": True}, {"API_KEY": True}),
+        ({"name": "GITHUB_TOKEN", "isRequired": True}, {"GITHUB_TOKEN": True}),
+        ({"name": "MAX_TOKENS"}, {"MAX_TOKENS": False}),
+        ({"name": "TOKEN_LIMIT", "format": "number"}, {"TOKEN_LIMIT": False}),
+        ({"name": "MODE", "choices": ["a"]}, {"MODE": False}),
+        (
+            {"name": "AUTH", "isSecret": True, "value": "Bearer {key}", "variables": {"key": {}}},
+            {"key": True},
+        ),
+    ],
+)
+def test_what_is_or_looks_like_a_secret_is_kept_as_one(
+    said: dict[str, Any], expected: dict[str, bool]
+) -> None:
+    found = resolve(read(**of_package(environmentVariables=[said])), ALL)
+
+    assert {each.name: each.is_secret for each in found.inputs} == expected
+
+
+@pytest.mark.parametrize(
     "said",
     [
         {"version": "latest"},

@@ -72,6 +72,7 @@ _IMAGE = re.compile(
 _DOCKER_HUB = "docker.io"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_SECRET = re.compile(r"(?i)token(?!s)|secret|passw|api[_-]?key|private[_-]?key|credential")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NOT_SET = LOADING_VARIABLES | {"PATH", "HOME", "SHELL", "DOCKER_HOST", "DOCKER_CONFIG", "TMPDIR"}
 _NOT_SET_PREFIXES = ("npm_config_", "uv_", "pip_", "capd_", "ld_", "dyld_")
@@ -423,8 +424,16 @@ class _Asking:
     def inputs(self) -> tuple[Asked, ...]:
         return tuple(self._inputs.values())
 
-    def slot(self, name: str, where: Where, said: Input, *, is_repeated: bool = False) -> Slot:
-        """Return the place of an input."""
+    def slot(
+        self,
+        name: str,
+        where: Where,
+        said: Input,
+        *,
+        is_repeated: bool = False,
+        is_secret: bool = False,
+    ) -> Slot:
+        """Return the place of an input; `is_secret` if it is a part of a secret."""
         base = re.sub(r"[^A-Za-z0-9_.-]+", "_", name.strip().lstrip("-"))[:100] or "value"
         unique = base
         for number in range(2, _NAME_NUMBER):
@@ -437,7 +446,7 @@ class _Asking:
             where,
             (said.description or "")[:600],
             bool(said.is_required),
-            bool(said.is_secret),
+            is_secret or bool(said.is_secret) or _looks_secret(base, where, said),
             is_repeated,
             said.format or "string",
             _own_text(plain(said.default), f"the default of {base}"),
@@ -446,17 +455,19 @@ class _Asking:
         )
         return Slot(unique)
 
-    def variables(self, variables: Mapping[str, Input] | None, where: Where) -> dict[str, str]:
+    def variables(
+        self, variables: Mapping[str, Input] | None, where: Where, *, is_secret: bool = False
+    ) -> dict[str, str]:
         """Return the slots of variables, by their names."""
         found = {}
         for name, said in (variables or {}).items():
-            found[name] = self.slot(name, where, said).name
+            found[name] = self.slot(name, where, said, is_secret=is_secret).name
         return found
 
     def template(self, said: KeyValue | Argument, name: str, where: Where) -> Template:
         """Return the template of an input: fixed, with variables, or a slot of its own."""
         if said.value is not None:
-            names = self.variables(said.variables, where)
+            names = self.variables(said.variables, where, is_secret=bool(said.is_secret))
             return template(plain(said.value), names, name)
         is_repeated = isinstance(said, Argument) and bool(said.is_repeated)
         return (self.slot(name, where, said, is_repeated=is_repeated),)
@@ -479,6 +490,12 @@ class _Asking:
                 raise EntryError(f"it sets {name}, which decides what programs load or where")
             found[name] = self.template(each, name, where)
         return found
+
+
+def _looks_secret(name: str, where: Where, said: Input) -> bool:
+    """Tell whether a value is to be kept as a secret although its publisher forgot to say so."""
+    is_open = where in {"environment", "header"} and said.default is None and not said.choices
+    return is_open and said.format != "number" and _SECRET.search(name) is not None
 
 
 def _noun(where: Where) -> str:
