@@ -4,9 +4,9 @@
 
 It holds an interpreter process of `pydantic-monty` below it, in which the code runs: without files,
 network, environment or imports, and with bounds on time, memory, recursion and calls. A script
-stays in the interpreter while no other one is run here; its snapshot is in every answer. The
-process ends when the socket closes, or after `IDLE` seconds without a step; the interpreter ends
-with it.
+stays in the interpreter while no other one is run here; its snapshot is in every answer. A second
+one checks types, and runs nothing (`type_checker`). The process ends when the socket closes, or
+after `IDLE` seconds without a step; the interpreters end with it.
 """
 
 import contextlib
@@ -25,6 +25,7 @@ import pydantic_monty as monty
 
 from capd.adapters.platform.limits import limit_to
 from capd.adapters.scripts.steps import Damaged, Ended, Resume, Start, Step, Stepped, Waiting
+from capd.adapters.scripts.type_checker import SCRIPT_NAME, TypeChecker
 from capd.core.scripts.run import LONGEST_SLEEP, MOST_CALLS, SLEEP, Answer, IssuedCall
 from capd.core.scripts.stubs import CALL, EXCEPTIONS
 from capd_protos.types import WireName
@@ -67,8 +68,9 @@ class Interpreter:
 
     def __init__(self) -> None:
         self._pool = monty.Monty(
-            min_processes=1, max_processes=1, request_timeout=WALL_SECONDS
+            min_processes=2, max_processes=2, request_timeout=WALL_SECONDS
         ).__enter__()
+        self._checker = TypeChecker(self._pool, _LIMITS)
         self._session: monty.MontySession | None = None
         self._snapshot: monty.FutureSnapshot | None = None
         self._held = ""
@@ -79,6 +81,7 @@ class Interpreter:
     def close(self) -> None:
         """End it."""
         self._leave()
+        self._checker.close()
         self._pool.__exit__(None, None, None)
 
     def done(self, step: Step) -> Stepped:
@@ -94,8 +97,6 @@ class Interpreter:
                     stepped = self._resumed(step)
         except _TooMuchError as error:
             stepped = Ended(error=str(error))
-        except monty.MontyTypingError as error:
-            stepped = Ended(error=_type_errors(error), is_refused=True)
         except monty.MontySyntaxError as error:
             stepped = Ended(error=_error_text(error), is_refused=True)
         except monty.MontyRuntimeError as error:
@@ -113,22 +114,19 @@ class Interpreter:
         return msgspec.structs.replace(stepped, printed="".join(self._printed), seconds=seconds)
 
     def _started(self, step: Start) -> Stepped:
-        session = self._enter(step.script, step)
-        session.feed_run(step.prelude, skip_type_check=True)
+        wrong = self._checker.errors(step.stubs, step.code) if step.checks_types else []
+        if wrong:
+            return Ended(error=_type_errors(wrong), is_refused=True)
+        session = self._enter(step.script)
+        session.feed_run(step.prelude)
         inputs = {"inputs": json.loads(step.inputs)}
-        try:
-            found = session.feed_start(step.code, inputs=inputs, print_callback=self._print)
-        except monty.MontyTypingError as error:
-            if not _is_about_tuples(error):
-                raise
-            found = session.feed_start(
-                step.code, inputs=inputs, print_callback=self._print, skip_type_check=True
-            )
-        return self._driven(found)
+        return self._driven(
+            session.feed_start(step.code, inputs=inputs, print_callback=self._print)
+        )
 
     def _resumed(self, step: Resume) -> Stepped:
         if self._held != step.script or self._dump != step.snapshot or self._snapshot is None:
-            session = self._enter(step.script, None)
+            session = self._enter(step.script)
             try:
                 found = session.load_snapshot(step.snapshot, print_callback=self._print)
             except monty.MontyError as error:
@@ -169,15 +167,11 @@ class Interpreter:
                     self._snapshot, self._dump = snapshot, dump
                     return Waiting(dump, calls)
 
-    def _enter(self, script: str, start: Start | None) -> monty.MontySession:
+    def _enter(self, script: str) -> monty.MontySession:
         self._leave()
-        checks = start is not None and start.checks_types
         session = self._pool.checkout(
-            script_name="script.py",
+            script_name=SCRIPT_NAME,
             limits=_LIMITS,
-            type_check=checks,
-            type_check_stubs=start.stubs if start is not None and checks else None,
-            type_check_format="concise",
             print_flush_interval=0.05,
             os_policy=_POLICY,
         )
@@ -288,18 +282,8 @@ def _key(key: object) -> str:
     return key if isinstance(key, str) else str(key)[:200]
 
 
-def _is_about_tuples(error: monty.MontyTypingError) -> bool:
-    """Tell whether all that is wrong is `+` of what `asyncio.gather` returns and a list.
-
-    The checker's stubs say that it returns a tuple; it returns a list, here as in Python.
-    """
-    lines = [line for line in error.display().splitlines() if line.strip()]
-    return all("error[unsupported-operator]" in line and "`tuple[" in line for line in lines)
-
-
-def _type_errors(error: monty.MontyTypingError) -> str:
-    lines = [line for line in error.display().splitlines() if line.strip()]
-    shown = "\n".join(line.replace("script.py:", "line ", 1) for line in lines[:20])
+def _type_errors(lines: list[str]) -> str:
+    shown = "\n".join(lines[:20])
     return f"The script was not run, and no call was made: its types are wrong.\n{shown[:4000]}"
 
 
