@@ -435,6 +435,8 @@ class _Script:
         self.calls.answered(call.id, answer)
         self._news.set()
         if self._journal is not None:
+            # The script goes on meanwhile: its next step is longer than the way to the file.
+            await trio.lowlevel.checkpoint()
             await self._journal.answered(call.id, answer)
         if call.tool != SLEEP:
             done, issued = self.calls.answered_count, self.calls.issued_count
