@@ -72,7 +72,9 @@ class Interpreter:
         ).__enter__()
         self._checker = TypeChecker(self._pool, _LIMITS)
         self._session: monty.MontySession | None = None
-        self._snapshot: monty.FutureSnapshot | None = None
+        self._snapshot: monty.FunctionSnapshot | monty.FutureSnapshot | None = None
+        self._open: set[int] | None = None
+        """Calls without an answer; None where they are not known, behind a loaded snapshot."""
         self._held = ""
         self._dump = b""
         self._printed: list[str] = []
@@ -118,6 +120,7 @@ class Interpreter:
         if wrong:
             return Ended(error=_type_errors(wrong), is_refused=True)
         session = self._enter(step.script)
+        self._open = set()
         session.feed_run(step.prelude)
         inputs = {"inputs": json.loads(step.inputs)}
         return self._driven(
@@ -131,12 +134,28 @@ class Interpreter:
                 found = session.load_snapshot(step.snapshot, print_callback=self._print)
             except monty.MontyError as error:
                 return Damaged(str(error)[:300])
-            if not isinstance(found, monty.FutureSnapshot):
+            if isinstance(found, monty.MontyComplete | monty.NameLookupSnapshot):
                 return Damaged("it waits for no call")
             self._snapshot = found
+        self.prepare()
         snapshot, self._snapshot = self._snapshot, None
+        if not isinstance(snapshot, monty.FutureSnapshot):
+            return Damaged("it waits for no call")
+        if self._open is not None:
+            self._open -= step.answers.keys()
         results = {id_: _result(answer) for id_, answer in step.answers.items()}
         return self._driven(snapshot.resume(results))
+
+    def prepare(self) -> None:
+        """Take the script from its one call to where it waits for it, before the answer is there.
+
+        Raises:
+            monty.MontyError: the interpreter has died, or the script is over its time.
+        """
+        if isinstance(self._snapshot, monty.FunctionSnapshot):
+            snapshot, self._snapshot = self._snapshot, None
+            found = snapshot.resume(_FUTURE)
+            self._snapshot = found if isinstance(found, monty.FutureSnapshot) else None
 
     def _driven(self, snapshot: monty.SyncSnapshot) -> Stepped:
         """Run until the script waits for calls, or ends."""
@@ -156,16 +175,27 @@ class Interpreter:
                     calls.append(call)
                     if len(calls) > MOST_CALLS:
                         raise _TooMuchError(f"The script makes more than {MOST_CALLS} calls.")
+                    # Nothing else of the script can run, so it is sent before `prepare`.
+                    is_alone = snapshot.allow_eager_await and self._open == set()
+                    if self._open is not None:
+                        self._open.add(call.id)
+                    if is_alone:
+                        return self._waiting(snapshot, calls)
                     snapshot = snapshot.resume(_FUTURE)
                 case monty.FutureSnapshot():
-                    dump = snapshot.dump()
-                    if len(dump) > MOST_SNAPSHOT_BYTES:
-                        raise _TooMuchError(
-                            f"The script holds {len(dump) >> 20} MiB while it waits for a call: "
-                            f"at most {MOST_SNAPSHOT_BYTES >> 20}. Keep less of each result."
-                        )
-                    self._snapshot, self._dump = snapshot, dump
-                    return Waiting(dump, calls)
+                    return self._waiting(snapshot, calls)
+
+    def _waiting(
+        self, snapshot: monty.FunctionSnapshot | monty.FutureSnapshot, calls: list[IssuedCall]
+    ) -> Waiting:
+        dump = snapshot.dump()
+        if len(dump) > MOST_SNAPSHOT_BYTES:
+            raise _TooMuchError(
+                f"The script holds {len(dump) >> 20} MiB while it waits for a call: "
+                f"at most {MOST_SNAPSHOT_BYTES >> 20}. Keep less of each result."
+            )
+        self._snapshot, self._dump = snapshot, dump
+        return Waiting(dump, calls)
 
     def _enter(self, script: str) -> monty.MontySession:
         self._leave()
@@ -181,6 +211,7 @@ class Interpreter:
 
     def _leave(self) -> None:
         session, self._session, self._snapshot, self._held = self._session, None, None, ""
+        self._open = None
         if session is not None:
             with contextlib.suppress(monty.MontyError):
                 session.__exit__(None, None, None)
@@ -321,6 +352,9 @@ def main(channel: socket.socket, idle: float) -> None:
         answer = msgspec.msgpack.encode(interpreter.done(_STEPS.decode(data)))
         channel.settimeout(None)
         channel.sendall(len(answer).to_bytes(HEAD_BYTES, "big") + answer)
+        with contextlib.suppress(monty.MontyError):
+            # What fails here fails once more in the step that needs it.
+            interpreter.prepare()
     if interpreter is not None:
         interpreter.close()
 
