@@ -145,6 +145,7 @@ class SessionScripts:
         self._files = parts.context.services.script_files
         self._workers = parts.context.services.scripts
         self._results = parts.results
+        self._notes = parts.notes
         self._search = search
         self._call_tool = call_tool
         self._under_way = 0
@@ -330,6 +331,8 @@ class SessionScripts:
     async def told(self, script: "_Script", end: ScriptEnd) -> Result:
         """Return what the model gets of a script that has ended."""
         calls = script.calls.table()
+        outcome = "error" if end.error else "result"
+        self._notes.script_ended(outcome, time.monotonic() - script.began_at, calls)
         self._log.info(
             "script_ended",
             calls=len(calls),
@@ -358,6 +361,7 @@ class _Script:
     ) -> None:
         """`found` is the run as an earlier daemon has left it."""
         self.id = secrets.token_hex(8)
+        self.began_at = time.monotonic()
         self.request = request
         self.calls = found.run if found is not None else ScriptRun()
         self.names = names
