@@ -268,8 +268,10 @@ class SessionScripts:
         own = bound_names(code)
         names = [n for each in sorted(missing) if each[0] not in own for n in _wire_names(*each)]
         hits = await self._search.known_tools(names) if names else {}
+        # Two names may be of one tool; the ledger knows it by its own.
+        known = {hit.wire_name: hit for hit in hits.values()}
         found = tool_functions(
-            (hit.server, hit.name, WireName(name), hit.definition) for name, hit in hits.items()
+            (hit.server, hit.name, name, hit.definition) for name, hit in known.items()
         )
         return on + [each for each in found if (each.module, each.function) in missing]
 
