@@ -21,14 +21,14 @@ CODE = """
 import asyncio
 async def message(n):
     shown = await git.show(repo_path=inputs["repo"], revision=f"HEAD~{n % 3}")
-    return [line for line in shown.splitlines() if "Message" in line]
+    return [each for each in inputs["subjects"] if each in shown]
 await asyncio.gather(*[message(n) for n in range(12)])
 """
 
 
 def by_tool_call(project: Path) -> Json:
     """Return the arguments of `tool_call` for the script."""
-    arguments = {"code": CODE, "inputs": {"repo": str(project)}}
+    arguments = {"code": CODE, "inputs": {"repo": str(project), "subjects": SUBJECTS}}
     return {"name": "script_run", "arguments": arguments}
 
 
@@ -37,9 +37,9 @@ def assert_one_round_trip(lab: Lab, requests: int = 2) -> None:
     bodies = lab.model.bodies()
     last = said(bodies[-1])
     assert len(bodies) == requests
-    # Claude Code tells its model of the last commits as well, but once.
-    assert all(last.count(subject) >= 4 for subject in SUBJECTS), last[-3000:]
-    assert "- git.show x12: result, " in last, last[-3000:]
+    # Four times as a result, and once in the inputs.
+    assert all(last.count(subject) >= 5 for subject in SUBJECTS)
+    assert "- git.show x12: result, " in last
     (script,) = lab.home.ask("why")["scripts"]
     calls = [(each["tool"], each["outcome"], each["count"]) for each in script["calls"]]
     assert (script["outcome"], calls) == ("result", [("git__git_show", "result", 12)])
