@@ -55,7 +55,7 @@ def test_a_session_is_told_with_its_scripts_and_what_they_called() -> None:
             {"tool": "git__show", "outcome": "refused", "count": 1, "ms": 0.0},
         ],
     }
-    nothing = {"at": None, "outcome": "error", "ms": 3.0, "calls": []}
+    nothing: dict[str, object] = {"at": None, "outcome": "error", "ms": 3.0, "calls": []}
 
     assert session_details({"key": "zed-1"}, [script, nothing])[-2:] == [
         "  script --:--:--: result in 61 ms: git__log x12, git__show refused",
