@@ -117,6 +117,19 @@ def decision_words(entry: Document) -> tuple[str, str, str]:
     return str(decision.get("outcome") or "?"), str(name), str(decision.get("reason") or "")
 
 
+def script_words(script: Document) -> str:
+    """Return what a script came to, and what it called: `result in 61 ms: git__log x12`."""
+    calls = []
+    for each in script.get("calls") or []:
+        count, outcome = each.get("count", 1), each.get("outcome", "?")
+        many_ = f" x{count}" if count != 1 else ""
+        calls.append(
+            f"{each.get('tool', '?')}{many_}{'' if outcome == 'result' else f' {outcome}'}"
+        )
+    called = ", ".join(calls) or "no calls"
+    return f"{script.get('outcome', '?')} in {script.get('ms') or 0:,.0f} ms: {called}"
+
+
 def clock(at: object) -> str:
     """Return a point in time as the user's clock shows it."""
     if not isinstance(at, int | float):

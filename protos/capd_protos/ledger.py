@@ -82,7 +82,21 @@ class SessionNote(msgspec.Struct, frozen=True, tag="ledger.session"):
     action: Literal["started", "ended"]
 
 
-Note = CallNote | DecisionNote | ActivationNote | SessionNote
+class ScriptNote(msgspec.Struct, frozen=True, tag="ledger.script"):
+    """A script has ended; each of its calls has a note of its own beside this one."""
+
+    at: float
+    session: SessionKey
+    outcome: str
+    """`result` or `error`. No `Literal`, like `action` of `ActivationNote`."""
+    ms: float
+    """From its request to its end, since the daemon of its end began."""
+    calls: list[tuple[str, str, int, float]] = []
+    """The wire name of a tool, an outcome as in `CallNote`, how many calls, and their mean
+    milliseconds."""
+
+
+Note = CallNote | DecisionNote | ActivationNote | SessionNote | ScriptNote
 
 
 class CountUses(msgspec.Struct, frozen=True, tag="ledger.count_uses"):
@@ -157,6 +171,19 @@ class ActivationsListed(msgspec.Struct, frozen=True, tag="ledger.activations"):
     activations: list[ActivationNote]
 
 
+class ListScripts(msgspec.Struct, frozen=True, tag="ledger.list_scripts"):
+    """The newest scripts, of one session or of all."""
+
+    limit: int
+    session: SessionKey = SessionKey("")
+
+
+class ScriptsListed(msgspec.Struct, frozen=True, tag="ledger.scripts"):
+    """Newest first."""
+
+    scripts: list[ScriptNote]
+
+
 class DescribeLedger(msgspec.Struct, frozen=True, tag="ledger.describe"):
     """How the ledger is."""
 
@@ -182,12 +209,13 @@ class LedgerRefused(msgspec.Struct, frozen=True, tag="ledger.refused"):
     message: str
 
 
-Request = CountUses | SumCalls | ListDecisions | ListActivations | DescribeLedger
+Request = CountUses | SumCalls | ListDecisions | ListActivations | ListScripts | DescribeLedger
 Reply = (
     UsesCounted
     | CallsSummed
     | DecisionsListed
     | ActivationsListed
+    | ScriptsListed
     | LedgerDescribed
     | LedgerRefused
 )

@@ -11,6 +11,7 @@ import trio
 
 from capd.core.sessions.policy import PolicyRules
 from capd.core.sessions.session_rules import SessionRules
+from capd_protos.ledger import ScriptNote
 
 from .fakes import FakeProcess, Json, Script, text, tool
 from .world import OWN, Client, World, running_world
@@ -94,6 +95,12 @@ async def test_each_call_of_a_script_is_in_the_ledger(tmp_path: Path) -> None:
         assert entry.calls == 1
         outcomes = {labels[-1]: count for labels, count in world.journal.tally.calls.items()}
         assert outcomes == {"result": 1, "error": 1}
+        (ran,) = [note for note in world.journal.take() if isinstance(note, ScriptNote)]
+        assert (ran.session, ran.outcome) == ("s", "error")
+        assert [each[:3] for each in ran.calls] == [
+            ("alpha__alpha_number", "error", 1),
+            ("alpha__alpha_number", "result", 1),
+        ]
 
 
 async def test_wrong_types_are_told_before_any_call_is_made(tmp_path: Path) -> None:

@@ -55,6 +55,16 @@ WHY: dict[str, Any] = {
     "decisions": [DECISION, OLDER],
     "activations": [FAILED, {**FAILED, "action": "on"}],
 }
+SCRIPT = {
+    "at": 1_800_000_000.0,
+    "session": "zed-1",
+    "outcome": "error",
+    "ms": 1500.0,
+    "calls": [
+        {"tool": "git__log", "outcome": "result", "count": 12, "ms": 20.0},
+        {"tool": "git__show\x1b", "outcome": "not_sent", "count": 1, "ms": 0.0},
+    ],
+}
 
 
 @pytest.fixture
@@ -97,6 +107,18 @@ def test_why_tells_the_newest_decision_last_with_its_reason_and_the_way_out(
     ]
     assert lines[-1].endswith("s  a/b: no such file")
     assert result.exit_code == 0
+
+
+def test_why_shows_scripts_and_what_they_called(start_daemon: Start, run: Run) -> None:
+    start_daemon({"why": {**WHY, "activations": [], "scripts": [SCRIPT]}})
+
+    result = run("why")
+
+    assert result.stdout.splitlines()[-3:] == [
+        "",
+        "scripts, and what they called",
+        "  01-15 08:00:00  zed-1  error in 1,500 ms: git__log x12, git__show\\x1b not_sent",
+    ]
 
 
 def test_why_asks_for_what_was_named_and_json_is_the_answer_as_it_came(

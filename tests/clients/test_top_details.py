@@ -47,6 +47,24 @@ def test_a_session_is_told_with_what_is_on_and_how_it_came() -> None:
     ]
 
 
+def test_a_session_is_told_with_its_scripts_and_what_they_called() -> None:
+    script = {
+        "at": None,
+        "outcome": "result",
+        "ms": 61.4,
+        "calls": [
+            {"tool": "git__log", "outcome": "result", "count": 12, "ms": 20.0},
+            {"tool": "git__show", "outcome": "refused", "count": 1, "ms": 0.0},
+        ],
+    }
+    nothing: dict[str, object] = {"at": None, "outcome": "error", "ms": 3.0, "calls": []}
+
+    assert session_details({"key": "zed-1"}, [script, nothing])[-2:] == [
+        "  script --:--:--: result in 61 ms: git__log x12, git__show refused",
+        "  script --:--:--: error in 3 ms: no calls",
+    ]
+
+
 def test_a_server_is_told_with_its_last_error() -> None:
     server = {
         "name": "db",

@@ -10,6 +10,7 @@ import click
 
 from capd_client import log_lines
 from capd_client.commands.shared import ask, fail, json_option, print_json
+from capd_client.status_text import script_words
 from capd_client.tables import say
 from capd_client.terminal import width, wrapped
 
@@ -97,6 +98,10 @@ def _print_why(result: Mapping[str, Any]) -> None:
         click.echo("\nnot switched on, though a model or a person asked for it")
         for each in reversed(failed):
             say(f"  {_when(each)}  {each.get('session', '?')}  {each.get('name')}: {each['why']}")
+    if scripts := result.get("scripts"):
+        click.echo("\nscripts, and what they called")
+        for each in reversed(scripts):
+            say(f"  {_when(each)}  {each.get('session', '?')}  {script_words(each)}")
     if not decisions:
         click.echo("no decision yet: capd has heard no message of a user")
         click.echo("capd turn TEXT tries one; capd doctor says whether prompts reach capd")

@@ -40,6 +40,7 @@ from capd_client.top.rows import (
 )
 
 _EVENTS_SHOWN = 5
+_SCRIPTS_SHOWN = 5
 _COLOURS = {
     **dict.fromkeys(("ready", "activate"), "green"),
     **dict.fromkeys(("starting", "backing_off", "stopping", "lingering", "suggest"), "yellow"),
@@ -281,23 +282,30 @@ class TopApp(App[int]):
                 self.run_worker(lambda: self._look_up_why(found), thread=True, name="why")
             return
         if table == "sessions":
-            lines = [session_details(each) for each in of if str(each.get("key")) == key]
-        else:
-            lines = [
-                server_details(each) for at, each in enumerate(of) if server_key(at, each) == key
-            ]
+            session = next((each for each in of if str(each.get("key")) == key), None)
+            if session is not None:
+                self.run_worker(lambda: self._look_up_scripts(session), thread=True, name="scripts")
+            return
+        lines = [server_details(each) for at, each in enumerate(of) if server_key(at, each) == key]
         if lines:
             self._open_details(lines[0])
 
-    def _look_up_why(self, decision: Mapping[str, Any]) -> None:
-        why: Mapping[str, Any] | None = None
+    def _look_up_scripts(self, session: Mapping[str, Any]) -> None:
+        listed = self._asked_why(str(session.get("key") or ""), _SCRIPTS_SHOWN)
+        scripts = listed.get("scripts") or []
+        self._update(self._open_details, session_details(session, scripts))
+
+    def _asked_why(self, session: str, limit: int) -> Mapping[str, Any]:
+        """Return what `capd why` says of a session; nothing where the daemon does not answer."""
         try:
             with Control(self._socket, client="capd top") as control:
-                listed = control.call(
-                    "why", {"session": decision.get("session") or "", "limit": 50}
-                )
+                return control.call("why", {"session": session, "limit": limit})
         except (DaemonDownError, ControlError):
-            listed = {}
+            return {}
+
+    def _look_up_why(self, decision: Mapping[str, Any]) -> None:
+        why: Mapping[str, Any] | None = None
+        listed = self._asked_why(str(decision.get("session") or ""), 50)
         for each in listed.get("decisions") or []:
             if each.get("fingerprint") == decision.get("fingerprint"):
                 why = each

@@ -1,16 +1,23 @@
 """What the details pane of `capd top` says of a selected row, and events in words."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from capd_client.status_text import active_line, client_of, clock, decision_words, many
+from capd_client.status_text import (
+    active_line,
+    client_of,
+    clock,
+    decision_words,
+    many,
+    script_words,
+)
 from capd_client.terminal import duration, printable
 
 Document = Mapping[str, Any]
 
 
-def session_details(session: Document) -> list[str]:
-    """Return a session, a fact a line."""
+def session_details(session: Document, scripts: Sequence[Document] = ()) -> list[str]:
+    """Return a session, a fact a line; `scripts` are those of `capd why`, the newest first."""
     lines = [
         f"{session.get('key', '?')}: {client_of(session)}, process {session.get('pid') or '?'}",
         f"project: {session.get('project') or 'none'}",
@@ -24,6 +31,7 @@ def session_details(session: Document) -> list[str]:
         f"  on: {each.get('tap', '?')}/{each.get('name', '?')}"
         for each in session.get("active") or []
     ]
+    lines += [f"  script {clock(each.get('at'))}: {script_words(each)}" for each in scripts]
     return [printable(line) for line in lines]
 
 

@@ -18,6 +18,9 @@ _DECISIONS_LISTED: MsgpackCodec[messages.DecisionsListed | messages.LedgerRefuse
 _ACTIVATIONS_LISTED: MsgpackCodec[messages.ActivationsListed | messages.LedgerRefused] = (
     MsgpackCodec(messages.ActivationsListed | messages.LedgerRefused)
 )
+_SCRIPTS_LISTED: MsgpackCodec[messages.ScriptsListed | messages.LedgerRefused] = MsgpackCodec(
+    messages.ScriptsListed | messages.LedgerRefused
+)
 _LEDGER_DESCRIBED: MsgpackCodec[messages.LedgerDescribed] = MsgpackCodec(messages.LedgerDescribed)
 
 EVERY_SESSION = SessionKey("")
@@ -53,6 +56,12 @@ class LedgerClient(ActorClient):
         return await self._ask(
             messages.ListActivations(limit, session), _ACTIVATIONS_LISTED, timeout
         )
+
+    async def scripts(
+        self, limit: int, session: SessionKey = EVERY_SESSION, *, timeout: float = ANSWER_TIMEOUT
+    ) -> messages.ScriptsListed | messages.LedgerRefused:
+        """Return the newest scripts, of one session or of all."""
+        return await self._ask(messages.ListScripts(limit, session), _SCRIPTS_LISTED, timeout)
 
     async def describe(self, *, timeout: float = ANSWER_TIMEOUT) -> messages.LedgerDescribed:
         """Return the size and the health of the ledger."""

@@ -94,6 +94,10 @@ class Ledger:
                     return messages.ActivationsListed(
                         await self._in_thread(lambda: database.activations(limit, session))
                     )
+                case messages.ListScripts(limit=limit, session=session):
+                    return messages.ScriptsListed(
+                        await self._in_thread(lambda: database.scripts(limit, session))
+                    )
         except (sqlite3.Error, OSError) as error:
             return messages.LedgerRefused(f"{database.path} cannot be read: {error}")
 

@@ -17,6 +17,7 @@ from capd_protos.ledger import (
     DecisionNote,
     Note,
     RecordedOutcome,
+    ScriptNote,
     SessionNote,
     Use,
 )
@@ -61,7 +62,13 @@ def test_every_kind_of_note_is_kept_across_a_restart(tmp_path: Path) -> None:
 
     again = database(tmp_path)
 
-    assert again.counts()[1] == {"calls": 1, "decisions": 1, "activations": 1, "sessions": 1}
+    assert again.counts()[1] == {
+        "calls": 1,
+        "decisions": 1,
+        "activations": 1,
+        "sessions": 1,
+        "scripts": 0,
+    }
     assert again.decisions(5, "") == [DECISION]
 
 
@@ -128,6 +135,25 @@ def test_activations_of_one_session_come_newest_first(tmp_path: Path) -> None:
 
     assert made.activations(10, "one") == [failed, on]
     assert made.activations(1, "") == [failed]
+
+
+def test_a_file_of_a_daemon_without_scripts_gets_their_table_and_keeps_the_rest(
+    tmp_path: Path,
+) -> None:
+    before = database(tmp_path)
+    before.add(ALL)
+    before._opened().execute("DROP TABLE scripts")
+    before.close()
+    ran = ScriptNote(NOW, ONE, "result", 61.5, [("git__log", "result", 12, 4.5)])
+    others = ScriptNote(NOW + 1, SessionKey("two"), "error", 1.5)
+
+    again = database(tmp_path)
+    again.add([ran, others])
+
+    assert again.scripts(10, "one") == [ran]
+    assert again.scripts(1, "") == [others]
+    assert again.decisions(5, "") == [DECISION]
+    assert not list(tmp_path.glob("*.damaged-*"))
 
 
 def test_everything_that_a_decision_rests_on_is_kept(tmp_path: Path) -> None:

@@ -191,6 +191,53 @@ async def test_what_is_no_valid_script_is_not_run(code: str) -> None:
         assert (stepped.is_refused, stepped.printed) == (True, "")
 
 
+async def test_types_are_checked_by_the_lines_of_the_script() -> None:
+    async with workers() as made:
+        stepped = await made.done(start("x = 1\nawait web.get(1)"))
+
+        assert isinstance(stepped, Ended)
+        assert stepped.error == (
+            "The script was not run, and no call was made: its types are wrong.\n"
+            "line 2:15: error[too-many-positional-arguments] "
+            "Too many positional arguments to bound method `_web.get`: expected 1, got 2"
+        )
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "web = 5\nweb + 1",
+        "for web in [6]:\n    pass\nweb",
+        "web = [6][0]\nweb",
+        "int = 6\nint",
+        "# a line\n\n6",
+    ],
+)
+async def test_a_script_may_use_any_name_for_a_value_of_its_own(code: str) -> None:
+    async with workers() as made:
+        assert await ended(made, start(code)) == (b"6", "")
+
+
+async def test_no_script_is_checked_by_what_another_one_has_declared() -> None:
+    async with workers(most=1) as made:
+        assert await ended(made, start("own = 1\nown")) == (b"1", "")
+        assert await ended(made, start("own = 'a'\nown")) == (b'"a"', "")
+
+        stepped = await made.done(start("own"))
+
+        assert isinstance(stepped, Ended)
+        assert "line 1:1: error[unresolved-reference]" in stepped.error
+
+
+@pytest.mark.parametrize("name", ["Any", "TypedDict", "_nobody"])
+async def test_names_of_the_stubs_alone_are_not_the_scripts(name: str) -> None:
+    async with workers() as made:
+        stepped = await made.done(start(name))
+
+        assert isinstance(stepped, Ended)
+        assert stepped.is_refused
+
+
 async def test_a_snapshot_that_is_none_is_said_to_be_damaged() -> None:
     async with workers() as made:
         assert isinstance(await made.done(Resume("a", b"garbage", {})), Damaged)

@@ -364,6 +364,18 @@ def test_the_instructions_are_short_and_name_the_tools_as_the_client_does(
     assert instructions({}, is_fixed=is_fixed) == ""
 
 
+def test_the_instructions_say_how_a_script_is_run_where_no_list_does() -> None:
+    own = offered(is_prefixed=True, has_results=False)
+
+    with_scripts = instructions(own, is_fixed=True, has_scripts=True)
+
+    assert (
+        " For three or more calls, call `script_run` with `capd_tool_call`: its `code` is Python, "
+        "`await server.tool(arg=1)`. "
+    ) in with_scripts
+    assert tokens(with_scripts) <= 275
+
+
 def test_the_own_tools_cost_little() -> None:
     listed = Surface(definitions(offered().items())).listing().decode()
 

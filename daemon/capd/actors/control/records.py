@@ -18,6 +18,7 @@ from capd_protos.extras import missing
 from capd_protos.ledger import (
     ActivationNote,
     DecisionNote,
+    ScriptNote,
 )
 from capd_protos.types import SessionKey
 
@@ -44,7 +45,7 @@ class Records:
     async def _why(self, params: frames.WhyParams) -> dict[str, Any]:
         session = SessionKey(params.session)
         described = await self._actors.registry.describe()
-        problem, activations = "", list[ActivationNote]()
+        problem, activations, scripts = "", list[ActivationNote](), list[ScriptNote]()
         try:
             listed = await self._actors.ledger.decisions(
                 params.limit, session, timeout=LEDGER_TIMEOUT
@@ -54,6 +55,8 @@ class Records:
                 params.limit * ACTIVATIONS_FOR_EACH, session, timeout=LEDGER_TIMEOUT
             )
             activations = accepted(more).activations
+            ran = await self._actors.ledger.scripts(params.limit, session, timeout=LEDGER_TIMEOUT)
+            scripts = accepted(ran).scripts
         except (ActorUnavailableError, MethodError) as error:
             problem = str(error)
             decisions = _remembered(described, session)[: params.limit]
@@ -91,6 +94,7 @@ class Records:
                 }
                 for note in activations[: params.limit]
             ],
+            "scripts": [_script(note) for note in scripts],
         }
 
     async def _metrics(self, _: frames.NoParams) -> dict[str, Any]:
@@ -132,6 +136,19 @@ def _remembered(described: registry.RegistryDescribed, session: SessionKey) -> l
 def _key(session: str, fingerprint: str, at: float) -> tuple[str, str, float]:
     """Return what tells a decision from all others, in memory as in the ledger."""
     return session, fingerprint, round(at, 2)
+
+
+def _script(note: ScriptNote) -> dict[str, Any]:
+    return {
+        "at": note.at,
+        "session": note.session,
+        "outcome": note.outcome,
+        "ms": note.ms,
+        "calls": [
+            {"tool": tool, "outcome": outcome, "count": count, "ms": ms}
+            for tool, outcome, count, ms in note.calls
+        ],
+    }
 
 
 def _known(cap: dict[str, Any]) -> CapabilityFacts:

@@ -1,6 +1,7 @@
 """Notes the calls of one session in the ledger, including those that failed."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from capd.adapters.clients.conversation import Request
@@ -8,10 +9,12 @@ from capd.adapters.ledger.journal import Journal
 from capd.core.protocol.calls import outcome_of, size_of
 from capd.core.protocol.outcomes import CallFailedError
 from capd.core.results.large_results import Result
+from capd.core.scripts.run import PastCall
+from capd.core.scripts.script_answers import summed
 from capd.core.sessions.active_set import ActiveSet, Grant
 from capd.core.sessions.session_place import SessionPlace
 from capd.core.sessions.surface import Shown
-from capd_protos.ledger import CallNote, RecordedOutcome
+from capd_protos.ledger import CallNote, RecordedOutcome, ScriptNote
 from capd_protos.types import ServerName
 
 
@@ -46,6 +49,14 @@ class CallNotes:
     def not_sent(self, grant: Grant, server: ServerName, error: CallFailedError) -> None:
         """Note a call that was not sent because its tool could not be had."""
         self._note(grant, server, error.outcome, 0.0, (0, 0))
+
+    def script_ended(self, outcome: str, seconds: float, calls: Sequence[PastCall]) -> None:
+        """Note a script that has ended, with its calls by tool and outcome."""
+        self._journal.note(
+            ScriptNote(
+                time.time(), self._place.key, outcome, round(seconds * 1000, 3), summed(calls)
+            )
+        )
 
     def _note(
         self,

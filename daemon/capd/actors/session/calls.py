@@ -148,7 +148,10 @@ class SessionCalls:
         if self._view.plan.mode == "pass-through":
             return ""
         is_fixed, index = self._state.surface.is_fixed, self._parts.index.map()
-        text = instructions(dict(self._view.own), is_fixed=is_fixed, index=index)
+        has_scripts = self._view.names_scripts
+        text = instructions(
+            dict(self._view.own), is_fixed=is_fixed, index=index, has_scripts=has_scripts
+        )
         return self._parts.tokens.instructed(text)
 
     def on_client_info(self, client: ClientFacts) -> None:

@@ -145,6 +145,7 @@ class SessionScripts:
         self._files = parts.context.services.script_files
         self._workers = parts.context.services.scripts
         self._results = parts.results
+        self._notes = parts.notes
         self._search = search
         self._call_tool = call_tool
         self._under_way = 0
@@ -267,8 +268,10 @@ class SessionScripts:
         own = bound_names(code)
         names = [n for each in sorted(missing) if each[0] not in own for n in _wire_names(*each)]
         hits = await self._search.known_tools(names) if names else {}
+        # Two names may be of one tool; the ledger knows it by its own.
+        known = {hit.wire_name: hit for hit in hits.values()}
         found = tool_functions(
-            (hit.server, hit.name, WireName(name), hit.definition) for name, hit in hits.items()
+            (hit.server, hit.name, name, hit.definition) for name, hit in known.items()
         )
         return on + [each for each in found if (each.module, each.function) in missing]
 
@@ -330,6 +333,8 @@ class SessionScripts:
     async def told(self, script: "_Script", end: ScriptEnd) -> Result:
         """Return what the model gets of a script that has ended."""
         calls = script.calls.table()
+        outcome = "error" if end.error else "result"
+        self._notes.script_ended(outcome, time.monotonic() - script.began_at, calls)
         self._log.info(
             "script_ended",
             calls=len(calls),
@@ -358,6 +363,7 @@ class _Script:
     ) -> None:
         """`found` is the run as an earlier daemon has left it."""
         self.id = secrets.token_hex(8)
+        self.began_at = time.monotonic()
         self.request = request
         self.calls = found.run if found is not None else ScriptRun()
         self.names = names
@@ -435,6 +441,8 @@ class _Script:
         self.calls.answered(call.id, answer)
         self._news.set()
         if self._journal is not None:
+            # The script goes on meanwhile: its next step is longer than the way to the file.
+            await trio.lowlevel.checkpoint()
             await self._journal.answered(call.id, answer)
         if call.tool != SLEEP:
             done, issued = self.calls.answered_count, self.calls.issued_count

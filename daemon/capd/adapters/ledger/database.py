@@ -105,6 +105,10 @@ class Database:
         """Return the newest activations of one session; of all sessions if the name is empty."""
         return schema.read(messages.ActivationNote, self._newest("activations", limit, session))
 
+    def scripts(self, limit: int, session: str) -> list[messages.ScriptNote]:
+        """Return the newest scripts of one session; of all sessions if the name is empty."""
+        return schema.read(messages.ScriptNote, self._newest("scripts", limit, session))
+
     def counts(self) -> tuple[int, dict[str, int]]:
         """Return the file's size in bytes, and the number of rows of each table."""
 
@@ -213,6 +217,9 @@ def _prepare(connection: sqlite3.Connection) -> None:
     found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     if found != "ok":
         raise _UnusableError(str(found))
+    with connection:
+        for statement in schema.added():
+            connection.execute(statement)
 
 
 def _is_damage(error: sqlite3.DatabaseError) -> bool:

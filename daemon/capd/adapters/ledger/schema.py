@@ -5,7 +5,7 @@ from typing import Any, TypeVar, get_origin
 
 import msgspec
 
-from capd_protos.ledger import ActivationNote, CallNote, DecisionNote, Note, SessionNote
+from capd_protos.ledger import ActivationNote, CallNote, DecisionNote, Note, ScriptNote, SessionNote
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -17,7 +17,10 @@ TABLES: dict[type[Note], str] = {
     DecisionNote: "decisions",
     ActivationNote: "activations",
     SessionNote: "sessions",
+    ScriptNote: "scripts",
 }
+_ADDED = (ScriptNote,)
+"""Tables that files of this version may lack: they are of a daemon before them."""
 _INDEXES = ("calls(at)", "calls(identity, tool, at)", "decisions(at)", "decisions(session, at)")
 
 
@@ -25,15 +28,30 @@ def statements() -> list[str]:
     """Return the statements that create the tables."""
     made = []
     for kind, table in TABLES.items():
-        columns = ", ".join(field.name for field in msgspec.structs.fields(kind))
-        made.append(f"CREATE TABLE {table} ({columns})")
+        if kind not in _ADDED:
+            made.append(_creation(kind, table))
     for number, index in enumerate(_INDEXES):
         made.append(f"CREATE INDEX index_{number} ON {index}")
     made.extend(
         f"CREATE INDEX {table}_by_time ON {table}(at)" for table in ("activations", "sessions")
     )
     made.append(f"PRAGMA user_version = {VERSION}")
+    return made + added()
+
+
+def added() -> list[str]:
+    """Return the statements that create what a file of this version may lack."""
+    made = []
+    for kind in _ADDED:
+        table = TABLES[kind]
+        made.append(_creation(kind, f"IF NOT EXISTS {table}"))
+        made.append(f"CREATE INDEX IF NOT EXISTS {table}_by_time ON {table}(at)")
     return made
+
+
+def _creation(kind: type[Note], table: str) -> str:
+    columns = ", ".join(field.name for field in msgspec.structs.fields(kind))
+    return f"CREATE TABLE {table} ({columns})"
 
 
 def insertion(kind: type[Note]) -> str:

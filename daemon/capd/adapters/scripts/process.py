@@ -4,9 +4,9 @@
 
 It holds an interpreter process of `pydantic-monty` below it, in which the code runs: without files,
 network, environment or imports, and with bounds on time, memory, recursion and calls. A script
-stays in the interpreter while no other one is run here; its snapshot is in every answer. The
-process ends when the socket closes, or after `IDLE` seconds without a step; the interpreter ends
-with it.
+stays in the interpreter while no other one is run here; its snapshot is in every answer. A second
+one checks types, and runs nothing (`type_checker`). The process ends when the socket closes, or
+after `IDLE` seconds without a step; the interpreters end with it.
 """
 
 import contextlib
@@ -25,6 +25,7 @@ import pydantic_monty as monty
 
 from capd.adapters.platform.limits import limit_to
 from capd.adapters.scripts.steps import Damaged, Ended, Resume, Start, Step, Stepped, Waiting
+from capd.adapters.scripts.type_checker import SCRIPT_NAME, TypeChecker
 from capd.core.scripts.run import LONGEST_SLEEP, MOST_CALLS, SLEEP, Answer, IssuedCall
 from capd.core.scripts.stubs import CALL, EXCEPTIONS
 from capd_protos.types import WireName
@@ -67,10 +68,13 @@ class Interpreter:
 
     def __init__(self) -> None:
         self._pool = monty.Monty(
-            min_processes=1, max_processes=1, request_timeout=WALL_SECONDS
+            min_processes=2, max_processes=2, request_timeout=WALL_SECONDS
         ).__enter__()
+        self._checker = TypeChecker(self._pool, _LIMITS)
         self._session: monty.MontySession | None = None
-        self._snapshot: monty.FutureSnapshot | None = None
+        self._snapshot: monty.FunctionSnapshot | monty.FutureSnapshot | None = None
+        self._open: set[int] | None = None
+        """Calls without an answer; None where they are not known, behind a loaded snapshot."""
         self._held = ""
         self._dump = b""
         self._printed: list[str] = []
@@ -79,6 +83,7 @@ class Interpreter:
     def close(self) -> None:
         """End it."""
         self._leave()
+        self._checker.close()
         self._pool.__exit__(None, None, None)
 
     def done(self, step: Step) -> Stepped:
@@ -94,8 +99,6 @@ class Interpreter:
                     stepped = self._resumed(step)
         except _TooMuchError as error:
             stepped = Ended(error=str(error))
-        except monty.MontyTypingError as error:
-            stepped = Ended(error=_type_errors(error), is_refused=True)
         except monty.MontySyntaxError as error:
             stepped = Ended(error=_error_text(error), is_refused=True)
         except monty.MontyRuntimeError as error:
@@ -113,32 +116,46 @@ class Interpreter:
         return msgspec.structs.replace(stepped, printed="".join(self._printed), seconds=seconds)
 
     def _started(self, step: Start) -> Stepped:
-        session = self._enter(step.script, step)
-        session.feed_run(step.prelude, skip_type_check=True)
+        wrong = self._checker.errors(step.stubs, step.code) if step.checks_types else []
+        if wrong:
+            return Ended(error=_type_errors(wrong), is_refused=True)
+        session = self._enter(step.script)
+        self._open = set()
+        session.feed_run(step.prelude)
         inputs = {"inputs": json.loads(step.inputs)}
-        try:
-            found = session.feed_start(step.code, inputs=inputs, print_callback=self._print)
-        except monty.MontyTypingError as error:
-            if not _is_about_tuples(error):
-                raise
-            found = session.feed_start(
-                step.code, inputs=inputs, print_callback=self._print, skip_type_check=True
-            )
-        return self._driven(found)
+        return self._driven(
+            session.feed_start(step.code, inputs=inputs, print_callback=self._print)
+        )
 
     def _resumed(self, step: Resume) -> Stepped:
         if self._held != step.script or self._dump != step.snapshot or self._snapshot is None:
-            session = self._enter(step.script, None)
+            session = self._enter(step.script)
             try:
                 found = session.load_snapshot(step.snapshot, print_callback=self._print)
             except monty.MontyError as error:
                 return Damaged(str(error)[:300])
-            if not isinstance(found, monty.FutureSnapshot):
+            if isinstance(found, monty.MontyComplete | monty.NameLookupSnapshot):
                 return Damaged("it waits for no call")
             self._snapshot = found
+        self.prepare()
         snapshot, self._snapshot = self._snapshot, None
+        if not isinstance(snapshot, monty.FutureSnapshot):
+            return Damaged("it waits for no call")
+        if self._open is not None:
+            self._open -= step.answers.keys()
         results = {id_: _result(answer) for id_, answer in step.answers.items()}
         return self._driven(snapshot.resume(results))
+
+    def prepare(self) -> None:
+        """Take the script from its one call to where it waits for it, before the answer is there.
+
+        Raises:
+            monty.MontyError: the interpreter has died, or the script is over its time.
+        """
+        if isinstance(self._snapshot, monty.FunctionSnapshot):
+            snapshot, self._snapshot = self._snapshot, None
+            found = snapshot.resume(_FUTURE)
+            self._snapshot = found if isinstance(found, monty.FutureSnapshot) else None
 
     def _driven(self, snapshot: monty.SyncSnapshot) -> Stepped:
         """Run until the script waits for calls, or ends."""
@@ -158,26 +175,33 @@ class Interpreter:
                     calls.append(call)
                     if len(calls) > MOST_CALLS:
                         raise _TooMuchError(f"The script makes more than {MOST_CALLS} calls.")
+                    # Nothing else of the script can run, so it is sent before `prepare`.
+                    is_alone = snapshot.allow_eager_await and self._open == set()
+                    if self._open is not None:
+                        self._open.add(call.id)
+                    if is_alone:
+                        return self._waiting(snapshot, calls)
                     snapshot = snapshot.resume(_FUTURE)
                 case monty.FutureSnapshot():
-                    dump = snapshot.dump()
-                    if len(dump) > MOST_SNAPSHOT_BYTES:
-                        raise _TooMuchError(
-                            f"The script holds {len(dump) >> 20} MiB while it waits for a call: "
-                            f"at most {MOST_SNAPSHOT_BYTES >> 20}. Keep less of each result."
-                        )
-                    self._snapshot, self._dump = snapshot, dump
-                    return Waiting(dump, calls)
+                    return self._waiting(snapshot, calls)
 
-    def _enter(self, script: str, start: Start | None) -> monty.MontySession:
+    def _waiting(
+        self, snapshot: monty.FunctionSnapshot | monty.FutureSnapshot, calls: list[IssuedCall]
+    ) -> Waiting:
+        dump = snapshot.dump()
+        if len(dump) > MOST_SNAPSHOT_BYTES:
+            raise _TooMuchError(
+                f"The script holds {len(dump) >> 20} MiB while it waits for a call: "
+                f"at most {MOST_SNAPSHOT_BYTES >> 20}. Keep less of each result."
+            )
+        self._snapshot, self._dump = snapshot, dump
+        return Waiting(dump, calls)
+
+    def _enter(self, script: str) -> monty.MontySession:
         self._leave()
-        checks = start is not None and start.checks_types
         session = self._pool.checkout(
-            script_name="script.py",
+            script_name=SCRIPT_NAME,
             limits=_LIMITS,
-            type_check=checks,
-            type_check_stubs=start.stubs if start is not None and checks else None,
-            type_check_format="concise",
             print_flush_interval=0.05,
             os_policy=_POLICY,
         )
@@ -187,6 +211,7 @@ class Interpreter:
 
     def _leave(self) -> None:
         session, self._session, self._snapshot, self._held = self._session, None, None, ""
+        self._open = None
         if session is not None:
             with contextlib.suppress(monty.MontyError):
                 session.__exit__(None, None, None)
@@ -288,18 +313,8 @@ def _key(key: object) -> str:
     return key if isinstance(key, str) else str(key)[:200]
 
 
-def _is_about_tuples(error: monty.MontyTypingError) -> bool:
-    """Tell whether all that is wrong is `+` of what `asyncio.gather` returns and a list.
-
-    The checker's stubs say that it returns a tuple; it returns a list, here as in Python.
-    """
-    lines = [line for line in error.display().splitlines() if line.strip()]
-    return all("error[unsupported-operator]" in line and "`tuple[" in line for line in lines)
-
-
-def _type_errors(error: monty.MontyTypingError) -> str:
-    lines = [line for line in error.display().splitlines() if line.strip()]
-    shown = "\n".join(line.replace("script.py:", "line ", 1) for line in lines[:20])
+def _type_errors(lines: list[str]) -> str:
+    shown = "\n".join(lines[:20])
     return f"The script was not run, and no call was made: its types are wrong.\n{shown[:4000]}"
 
 
@@ -337,6 +352,9 @@ def main(channel: socket.socket, idle: float) -> None:
         answer = msgspec.msgpack.encode(interpreter.done(_STEPS.decode(data)))
         channel.settimeout(None)
         channel.sendall(len(answer).to_bytes(HEAD_BYTES, "big") + answer)
+        with contextlib.suppress(monty.MontyError):
+            # What fails here fails once more in the step that needs it.
+            interpreter.prepare()
     if interpreter is not None:
         interpreter.close()
 

@@ -174,10 +174,7 @@ class _Process:
         try:
             with trio.move_on_after(DEADLINE):
                 await self._stream.send_all(len(request).to_bytes(_HEAD_BYTES, "big") + request)
-                size = int.from_bytes(await self._exactly(self._stream, _HEAD_BYTES), "big")
-                if size > MOST_FRAME_BYTES:
-                    raise _ProcessOverError("it answers too much")
-                answer = _STEPPED.decode(await self._exactly(self._stream, size))
+                answer = _STEPPED.decode(await self._frame(self._stream))
         except (trio.BrokenResourceError, trio.ClosedResourceError, msgspec.MsgspecError):
             raise _ProcessOverError("its process has ended") from None
         finally:
@@ -188,14 +185,20 @@ class _Process:
         self.steps += 1
         return answer
 
-    async def _exactly(self, stream: trio.SocketStream, size: int) -> bytes:
+    async def _frame(self, stream: trio.SocketStream) -> bytes:
+        """Return the next frame; nothing follows it before the next step."""
         data = bytearray()
-        while len(data) < size:
-            part = await stream.receive_some(min(size - len(data), _READ_BYTES))
+        size = MOST_FRAME_BYTES
+        while len(data) < _HEAD_BYTES + size:
+            part = await stream.receive_some(_READ_BYTES)
             if not part:
                 raise _ProcessOverError("its process has ended")
             data += part
-        return bytes(data)
+            if len(data) >= _HEAD_BYTES:
+                size = int.from_bytes(data[:_HEAD_BYTES], "big")
+                if size > MOST_FRAME_BYTES:
+                    raise _ProcessOverError("it answers too much")
+        return bytes(data[_HEAD_BYTES : _HEAD_BYTES + size])
 
     def end(self) -> None:
         """End it, and the interpreter below it with it."""

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from capd_protos.ledger import ActivationNote, CallNote, DecisionNote, Note, SessionNote
+from capd_protos.ledger import ActivationNote, CallNote, DecisionNote, Note, ScriptNote, SessionNote
 
 MOST_NAMES = 100
 OTHER = "other"
@@ -89,6 +89,9 @@ class Tally:
             case SessionNote():
                 client = self._clients.label(note.client)
                 self.sessions[client, self._words.label(note.action)] += 1
+            case ScriptNote():
+                # Its calls are counted by their own notes.
+                pass
 
     def _called(self, note: CallNote) -> None:
         server = self._servers.label(note.server)

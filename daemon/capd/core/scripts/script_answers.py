@@ -144,6 +144,16 @@ def cut_printed(printed: str) -> str:
     return f"{printed[:MOST_PRINTED]}\n[{len(printed) - MOST_PRINTED:,} more characters left out]"
 
 
+def summed(calls: Sequence[PastCall]) -> list[tuple[str, str, int, float]]:
+    """Return calls by tool and outcome: how many, and their mean milliseconds."""
+    ordered = sorted(calls, key=lambda each: (each.tool, each.kind))
+    found: list[tuple[str, str, int, float]] = []
+    for (tool, kind), grouped in groupby(ordered, key=lambda each: (each.tool, each.kind)):
+        took = [each.milliseconds for each in grouped]
+        found.append((tool, OUTCOMES[kind], len(took), round(sum(took) / len(took), 1)))
+    return found
+
+
 def _by_tool(calls: Sequence[PastCall], names: Mapping[WireName, str], kept: int) -> str:
     lines = []
     ordered = sorted(calls, key=lambda each: (each.tool, each.kind))

@@ -48,6 +48,17 @@ built-in exceptions alone. These four have no other use in a script, and no comm
 `ArithmeticError`.
 """
 
+_TYPING = "Any, Literal, NotRequired, TypedDict"
+COMMON_STUBS = "\n".join(
+    [
+        "from typing import Any",
+        *(f"class {name}(Exception): ..." for name in EXCEPTIONS),
+        "inputs: dict[str, Any]",
+        f"async def {CALL}(tool: str, arguments: dict[str, Any]) -> Any: ...",
+    ]
+)
+"""Declarations for every script, whatever tools it calls."""
+
 _IS_IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _NO_IDENTIFIER = re.compile(r"[^A-Za-z0-9_]+")
 _REFERENCE = re.compile(r"\b([A-Za-z][A-Za-z0-9_]{0,59})\s*\.\s*([A-Za-z][A-Za-z0-9_]{0,99})\s*\(")
@@ -138,19 +149,21 @@ def bound_names(code: str) -> frozenset[str]:
 
 
 def checking_stubs(functions: Sequence[ToolFunction]) -> str:
-    """Return the declarations by which a script's types are checked."""
-    lines = [
-        "from typing import Any, Literal, NotRequired, TypedDict",
-        *(f"class {name}(Exception): ..." for name in EXCEPTIONS),
-        "inputs: dict[str, Any]",
-        f"async def {CALL}(tool: str, arguments: dict[str, Any]) -> Any: ...",
-    ]
+    """Return the declarations that go in front of a script when its types are checked.
+
+    They follow `COMMON_STUBS`. Nothing of them is run, and what the checker has against them is
+    not told: a body and a default are `...` here.
+    """
+    lines = [f"from typing import {_TYPING}"]
     for module, group in _by_module(functions).items():
         written = [_Function(each) for each in group]
         lines += [line for each in written for line in each.types]
         lines.append(f"class _{module}:")
         lines += [f"    {each.declared}" for each in written]
-        lines.append(f"{module}: _{module}")
+        # Without a declared type: a script may use the name for a value of its own.
+        lines.append(f"{module} = _{module}()")
+    # A script has none of these names.
+    lines.append(f"del {_TYPING}")
     return "\n".join(lines) + "\n"
 
 

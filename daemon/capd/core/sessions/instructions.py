@@ -3,6 +3,7 @@
 A model reads it once, at the start; what changes later is said where it changes.
 """
 
+from capd.core.scripts.script_tool import SCRIPT_RUN
 from capd.core.sessions.own_tool_list import OwnTool
 from capd.core.sessions.own_tools import CAPABILITY
 from capd.core.sessions.search_tools import TOOL_CALL, TOOL_SEARCH
@@ -14,10 +15,13 @@ _HEAD = (
 )
 
 
-def instructions(own: dict[WireName, OwnTool], *, is_fixed: bool, index: str = "") -> str:
+def instructions(
+    own: dict[WireName, OwnTool], *, is_fixed: bool, index: str = "", has_scripts: bool = False
+) -> str:
     """Return the text for a client with the `own` tools; `is_fixed` if its list never changes.
 
     It is empty if capd has no tool to describe. `index` is the first level of the index.
+    `has_scripts` says that scripts may be run and their tool is not listed.
     """
     names = {each.name: name for name, each in own.items()}
     capability, search = names.get(CAPABILITY), names.get(TOOL_SEARCH)
@@ -34,6 +38,11 @@ def instructions(own: dict[WireName, OwnTool], *, is_fixed: bool, index: str = "
             parts.append(f"This list never changes. To use a tool that is not on it, {by}.")
         else:
             parts.append(f"The list is then extended; where a tool that is on is not listed, {by}.")
+        if has_scripts:
+            parts.append(
+                f"For three or more calls, call `{SCRIPT_RUN}` with `{names[TOOL_CALL]}`: its "
+                "`code` is Python, `await server.tool(arg=1)`."
+            )
     parts.append(
         f'`{capability}` with {{"action": "discover", "intent": "what you want to do"}} finds '
         'bundles of tools, and with {"action": "enable", "name": "..."} switches one on.'

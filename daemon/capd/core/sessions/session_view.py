@@ -313,6 +313,11 @@ class SessionView:
         return restriction.reason if restriction is not None else ""
 
     @property
+    def names_scripts(self) -> bool:
+        """Whether the instructions say how scripts are run, because no list does."""
+        return self.has_caller and not self.has_script_tool and not self.scripts_refusal
+
+    @property
     def unlisted_own(self) -> Mapping[WireName, OwnTool]:
         """Capd's own tools that are called by `tool_call`, because they are not listed."""
         if self.is_bare or self.wants_all or self.has_script_tool:

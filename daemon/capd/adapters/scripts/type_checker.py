@@ -1,0 +1,95 @@
+"""Checks the types of scripts, and keeps what it has read of the standard library's.
+
+A checker that begins anew reads the types of Python's own names first: 10 ms for a script that is
+then checked in one. So one session of an interpreter is kept for checking alone. It never runs a
+script: what it is fed begins with a statement that fails, after the check and before the first line
+of the script. What has failed stays no part of the session, so no script is checked by what another
+one has declared.
+"""
+
+import contextlib
+import re
+
+import pydantic_monty as monty
+
+from capd.core.scripts.stubs import COMMON_STUBS
+
+SCRIPT_NAME = "script.py"
+_STOP = "int('stop')\n"
+"""Correct in its types, and an error when it is run."""
+_CHECKS_OF_ONE_SESSION = 1_000
+"""The checker frees what it knew of an earlier script; this bounds what it may not free."""
+_PLACE = re.compile(rf"{re.escape(SCRIPT_NAME)}:(\d{{1,9}}):")
+
+
+class TypeChecker:
+    """The session in which types are checked, begun with the first check."""
+
+    def __init__(self, pool: monty.Monty, limits: monty.ResourceLimits) -> None:
+        self._pool = pool
+        self._limits = limits
+        self._session: monty.MontySession | None = None
+        self._checks = 0
+
+    def errors(self, stubs: str, code: str) -> list[str]:
+        """Return what is wrong in a script, each with its line; `stubs` are its tools.
+
+        Raises:
+            monty.MontyCrashedError: the check takes too long, or ends its process.
+        """
+        if self._checks >= _CHECKS_OF_ONE_SESSION:
+            self.close()
+        self._checks += 1
+        head = _STOP + stubs
+        try:
+            self._entered().feed_run(head + code)
+        except monty.MontyTypingError as error:
+            return _of_script(error.display(), head.count("\n"))
+        except (monty.MontyRuntimeError, monty.MontySyntaxError):
+            # The first is the stop. The second has another line than the run of the script will
+            # say, which fails of it too.
+            return []
+        except monty.MontyCrashedError:
+            self.close()
+            raise
+        # A session in which a script has run knows that script's names.
+        self.close()
+        return []
+
+    def close(self) -> None:
+        """Give the session back."""
+        session, self._session, self._checks = self._session, None, 0
+        if session is not None:
+            with contextlib.suppress(monty.MontyError):
+                session.__exit__(None, None, None)
+
+    def _entered(self) -> monty.MontySession:
+        if self._session is None:
+            session = self._pool.checkout(
+                script_name=SCRIPT_NAME,
+                limits=self._limits,
+                type_check=True,
+                type_check_stubs=COMMON_STUBS,
+                type_check_format="concise",
+            )
+            self._session = session.__enter__()
+        return self._session
+
+
+def _of_script(display: str, head_lines: int) -> list[str]:
+    """Return the errors behind the head, with the lines as the script has them."""
+    found: list[str] = []
+    for line in display.splitlines():
+        place = _PLACE.match(line)
+        at = int(place[1]) - head_lines if place else 0
+        if place and at > 0:
+            found.append(f"line {at}:{line[place.end() :]}")
+    return [] if all(map(_is_about_tuples, found)) else found
+
+
+def _is_about_tuples(line: str) -> bool:
+    """Tell whether what is wrong is `+` of what `asyncio.gather` returns and a list.
+
+    The checker's stubs say that it returns a tuple; it returns a list, here as in Python.
+    """
+    return "error[unsupported-operator]" in line and "`tuple[" in line
