@@ -284,11 +284,14 @@ def plain(said: str) -> list[str]:
 
 
 def too_long(lines: list[str], columns: int) -> list[str]:
-    """Return the lines that do not fit; a path or an address runs over rather than break."""
+    """Return the lines that do not fit; what is copied runs over rather than break."""
     return [
         line
         for line in lines
-        if cell_width(line) > columns and not any("/" in word for word in line.split())
+        if cell_width(line) > columns
+        # A path or an address; an example of the help.
+        and not any("/" in word for word in line.split())
+        and not line.startswith("    capd ")
     ]
 
 
