@@ -12,9 +12,25 @@ def _main(arguments: list[str]) -> int:
     if arguments[:2] == ["daemon", "run"]:
         _leave_foreign_python()
         _open_standard_streams()
+    _import_structlog_alone()
     from capd.main import main  # noqa: PLC0415 - as above
 
     return main(arguments)
+
+
+def _import_structlog_alone() -> None:
+    """Import structlog without rich and pygments, which are there where `capd top` is.
+
+    structlog imports them for tracebacks in colour, which the log of capd does not have: 65 modules
+    and 3 MB of every daemon. Whoever imports them later gets them.
+    """
+    unused = [each for each in ("rich", "twisted") if each not in sys.modules]
+    sys.modules.update(dict.fromkeys(unused))  # type: ignore[arg-type]
+    try:
+        import structlog  # noqa: F401, PLC0415 - for everybody who imports it from here on
+    finally:
+        for each in unused:
+            del sys.modules[each]
 
 
 def _leave_foreign_python() -> None:

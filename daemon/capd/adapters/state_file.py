@@ -13,10 +13,10 @@ import errno
 import os
 import stat
 import tempfile
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import BinaryIO, Generic, Protocol, TypeVar
 
 import structlog
 import trio
@@ -48,6 +48,18 @@ def read_private(path: Path, most_bytes: int) -> bytes:
         OSError: it cannot be read.
         MalformedError: it is no file, or too large, or somebody else can write it.
     """
+    with opened_private(path, most_bytes) as file:
+        return file.read(most_bytes)
+
+
+@contextmanager
+def opened_private(path: Path, most_bytes: int) -> Iterator[BinaryIO]:
+    """Open a regular file that only its owner can write.
+
+    Raises:
+        OSError: it cannot be read.
+        MalformedError: it is no file, or too large, or somebody else can write it.
+    """
     # Non-blocking: opening a FIFO must not wait for a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
@@ -58,7 +70,7 @@ def read_private(path: Path, most_bytes: int) -> bytes:
             raise MalformedError("somebody else can write it")
         if status.st_size > most_bytes:
             raise MalformedError("it is too large")
-        return file.read(most_bytes)
+        yield file
 
 
 def write_whole(
