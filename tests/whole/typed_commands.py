@@ -258,7 +258,6 @@ def _become(
             open(number, mode, buffering=1, closefd=False)  # noqa: SIM115
             for number, mode in enumerate(("r", "w", "w"))
         )
-        sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
         sys.argv = ["capd", *shlex.split(words)]
         try:
             code = entry.main()
@@ -300,7 +299,7 @@ def main() -> int:
     if sys.argv[1:] == ["--serve"]:
         serve()
         return 0
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options = argparse.ArgumentParser(description="Type every command.")
     options.add_argument("--columns", type=int, action="append", help="0 is a pipe")
     options.add_argument("--json", action="store_true", help="one document a line")
     chosen = options.parse_args()
