@@ -34,7 +34,8 @@ def overview(found: Mapping[str, Any]) -> str:
     """Return what there is to say where nothing has changed."""
     servers = found.get("servers") or []
     tools = sum(int(each.get("tools", 0)) for each in servers)
-    return f"nothing has changed: {tools} tools of {len(servers)} servers are as they were trusted"
+    many = "server" if len(servers) == 1 else "servers"
+    return f"nothing has changed: {tools} tools of {len(servers)} {many} are as they were trusted"
 
 
 def change_lines(server: Mapping[str, Any]) -> Iterator[str]:

@@ -26,7 +26,10 @@ def indexed(
     with (
         Control(socket, timeout=_TIMEOUT) as control,
         Control(socket) as watcher,
-        _shown(is_bar=show_progress and sys.stderr.isatty()) as show,
+        _shown(
+            "asking servers" if asks_servers else "writing the index",
+            is_bar=show_progress and sys.stderr.isatty(),
+        ) as show,
     ):
         # A daemon thread: it ends with the last event, or with the command.
         follower = threading.Thread(target=_follow, args=(watcher, show), daemon=True)
@@ -41,12 +44,12 @@ def indexed(
 
 
 @contextmanager
-def _shown(*, is_bar: bool) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+def _shown(doing: str, *, is_bar: bool) -> Iterator[Callable[[Mapping[str, Any]], None]]:
     """Yield what shows an event of `index.`."""
     if not is_bar:
         yield _say
         return
-    with Waiting("asking servers", first_after=0) as waiting:
+    with Waiting(doing, first_after=0) as waiting:
 
         def show(event: Mapping[str, Any]) -> None:
             if event.get("error"):

@@ -6,9 +6,10 @@ already, and those are known by their text, which has the microsecond.
 
 import json
 import subprocess
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import click
@@ -24,6 +25,20 @@ AGAIN = 1000
 ALL = 1_000_000
 
 
+def check_log(command: Sequence[str]) -> None:
+    """Check that there is a file for a command that shows one.
+
+    Raises:
+        ServiceError: there is none.
+    """
+    if command[0] == "tail" and not Path(command[-1]).exists():
+        raise ServiceError(
+            f"there is no log at {command[-1]}\n"
+            "A daemon that was started by hand writes to its own terminal. "
+            "Let capd start it: capd daemon start"
+        )
+
+
 def existing_lines(manager: Manager, count: int = ALL) -> Iterator[str]:
     """Yield the last `count` lines that there are, oldest first.
 
@@ -31,6 +46,7 @@ def existing_lines(manager: Manager, count: int = ALL) -> Iterator[str]:
         ServiceError: the log cannot be read.
     """
     command = manager.logs(follow=False, lines=count, is_bare=True)
+    check_log(command)
     with _running(command, subprocess.PIPE) as process:
         yield from _lines(process)
         said = process.stderr.read().strip() if process.stderr is not None else ""

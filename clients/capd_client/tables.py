@@ -31,6 +31,25 @@ def say(text: object, *, keep_lines: bool = False) -> None:
         click.echo(each)
 
 
+def say_lines(text: str) -> None:
+    """Print a text of several lines, each as `say` prints one."""
+    for line in text.splitlines():
+        say(line)
+
+
+def fitting(text: str) -> str:
+    """Return a text of several lines as it fits on a terminal; the same for a pipe."""
+    columns = limited_width()
+    lines = printable(text, keep_lines=True).splitlines()
+    if columns is None:
+        return "\n".join(lines)
+    return "\n".join(
+        each
+        for line in lines
+        for each in ([line] if cell_width(line) <= columns else wrapped(line, columns))
+    )
+
+
 _SERVER_COLUMNS = (
     *("server", "state", "pid", "scope", "held by", "tools", "up", "restarts", "membership"),
     *("sandbox", "runs in", "error"),

@@ -252,7 +252,11 @@ def _text(report: Report) -> str:
         skills = f", {len(tap.skills)} skills" if tap.skills else ""
         memories = f", {len(tap.memories)} memories" if tap.memories else ""
         lines.append(f"{tap.name}: {len(tap.capabilities)} routable{unroutable}{skills}{memories}")
-    lines.append(f"{report.errors} errors, {len(report.findings) - report.errors} warnings")
+    warnings = len(report.findings) - report.errors
+    lines.append(
+        f"{report.errors} error{'' if report.errors == 1 else 's'}, "
+        f"{warnings} warning{'' if warnings == 1 else 's'}"
+    )
     # A tap is somebody else's text: nothing of it may steer a terminal.
     return "".join(f"{_printable(line)}\n" for line in lines)
 

@@ -13,6 +13,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from capd_client import tables
 from capd_client.commands import purposes
 from capd_client.commands.shared import EXIT_INTERRUPTED, START_HINT, Failure, NoDaemon
 from capd_client.control import ControlError, DaemonDownError
@@ -115,6 +116,10 @@ class _Capd(click.Group):
                 stream.reconfigure(errors="backslashreplace")
         try:
             return super().invoke(ctx)
+        except click.UsageError as error:
+            # The same error, with its text as wide as the terminal.
+            text = tables.fitting(f"Error: {error.format_message()}").removeprefix("Error: ")
+            raise click.UsageError(text, error.ctx) from None
         except DaemonDownError as error:
             raise NoDaemon(f"{error}\n{START_HINT}") from None
         except ControlError as error:

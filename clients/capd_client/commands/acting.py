@@ -100,7 +100,7 @@ def _switched(method: str, name: str, result: dict[str, Any], *, as_json: bool) 
     if as_json:
         print_json(result)
     elif is_ok:
-        tables.say(result.get("text", ""), keep_lines=True)
+        tables.say_lines(str(result.get("text", "")))
         tables.print_changes(result.get("changed") or {})
     if not is_ok:
         fail(f"{name} was not {method}d: {result.get('text') or 'no reason given'}")

@@ -227,9 +227,9 @@ def _install(known: KnownClient, *, is_found: bool, dry_run: bool) -> None:
         click.echo(f"{made.title} has capd already: no change")
     else:
         where = "" if is_found else ", once it is here: it was not found"
-        click.echo(f"{made.title} has capd from its next start on{where}")
+        tables.say(f"{made.title} has capd from its next start on{where}")
         if known.after:
-            click.echo(known.after)
+            tables.say_lines(known.after)
     if state_of(known, os.environ).is_off:
         (key, value), *_ = known.off.items()
         click.echo(f"It is switched off there: {made.config} has {key} = {json.dumps(value)}")

@@ -204,7 +204,7 @@ def remove(*, name: str) -> None:
         ask("reload")
     except DaemonDownError:
         return
-    click.echo("A session that has it on keeps it until it is switched off there.")
+    tables.say("A session that has it on keeps it until it is switched off there.")
 
 
 COMMANDS = {"add": add, "remove": remove}

@@ -103,8 +103,8 @@ def _print_why(result: Mapping[str, Any]) -> None:
         for each in reversed(scripts):
             say(f"  {_when(each)}  {each.get('session', '?')}  {script_words(each)}")
     if not decisions:
-        click.echo("no decision yet: capd has heard no message of a user")
-        click.echo("capd turn TEXT tries one; capd doctor says whether prompts reach capd")
+        say("no decision yet: capd has heard no message of a user")
+        say("capd turn TEXT tries one; capd doctor says whether prompts reach capd")
 
 
 def _is_failure(activation: Mapping[str, Any]) -> bool:

@@ -17,6 +17,7 @@ from capd_client.commands.shared import (
     this_places,
 )
 from capd_client.daemon_process import daemon_arguments, daemon_environment
+from capd_client.log_lines import check_log
 from capd_client.service.detection import this_manager
 from capd_client.service.manager import Manager, ServiceError
 
@@ -43,8 +44,7 @@ def daemon() -> None:
 
 @daemon.command(
     "run",
-    context_settings={"ignore_unknown_options": True, "help_option_names": []},
-    add_help_option=False,
+    context_settings={"ignore_unknown_options": True},
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def daemon_run(*, arguments: tuple[str, ...]) -> None:
@@ -94,6 +94,8 @@ def daemon_restart() -> None:
 def daemon_logs(*, follow: bool, lines: int) -> None:
     """Show the daemon's log."""
     command = the_manager().logs(follow=follow, lines=lines)
+    if not follow:
+        _tried(lambda: check_log(command))
     sys.stdout.flush()
     os.execvp(command[0], command)  # noqa: S606 - journalctl or tail, no shell
 

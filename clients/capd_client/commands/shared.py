@@ -35,7 +35,7 @@ class Failure(click.ClickException):
     def show(self, file: Any = None) -> None:
         """Print the message."""
         stream = sys.stderr if file is None else file
-        click.echo(f"capd: {tables.printable(self.message, keep_lines=True)}", file=stream)
+        click.echo(tables.fitting(f"capd: {self.message}"), file=stream)
 
 
 class NoDaemon(Failure):

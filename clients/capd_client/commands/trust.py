@@ -69,7 +69,8 @@ def _ask_about(shown: Mapping[str, Any]) -> None:
         tables.say(f"{project} would start, as you, whenever a session of it asks:")
     for each in fresh:
         _show(each)
-    click.echo("\nFiles are pinned as they are; what they read or import in turn is not.")
+    click.echo()
+    tables.say("Files are pinned as they are; what they read or import in turn is not.")
     able = [each for each in fresh if not each["problem"]]
     if not able:
         fail("nothing of it can be trusted")
@@ -148,7 +149,7 @@ def definitions(
     for problem in found.get("problems") or []:
         tables.say(f"problem: {problem}")
     if not changed:
-        click.echo(definition_texts.overview(found))
+        tables.say(definition_texts.overview(found))
         return
     for each in changed:
         for line in definition_texts.change_lines(each):

@@ -104,7 +104,7 @@ class Acting:
         request = curator.CallTool(SessionKey(params.session), params.name, bytes(params.arguments))
         called = accepted(await self._actors.curator.call_tool(request, timeout=CALL_TIMEOUT))
         if called.outcome in _OUTCOME_CODES:
-            raise MethodError(_OUTCOME_CODES[called.outcome], called.message)
+            raise MethodError(_OUTCOME_CODES[called.outcome], for_person(called.message))
         if called.outcome == "error":
             text = f"the server answered with an error: {called.result.decode(errors='replace')}"
             raise MethodError(frames.REFUSED, text)
