@@ -12,7 +12,7 @@ JOBS ?= $(shell $(PYTHON) -c 'import os; print(min(8, (os.cpu_count() or 1) + 1)
 # onnxruntime uploads usage data unless told not to; nothing of capd or its tests does that.
 export ORT_DISABLE_TELEMETRY := 1
 
-.PHONY: run test quick lint types types-mypy types-pyright contracts unit test-real test-reliability test-clients test-servers test-shared bench-relay bench-scale bench-tokens docs pictures wheel clean
+.PHONY: run test quick lint types types-mypy types-pyright contracts unit test-real test-reliability test-clients test-servers test-shared bench-relay bench-scale bench-tokens docs charts pictures wheel clean
 
 run: $(VENV)/.installed
 	@$(BIN)/python -m capd_client.first_turn
@@ -76,6 +76,10 @@ bench-tokens: $(VENV)/.installed
 
 docs: $(VENV)/.documenting
 	NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
+
+# Figures of bench/results beside the peers, drawn: docs/pictures/chart-*.svg.
+charts: $(VENV)/.documenting
+	$(BIN)/python docs/charts.py
 
 # What commands show, drawn from a real daemon: docs/pictures.
 pictures: $(VENV)/.developing

@@ -46,6 +46,9 @@ left out while there is exactly one. The frames and params as JSON Schema are in
 
 
 PRINTED_BY = {
+    "approvals": "approve",
+    "approve": "",
+    "profiles": "profile",
     "config": "config show",
     "definitions": "trust definitions",
     "learning": "learn",

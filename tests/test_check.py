@@ -9,13 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 import trio
 
 from capd import check
+from capd.adapters.model.minilm import MODEL
 from capd.adapters.tap_files import TapPlace, read_tap
 from capd.adapters.tool_lists import ToolLists
 from capd.core.servers.identity import server_identity
+from capd.core.taps.tap_vectors import FILE as VECTORS
+from capd.core.taps.tap_vectors import written_vectors
+from capd.tap_build import phrases
 from capd_protos.types import TapName, ToolDefinition, ToolName
 
 CONFIG = 'triggers = ["one thing", "two things", "three things"]\n'
@@ -296,3 +301,33 @@ def test_memories_are_checked_those_of_a_tap_and_the_users_own(
         f"{folder}/memories/a.toml",
         f"{own}/a.toml",
     ]
+
+
+def test_vectors_that_the_model_does_not_agree_with_are_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tap(tmp_path)
+    texts = phrases(read_tap(TapPlace(TapName("tap"), folder)))
+    row = np.zeros(MODEL.dimensions, np.float32)
+    row[0] = 1
+    lies = dict.fromkeys(texts[:-1], row)
+    (folder / VECTORS).write_bytes(written_vectors(lies, MODEL.key, MODEL.dimensions))
+
+    code = check.main([str(folder)], tmp_path)
+
+    printed = capsys.readouterr().out
+    assert code == 1
+    assert "is not what the model says: `capd tap build` repairs it" in printed
+    assert f"1 of {len(texts)} phrases have no vector in it: `capd tap build` adds them" in printed
+
+
+def test_a_damaged_file_of_vectors_is_one_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tap(tmp_path)
+    (folder / VECTORS).write_bytes(b"\0" * 100)
+
+    code = check.main([str(folder)], tmp_path)
+
+    assert code == 0
+    assert capsys.readouterr().out.count("it is no file of vectors") == 1

@@ -90,3 +90,17 @@ def test_pypi_is_told_who_wrote_it_and_on_what_it_runs() -> None:
     for version in ("3.11", "3.12", "3.13", "3.14"):
         assert f"Programming Language :: Python :: {version}" in classifiers
     assert "Operating System :: MacOS" in classifiers
+
+
+def test_no_process_of_capd_imports_what_structlog_would_bring_for_colours() -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "capd", "check", "/nonexistent"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "structlog.dev" in imported
+    # The name `rich` is there for the moment in which structlog looks for it; nothing below it is.
+    assert not {each for each in imported if each.startswith(("pygments", "rich.", "textual"))}

@@ -5,9 +5,13 @@ ratios can be trusted on a machine whose times cannot. Prints tables to standard
 """
 
 import argparse
+import contextlib
+import importlib.metadata
 import json
 import os
+import platform
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -24,6 +28,7 @@ from bench.relay.running import end_on_signals
 _STARTS = 3
 _SECONDS = 0.5
 _IDLE_SESSIONS = 1000
+_ROUNDS, _QUICK_ROUNDS = 10, 2
 _QUICK_SHARE = 0.25
 
 
@@ -47,8 +52,9 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     options = argparse.ArgumentParser(prog="python -m bench.relay", description=__doc__)
-    options.add_argument("--rounds", type=int, default=10)
-    options.add_argument("--quick", action="store_true", help="2 short rounds, 1 start")
+    options.add_argument("--rounds", type=int, help="10, or 2 with --quick")
+    options.add_argument("--quick", action="store_true", help="short rounds, 1 start")
+    options.add_argument("--no-idle", action="store_true", help="leave out 1,000 idle sessions")
     options.add_argument("--only", help="names of peers with commas, or none")
     options.add_argument("--json", type=Path, help="write all figures to this file")
     options.add_argument("--profile", action="store_true", help="show where capd's own time goes")
@@ -70,7 +76,7 @@ def _compare(root: Path, chosen: argparse.Namespace) -> int:
     for row in rows:
         say(f"starting {row.name}")
         row.start()
-    rounds = 2 if chosen.quick else chosen.rounds
+    rounds = chosen.rounds or (_QUICK_ROUNDS if chosen.quick else _ROUNDS)
     share = _QUICK_SHARE if chosen.quick else 1.0
     for number in range(rounds):
         say(f"round {number + 1} of {rounds}")
@@ -85,7 +91,7 @@ def _compare(root: Path, chosen: argparse.Namespace) -> int:
                 row.start()
                 row.end()
     cold = _cold_start(root)
-    idle_kb = _idle_kb(root)
+    idle_kb = None if chosen.no_idle else _idle_kb(root)
     measured = {row.name: figures.figures_of(row) for row in rows}
     accepted = figures.acceptance(measured, idle_kb)
     load = f"load {load_before:.1f} before, {os.getloadavg()[0]:.1f} after"
@@ -99,6 +105,8 @@ def _compare(root: Path, chosen: argparse.Namespace) -> int:
         document = {
             "schema": 1,
             "began": began,
+            "tree": _tree(),
+            "machine": _machine(),
             "cores": os.cpu_count(),
             "load": [load_before, os.getloadavg()[0]],
             "python": sys.version.split()[0],
@@ -146,6 +154,22 @@ def _opener(root: Path, peer: peers.Peer) -> Callable[[], subjects.Subject]:
 
 def _folder(root: Path, name: str) -> Path:
     return Path(tempfile.mkdtemp(prefix=f"{name.replace(' ', '-')}-", dir=root))
+
+
+def _tree() -> str:
+    """Return the commit that is measured, or the version where there is no checkout."""
+    asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or importlib.metadata.version("capd")
+
+
+def _machine() -> str:
+    """Return the kind of processor and the system, without the machine's name."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return f"{line.partition(':')[2].strip()}, {platform.system()}"
+    return f"{platform.machine()}, {platform.system()}"
 
 
 def _cold_start(root: Path) -> float | None:

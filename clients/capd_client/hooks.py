@@ -224,6 +224,30 @@ CLIENTS = {
 """The form of each client, by the name that `capd hook` takes."""
 
 
+def sample_event(client: str, event: str, text: str, session: str, project: str) -> dict[str, Any]:
+    """Return the JSON that a client's hook gets for a user's message."""
+    layout = _LAYOUTS[client]
+    event = event or layout.events[0]
+    made: dict[str, Any] = {layout.event_keys[0]: event}
+    paths = (layout.text[0], layout.session[0], layout.project)
+    for path, value in zip(paths, (text, session, project), strict=True):
+        if path:
+            _put_at(made, path, value)
+    return made
+
+
+def _put_at(document: dict[str, Any], path: Path, value: str) -> None:
+    first, *rest = path
+    key = str(first)
+    if not rest:
+        document[key] = value
+    elif isinstance(rest[0], int):
+        document[key] = [value]
+    else:
+        inside = document.setdefault(key, {})
+        _put_at(inside, tuple(rest), value)
+
+
 def _first_text(event: Event, paths: tuple[Path, ...]) -> str:
     return next((text for path in paths if (text := _text_at(event, path))), "")
 

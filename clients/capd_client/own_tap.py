@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from capd_client.taps import TapError, TapList, meant
 from capd_client.toml_files import text_of
@@ -19,6 +20,7 @@ NAME = "own"
 _SERVER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 LONGEST_NAME = 64
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +59,8 @@ class OwnTap:
             return []
         return sorted(name for name in found if not name.startswith("."))
 
-    def add(self, server: OwnServer) -> Path:
-        """Write the definition of `server`, and return its folder."""
+    def add(self, server: OwnServer, beside: Mapping[str, str] = NOTHING) -> Path:
+        """Write the definition of `server` with the files `beside` it, and return its folder."""
         check(server)
         place = self._capabilities / server.name
         if place.exists():
@@ -70,7 +72,7 @@ class OwnTap:
         self._capabilities.mkdir(mode=0o700, parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(dir=self.folder, prefix=".adding."))
         try:
-            for name, text in definition(server).items():
+            for name, text in {**definition(server), **beside}.items():
                 (made / name).write_text(text, encoding="utf-8")
             made.rename(place)
         except OSError:
@@ -82,6 +84,28 @@ class OwnTap:
             except BaseException:
                 shutil.rmtree(place, ignore_errors=True)
                 raise
+        return place
+
+    def place(self, name: str) -> Path:
+        """Return the folder of the definition of `name`."""
+        return self._capabilities / name
+
+    def replace(self, name: str, files: Mapping[str, str]) -> Path:
+        """Replace files of the definition of `name`; what else is in its folder stays."""
+        place = self.place(name)
+        made = Path(tempfile.mkdtemp(dir=self.folder, prefix=".replacing."))
+        try:
+            shutil.copytree(place, made / "new", symlinks=True)
+            for file, text in files.items():
+                (made / "new" / file).write_text(text, encoding="utf-8")
+            place.rename(made / "old")
+            try:
+                (made / "new").rename(place)
+            except OSError:
+                (made / "old").rename(place)
+                raise
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
         return place
 
     def remove(self, name: str) -> Path:

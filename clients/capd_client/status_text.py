@@ -9,6 +9,8 @@ from capd_client import definition_texts
 from capd_client.remedies import remedy
 from capd_client.terminal import duration, printable, size, styled, wrapped
 
+WHOLE = 100
+"""Of a hundred: routing knows the whole catalog by meaning."""
 DECISIONS_SHOWN = 5
 REASONS_SHOWN = 3
 MOST_USED_SHOWN = 3
@@ -51,7 +53,8 @@ def active_line(session: Document) -> str:
     cap = session.get("cap")
     count = f"{len(taken)}/{cap}" if cap is not None else f"{len(taken)}"
     more = f" + {len(tools)} single tool{'s' if len(tools) > 1 else ''}" if tools else ""
-    return f"MCP active: {count}" + (f" ({names})" if names else "") + more
+    profile = f" [{session['profile']}]" if session.get("profile") else ""
+    return f"MCP active: {count}" + (f" ({names})" if names else "") + more + profile
 
 
 def active_lines(status: Document, session: str = "") -> list[str]:
@@ -78,7 +81,8 @@ def client_line(status: Document, client_session: str, project: str) -> str:
     active = [str(each.get("name", "?")) for each in found[0].get("active") or []]
     shown = active[:_NAMES_IN_A_LINE]
     more = f" +{len(active) - len(shown)}" if len(active) > len(shown) else ""
-    return printable(f"capd: {', '.join(shown)}{more}") if shown else "capd: nothing on"
+    profile = f" [{found[0]['profile']}]" if found[0].get("profile") else ""
+    return printable(f"capd: {', '.join(shown) or 'nothing on'}{more}{profile}")
 
 
 def tap_line(tap: Document) -> str:
@@ -193,6 +197,8 @@ class _Page:
         if line := _index_line(session):
             yield "    ", line
         yield "    ", active_line(session)
+        if problem := session.get("profile_problem"):
+            yield "    ", f"no profile: {problem}"
         used = [
             f"{each.get('name', '?')} {duration(now - each['last_used_at'])} ago"
             for each in session.get("active") or []
@@ -238,6 +244,8 @@ def _model(embedder: Document) -> str:
     line = f"model {model or 'none'}: {embedder.get('state', 'unknown')}"
     if embedder.get("reason"):
         line += f" ({embedder['reason']})"
+    if (percent := embedder.get("percent", WHOLE)) < WHOLE:
+        line += f", routing is partly ready: {percent} %"
     if embedder.get("pid"):
         line += f", pid {embedder['pid']}, {size(embedder.get('rss_bytes'))}"
     profile = embedder.get("profile") or {}

@@ -22,6 +22,7 @@ def _main(arguments: list[str]) -> int:
 
 def _imported(arguments: list[str]) -> Callable[[], int]:
     """Import no more than a command needs; return the command."""
+    _import_structlog_alone()
     if len(arguments) == 2 and arguments[0] == "embedder":  # noqa: PLR2004 - and seconds
         from capd import embedder_process  # noqa: PLC0415 - without the daemon, which costs 20 MB
 
@@ -29,6 +30,21 @@ def _imported(arguments: list[str]) -> Callable[[], int]:
     from capd.main import main  # noqa: PLC0415 - as above
 
     return partial(main, arguments)
+
+
+def _import_structlog_alone() -> None:
+    """Import structlog without rich and pygments, which are there where `capd top` is.
+
+    structlog imports them for tracebacks in colour, which the log of capd does not have: 65 modules
+    and 3 MB of every daemon. Whoever imports them later gets them.
+    """
+    unused = [each for each in ("rich", "twisted") if each not in sys.modules]
+    sys.modules.update(dict.fromkeys(unused))  # type: ignore[arg-type]
+    try:
+        import structlog  # noqa: F401, PLC0415 - for everybody who imports it from here on
+    finally:
+        for each in unused:
+            del sys.modules[each]
 
 
 def _leave_foreign_python() -> None:

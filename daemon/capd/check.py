@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from random import SystemRandom
 from typing import Literal
 
 import msgspec
@@ -21,6 +22,7 @@ import trio
 
 from capd.adapters.live_settings import LiveSettings
 from capd.adapters.memory_files import read_memories
+from capd.adapters.model.minilm import ModelUnusableError
 from capd.adapters.overlay_files import read_overlay_folder, read_overlays
 from capd.adapters.tap_files import (
     TapPlace,
@@ -29,6 +31,7 @@ from capd.adapters.tap_files import (
     read_tap,
     starter_place,
     tap_places,
+    tap_vectors,
 )
 from capd.adapters.tool_lists import ToolLists
 from capd.core.memories.memory_format import OWN
@@ -42,13 +45,19 @@ from capd.core.taps.tap_format import (
     provider_names,
     read_capability,
 )
+from capd.core.taps.tap_vectors import FILE as VECTORS
 from capd.core.taps.unmatched_filters import ToolNames, unknown_capabilities, unmatched_filters
+from capd.tap_build import embedded, phrases
 from capd_protos.types import Finding, TapName
 
 USAGE = "usage: capd check [PATH] [--json]"
 FAILED = 1
 WRONG_USAGE = 2
 SCHEMA = 1
+SAMPLE = 16
+"""How many of a tap's vectors are compared with what the model says."""
+ALIKE = 0.99
+"""Cosine of two vectors of one text; the same model on another machine gives more than .9999."""
 
 
 @dataclass(slots=True)
@@ -170,10 +179,35 @@ def _of_tap(place: TapPlace, tap: Tap, catalog: Catalog, cache: Path | None) -> 
     for capability in whole.capabilities:
         findings += unmatched_filters(files[capability.id.name], capability, tools)
     findings += unknown_capabilities(tap, catalog)
+    findings += _of_vectors(tap)
     return [
         Finding(f"{tap.path}/{finding.path}", finding.line, finding.reason, finding.severity)
         for finding in dict.fromkeys(findings)
     ]
+
+
+def _of_vectors(tap: Tap) -> list[Finding]:
+    """Compare a sample of the vectors that a tap ships with what the model says."""
+    vectors = tap_vectors(tap)
+    if vectors is None:
+        return []
+    texts = phrases(tap)
+    shipped = vectors.of(texts)
+    findings = []
+    if missing := len(texts) - len(shipped):
+        why = f"{missing} of {len(texts)} phrases have no vector in it: `capd tap build` adds them"
+        findings.append(Finding(VECTORS, 0, why, "warning"))
+    # Other ones each time: nobody can know in advance which are looked at.
+    sample = SystemRandom().sample(sorted(shipped), min(SAMPLE, len(shipped)))
+    try:
+        own = embedded(sample, {})
+    except ModelUnusableError as error:
+        return [*findings, Finding(VECTORS, 0, f"not compared with the model: {error}", "warning")]
+    wrong = [text for text in sample if float(own[text] @ shipped[text]) < ALIKE]
+    if wrong:
+        why = f"its vector of {wrong[0]!r} is not what the model says: `capd tap build` repairs it"
+        findings.append(Finding(VECTORS, 0, why))
+    return findings
 
 
 def _other_providers(place: TapPlace, files: CapabilityFiles) -> list[CapabilityRead]:

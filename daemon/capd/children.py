@@ -35,6 +35,7 @@ from capd.actors.session.token_accounting import TokenAccounting
 from capd.actors.supervisor import supervisor
 from capd.actors.supervisor.starts import Starts, SupervisorSettings
 from capd.adapters import platform
+from capd.adapters.approval_file import ApprovalFile
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.peers import Peers
 from capd.adapters.clients.session_environment import SessionEnvironments
@@ -144,7 +145,11 @@ class Children:
         instances: HandleTable[InstanceId, Instance] = HandleTable()
         connections: HandleTable[int, Connection] = HandleTable()
         stored = StoredSecrets(
-            Path(where.config), self._environment.get("CREDENTIALS_DIRECTORY", "")
+            Path(where.config),
+            self._environment.get("CREDENTIALS_DIRECTORY", ""),
+            namespaces=lambda: (
+                {each.secrets for each in self._live.current.profiles.values()} - {""}
+            ),
         )
         environments = SessionEnvironments(stored)
         NET.secrets = environments.all_values
@@ -219,7 +224,7 @@ class Children:
                     bus,
                     Path(where.config, "taps.toml"),
                     Path(where.cache, "vectors.bin"),
-                    lambda: self._live.current.routing.priors,
+                    lambda project: self._live.of(project).configuration.routing.priors,
                     is_watching=configuration.taps.watch,
                     trust=trust,
                     journal=journal,
@@ -292,6 +297,7 @@ class Children:
                             bus, counts, MemoryOutcomeFile(Path(where.state, "memories.json"))
                         ),
                         index=IndexCache(bus, pieces),
+                        approvals=ApprovalFile(Path(where.state, "approvals.json")),
                         scripts=ScriptWorkers(
                             configuration.scripts.workers,
                             environment=lambda: {VARIABLE: TREES.mark.of_helper},

@@ -4,6 +4,7 @@ capd daemon run        the daemon, in the foreground
 capd check [PATH]      mistakes in taps and overlays
 capd config ...        the settings and their values
 capd tap build PATH    write the tools of a tap's servers into its tools.json
+capd registry ...      servers of the public registry: found, fetched, checked, looked at
 capd eval ...          the quality of decisions, measured on data without a daemon
 """
 
@@ -55,6 +56,11 @@ def main(arguments: Sequence[str]) -> int:
 
             configure_logs(os.environ)
             return tap_build.main(rest, Path(places(os.environ, os.getuid()).cache))
+        case ["registry", *rest]:
+            from capd import mcp_registry  # noqa: PLC0415 - the daemon has no use for it
+
+            configure_logs(os.environ)
+            return mcp_registry.main(rest)
         case _:
             sys.stderr.write(USAGE + "\n")
             return WRONG_USAGE

@@ -1,22 +1,38 @@
-"""`python -m capd tap build PATH`: writes the tools of a tap's servers into its `tools.json`.
+"""`python -m capd tap build PATH`: writes what those who install a tap need not find out again.
 
-The tools are those that `capd index` has put into the cache. A server that is not in the cache
-keeps its tools in `tools.json`, and is named in the output.
+`tools.json` has the tools of its servers: those that `capd index` has put into the cache. A server
+that is not in the cache keeps its tools in `tools.json`, and is named in the output. `vectors.bin`
+has the vectors of its phrases, and of those that the overlays which come with capd add to them.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import trio
 
-from capd.adapters.tap_files import TapPlace, TapUnreadableError, read_tap
+from capd.adapters.model.minilm import MODEL, MiniLM, ModelUnusableError
+from capd.adapters.overlay_files import read_overlays
+from capd.adapters.tap_files import TapPlace, TapUnreadableError, read_tap, tap_vectors
 from capd.adapters.tool_lists import ToolLists
+from capd.core.routing.scorers import texts_of
 from capd.core.servers.identity import server_identity
+from capd.core.taps import tap_vectors as vectors_format
+from capd.core.taps.catalog import Tap
+from capd.core.taps.overlays import overlaid
 from capd.core.taps.tool_snapshot import FILE, written_snapshot
 from capd_protos.types import ServerIdentity, ServerName, TapName, ToolDefinition
 
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Vectors = npt.NDArray[np.float32]
+
 USAGE = "usage: capd tap build PATH"
+TOGETHER = 64
+"""Texts that the model is given at once."""
 FAILED = 1
 WRONG_USAGE = 2
 
@@ -49,15 +65,21 @@ def main(arguments: Sequence[str], cache: Path) -> int:
         missing.append(name)
         if identity in tap.tool_lists:
             listed.append((identity, name, "", tap.tool_lists[identity]))
-    file = folder / FILE
+    texts = phrases(tap)
     try:
-        partial = file.with_name(f".{FILE}.partial")
-        partial.write_bytes(written_snapshot(listed))
-        partial.replace(file)
+        vectors = embedded(texts, shipped(tap, texts))
+    except ModelUnusableError as error:
+        sys.stderr.write(f"capd: {error}\n")
+        return FAILED
+    file, of_vectors = folder / FILE, folder / vectors_format.FILE
+    try:
+        _write(file, written_snapshot(listed))
+        _write(of_vectors, vectors_format.written_vectors(vectors, MODEL.key, MODEL.dimensions))
     except OSError as error:
-        sys.stderr.write(f"capd: {file}: {error.strerror}\n")
+        sys.stderr.write(f"capd: {error.filename or file}: {error.strerror}\n")
         return FAILED
     tools = sum(len(each) for *_, each in listed)
+    sys.stdout.write(f"{of_vectors}: the vectors of {len(vectors)} phrases\n")
     sys.stdout.write(f"{file}: {tools} tools of {len(listed)} servers\n")
     if missing:
         sys.stderr.write(
@@ -65,3 +87,39 @@ def main(arguments: Sequence[str], cache: Path) -> int:
             f"{', '.join(sorted(missing))} (`capd index` asks them)\n"
         )
     return 0
+
+
+def phrases(tap: Tap) -> list[str]:
+    """Return the texts by which messages are compared with `tap`, with the shipped overlays."""
+    # Beside no list of taps there are no overlays of the user's own.
+    whole = overlaid([tap], read_overlays(Path("/nonexistent/taps.toml"))).taps[0]
+    return list(dict.fromkeys(text for each in whole.capabilities for text in texts_of(each)))
+
+
+def shipped(tap: Tap, texts: Sequence[str]) -> "Mapping[str, Vectors]":
+    """Return the vectors that `tap` has already for some of `texts`."""
+    known = tap_vectors(tap)
+    return {} if known is None else known.of(texts)
+
+
+def embedded(texts: Sequence[str], known: "Mapping[str, Vectors]") -> "dict[str, Vectors]":
+    """Return the vector of each text; the model is loaded only for those that are not `known`.
+
+    Raises:
+        ModelUnusableError: it is needed, and cannot be loaded.
+    """
+    found = dict(known)
+    # Alike in length, so that little is padded.
+    missing = sorted((text for text in texts if text not in found), key=len)
+    model = MiniLM() if missing else None
+    for at in range(0, len(missing), TOGETHER):
+        together = missing[at : at + TOGETHER]
+        assert model is not None
+        found.update(zip(together, model.embed(together), strict=True))
+    return found
+
+
+def _write(file: Path, data: bytes) -> None:
+    partial = file.with_name(f".{file.name}.partial")
+    partial.write_bytes(data)
+    partial.replace(file)

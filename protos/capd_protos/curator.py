@@ -29,7 +29,10 @@ RefusalCode = Literal[
     "stopping",
     "no_sampling",
     "not_sampled",
+    "no_approval",
 ]
+ApprovalAnswer = Literal["once", "session", "always", "refuse"]
+ApprovalHint = Literal["destructive", "not said", "not destructive", "read-only"]
 
 
 class OpenSession(msgspec.Struct, frozen=True, tag="curator.open"):
@@ -328,6 +331,24 @@ class ResultCompacted(msgspec.Struct, frozen=True, tag="session.result_compacted
     characters_out: int
 
 
+class ApprovalAsked(msgspec.Struct, frozen=True, tag="session.approval_asked"):
+    """A call waits for a person."""
+
+    session: SessionKey
+    number: int
+    tool: str
+
+
+class ApprovalEnded(msgspec.Struct, frozen=True, tag="session.approval_ended"):
+    """A call does not wait for a person any more."""
+
+    session: SessionKey
+    number: int
+    tool: str
+    answer: str
+    """Empty if nobody answered."""
+
+
 class DaemonStopping(msgspec.Struct, frozen=True, tag="daemon.stopping"):
     """The daemon ends on purpose; clients are told before their connections close."""
 
@@ -451,6 +472,109 @@ class TextSampled(msgspec.Struct, frozen=True, tag="curator.sampled"):
     text: str
 
 
+class ListApprovals(msgspec.Struct, frozen=True, tag="curator.approvals"):
+    """List the calls that wait for a person."""
+
+
+class ApprovalEntry(msgspec.Struct, frozen=True):
+    """One call that waits for a person."""
+
+    number: int
+    session: SessionKey
+    client: str
+    project: str
+    server: ServerName
+    tool: ToolName
+    name: str
+    """The tool's name in the session."""
+    arguments: str
+    """Short, and without secrets."""
+    hint: ApprovalHint
+    """What the tool's server says of what it changes."""
+    rule: str
+    place: str
+    """The table of the rule."""
+    until: float
+    """When it is refused, in seconds since the epoch."""
+
+
+class ApprovalsListed(msgspec.Struct, frozen=True, tag="curator.approvals_listed"):
+    """The calls that wait, the oldest first, and the tools that are approved for always."""
+
+    waiting: list[ApprovalEntry]
+    always: list[str]
+    problem: str
+    """Why some of it was lost or will be; empty if none was."""
+
+
+class AnswerApproval(msgspec.Struct, frozen=True, tag="curator.approve"):
+    """A person's answer about a call that waits."""
+
+    number: int
+    answer: ApprovalAnswer
+
+
+class ApprovalAnswered(msgspec.Struct, frozen=True, tag="curator.approved"):
+    """The calls that it answers: an approval for longer may answer several."""
+
+    numbers: list[int]
+
+
+class ForgetApprovals(msgspec.Struct, frozen=True, tag="curator.forget_approvals"):
+    """Ask again about tools that were approved for always: `server:tool`, or all of a server."""
+
+    name: str
+
+
+class ApprovalsForgotten(msgspec.Struct, frozen=True, tag="curator.approvals_forgotten"):
+    """The tools that a person is asked about again."""
+
+    names: list[str]
+
+
+class ListProfiles(msgspec.Struct, frozen=True, tag="curator.profiles"):
+    """List the profiles, and which session has which."""
+
+
+class ProfileEntry(msgspec.Struct, frozen=True):
+    """One profile of the configuration."""
+
+    name: str
+    folders: list[str]
+    remotes: list[str]
+    branches: list[str]
+    clients: list[str]
+    capabilities: list[str]
+    """Those that are switched on with it."""
+    secrets: str
+    """The namespace of its secrets."""
+
+
+class SessionProfile(msgspec.Struct, frozen=True):
+    """The profile of one session."""
+
+    session: SessionKey
+    profile: str
+    """Empty for none."""
+    why: str
+    problem: str
+    """Why a profile that was named is not used."""
+
+
+class ProfilesListed(msgspec.Struct, frozen=True, tag="curator.profiles_listed"):
+    """The profiles in the order in which they are tried, and the open sessions."""
+
+    profiles: list[ProfileEntry]
+    sessions: list[SessionProfile]
+
+
+class UseProfile(msgspec.Struct, frozen=True, tag="curator.use_profile"):
+    """Give a session a profile by name; empty has it chosen by its conditions again."""
+
+    session: SessionKey
+    name: str
+
+
 SessionRequest = (
     TakeTurn
     | EnableCapability
@@ -461,6 +585,7 @@ SessionRequest = (
     | DescribeReach
     | SwitchRouting
     | SampleText
+    | UseProfile
 )
 """What is asked of one session, which may be left out while there is one."""
 Request = (
@@ -471,6 +596,10 @@ Request = (
     | DescribeTokens
     | DescribeMemories
     | LeaveProject
+    | ListProfiles
+    | ListApprovals
+    | AnswerApproval
+    | ForgetApprovals
     | SessionRequest
 )
 Reply = (
@@ -487,6 +616,10 @@ Reply = (
     | MemoriesDescribed
     | ProjectLeft
     | TextSampled
+    | ProfilesListed
+    | ApprovalsListed
+    | ApprovalAnswered
+    | ApprovalsForgotten
 )
 Event = (
     SessionStarted
@@ -495,5 +628,7 @@ Event = (
     | CapabilityUsed
     | RoutingTaught
     | ResultCompacted
+    | ApprovalAsked
+    | ApprovalEnded
     | DaemonStopping
 )

@@ -187,6 +187,8 @@ class DecisionEntry(msgspec.Struct, frozen=True):
     """Seconds since the epoch."""
     decision: Decision
     ms: float
+    percent: int = 100
+    """How many of the catalog's texts had their vectors, of a hundred."""
 
 
 class RegistryDescribed(msgspec.Struct, frozen=True, tag="registry.described"):
@@ -203,6 +205,9 @@ class RegistryDescribed(msgspec.Struct, frozen=True, tag="registry.described"):
     """Why changes of files are not followed; empty where they are."""
     trust_problem: str = ""
     """Why what was agreed to cannot be believed, so that nothing of any project is trusted."""
+    percent: int = 100
+    """How many of the catalog's texts have their vectors, of a hundred: with fewer, messages are
+    compared with those, and with the letters of all."""
 
 
 class CatalogChanged(msgspec.Struct, frozen=True, tag="registry.changed"):

@@ -54,6 +54,8 @@ class Hello(msgspec.Struct, frozen=True, tag_field="capd", tag="hello", omit_def
     """Whether `dispatched` frames are wanted."""
     durable: bool = False
     """Whether `durable` frames are understood."""
+    profile: str = ""
+    """The profile that the client's CAPD_PROFILE names; empty where it names none."""
     again: list[int | str] = []
     """Requests that an earlier daemon said are durable, and that this connection sends again."""
 
@@ -460,6 +462,31 @@ class ForgetLearningParams(msgspec.Struct, frozen=True):
     """The last thing alone that was learnt, of whatever capability."""
 
 
+class ApproveParams(msgspec.Struct, frozen=True):
+    """Params of `approve`: a person's answer about a call that waits for one."""
+
+    number: int
+    """The number of the call, as `approvals` answered it."""
+    answer: Literal["once", "session", "always", "refuse"]
+    """For how long the tool is approved, or that the call is refused."""
+
+
+class UseProfileParams(msgspec.Struct, frozen=True):
+    """Params of `profile_use`: the profile of one session, whatever its conditions say."""
+
+    name: str = ""
+    """The profile; empty to have it chosen by its conditions again."""
+    session: str = ""
+    """The key of a session; empty for the only one there is."""
+
+
+class ForgetApprovalsParams(msgspec.Struct, frozen=True):
+    """Params of `approvals_forget`: ask again about what was approved for always."""
+
+    name: str
+    """A tool as `server:tool`, or a server for all of its tools."""
+
+
 class NoParams(msgspec.Struct, frozen=True):
     """Params of a method that takes none."""
 
@@ -504,6 +531,11 @@ METHODS: dict[str, type[msgspec.Struct]] = {
     "memory_forget": MemoryParams,
     "memory_suggest": NoParams,
     "memory_accept": MemoryAcceptParams,
+    "approvals": NoParams,
+    "approve": ApproveParams,
+    "approvals_forget": ForgetApprovalsParams,
+    "profiles": NoParams,
+    "profile_use": UseProfileParams,
     "learning": LearningParams,
     "learning_forget": ForgetLearningParams,
 }

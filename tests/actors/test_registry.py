@@ -1,5 +1,6 @@
 """Routing and its vectors: there or not, nobody waits, and nothing of a user's words is kept."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from capd.core.routing.gates import fingerprint
 from capd.runtime.peer import AskLostError
 from capd_protos import embedder, registry
-from capd_protos.curator import SessionStarted
+from capd_protos.curator import CapabilityUsed, SessionStarted
 from capd_protos.types import ActorName, CapabilityId, CapabilityName, Decision, SessionKey, TapName
 
 from .world import REGISTRY, REGISTRY_REPLIES, World, running_world, world
@@ -465,3 +466,84 @@ async def test_the_same_message_again_leaves_the_registry_as_it_was(
         assert (first.outcome, first.id) == ("activate", ALPHA)
         assert (again.outcome, again.reason, again.id) == ("abstain", "already_active", ALPHA)
         assert again.top == first.top
+
+
+async def test_a_project_may_switch_off_that_its_files_count(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        overlay = tmp_path / "config" / "overlays" / "mine"
+        (overlay / "capabilities").mkdir(parents=True)
+        (overlay / "overlay.toml").write_text('tap = "mine"\n')
+        (overlay / "capabilities" / "alpha.toml").write_text('files = ["alpha.lock"]\n')
+        listed = f'[[overlays]]\npath = "{overlay}"\n'
+        world.tap_list.write_text(world.tap_list.read_text() + listed)
+        await world.reload()
+        message, scores = "one of the things", []
+        for rule in ("", "[routing]\nfiles = false\n"):
+            project = tmp_path / f"project {rule[:1]}"
+            project.mkdir()
+            project.joinpath("alpha.lock").touch()
+            project.joinpath(".capd.toml").write_text(rule)
+            await world.live.meet(str(project))
+            decision = await routed(world, message, project=str(project))
+            scores.append({each.id: each.score for each in decision.top}[ALPHA])
+
+        assert scores[0] > scores[1] > 0
+
+
+def large_tap(folder: Path, count: int) -> list[str]:
+    """Write a tap whose capabilities are told apart by their first words; return its phrases."""
+    phrases: list[str] = []
+    for at in range(count):
+        own = folder / "capabilities" / f"large{at}"
+        own.mkdir(parents=True)
+        triggers = [f"word{at} number {way}" for way in ("first", "second", "third")]
+        (own / "config.toml").write_text(f"triggers = {json.dumps(triggers)}\n")
+        (own / "default.toml").write_text(f'[[mcp.servers]]\nname = "s{at}"\ncommand = "s"\n')
+        phrases += triggers
+    return phrases
+
+
+async def test_a_large_catalog_is_routed_by_what_has_vectors_so_far_and_says_how_much_that_is(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with world(tmp_path) as made:
+        large_tap(tmp_path / "tap", 200)
+        made.embedder.hold_new = trio.Event()
+        await made.start()
+        await outcome(made)
+        while await outcome(made, "the second of word7") == NOT_READY:
+            await trio.sleep(0.1)
+
+        decision = await routed(made, "the second of word7")
+        described = await made.described()
+
+        assert decision.top[0].id.name == "large7"
+        assert 0 <= described.percent < 100
+        assert described.decisions[-1].percent == described.percent
+        assert described.embedder_state == "loading"
+
+        made.embedder.hold_new.set()
+        await made.until_routing()
+
+        assert (await made.described()).percent == 100
+        assert (await routed(made, "word7 number second")).outcome == "activate"
+
+
+async def test_what_was_used_before_gets_its_vectors_first(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with world(tmp_path) as made:
+        phrases = large_tap(tmp_path / "tap", 200)
+        await made.start()
+        used = CapabilityId(TapName("mine"), CapabilityName("large150"))
+        made.bus.publish(CapabilityUsed(SessionKey("s"), "", used))
+        await wait_all_tasks_blocked()
+
+        await outcome(made)
+        await made.until_routing()
+
+        asked = [text for text in made.embedder.texts if text in phrases]
+        assert len(asked) == len(phrases)
+        assert max(asked.index(text) for text in asked if text.startswith("word150 ")) < 256

@@ -274,7 +274,12 @@ class World:
         # No file: SQLite works in threads, which no virtual clock waits for. Notes stay here.
         self.ledger = Ledger(bus, self.journal, None)
         self.registry = Registry(
-            bus, self.tap_list, folder / "vectors.bin", journal=self.journal, labels=labels
+            bus,
+            self.tap_list,
+            folder / "vectors.bin",
+            lambda project: self.live.of(project).configuration.routing.priors,
+            journal=self.journal,
+            labels=labels,
         )
         self.finder = ToolFinder(
             bus,

@@ -1,8 +1,9 @@
 """The settings at this moment: layers, last good states, and what a project's file comes to."""
 
+import errno
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,6 +14,7 @@ import trio.testing
 from capd.adapters.configuration import Configuration, ServersTable, SessionsTable, SurfaceTable
 from capd.adapters.good_file import age_of
 from capd.adapters.live_settings import LiveSettings
+from capd.adapters.parsing.parser import Parser
 from capd.adapters.patient_reads import NoAnswerError, PatientReads
 from capd.core.sessions.policy import PolicyRules
 from capd.core.settings.settling import STANDS
@@ -333,6 +335,34 @@ async def test_two_sessions_of_a_slow_project_begin_and_the_second_reads_nothing
 
     assert live.of(str(project)).configuration.sessions.tools == 3
     assert live.project_problems == {}
+
+
+async def test_a_project_that_could_not_be_read_for_now_is_read_again_without_a_change(
+    tmp_path: Path, project: Path
+) -> None:
+    (project / ".capd.toml").write_text('[policy]\ndeny = ["git:push"]\n')
+    failures = [OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))]
+
+    def environment() -> Mapping[str, str]:
+        if failures:
+            raise failures.pop()
+        return os.environ
+
+    parser = Parser(environment=environment)
+    live = LiveSettings(tmp_path / "config", {}, None, reader=parser, age=lambda _: 60.0)
+    try:
+        await live.meet(str(project))
+        reason = f"{project}/.capd.toml is not used: the process that reads it cannot be started"
+        [[problem]] = live.project_problems.values()
+        assert problem.startswith(reason)
+        assert list(live.silent) == [str(project)]
+
+        await live.reload()
+    finally:
+        parser.close()
+
+    assert (live.project_problems, live.silent) == ({}, {})
+    assert [each.deny for each in live.of(str(project)).rules] == [("git:push",)]
 
 
 def forbidding(rng: random.Random) -> tuple[str, set[str]]:

@@ -38,6 +38,8 @@ class User:
 
     def capd(self, *arguments: str) -> Said:
         env: dict[str, str | None] = dict.fromkeys((*_CLEARED, *_XDG))
+        # What `capd install` tries in the end would start a daemon, which nobody here ends.
+        env |= {"CAPD_NO_START": "1"}
         env |= {"HOME": str(self.home), "PATH": f"{self.bin}:{os.defpath}", **self.more}
         result = CliRunner().invoke(cli, list(arguments), env=env)
         assert result.exception is None or isinstance(result.exception, SystemExit), result

@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from capd_client.top.details import (
+    approval_details,
+    approvals_line,
     decision_details,
     event_words,
     server_details,
@@ -106,6 +108,36 @@ def test_an_event_is_told_in_words_with_its_topic(
     topic: str, event: dict[str, Any], words: str
 ) -> None:
     assert event_words(topic, event) == f"{words} ({topic})"
+
+
+CALL = {
+    "number": 3,
+    "server": "github",
+    "tool": "delete_repo",
+    "arguments": '{"name":"x\x1b"}',
+    "hint": "destructive",
+    "client": "zed",
+    "project": "",
+    "rule": "*:destructive",
+    "place": "[policy]",
+    "until": 90.0,
+}
+
+
+def test_a_call_that_waits_is_told_with_the_keys_that_answer_it() -> None:
+    assert approvals_line([]) == ""
+    assert approvals_line([CALL, CALL]) == (
+        "waiting for your approval: github:delete_repo and 1 more - a shows and answers it"
+    )
+    assert approval_details(CALL, 60.0) == [
+        "3: github:delete_repo",
+        'arguments: {"name":"x\\x1b"}',
+        "its server says of what it changes: destructive",
+        "called by zed in no project",
+        "asked by the rule '*:destructive' in [policy]",
+        "refused in 30 s",
+        "1 once   2 for this session   3 always   0 refuse   escape: later",
+    ]
 
 
 def test_an_event_without_facts_is_its_topic() -> None:

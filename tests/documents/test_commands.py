@@ -15,6 +15,9 @@ RUN_HERE = (
 )
 """Pages whose blocks `test_first_hour` runs, line by line."""
 RUN_ELSEWHERE = {
+    "approve": "tests/whole/test_approval.py",
+    "profile": "tests/whole/test_profiles.py",
+    "profile use": "tests/whole/test_profiles.py",
     "acp": "tests/whole/test_acp.py",
     "plugin": "tests/clients/test_commands.py",
     "completion": "tests/clients/test_completion.py",
@@ -25,6 +28,7 @@ RUN_ELSEWHERE = {
     "disable": "tests/clients/test_commands.py",
     "eval": "tests/evaluation",
     "events": "tests/clients/test_commands.py",
+    "find": "tests/whole/test_registry_servers.py",
     "hook": "tests/clients/test_hook.py",
     "import": "tests/clients/test_import.py",
     "index": "tests/clients/test_indexing.py",
@@ -48,7 +52,9 @@ RUN_ELSEWHERE = {
     "sessions": "tests/clients/test_commands.py",
     "tap list": "tests/clients/test_taps.py",
     "tap update": "tests/clients/test_tap_git.py",
+    "update": "tests/whole/test_registry_servers.py",
     "version": "tests/clients/test_commands.py",
+    "tap build": "tests/whole/test_tap_build.py",
 }
 NOT_RUN_AS_WRITTEN = {
     "daemon install": "takes a service manager: tests/reliability/test_systemd.py has a real one",

@@ -14,9 +14,11 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,8 @@ from whole_daemon import PATIENCE, Home, wait_for
 MESSAGE = "what changed in the last three commits of this repository?"
 SUBJECTS = ["keep the count of boats", "paint the harbour wall", "light the lamp at dusk"]
 """What the project's commits say, oldest first."""
+
+TOOL = "git__git_log"
 
 SEARCHING = Path(__file__).with_name("searching_llm.py")
 CLAUDE = ("@anthropic-ai/claude-code", "2.1.330")
@@ -78,6 +82,16 @@ def _tried(command: list[str], folder: Path) -> None:
     if done.returncode:
         words = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
         pytest.skip(f"{' '.join(command)} failed: {words}")
+
+
+def following(project: Path, *, times: int = 1) -> list[dict[str, Any]]:
+    """Return the script of a model that takes what it is offered to answer `MESSAGE`.
+
+    It is done when the conversation has the answer `times` times.
+    """
+    arguments = {"repo_path": str(project), "max_count": 3}
+    asked = {"name": TOOL, "arguments": arguments, "message": MESSAGE}
+    return [{"follow": {**asked, "until": SUBJECTS, "times": times}}]
 
 
 class Model:
@@ -192,8 +206,12 @@ class Lab:
         folder.mkdir(parents=True)
         (folder / "opencode.jsonc").write_text(f"// mine\n{json.dumps(document, indent=2)}\n")
 
-    def install(self, client: str, *options: str) -> str:
-        """Run `capd install`, as the user of the lab would; return what it said."""
+    def install(self, client: str, *options: str, is_checked: bool = False) -> str:
+        """Run `capd install`, as the user of the lab would; return what it said.
+
+        Its check starts a daemon where none runs.
+        """
+        options = options if is_checked else ("--no-check", *options)
         done = subprocess.run(
             [sys.executable, "-P", "-m", "capd_client.entry", "install", client, *options],
             env={**self.env, "CAPD_HOME": str(self.home.folder)},
@@ -205,18 +223,45 @@ class Lab:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
+    def set_mode(self, mode: str) -> None:
+        """Have every session's list made this way, whatever costs less."""
+        folder = self.home.folder / "config"
+        folder.mkdir(exist_ok=True)
+        with (folder / "config.toml").open("a") as file:
+            file.write(f'[surface]\nmode = "{mode}"\n')
+
     def start_warm(self) -> subprocess.Popen[bytes]:
         """Start the daemon; return it when its model is loaded and git's server was installed.
 
-        A first turn on a fresh machine downloads the server: minutes that no client waits.
+        A first turn on a fresh machine downloads the server: minutes that no client waits. The
+        vectors of the starter tap, which are the same each time, are computed once.
         """
+        kept, cache = CACHE / "vectors", self.home.folder / "cache"
+        if kept.is_dir() and not cache.exists():
+            shutil.copytree(kept, cache)
         process = self.home.start()
         with self.home.shim("warming"):
             wait_for(self.is_ready, 120)
             enabled = self.home.ask("enable", name="git", session="warming")
             assert enabled["ok"], enabled
+            wait_for(lambda: self.home.ask("search", query="git")["mode"] == "fused", 120)
         wait_for(lambda: not self.home.ask("sessions")["sessions"])
+        if not kept.exists():
+            made = Path(tempfile.mkdtemp(dir=CACHE)) / "vectors"
+            made.mkdir(mode=0o700)
+            for file in cache.glob("*vectors*.bin"):
+                shutil.copy2(file, made)
+            with contextlib.suppress(OSError):
+                made.rename(kept)
+            shutil.rmtree(made.parent)
         return process
+
+    @contextlib.contextmanager
+    def git_at_hand(self) -> Iterator[None]:
+        """Have git's server run for the project: what is told does not wait for its start."""
+        with self.home.shim("another", cwd=self.project):
+            assert self.home.ask("enable", name="git", session="another")["ok"]
+            yield
 
     def is_ready(self) -> bool:
         """Say whether a daemon runs, with its model loaded."""

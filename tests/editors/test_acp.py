@@ -43,6 +43,7 @@ def test_a_prompt_to_opencode_brings_its_tools_and_the_call_reaches_the_server(
     wait = {"command": "sleep 2"}
     lab = start_lab(script(tmp_path / "harbour", tool="git__git_log$", shell="^bash$", sleep=wait))
     lab.add_opencode(opencode)
+    lab.set_mode("dynamic")
     lab.start_warm()
     with (
         lab.home.shim("holding", lab.project),
@@ -85,6 +86,7 @@ def test_a_prompt_to_gemini_brings_its_tools_and_the_call_reaches_the_server(
     settings = lab.user / ".gemini" / "settings.json"
     settings.parent.mkdir()
     settings.write_text(json.dumps({"security": {"auth": {"selectedType": "gemini-api-key"}}}))
+    lab.set_mode("dynamic")
     lab.start_warm()
     node = shutil.which("node") or pytest.skip("node is not installed")
     command = [node, str(program), "--experimental-acp"]
@@ -123,6 +125,7 @@ def test_a_prompt_to_claude_brings_its_tools_and_the_call_reaches_the_server(
         # It would not start as root otherwise, which containers are.
         "IS_SANDBOX": "1",
     }
+    lab.set_mode("dynamic")
     lab.start_warm()
     node = shutil.which("node") or pytest.skip("node is not installed")
     with (

@@ -3,31 +3,22 @@
 import json
 import re
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from .agents import CODEX, COPILOT, GEMINI, QWEN, Agent
-from .lab import MESSAGE, SUBJECTS, Lab
+from .lab import MESSAGE, SUBJECTS, TOOL, Lab, following
 
 pytestmark = pytest.mark.clients
 
 Json = dict[str, Any]
 Start = Callable[[list[Json]], Lab]
 
-LOG = "git__git_log"
 AGENTS = (CODEX, GEMINI, COPILOT, QWEN)
-
-
-@contextmanager
-def git_at_hand(lab: Lab) -> Iterator[None]:
-    """Have git's server run for the project: what is told does not wait for its start."""
-    with lab.home.shim("another", cwd=lab.project):
-        assert lab.home.ask("enable", name="git", session="another")["ok"]
-        yield
 
 
 def ready(lab: Lab, agent: Agent) -> list[str]:
@@ -47,7 +38,7 @@ def git_log(project: Path) -> Json:
 
 def by_tool_call(project: Path) -> Json:
     """Return the arguments of `tool_call` for git's log."""
-    return {"name": LOG, "arguments": git_log(project)}
+    return {"name": TOOL, "arguments": git_log(project)}
 
 
 def said(body: Json) -> str:
@@ -63,43 +54,36 @@ def assert_proved(lab: Lab, told: str) -> None:
 
 
 STARTS = pytest.mark.parametrize("is_warm", [True, False], ids=["server runs", "server starts"])
-BEGUN = r"capd (switched on|is switching on) 'git' for this message"
-"""It is told early, with the same call, where the server does not start in the hook's time."""
 
 
-def words(caller: str) -> str:
-    return rf"{BEGUN}\. Call its tools with {caller}, name=\.\.\.: git__"
-
-
-@STARTS
-def test_copilot_lists_one_answer_late_and_is_told_the_call_to_make(
-    start_lab: Start, tmp_path: Path, *, is_warm: bool
-) -> None:
-    call = {"tool": "^capd-tool_call$", "args": by_tool_call(tmp_path / "harbour")}
-    lab = start_lab([call, {"text": "three commits"}])
-    command = ready(lab, COPILOT)
-
-    with git_at_hand(lab) if is_warm else nullcontext():
-        printed = lab.run(*command, MESSAGE)
-
-    assert "three commits" in printed
-    assert_proved(lab, words("capd-tool_call"))
+def card(caller: str) -> str:
+    """Return a pattern of the tool's call card, as a request has it in JSON."""
+    return rf"For this message, by {caller}\(name, arguments\):(\\+n- [^\\]*)*\\+n- {TOOL}\("
 
 
 @STARTS
-def test_qwen_never_lists_again_and_is_told_the_call_to_make(
-    start_lab: Start, tmp_path: Path, *, is_warm: bool
+@pytest.mark.parametrize(
+    ("agent", "caller"),
+    [
+        # Its user allows tools one by one: what only reads has a tool of its own.
+        pytest.param(COPILOT, "capd-tool_call_readonly", id="copilot"),
+        # All of MCP it calls by a tool of its own, which has the name of ours.
+        pytest.param(QWEN, "mcp__capd__tool_call", id="qwen"),
+        pytest.param(GEMINI, "mcp_capd_tool_call", id="gemini"),
+    ],
+)
+def test_the_first_request_has_the_call_that_the_first_answer_makes(
+    start_lab: Start, tmp_path: Path, agent: Agent, caller: str, *, is_warm: bool
 ) -> None:
-    # All of MCP it calls by a tool of its own, which has the name of ours.
-    ours = {"name": "mcp__capd__tool_call", "arguments": by_tool_call(tmp_path / "harbour")}
-    lab = start_lab([{"tool": "^tool_call$", "args": ours}, {"text": "three commits"}])
-    command = ready(lab, QWEN)
+    lab = start_lab(following(tmp_path / "harbour"))
+    command = ready(lab, agent)
 
-    with git_at_hand(lab) if is_warm else nullcontext():
+    with lab.git_at_hand() if is_warm else nullcontext():
         printed = lab.run(*command, MESSAGE)
 
     assert "three commits" in printed
-    assert_proved(lab, words("mcp__capd__tool_call"))
+    assert_proved(lab, card(caller))
+    assert len(lab.model.bodies()) == 2
 
 
 @STARTS
@@ -107,44 +91,31 @@ def test_qwen_never_lists_again_and_is_told_the_call_to_make(
 def test_codex_never_lists_again_and_is_told_the_call_to_make(
     start_lab: Start, tmp_path: Path, model: str, *, is_warm: bool
 ) -> None:
-    # Of a model that can search, Codex keeps all tools of MCP back until it has.
-    search = {"tool": "^tool_search$", "args": {"query": "call any installed tool by its name"}}
-    call = {"tool": "^mcp__capd::tool_call$", "args": by_tool_call(tmp_path / "harbour")}
-    searches = [search] if model == "gpt-5.5" else []
-    lab = start_lab([*searches, call, {"text": "three commits"}])
+    lab = start_lab(following(tmp_path / "harbour"))
     command = [*ready(lab, CODEX), "-m", model]
 
-    with git_at_hand(lab) if is_warm else nullcontext():
+    with lab.git_at_hand() if is_warm else nullcontext():
         printed = lab.run(*command, MESSAGE)
 
     assert "three commits" in printed
-    assert_proved(lab, words("mcp__capd__tool_call"))
+    assert_proved(lab, card("mcp__capd__tool_call_readonly"))
+    # Of a model that can search, Codex keeps all tools of MCP back until it has.
+    assert len(lab.model.bodies()) == (3 if model == "gpt-5.5" else 2)
 
 
-def test_gemini_has_the_right_tools_in_its_first_request(start_lab: Start, tmp_path: Path) -> None:
-    call = {"tool": f"^mcp_capd_{LOG}$", "args": git_log(tmp_path / "harbour")}
-    lab = start_lab([call, {"text": "three commits"}])
+def test_gemini_has_the_right_tools_in_its_first_request_if_its_list_changes(
+    start_lab: Start, tmp_path: Path
+) -> None:
+    lab = start_lab(following(tmp_path / "harbour"))
+    lab.set_mode("dynamic")
     command = ready(lab, GEMINI)
 
-    with git_at_hand(lab):
+    with lab.git_at_hand():
         printed = lab.run(*command, MESSAGE)
 
     assert json.loads(printed)["response"] == "three commits"
-    assert f"mcp_capd_{LOG}" in declared(lab.model.bodies()[0])
+    assert f"mcp_capd_{TOOL}" in declared(lab.model.bodies()[0])
     assert_proved(lab, "capd switched on 'git' for this message; its tools are listed now: git__")
-
-
-def test_gemini_that_cannot_have_them_in_time_is_told_the_call_to_make(
-    start_lab: Start, tmp_path: Path
-) -> None:
-    call = {"tool": "^mcp_capd_tool_call$", "args": by_tool_call(tmp_path / "harbour")}
-    lab = start_lab([call, {"text": "three commits"}])
-    command = ready(lab, GEMINI)
-
-    printed = lab.run(*command, MESSAGE)
-
-    assert json.loads(printed)["response"] == "three commits"
-    assert_proved(lab, rf"{words('mcp_capd_tool_call')}|{BEGUN}; its tools are listed now: git__")
 
 
 def declared(body: Json) -> list[str]:
@@ -194,7 +165,7 @@ def test_codex_runs_a_read_only_tool_that_nobody_has_allowed_and_no_other(
     unasked = next(at for at, each in enumerate(command) if "approval_mode" in each)
     del command[unasked - 1 : unasked + 1]
 
-    with git_at_hand(lab):
+    with lab.git_at_hand():
         lab.run(*command, MESSAGE)
 
     *_, last = lab.model.bodies()

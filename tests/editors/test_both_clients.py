@@ -18,6 +18,7 @@ def test_two_clients_on_one_project_share_one_server_process(
     lab = start_lab(test_claude.script(tmp_path / "harbour"))
     lab.add_claude(claude)
     lab.add_opencode(opencode)
+    lab.set_mode("dynamic")
     lab.start_warm()
     lab.install("claude")
     lab.install("opencode")

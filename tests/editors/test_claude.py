@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from .lab import MESSAGE, SUBJECTS, Dialogue, Lab, capability_tools
+from .lab import MESSAGE, SUBJECTS, TOOL, Dialogue, Lab, capability_tools, following
 
 pytestmark = pytest.mark.clients
 
@@ -42,11 +42,27 @@ def results(body: dict[str, Any]) -> str:
     return json.dumps([block for block in blocks if block["type"] == "tool_result"])
 
 
-def test_the_prompt_alone_puts_the_right_tools_into_the_first_request(lab: Lab) -> None:
+def test_the_prompt_alone_brings_the_call_that_the_first_answer_makes(lab: Lab) -> None:
+    lab.model.go_on(following(lab.project))
     lab.start_warm()
     lab.install("claude")
 
     printed = lab.run("claude", "-p", MESSAGE, "--output-format", "json", *ALLOWED)
+
+    assert json.loads(printed)["result"] == "three commits"
+    first, second = lab.model.bodies()
+    assert json.dumps(first["messages"]).count(f"- {TOOL}(") == 1
+    assert capability_tools(second, PREFIX) == set()
+    assert all(subject in results(second) for subject in SUBJECTS)
+
+
+def test_the_prompt_alone_puts_the_right_tools_into_the_first_request(lab: Lab) -> None:
+    lab.set_mode("dynamic")
+    lab.start_warm()
+    lab.install("claude")
+
+    with lab.git_at_hand():
+        printed = lab.run("claude", "-p", MESSAGE, "--output-format", "json", *ALLOWED)
 
     assert json.loads(printed)["result"] == "three commits"
     first, second = lab.model.bodies()
@@ -62,6 +78,7 @@ def user_says(text: str) -> dict[str, Any]:
 
 
 def test_of_the_two_hooks_one_speaks_and_the_model_is_told_once(lab: Lab) -> None:
+    lab.model.go_on(following(lab.project))
     lab.start_warm()
     lab.install("claude")
     with contextlib.closing(Dialogue(lab, *DIALOGUE)) as claude:
@@ -76,7 +93,7 @@ def test_of_the_two_hooks_one_speaks_and_the_model_is_told_once(lab: Lab) -> Non
     # Where the other one speaks, its session has to be found, and that is logged.
     assert "hook_linked" not in lab.home.log()
     first, _ = lab.model.bodies()
-    assert json.dumps(first["messages"]).count("capd switched on 'git'") == 1
+    assert json.dumps(first["messages"]).count(f"- {TOOL}(") == 1
 
 
 @pytest.mark.parametrize("daemon", ["down", "hung"])
@@ -105,21 +122,21 @@ def test_a_daemon_that_is_down_or_hangs_is_nothing_that_the_user_sees(
 
 
 def test_the_daemon_is_killed_between_two_turns_and_the_second_works(lab: Lab) -> None:
+    lab.model.go_on(following(lab.project))
     daemon = lab.start_warm()
     lab.install("claude")
     with contextlib.closing(Dialogue(lab, *DIALOGUE)) as claude:
         claude.say(user_says(MESSAGE))
         assert claude.hear("result")["result"] == "three commits"
-        call, *_ = script(lab.project)
-        # One tool result is in the conversation already.
-        lab.model.go_on([{"text": "unused"}, call, {"text": "the same three"}])
+        lab.model.go_on(following(lab.project, times=2))
         daemon.kill()
         daemon.wait()
 
         claude.say(user_says(MESSAGE))
 
-        assert claude.hear("result")["result"] == "the same three"
+        assert claude.hear("result")["result"] == "three commits"
         first, second = lab.model.bodies()
-        assert "git__git_log" in capability_tools(first, PREFIX)
+        # It was told in the first turn, and is not told again.
+        assert json.dumps(first["messages"]).count(f"- {TOOL}(") == 1
         assert all(results(second).count(subject) == 2 for subject in SUBJECTS)
         assert lab.home.ask("status")["daemon"]["pid"] != daemon.pid

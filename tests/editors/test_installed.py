@@ -39,10 +39,14 @@ def through_capd(project: Path) -> list[dict[str, Any]]:
 def lab(start_lab: Callable[..., Lab], tmp_path: Path) -> Iterator[Lab]:
     made = start_lab(through_capd(tmp_path / "harbour"))
     yield made
-    # Cline leaves a process of its own behind.
+    end_processes_of(made.user)
+
+
+def end_processes_of(user: Path) -> None:
+    """End what runs with this home folder: Cline leaves a process of its own behind."""
     for each in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
-            if f"HOME={made.user}".encode() in each.read_bytes().split(b"\0"):
+            if f"HOME={user}".encode() in each.read_bytes().split(b"\0"):
                 os.kill(int(each.parent.name), signal.SIGKILL)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from whole_daemon import wait_for
 
-from .lab import MESSAGE, SUBJECTS, Lab, OpencodeServer, capability_tools
+from .lab import MESSAGE, SUBJECTS, TOOL, Lab, OpencodeServer, capability_tools, following
 
 pytestmark = pytest.mark.clients
 
@@ -37,6 +37,7 @@ def results(body: dict[str, Any]) -> str:
 
 
 def test_the_prompt_alone_brings_the_right_tools_to_the_model(lab: Lab) -> None:
+    lab.set_mode("dynamic")
     lab.start_warm()
     lab.install("opencode")
 
@@ -56,14 +57,9 @@ def test_the_prompt_alone_brings_the_right_tools_to_the_model(lab: Lab) -> None:
 def test_what_the_user_says_reaches_the_first_request_where_the_list_is_not_sent_anew(
     lab: Lab,
 ) -> None:
-    config = lab.home.folder / "config"
-    config.mkdir(exist_ok=True)
-    with (config / "config.toml").open("a") as file:
-        file.write('[surface]\nmode = "stable"\n')
     lab.start_warm()
     lab.install("opencode")
-    log = {"name": "git__git_log", "arguments": {"repo_path": str(lab.project), "max_count": 3}}
-    lab.model.go_on([{"tool": "tool_call$", "args": log}, {"text": "three commits"}])
+    lab.model.go_on(following(lab.project))
 
     with (
         lab.home.shim("another", cwd=lab.project),
@@ -74,7 +70,7 @@ def test_what_the_user_says_reaches_the_first_request_where_the_list_is_not_sent
 
     first, last = lab.model.bodies()
     assert said == "three commits"
-    assert "git__git_log" in json.dumps(first["messages"])
+    assert f"- {TOOL}(" in json.dumps(first["messages"])
     assert all(subject in results(last) for subject in SUBJECTS)
 
 
@@ -105,6 +101,7 @@ def test_a_daemon_that_is_down_or_hangs_is_nothing_that_the_user_sees(
 
 
 def test_the_daemon_is_killed_between_two_turns_and_the_second_works(lab: Lab) -> None:
+    lab.set_mode("dynamic")
     daemon = lab.start_warm()
     lab.install("opencode")
     with contextlib.closing(OpencodeServer(lab)) as opencode:

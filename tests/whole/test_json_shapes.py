@@ -21,13 +21,14 @@ from capd_client.importing.report import document as imported
 from capd_client.importing.source_files import Unreadable
 from capd_client.mcp_host import McpHost
 from capd_client.own_tap import OwnServer
-from capd_protos import definitions, finder, registry
+from capd_protos import curator, definitions, finder, registry
 from capd_protos.types import (
     CapabilityId,
     CapabilityName,
     LearntEntry,
     ServerIdentity,
     ServerName,
+    SessionKey,
     SkillSpec,
     TapName,
     ToolName,
@@ -138,6 +139,31 @@ def test_a_change_of_a_definition_is_of_its_shape() -> None:
     printed = {**document, "servers": [msgspec.to_builtins(listed)]}
 
     assert problems("trust definitions", printed) == []
+
+
+def test_the_calls_that_wait_are_of_their_shape() -> None:
+    server, tool = ServerName("pg"), ToolName("drop")
+    waiting = curator.ApprovalEntry(
+        *(3, SessionKey("zed-1"), "Zed", "/app", server, tool, "pg__drop", "{}"),
+        *("not said", "*:destructive", "[policy]", 90.5),
+    )
+    listed = curator.ApprovalsListed([waiting], ["pg:drop"], "")
+
+    printed = {"schema": 1, **msgspec.to_builtins(listed)}
+
+    assert problems("approve", printed) == []
+
+
+def test_profiles_are_of_their_shape() -> None:
+    entry = curator.ProfileEntry("work", ["/w"], ["h/*"], ["main"], ["zed*"], ["git"], "work")
+    of_session = curator.SessionProfile(SessionKey("zed-1"), "work", "folder /w", "")
+
+    printed = {
+        "schema": 1,
+        **msgspec.to_builtins(curator.ProfilesListed([entry], [of_session])),
+    }
+
+    assert problems("profile", printed) == []
 
 
 def test_a_ranking_is_of_its_shape() -> None:

@@ -64,10 +64,11 @@ def tap_add(*, where: str, name: str | None) -> None:
 @tap.command("build")
 @click.argument("path", type=click.Path(path_type=Path, file_okay=False, exists=True))
 def tap_build(*, path: Path) -> None:
-    """Write the tools of the tap in PATH into its tools.json, for those who install it.
+    """Write the tools and vectors of the tap in PATH into it, for those who install it.
 
-    With the file, the tools of a server are found before the server has ever run. Add the tap
-    first (capd tap add PATH): its servers are started once and asked.
+    With its tools.json, the tools of a server are found before the server has ever run; with its
+    vectors.bin, none of its phrases is embedded again. Add the tap first (capd tap add PATH): its
+    servers are started once and asked.
     """
     import subprocess  # noqa: PLC0415 - as in `tap add`
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from capd_client import tables
-from capd_client.commands.shared import fail
+from capd_client.commands.shared import NoDaemon, fail
 from capd_client.install import InstallError
 from capd_client.install.known_clients import KnownClient, known_client, known_clients
 from capd_protos.places import places
@@ -94,7 +94,14 @@ _DRY_RUN = click.option("--dry-run", is_flag=True, help="Print what would change
 @click.option("--all", "is_all", is_flag=True, help="Every client that is found here.")
 @_DRY_RUN
 @click.option("--trust-hooks", is_flag=True, help="Have Codex trust capd's hook, unseen.")
-def install(*, names: tuple[str, ...], is_all: bool, dry_run: bool, trust_hooks: bool) -> None:
+@click.option(
+    "--check/--no-check",
+    default=True,
+    help="Start the daemon, and try whether a prompt reaches it.  [default: check]",
+)
+def install(
+    *, names: tuple[str, ...], is_all: bool, dry_run: bool, trust_hooks: bool, check: bool
+) -> None:
     """Put capd into the configuration of each CLIENT; without one, list the clients."""
     if trust_hooks and not names:
         raise click.UsageError("--trust-hooks is for a CLIENT that you name")
@@ -114,6 +121,36 @@ def install(*, names: tuple[str, ...], is_all: bool, dry_run: bool, trust_hooks:
     if trust_hooks and not dry_run:
         # What is not asked for by name is not trusted.
         _each([known_clients()[name] for name in dict.fromkeys(names)], _trust_hooks)
+    if check and not dry_run:
+        check_prompts(chosen)
+
+
+def check_prompts(chosen: Sequence[KnownClient]) -> None:
+    """Say of each client whether a prompt of its user reaches capd, starting the daemon for it."""
+    from capd_client.commands.scratch import is_daemon_up, start_daemon  # noqa: PLC0415
+    from capd_client.install.installed_clients import client_of, state_of  # noqa: PLC0415
+    from capd_client.install.launcher import launcher_path  # noqa: PLC0415
+    from capd_client.install.prompt_check import check_prompt  # noqa: PLC0415
+
+    tried = [each for each in chosen if each.is_edited]
+    tried = [each for each in tried if not state_of(each, os.environ).is_off]
+    if not tried:
+        return
+    problem = ""
+    try:
+        start_daemon()
+    except NoDaemon as error:
+        problem = error.message
+    if not problem and not is_daemon_up():
+        problem = "no daemon runs, and CAPD_NO_START forbids to start one"
+    if problem:
+        said = f"Not tried whether your prompts reach capd: {problem}"
+        tables.say(said, keep_lines=True)
+        return
+    launcher = launcher_path(os.environ)
+    for known in tried:
+        check = check_prompt(client_of(known, os.environ), os.environ, os.getuid(), launcher)
+        tables.say(check.lines(known.title), keep_lines=True)
 
 
 @click.command()

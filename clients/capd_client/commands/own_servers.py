@@ -4,19 +4,22 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from capd_client import tables
-from capd_client.commands.shared import ask, this_places
+from capd_client.commands.shared import ask, fail, this_places
 from capd_client.control import DaemonDownError
+
+if TYPE_CHECKING:
+    from capd_client.mcp_registry.adding import Wishes
 
 
 @click.command(context_settings={"ignore_unknown_options": False})
 @click.argument("name")
-@click.argument("command", metavar="URL | -- COMMAND [ARGUMENT]...", nargs=-1)
+@click.argument("command", metavar="[URL | -- COMMAND [ARGUMENT]...]", nargs=-1)
 @click.option("--url", default="", help="An http server's address, in place of a command.")
 @click.option(
     "--trigger",
@@ -41,6 +44,25 @@ from capd_client.control import DaemonDownError
     default=None,
     help="Who shares a process of it.  [default: by what it is]",
 )
+@click.option(
+    "--as", "own_name", default="", metavar="NAME", help="What to call a registry's server."
+)
+@click.option(
+    "--set",
+    "given",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A value that a registry's server asks for; @KEY: a stored secret.",
+)
+@click.option(
+    "--kind",
+    type=click.Choice(("npm", "pypi", "oci", "remote")),
+    default=None,
+    help="Which package or address of a registry's server.  [default: what runs here]",
+)
+@click.option("--unlisted", is_flag=True, help="Add it even if it lists no tools.")
+@click.option("--secrets-file", is_flag=True, help="Keep secrets in secrets.env (mode 0600).")
+@click.option("--yes", is_flag=True, help="Do not ask.")
 def add(
     *,
     name: str,
@@ -50,8 +72,19 @@ def add(
     env: tuple[str, ...],
     headers: tuple[str, ...],
     scope: str | None,
+    own_name: str,
+    given: tuple[str, ...],
+    kind: str | None,
+    unlisted: bool,
+    secrets_file: bool,
+    yes: bool,
 ) -> None:
-    """Add the MCP server that COMMAND starts, or that a URL leads to, as the capability NAME."""
+    """Add the MCP server that COMMAND starts, or that a URL leads to, as the capability NAME.
+
+    Without either, NAME is that of a server in the public registry, as `capd find` prints it:
+    io.github.owner/server, or io.github.owner/server@1.2.3. Its package is fetched and checked,
+    and started once in a sandbox to list its tools, before you are asked.
+    """
     from capd_client.own_tap import (  # noqa: PLC0415 - as few commands need it
         OwnServer,
         OwnTap,
@@ -59,6 +92,29 @@ def add(
         headers_of,
     )
 
+    if "/" in name and "://" not in name and not command and not url:
+        if headers:
+            raise click.UsageError("--header is for a --url; a server of the registry asks: --set")
+        from capd_client.mcp_registry.adding import Wishes  # noqa: PLC0415
+
+        _add_of_registry(
+            Wishes(
+                name,
+                own_name=own_name,
+                kind=kind or "",
+                given=given,
+                triggers=triggers,
+                env=env_of(env),
+                scope=scope or "",
+                is_agreed=yes,
+                is_unlisted=unlisted,
+                secrets_in_file=secrets_file,
+            )
+        )
+        return
+    if own_name or given or kind or unlisted or secrets_file:
+        text = "--as, --set, --kind, --unlisted and --secrets-file are for a server of the registry"
+        raise click.UsageError(f"{text}: io.github.owner/server")
     if not url and len(command) == 1 and command[0].startswith(("http://", "https://")):
         (url,), command = command, ()
     server = OwnServer(name, command, url, env_of(env), headers_of(headers), triggers, scope or "")
@@ -76,6 +132,29 @@ def add(
     program = command[0] if command else ""
     if program and shutil.which(program, path=path or os.environ.get("PATH")) is None:
         tables.say(f"warning: `{program}` is not on the daemon's PATH: it cannot be started")
+    tables.say(f"Switch it on with: capd enable {name}, or by saying one of its triggers.")
+
+
+def _add_of_registry(wishes: "Wishes") -> None:
+    """Add a server of a registry, and have a running daemon load it."""
+    from capd_client.mcp_registry import adding, process  # noqa: PLC0415 - as few commands need it
+    from capd_client.stored_secrets import SecretError  # noqa: PLC0415
+
+    try:
+        name = adding.add(wishes, this_places().config)
+    except (process.RegistryError, SecretError) as error:
+        fail(str(error))
+    except adding.NotAgreedError:
+        fail("nothing was added")
+    tables.say(f"{name}: added")
+    try:
+        result = ask("reload")
+        entries = ask("caps").get("capabilities") or []
+    except DaemonDownError:
+        click.echo("It will be loaded when the daemon starts.")
+        return
+    for line in _said_of(name, result, entries):
+        tables.say(line)
     tables.say(f"Switch it on with: capd enable {name}, or by saying one of its triggers.")
 
 

@@ -20,6 +20,7 @@ PURPOSES: dict[str, dict[str, str]] = {
     "Find": {
         "discover": "capabilities for a text",
         "search": "what can do a text",
+        "find": "servers in the registry",
     },
     "Use": {
         "turn": "hand over a message",
@@ -28,9 +29,11 @@ PURPOSES: dict[str, dict[str, str]] = {
         "enable": "switch a capability on",
         "disable": "switch it off",
         "routing": "on or off, in a session",
+        "approve": "calls that wait for you",
     },
     "Add": {
         "add": "a server of your own",
+        "update": "to newer versions",
         "remove": "take it away again",
         "import": "servers of your editors",
         "tap": "folders of capabilities",
@@ -41,6 +44,7 @@ PURPOSES: dict[str, dict[str, str]] = {
         "index": "tools and capabilities",
         "learn": "from use and phrases",
         "config": "settings, and from where",
+        "profile": "rules and accounts by place",
         "check": "taps, configuration",
         "reload": "read the taps again",
     },
@@ -68,6 +72,7 @@ FOR_PROGRAMS = frozenset({"hook", "mcp"})
 EXAMPLES = {
     "acp": "acp -- gemini --acp",
     "add": "add weather -- npx -y weather-mcp@1.2.3",
+    "approve": "approve 3 --once",
     "call": """call git__git_log '{"repo_path": "/src/app"}'""",
     "caps": "caps",
     "check": "check ~/taps/mine",
@@ -90,6 +95,7 @@ EXAMPLES = {
     "enable": "enable git",
     "eval": "eval --help",
     "events": "events server. install.",
+    "find": 'find "issues on github"',
     "help": "help call",
     "import": "import --dry-run",
     "index": "index --known",
@@ -107,6 +113,8 @@ EXAMPLES = {
     "memory suggest": "memory suggest --accept 1",
     "metrics": "metrics",
     "plugin": "plugin nvim",
+    "profile": "profile",
+    "profile use": "profile use work",
     "reload": "reload",
     "remove": "remove weather",
     "restart": "restart",
@@ -134,6 +142,7 @@ EXAMPLES = {
     "trust project": "trust project . --list",
     "turn": 'turn "what changed since yesterday?"',
     "uninstall": "uninstall claude",
+    "update": "update --dry-run",
     "version": "version",
     "why": "why --limit 3",
 }

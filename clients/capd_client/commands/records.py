@@ -13,6 +13,8 @@ from capd_client.commands.shared import ask, fail, json_option, print_json
 from capd_client.tables import say
 from capd_client.terminal import width, wrapped
 
+WHOLE = 100
+"""Of a hundred: routing knows the whole catalog by meaning."""
 _SEEN = 4000
 ACTS = {"enabled": "switched on", "disabled": "switched off", "called": "called"}
 """What followed messages, in words."""
@@ -112,10 +114,13 @@ def _print_decision(each: Mapping[str, Any]) -> None:
         f"{each.get('outcome', '?')}{name}{reason}"
     )
     scores = ", ".join(f"{top.get('name')} {top.get('score'):.2f}" for top in each.get("top") or [])
+    percent = each.get("percent", WHOLE)
+    partly = f"{percent} % of the catalog were ready; the rest counted by its letters alone"
     learnt = "; ".join(learnt_of(entry) for entry in each.get("learnt") or [])
     for word, text in (
         ("scores", scores),
         ("why", each.get("why")),
+        ("partly", partly if percent < WHOLE else ""),
         ("learnt", learnt),
         ("then", each.get("came")),
     ):

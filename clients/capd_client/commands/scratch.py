@@ -45,14 +45,8 @@ def start_daemon() -> bool:
     """
     if os.environ.get("CAPD_NO_START", "") not in {"", "0"}:
         return False
-    try:
-        with Control(this_places().socket):
-            return False
-    except ControlError:
-        # Something answers; the question itself says what is wrong with it.
+    if is_daemon_up():
         return False
-    except DaemonDownError:
-        pass
     from capd_client.agent.address import address  # noqa: PLC0415 - most commands do without
 
     click.echo("Starting the daemon...", err=True)
@@ -61,6 +55,18 @@ def start_daemon() -> bool:
     if why:
         raise NoDaemon(f"the daemon cannot be started: {why}\nSee what is wrong with: capd doctor")
     return True
+
+
+def is_daemon_up() -> bool:
+    """Tell whether anything answers at the socket."""
+    try:
+        with Control(this_places().socket):
+            return True
+    except ControlError:
+        # The question itself says what is wrong with it.
+        return True
+    except DaemonDownError:
+        return False
 
 
 def wait_for_model() -> bool:

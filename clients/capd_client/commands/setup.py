@@ -17,7 +17,7 @@ import click
 
 from capd_client import tables
 from capd_client.commands.importing import planned
-from capd_client.commands.installing import ClientName, install
+from capd_client.commands.installing import ClientName, check_prompts, install
 from capd_client.commands.scratch import start_daemon
 from capd_client.commands.shared import Failure, fail, this_places
 from capd_client.importing.carrying_out import carry_out
@@ -58,6 +58,7 @@ def setup(
     if not no_import:
         _import(chosen, yes=yes)
     _keep_running(yes=yes, wants_service=wants_service)
+    check_prompts(chosen)
     _say_what_next(chosen)
 
 
@@ -85,7 +86,7 @@ def _connected(found: list[KnownClient], *, is_named: bool, yes: bool) -> list[K
         context = click.get_current_context()
         for each in new:
             try:
-                context.invoke(install, names=(each.id,))
+                context.invoke(install, names=(each.id,), check=False)
             except Failure as error:
                 click.echo(f"capd: {tables.printable(error.message, keep_lines=True)}", err=True)
     return [each for each in edited if state_of(each, os.environ).has_capd]

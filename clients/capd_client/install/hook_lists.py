@@ -84,11 +84,19 @@ class HookList:
 
 def is_our_command(command: str, client: str) -> bool:
     """Tell whether a command line is our hook for `client`."""
+    found = our_arguments(command)
+    return found is not None and found[0] == client
+
+
+def our_arguments(command: str) -> tuple[str, str] | None:
+    """Return the client and the event of a command line that is our hook; else None."""
     try:
-        program, *arguments = shlex.split(command)
+        program, word, client, *rest = shlex.split(command)
     except ValueError:
-        return False
-    return Path(program).name == LAUNCHER_NAME and arguments[:2] == ["hook", client]
+        return None
+    if Path(program).name != LAUNCHER_NAME or word != "hook":
+        return None
+    return client, rest[0] if rest else ""
 
 
 def _value(text: str, path: Place) -> Any:

@@ -134,6 +134,8 @@ class KnownClient(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the client reads only where the user's file does not exist."""
     hook_limit: float = 0.0
     """Seconds that it lets a prompt hook take, as capd installs it; 0 where that is not known."""
+    no_prompts: str = ""
+    """Why the words of its user do not reach capd, where they do not."""
     by_hand: str = ""
     """What a person has to put where, if capd cannot."""
     after: str = ""

@@ -638,6 +638,7 @@ class Shim:
             session=self._session,
             resume=self._resume,
             parent=parent,
+            profile=self._env.get("CAPD_PROFILE", ""),
         )
         frame["durable"] = True
         again = [each.key for each in self._pending.values() if each.is_durable]

@@ -18,6 +18,9 @@ from textual.widgets import DataTable, Footer, Input, Static
 from capd_client.control import Control, ControlError, DaemonDownError
 from capd_client.terminal import duration, printable
 from capd_client.top.details import (
+    ANSWER_KEYS,
+    approval_details,
+    approvals_line,
     decision_details,
     event_words,
     server_details,
@@ -55,6 +58,7 @@ class TopApp(App[int]):
     CSS = """
     #head { height: auto; padding: 0 1; background: $panel; }
     #trouble { height: auto; padding: 0 1; color: $error; display: none; }
+    #approvals { height: auto; padding: 0 1; color: $warning; display: none; }
     .title { height: 1; padding: 0 1; text-style: bold; }
     DataTable { height: 1fr; min-height: 3; }
     #decisions { height: 7; }
@@ -70,6 +74,8 @@ class TopApp(App[int]):
         Binding("w", "why", "Why"),
         Binding("slash", "search", "Search"),
         Binding("p", "pause", "Pause"),
+        Binding("a", "approvals", "Approve"),
+        *(Binding(key, f"answer('{answer}')", show=False) for key, answer in ANSWER_KEYS.items()),
         Binding("escape", "close", "Close", show=False),
     ]
 
@@ -85,11 +91,15 @@ class TopApp(App[int]):
         self._is_over = threading.Event()
         self._wake = threading.Event()
         self._listening: Control | None = None
+        self._waiting: list[Mapping[str, Any]] = []
+        self._shown_call: int | None = None
+        """The number of the call that a person is shown, and may answer."""
 
     def compose(self) -> ComposeResult:
         """Lay the screen out."""
         yield Static("asking ...", id="head", markup=False)
         yield Static("", id="trouble", markup=False)
+        yield Static("", id="approvals", markup=False)
         with Vertical():
             yield Static("sessions", classes="title")
             yield DataTable(id="sessions", cursor_type="row", zebra_stripes=True)
@@ -126,11 +136,13 @@ class TopApp(App[int]):
         while not self._is_over.is_set():
             try:
                 status = control.call("status")
+                waiting = control.call("approvals").get("waiting") or []
             except (DaemonDownError, ControlError) as error:
                 control.close()
                 self._update(self._trouble, str(error))
             else:
                 self._update(self._show, status, time.time(), time.monotonic())
+                self._update(self._show_approvals, waiting)
             self._is_over.wait(_SOONEST)
             self._wake.wait(self._every - _SOONEST)
             self._wake.clear()
@@ -185,6 +197,18 @@ class TopApp(App[int]):
         self._events = [*self._events, f"{time.strftime('%H:%M:%S')} {words}"][-_EVENTS_SHOWN:]
         self.query_one("#events", Static).update("\n".join(self._events))
 
+    def _show_approvals(self, waiting: list[Mapping[str, Any]]) -> None:
+        self._waiting = waiting
+        place = self.query_one("#approvals", Static)
+        place.update(approvals_line(waiting))
+        place.display = bool(waiting)
+        if self._shown_call is not None and self._shown_call not in self._numbers():
+            # It was answered elsewhere, or given up.
+            self.action_close()
+
+    def _numbers(self) -> list[Any]:
+        return [each.get("number") for each in self._waiting]
+
     # What a person does
 
     def on_data_table_row_selected(self, selected: DataTable.RowSelected) -> None:
@@ -197,6 +221,26 @@ class TopApp(App[int]):
         if table.row_count:
             key = table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value
             self._show_details("decisions", str(key))
+
+    def action_approvals(self) -> None:
+        """Show the call that waits longest for a person."""
+        if self._waiting:
+            self._open_details(approval_details(self._waiting[0], time.time()))
+            self._shown_call = int(self._waiting[0]["number"])
+
+    def action_answer(self, answer: str) -> None:
+        """Answer the call that is shown, if one is."""
+        number = self._shown_call
+        if number is not None:
+            self.run_worker(lambda: self._answer(number, answer), thread=True, name="approve")
+
+    def _answer(self, number: int, answer: str) -> None:
+        try:
+            with Control(self._socket, client="capd top") as control:
+                control.call("approve", {"number": number, "answer": answer})
+        except (DaemonDownError, ControlError) as error:
+            self._update(self._open_details, [printable(str(error))])
+        self._wake.set()
 
     def action_search(self) -> None:
         """Ask for what rows have to contain."""
@@ -219,6 +263,7 @@ class TopApp(App[int]):
 
     def action_close(self) -> None:
         """Close the details, and show all rows again."""
+        self._shown_call = None
         self.query_one("#details", Static).display = False
         field = self.query_one("#filter", Input)
         field.value, field.display, self._filter = "", False, ""
@@ -260,6 +305,7 @@ class TopApp(App[int]):
         self._update(self._open_details, decision_details(decision, why))
 
     def _open_details(self, lines: list[str]) -> None:
+        self._shown_call = None
         place = self.query_one("#details", Static)
         place.update("\n".join(lines))
         place.display = True

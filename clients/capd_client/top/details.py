@@ -63,7 +63,38 @@ def decision_details(decision: Document, why: Document | None) -> list[str]:
     return [printable(line) for line in lines]
 
 
+ANSWER_KEYS = {"1": "once", "2": "session", "3": "always", "0": "refuse"}
+"""Which key answers the call that is shown."""
+
+
+def approvals_line(waiting: list[Document]) -> str:
+    """Return the calls that wait for a person, in one line; empty if none does."""
+    if not waiting:
+        return ""
+    first = waiting[0]
+    more = f" and {len(waiting) - 1} more" if len(waiting) > 1 else ""
+    return printable(
+        f"waiting for your approval: {first.get('server')}:{first.get('tool')}{more} - "
+        "a shows and answers it"
+    )
+
+
+def approval_details(entry: Document, now: float) -> list[str]:
+    """Return a call that waits for a person, and the keys that answer it."""
+    lines = [
+        f"{entry.get('number')}: {entry.get('server')}:{entry.get('tool')}",
+        f"arguments: {entry.get('arguments')}",
+        f"its server says of what it changes: {entry.get('hint')}",
+        f"called by {entry.get('client')} in {entry.get('project') or 'no project'}",
+        f"asked by the rule '{entry.get('rule')}' in {entry.get('place')}",
+        f"refused in {duration(max(0.0, float(entry.get('until') or 0) - now))}",
+        "1 once   2 for this session   3 always   0 refuse   escape: later",
+    ]
+    return [printable(line) for line in lines]
+
+
 _WORDS = {
+    "session.approval_asked": "{tool} waits for your approval: capd approve {number}",
     "server.started": "{name} was started",
     "server.exited": "{name} ended: {reason}",
     "server.listed": "{name} listed its tools",

@@ -31,6 +31,14 @@ _MEMORIES_DESCRIBED: MsgpackCodec[messages.MemoriesDescribed] = MsgpackCodec(
     messages.MemoriesDescribed
 )
 _PROJECT_LEFT: MsgpackCodec[messages.ProjectLeft] = MsgpackCodec(messages.ProjectLeft)
+_APPROVALS_LISTED: MsgpackCodec[messages.ApprovalsListed] = MsgpackCodec(messages.ApprovalsListed)
+_APPROVAL_ANSWERED: MsgpackCodec[messages.ApprovalAnswered | messages.CuratorRefused] = (
+    MsgpackCodec(messages.ApprovalAnswered | messages.CuratorRefused)
+)
+_APPROVALS_FORGOTTEN: MsgpackCodec[messages.ApprovalsForgotten] = MsgpackCodec(
+    messages.ApprovalsForgotten
+)
+_PROFILES_LISTED: MsgpackCodec[messages.ProfilesListed] = MsgpackCodec(messages.ProfilesListed)
 _TEXT_SAMPLED: MsgpackCodec[messages.TextSampled | messages.CuratorRefused] = MsgpackCodec(
     messages.TextSampled | messages.CuratorRefused
 )
@@ -132,6 +140,32 @@ class CuratorClient(ActorClient):
     async def leave_project(self, project: str, *, timeout: float = ANSWER_TIMEOUT) -> None:
         """Have every session release what a project's files define."""
         await self._ask(messages.LeaveProject(project), _PROJECT_LEFT, timeout)
+
+    async def profiles(self, *, timeout: float = ANSWER_TIMEOUT) -> messages.ProfilesListed:
+        """List the profiles, and which session has which."""
+        return await self._ask(messages.ListProfiles(), _PROFILES_LISTED, timeout)
+
+    async def use_profile(
+        self, session: SessionKey, name: str, *, timeout: float = ANSWER_TIMEOUT
+    ) -> messages.CapabilityAnswered | messages.CuratorRefused:
+        """Give a session a profile by name."""
+        return await self._ask(messages.UseProfile(session, name), _CAPABILITY_ANSWERED, timeout)
+
+    async def approvals(self, *, timeout: float = ANSWER_TIMEOUT) -> messages.ApprovalsListed:
+        """List the calls that wait for a person."""
+        return await self._ask(messages.ListApprovals(), _APPROVALS_LISTED, timeout)
+
+    async def approve(
+        self, request: messages.AnswerApproval, *, timeout: float = ANSWER_TIMEOUT
+    ) -> messages.ApprovalAnswered | messages.CuratorRefused:
+        """Answer a call that waits."""
+        return await self._ask(request, _APPROVAL_ANSWERED, timeout)
+
+    async def forget_approvals(
+        self, name: str, *, timeout: float = ANSWER_TIMEOUT
+    ) -> messages.ApprovalsForgotten:
+        """Have a person asked again about tools that were approved for always."""
+        return await self._ask(messages.ForgetApprovals(name), _APPROVALS_FORGOTTEN, timeout)
 
     async def sample(
         self, request: messages.SampleText, *, timeout: float

@@ -26,7 +26,10 @@ from capd.core.results.limits import LIMIT, MEDIA_LIMIT
 from capd.core.servers.sandbox import Level, MaskName
 from capd.core.servers.sandbox_rules import SandboxRule, SandboxRules
 from capd.core.servers.tree_limits import MOST_PROCESSES
+from capd.core.sessions.approval import ASK_TIMEOUT
 from capd.core.sessions.domains import Domains
+from capd.core.sessions.policy import PolicyRules
+from capd.core.sessions.profiles import Profile
 from capd.core.sessions.routing_switch import RoutingSwitch
 from capd.core.settings.layers import Layer, Merged, UnusableError, merged, parsed, with_variable
 
@@ -131,6 +134,9 @@ class RulesTable(msgspec.Struct, frozen=True):
     """If there are any, whatever matches none of them is denied."""
     deny: tuple[str, ...] = ()
     """Whatever matches any of them is denied."""
+    ask: tuple[str, ...] = ()
+    """A call of a tool that matches any of them waits until you approve it (docs/approval.md).
+    `*:destructive` matches every tool that may destroy something."""
 
 
 class PolicyTable(RulesTable, frozen=True):
@@ -140,6 +146,8 @@ class PolicyTable(RulesTable, frozen=True):
     """Rules for single clients, by globs of their names."""
     projects: dict[str, RulesTable] = {}
     """Rules for single projects, by folder; subfolders are included."""
+    ask_timeout: Annotated[float, msgspec.Meta(ge=1, le=600)] = ASK_TIMEOUT
+    """Seconds for which a call waits for your approval. Then it is refused."""
 
 
 class EmbedderTable(msgspec.Struct, frozen=True):
@@ -159,6 +167,13 @@ class TapsTable(msgspec.Struct, frozen=True):
 
     watch: bool = True
     """Whether changes of taps, overlays and their list are loaded at once."""
+
+
+class RegistryTable(msgspec.Struct, frozen=True):
+    """`[registry]`: where `capd find` and `capd add` look (docs/find.md)."""
+
+    urls: tuple[str, ...] = ("https://registry.modelcontextprotocol.io",)
+    """The MCP registries by URL, without `/v0.1`. Of a server in several, the first one counts."""
 
 
 class RoutingTable(msgspec.Struct, frozen=True):
@@ -297,6 +312,28 @@ class PlaceTable(msgspec.Struct, frozen=True):
     """Whether the project's own files are delivered at the start. Unset: as `[bootstrap]` says."""
 
 
+class ProfileTable(msgspec.Struct, frozen=True):
+    """`[profiles.NAME]`: rules and accounts for one kind of work (docs/profiles.md)."""
+
+    folders: tuple[str, ...] = ()
+    """It is chosen in these folders and their subfolders. Each kind of condition that is set has
+    to fit."""
+    remotes: tuple[str, ...] = ()
+    """It is chosen in git checkouts with such a remote, as globs of `host/path`."""
+    branches: tuple[str, ...] = ()
+    """It is chosen on such git branches, as globs."""
+    clients: tuple[str, ...] = ()
+    """It is chosen for such clients, as globs of their names."""
+    on: tuple[str, ...] = ()
+    """Capabilities that are switched on with it."""
+    pins: tuple[str, ...] = ()
+    """More tools that are always listed, in sessions that begin with it."""
+    secrets: Annotated[str, msgspec.Meta(pattern="^([A-Za-z][A-Za-z0-9_]*)?$", max_length=64)] = ""
+    """The namespace of its secrets: with `work`, `WORK__KEY` counts before `KEY`."""
+    policy: RulesTable = RulesTable()
+    """More rules; they narrow yours."""
+
+
 class Configuration(msgspec.Struct, frozen=True):
     """Everything that can be set."""
 
@@ -313,16 +350,40 @@ class Configuration(msgspec.Struct, frozen=True):
     curation: CurationTable = CurationTable()
     clients: dict[str, PlaceTable] = {}
     projects: dict[str, PlaceTable] = {}
+    profiles: dict[str, ProfileTable] = {}
     ledger: LedgerTable = LedgerTable()
     sandbox: SandboxTable = SandboxTable()
     memories: MemoriesTable = MemoriesTable()
     bootstrap: BootstrapTable = BootstrapTable()
     scripts: ScriptsTable = ScriptsTable()
+    registry: RegistryTable = RegistryTable()
 
     def domains(self) -> Domains:
         """Return the domains of sessions."""
         projects = {str(expanded(folder)): table.domain for folder, table in self.projects.items()}
         return Domains({name: table.domain for name, table in self.clients.items()}, projects)
+
+    def sessions_profiles(self) -> dict[str, Profile]:
+        """Return the profiles, in the order of the file."""
+        return {
+            name: Profile(
+                name,
+                tuple(str(expanded(folder)) for folder in table.folders),
+                table.remotes,
+                table.branches,
+                table.clients,
+                table.on,
+                table.pins,
+                table.secrets,
+                PolicyRules(
+                    f"[profiles.{name}.policy]",
+                    table.policy.allow,
+                    table.policy.deny,
+                    table.policy.ask,
+                ),
+            )
+            for name, table in self.profiles.items()
+        }
 
     def routing_switch(self) -> RoutingSwitch:
         """Return the switch that says whose messages are routed."""

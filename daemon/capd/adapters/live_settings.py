@@ -210,7 +210,7 @@ class LiveSettings:
         self._note_silence(project, await self._read(project, file))
 
     async def _read(self, project: str, file: GoodFile) -> str:
-        """Read a project's file; return why it did not answer, or an empty text."""
+        """Read a project's file; return why it gave no answer for now, or an empty text."""
         try:
             await self.reads.of(project, file.load)
         except NoAnswerError as error:
@@ -266,7 +266,10 @@ class LiveSettings:
         def read(text: str) -> Layer:
             if len(text) > LARGEST_BYTES:
                 raise UnusableError(f"it is larger than {LARGEST_BYTES >> 10} KiB")
-            return self._reader.read(ReadProjectSettings(text)).layer(str(file))
+            found = self._reader.read(ReadProjectSettings(text))
+            if not found.is_final:
+                raise NoAnswerError(found.error)
+            return found.layer(str(file))
 
         return GoodFile(file, read, clock=self._clock, age=self._age)
 
@@ -277,7 +280,8 @@ class LiveSettings:
         domain = own.pop("domain", "")
         policy = own.pop("policy", {})
         place = f"[policy] of {file.file}"
-        rules = PolicyRules(place, tuple(policy.get("allow", ())), tuple(policy.get("deny", ())))
+        lists = (tuple(policy.get(key, ())) for key in ("allow", "deny", "ask"))
+        rules = PolicyRules(place, *lists)
         users = self._user_configuration()
         limits = lowered(own, msgspec.to_builtins(users))
         kept_pins = limits.tables.get("surface", {}).pop("pins", None)

@@ -1,21 +1,34 @@
 """Files for the user alone: atomic writes, and reads that refuse what others can write.
 
-Both functions block. Nothing of trio or of the log is imported here: the parser process, which
+All functions block. Nothing of trio or of the log is imported here: the parser process, which
 starts while a daemon starts, needs neither.
 """
 
 import os
 import stat
 import tempfile
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from capd_protos.codec import MalformedError
 
 
 def read_private(path: Path, most_bytes: int) -> bytes:
     """Return the content of a regular file that only its owner can write.
+
+    Raises:
+        OSError: it cannot be read.
+        MalformedError: it is no file, or too large, or somebody else can write it.
+    """
+    with opened_private(path, most_bytes) as file:
+        return file.read(most_bytes)
+
+
+@contextmanager
+def opened_private(path: Path, most_bytes: int) -> Iterator[BinaryIO]:
+    """Open a regular file that only its owner can write.
 
     Raises:
         OSError: it cannot be read.
@@ -31,7 +44,7 @@ def read_private(path: Path, most_bytes: int) -> bytes:
             raise MalformedError("somebody else can write it")
         if status.st_size > most_bytes:
             raise MalformedError("it is too large")
-        return file.read(most_bytes)
+        yield file
 
 
 def write_whole(

@@ -1,21 +1,28 @@
-"""The two files for routing that come with capd: its profile, and background messages.
+"""The files for routing that come with capd: its profile, and background messages with vectors.
 
-`bench/routing_tuning.py` writes the profile. Evidence is compared with the background messages, for
-which no capability is wanted (`core/routing/evidence.py`). Both files are read once, and the daemon
-never writes them.
+`bench/routing_tuning.py` writes the profile, `bench/background_vectors.py` the vectors. Evidence is
+compared with the background messages, for which no capability is wanted
+(`core/routing/evidence.py`). The files are read once, and the daemon never writes them.
 """
 
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from capd.adapters.model.minilm import MODEL
 from capd.core.errors import CapdError
 from capd.core.routing.gates import RoutingProfile
+from capd.core.taps.tap_vectors import TapVectorsError, read_vectors
+
+if TYPE_CHECKING:
+    from capd.core.routing.gates import Vectors
 
 _MODEL_FOLDER = Path(__file__).with_name("model")
 PROFILE_FILE = _MODEL_FOLDER / "routing_profile.json"
 BACKGROUND_FILE = _MODEL_FOLDER / "background_messages.txt"
+BACKGROUND_VECTORS_FILE = _MODEL_FOLDER / "background_vectors.bin"
 
 
 class ProfileUnreadableError(CapdError):
@@ -44,3 +51,15 @@ def background_messages() -> tuple[str, ...]:
     """Return the background messages, one for each line of the file."""
     lines = BACKGROUND_FILE.read_text(encoding="utf-8").splitlines()
     return tuple(line for line in lines if line.strip())
+
+
+def background_vectors() -> "dict[str, Vectors]":
+    """Return the vectors that come with capd for its background messages; none is no harm.
+
+    Blocks.
+    """
+    try:
+        data = BACKGROUND_VECTORS_FILE.read_bytes()
+        return read_vectors(data, MODEL.key, MODEL.dimensions).of(background_messages())
+    except (OSError, TapVectorsError):
+        return {}

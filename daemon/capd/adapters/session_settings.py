@@ -29,6 +29,7 @@ def session_rules(configuration: Configuration, table: Mapping[str, ClientTraits
         everyone=_rules("[policy]", policy),
         clients=_named("clients", policy.clients),
         projects=_named("projects", policy.projects),
+        ask_timeout=policy.ask_timeout,
         table=table,
         routing=configuration.routing_switch(),
         learns=configuration.routing.learn,
@@ -59,4 +60,4 @@ def _named(kind: str, tables: Mapping[str, RulesTable]) -> tuple[tuple[str, Poli
 
 
 def _rules(place: str, table: RulesTable) -> PolicyRules:
-    return PolicyRules(place, table.allow, table.deny)
+    return PolicyRules(place, table.allow, table.deny, table.ask)

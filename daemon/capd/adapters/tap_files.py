@@ -17,12 +17,15 @@ import msgspec
 import capd
 from capd.adapters.file_texts import PathText, file_name, file_text
 from capd.adapters.memory_files import MEMORIES, read_memories
+from capd.adapters.model.minilm import MODEL
 from capd.adapters.parsing.jobs import DIRECT, ReadCapability, Reader, ReadToolSnapshot
 from capd.adapters.regular_files import opened_regular
 from capd.adapters.skill_files import SKILLS, read_skills
 from capd.core.errors import CapdError
 from capd.core.taps.catalog import Tap
 from capd.core.taps.tap_format import CapabilityFiles
+from capd.core.taps.tap_vectors import FILE as VECTORS
+from capd.core.taps.tap_vectors import TapVectors, TapVectorsError, largest_bytes, read_vectors
 from capd.core.taps.tool_snapshot import FILE as SNAPSHOT
 from capd.core.taps.tool_snapshot import MOST_BYTES as LARGEST_SNAPSHOT
 from capd.core.taps.tool_snapshot import SnapshotRead
@@ -151,6 +154,8 @@ def read_tap(place: TapPlace, reader: Reader = DIRECT) -> Tap:
         digest.update(f"{memory.path}\0{memory.revision}\0".encode())
     snapshot, data = _tool_snapshot(place, reader)
     digest.update(b"tools\0" + data)
+    vectors_digest, wrong_vectors = _checked_vectors(place)
+    digest.update(f"vectors\0{vectors_digest}".encode())
     # A tap that goes away half-way looks like one whose capabilities were deleted.
     if _identity(place.path) != folder:
         reason = f"{place.path} was moved or replaced while it was read"
@@ -162,9 +167,10 @@ def read_tap(place: TapPlace, reader: Reader = DIRECT) -> Tap:
         reads=tuple(reads),
         scripts=_scripts(place.path / "deps"),
         skill_reads=skill_reads,
-        tap_findings=(*spent, *findings, *more, *snapshot.findings),
+        tap_findings=(*spent, *findings, *more, *snapshot.findings, *wrong_vectors),
         memory_reads=memory_reads,
         tool_lists=snapshot.lists,
+        vectors_digest=vectors_digest,
     )
 
 
@@ -183,17 +189,55 @@ def capability_files(place: TapPlace) -> Iterator[CapabilityFiles]:
         yield CapabilityFiles(CapabilityName(capability), f"capabilities/{capability}", texts)
 
 
+def tap_vectors(tap: Tap) -> TapVectors | None:
+    """Return the vectors that `tap` ships; None if they are not those that it was read with.
+
+    Blocks.
+    """
+    if not tap.vectors_digest:
+        return None
+    try:
+        data = _file_bytes(Path(tap.path) / VECTORS, largest_bytes(MODEL.dimensions))
+        if hashlib.sha256(data).hexdigest() == tap.vectors_digest:
+            return read_vectors(data, MODEL.key, MODEL.dimensions)
+    except (OSError, TapVectorsError):
+        # It has changed since: the next reload says what is wrong with it.
+        return None
+    return None
+
+
+def _checked_vectors(place: TapPlace) -> tuple[str, tuple[Finding, ...]]:
+    """Return the digest of a tap's file of vectors, or what is wrong with it."""
+    file = place.path / VECTORS
+    if place.within is not None or not file.is_file() or file.is_symlink():
+        # A project's phrases are few, and are embedded.
+        return "", ()
+    try:
+        data = _file_bytes(file, largest_bytes(MODEL.dimensions))
+        read_vectors(data, MODEL.key, MODEL.dimensions)
+    except OSError as error:
+        return "", (Finding(VECTORS, 0, f"left out: {error}", "warning"),)
+    except TapVectorsError as error:
+        return "", (Finding(VECTORS, 0, str(error), "warning"),)
+    return hashlib.sha256(data).hexdigest(), ()
+
+
+def _file_bytes(file: Path, most_bytes: int) -> bytes:
+    """Return the content of a regular file, cut after one byte more than `most_bytes`."""
+    with (
+        opened_regular(file, os.O_NOFOLLOW) as (descriptor, _),
+        os.fdopen(os.dup(descriptor), "rb") as stream,
+    ):
+        return stream.read(most_bytes + 1)
+
+
 def _tool_snapshot(place: TapPlace, reader: Reader) -> tuple[SnapshotRead, bytes]:
     file = place.path / SNAPSHOT
     if place.within is not None or not file.is_file() or file.is_symlink():
         # A project's own servers are listed by nobody but themselves.
         return SnapshotRead(), b""
     try:
-        with (
-            opened_regular(file, os.O_NOFOLLOW) as (descriptor, _),
-            os.fdopen(os.dup(descriptor), "rb") as stream,
-        ):
-            data = stream.read(LARGEST_SNAPSHOT + 1)
+        data = _file_bytes(file, LARGEST_SNAPSHOT)
     except OSError as error:
         return ReadToolSnapshot(b"").unread(str(error)), b""
     return reader.read(ReadToolSnapshot(data)), data

@@ -1,9 +1,12 @@
+import hashlib
 import os
 import resource
 import stat
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +23,9 @@ ONE = np.array([1, 0, 0], np.float32)
 TWO = np.array([0, 0.6, 0.8], np.float32)
 
 
-def listed(vectors: dict[str, Vector]) -> dict[str, list[float]]:
-    return {text: vector.tolist() for text, vector in vectors.items()}
+def listed(vectors: Mapping[str, "npt.NDArray[np.floating[Any]]"]) -> dict[str, list[float]]:
+    """Return vectors as they are stored."""
+    return {text: vector.astype(np.float16).tolist() for text, vector in vectors.items()}
 
 
 def opened(path: Path, key: str = "model", dimensions: int = DIMENSIONS) -> VectorCache:
@@ -303,4 +307,22 @@ def test_ten_thousand_vectors_come_back_whole(tmp_path: Path) -> None:
 
     found = opened(path, dimensions=384).get(texts)
 
-    assert np.array_equal(np.stack([found[text] for text in texts]), matrix)
+    assert np.array_equal(np.stack([found[text] for text in texts]), matrix.astype(np.float16))
+
+
+def test_a_file_of_the_first_format_is_read_and_written_anew(tmp_path: Path) -> None:
+    path = tmp_path / "vectors"
+    head = struct.pack("<8s4I", b"capdvec\n", 1, DIMENSIONS, 1, 0)
+    head += hashlib.sha256(b"model").digest()
+    payload = hashlib.sha256(b"one").digest() + ONE.astype("<f4").tobytes()
+    path.write_bytes(head + hashlib.sha256(head + payload).digest() + payload)
+    path.chmod(0o600)
+
+    cache = opened(path)
+    found = listed(cache.get(["one"]))
+    cache.put({"two": TWO})
+
+    assert (cache.reason, found) == (None, listed({"one": ONE}))
+    again = opened(path)
+    assert listed(again.get(["one", "two"])) == listed({"one": ONE, "two": TWO})
+    assert path.read_bytes()[8:12] == struct.pack("<I", 2)

@@ -11,6 +11,7 @@ from capd.core.servers.own_folders import Cover, Needs, OwnFolders, cover
 HOME = "/home/ann"
 CONFIG, STATE = f"{HOME}/.config/capd", f"{HOME}/.local/state/capd"
 CACHE, DATA = f"{HOME}/.cache/capd", f"{HOME}/.local/share/capd"
+PACKAGE = f"{DATA}/packages/{'a' * 64}"
 RUN = "/run/user/1000/capd"
 OWN = OwnFolders(CONFIG, STATE, CACHE, DATA, RUN, f"{RUN}/capd.sock")
 ALL = (CONFIG, STATE, CACHE, DATA, RUN)
@@ -30,6 +31,10 @@ def test_a_server_that_lives_elsewhere_sees_none_of_them() -> None:
         (replace(NEEDS, words=(f"{DATA}/taps/x/s.py",), tap="x"), [f"{DATA}/taps/x"], []),
         (replace(NEEDS, words=(f"{DATA}/taps/x/s.py",), tap="y"), [], [f"{DATA}/taps/x"]),
         (replace(NEEDS, words=(f"{DATA}/taps/../x",), tap=".."), [], []),
+        # A package that capd fetched, by its digest and no other name.
+        (replace(NEEDS, words=(f"--package=file:{PACKAGE}/a.tgz",)), [], [PACKAGE]),
+        (replace(NEEDS, words=(f"{DATA}/packages/other/a.whl",)), [], []),
+        (replace(NEEDS, words=(f"{DATA}/packages",)), [], []),
         (replace(NEEDS, has_launcher=True), [], [f"{DATA}/bin"]),
         (replace(NEEDS, may_connect=True), [f"{RUN}/capd.sock"], []),
         # What lies beside a script of the user's own is kept, and nothing of capd's.

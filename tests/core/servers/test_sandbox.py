@@ -169,6 +169,17 @@ def test_strict_under_bwrap_shows_the_project_and_the_tools_and_no_home() -> Non
     assert found.environment["npm_config_cache"] == "/var/cache/capd/shop/npm"
 
 
+def test_strict_shows_a_package_that_it_is_started_from_and_no_other_part_of_capds() -> None:
+    package = f"{HOME}/.local/share/capd/packages/{'a' * 64}"
+    kept = Cover(read_only=(package, f"{HOME}/.local/share/capd/bin"))
+
+    found = confined(SandboxRequest("strict"), BWRAP, replace(WHERE, cover=kept), MASKED)
+
+    shown = pairs(found.prefix, "--ro-bind-try")
+    assert package in shown
+    assert f"{HOME}/.local/share/capd/bin" not in shown
+
+
 @pytest.mark.parametrize("project", [HOME, "/home", "/"])
 def test_strict_shows_no_secret_of_a_project_that_has_the_home_in_it(project: str) -> None:
     secrets = Masked((f"{HOME}/.config/capd", f"{HOME}/.ssh"), (f"{HOME}/.netrc",))

@@ -126,6 +126,40 @@ def test_the_answer_says_how_what_is_on_is_called(
     assert lines[-2:] == ["A note.", "Switched off to make room: z."]
 
 
+def read_only(shown: Shown) -> Shown:
+    content = json.loads(shown.definition) | {"annotations": {"readOnlyHint": True}}
+    return Shown(shown.name, json.dumps(content).encode())
+
+
+@pytest.mark.parametrize(
+    ("hits", "how"),
+    [
+        ([hit("a"), hit("b")], "All are on: call them with tool_call."),
+        (
+            [hit("a"), read_only(hit("b"))],
+            "All are on: call them with tool_call. These with tool_call_readonly: b.",
+        ),
+        (
+            [read_only(hit("a")), read_only(hit("b"))],
+            "All are on: call them with tool_call_readonly.",
+        ),
+    ],
+)
+def test_where_each_tool_is_asked_for_what_only_reads_is_called_by_the_tool_for_that(
+    hits: list[Shown], how: str
+) -> None:
+    text = written(
+        [Answer("q", laid_out(hits, ""), "")],
+        on=[each.name for each in hits],
+        evicted=[],
+        skills={},
+        is_listed=False,
+        names=OwnNames(WireName("tool_call"), WireName("capability"), "tool_call_readonly"),
+    )
+
+    assert text.splitlines()[0] == f"2 tools, the best first. {how}"
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [(b'{"a": 1}', b'{"a": 1}'), (b'"{\\"a\\": 1}"', b'{"a": 1}'), (b"null", b"{}")],

@@ -2,7 +2,12 @@
 
 import pytest
 
-from capd.core.taps.package_pins import npm_packages, unpinned_package, unpinned_packages
+from capd.core.taps.package_pins import (
+    is_pinned,
+    npm_packages,
+    unpinned_package,
+    unpinned_packages,
+)
 from capd_protos.types import ServerName, ServerSpec, TapName
 
 
@@ -72,3 +77,24 @@ def test_packages_of_many_servers_are_named_once_each() -> None:
     got = (unpinned_packages(servers), npm_packages(servers))
 
     assert got == (["b-server", "c-server"], ["@org/a", "b-server"])
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (("npx", "-y", f"--package=file:/d/packages/{'a' * 64}/x-1.tgz", "--", "x"), True),
+        (("uvx", "--from", f"/d/packages/{'a' * 64}/x-1-py3-none-any.whl", "x"), True),
+        (("uvx", "--from", "/d/packages/x.whl", "x"), False),
+        (("uvx", "x==1.0.0"), True),
+        (("uvx", "x"), False),
+    ],
+)
+def test_a_package_that_was_fetched_and_checked_is_one_version(
+    command: tuple[str, ...], expected: bool
+) -> None:
+    server = ServerSpec(
+        ServerName("s"), "stdio", TapName("t"), command=command[0], args=command[1:]
+    )
+
+    assert is_pinned(server) is expected
+    assert unpinned_package(server) is None or not expected

@@ -16,13 +16,14 @@ log = structlog.get_logger(actor="gateway")
 
 DESCENDS = "a process that capd started cannot ask this"
 NO_DESCRIPTORS = "capd has no file descriptor free to see who asks: try again"
-NO_TERMINAL = "this takes a person at a terminal: run capd trust in one"
+NO_TERMINAL = "this takes a person at a terminal: run {} in one"
 
 READING = frozenset(
     {
         *("status", "caps", "servers", "sessions", "tools", "discover", "search", "events"),
         *("why", "metrics", "tokens", "config", "secrets", "definitions"),
-        *("memories", "memory_read", "memory_suggest", "learning"),
+        *("memories", "memory_read", "memory_suggest", "learning", "approvals"),
+        "profiles",
     }
 )
 """Methods that change nothing."""
@@ -39,8 +40,10 @@ async def check_still_let_in(peer: Peer) -> None:
         raise MethodError(frames.REFUSED, reason(verdict))
 
 
-async def check_person(method: str, peer: Peer) -> None:
+async def check_person(method: str, peer: Peer, command: str = "capd trust") -> None:
     """Return if the request may come from a person; raise otherwise.
+
+    `command` is what a person types instead.
 
     Raises:
         MethodError: capd has started that process, or it has no terminal.
@@ -49,7 +52,7 @@ async def check_person(method: str, peer: Peer) -> None:
     # After it: what was seen of that number was then seen of this process.
     await check_ancestry(method, peer)
     if not has_terminal:
-        _refuse(method, peer, NO_TERMINAL)
+        _refuse(method, peer, NO_TERMINAL.format(command))
 
 
 async def check_ancestry(method: str, peer: Peer) -> None:

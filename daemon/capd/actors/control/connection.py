@@ -14,11 +14,13 @@ import trio
 from capd.actors.control import documents
 from capd.actors.control.acting import Acting
 from capd.actors.control.actors import Actors, MethodError
+from capd.actors.control.approving import ApprovalMethods
 from capd.actors.control.callers import READING, check_still_let_in
 from capd.actors.control.definitions import DefinitionMethods
 from capd.actors.control.indexing import Indexing
 from capd.actors.control.learning import LearningMethods
 from capd.actors.control.memories import MemoryMethods
+from capd.actors.control.profiles import ProfileMethods
 from capd.actors.control.reading import Reading
 from capd.actors.control.records import Records
 from capd.actors.control.trusting import Trusting
@@ -86,12 +88,16 @@ class Control:
         store = MemoryStore(memories or Path(os.devnull), environments.all_values)
         known = MemoryMethods(actors, store)
         learning = LearningMethods(actors)
+        approvals = ApprovalMethods(actors)
+        profiles = ProfileMethods(actors)
         self._personal = {
             **Trusting(actors).methods,
             **definitions.personal,
             **known.personal,
             **self._acting.personal,
             **learning.personal,
+            **approvals.personal,
+            **profiles.personal,
         }
         status, caps = reading.methods["status"], reading.methods["caps"]
         records = Records(actors, tally or Tally(), status=status, caps=caps)
@@ -102,6 +108,8 @@ class Control:
             **definitions.methods,
             **known.methods,
             **learning.methods,
+            **approvals.methods,
+            **profiles.methods,
             **Indexing(actors).methods,
         }
 

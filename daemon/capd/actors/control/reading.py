@@ -88,6 +88,7 @@ class Reading:
             vetted = await summary(self._actors.definitions)
             daemon["degraded"] += vetted["problems"]
         document = documents.status(daemon, described, model, sessions, servers)
+        document["sessions"] = await self._with_profiles(document["sessions"])
         with suppress(ActorUnavailableError):
             listed = await self._actors.registry.capabilities(all_projects=True)
             usable = documents.usable(listed, self._keys(sessions))
@@ -117,7 +118,22 @@ class Reading:
         return documents.servers(await self._actors.supervisor.servers())
 
     async def _sessions(self, _: frames.NoParams) -> dict[str, Any]:
-        return documents.sessions(await self._actors.curator.sessions())
+        document = documents.sessions(await self._actors.curator.sessions())
+        document["sessions"] = await self._with_profiles(document["sessions"])
+        return document
+
+    async def _with_profiles(self, sessions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the sessions, each with its profile and the problem with it."""
+        listed = await self._actors.curator.profiles()
+        known = {each.session: each for each in listed.sessions}
+        return [
+            {
+                **session,
+                "profile": found.profile if (found := known.get(session["key"])) else "",
+                "profile_problem": found.problem if found else "",
+            }
+            for session in sessions
+        ]
 
     async def _tokens(self, _: frames.NoParams) -> dict[str, Any]:
         described = await self._actors.curator.tokens(

@@ -62,12 +62,17 @@ class Records:
         live = {entry.key for entry in (await self._actors.curator.sessions()).sessions}
         profile = (float(described.profile["threshold"]), float(described.profile["margin"]))
         learnt = (await self._actors.registry.learning()).entries
+        percents = {
+            _key(entry.session, entry.decision.fingerprint, entry.at): entry.percent
+            for entry in described.decisions
+        }
         told = [
             {
                 **_explained(
                     note, followed(note, activations), known, profile, is_live=note.session in live
                 ),
                 "learnt": [entry_document(each) for each in counted(note, learnt)],
+                "percent": percents.get(_key(note.session, note.fingerprint, note.at), 100),
             }
             for note in decisions
         ]
@@ -122,6 +127,11 @@ def _remembered(described: registry.RegistryDescribed, session: SessionKey) -> l
         for entry in reversed(described.decisions)
         if session in {"", entry.session}
     ]
+
+
+def _key(session: str, fingerprint: str, at: float) -> tuple[str, str, float]:
+    """Return what tells a decision from all others, in memory as in the ledger."""
+    return session, fingerprint, round(at, 2)
 
 
 def _known(cap: dict[str, Any]) -> CapabilityFacts:

@@ -135,7 +135,7 @@ class Gateway:
             await _send(stream, frames.Welcome(SOCKET_PROTOCOL, self._daemon))
             await self._control.serve(stream, reader, peer)
         else:
-            return await self._open_session(stream, reader, hello, peer.pid)
+            return await self._open_session(stream, reader, hello, peer)
         return False
 
     async def _hello(self, reader: FrameReader) -> frames.Hello | frames.Refused:
@@ -162,16 +162,17 @@ class Gateway:
         return _refused("bad_hello", f"no hello within {HELLO_TIMEOUT:g} s")
 
     async def _open_session(
-        self, stream: trio.SocketStream, reader: FrameReader, hello: frames.Hello, peer_pid: int
+        self, stream: trio.SocketStream, reader: FrameReader, hello: frames.Hello, peer: Peer
     ) -> bool:
         """Open the session of a hello; return whether the curator owns the stream now."""
         connection = next(self._ids)
         welcomed = trio.Event()
-        self._connections.put(connection, Connection(SocketSink(stream), reader, welcomed))
+        sink, is_servers = SocketSink(stream), peer.is_excepted
+        self._connections.put(connection, Connection(sink, reader, welcomed, is_servers))
         try:
             described = await self._registry.describe(hello.project or hello.cwd)
             opened = await self._curator.open_session(
-                curator.OpenSession(connection, hello, peer_pid)
+                curator.OpenSession(connection, hello, peer.pid)
             )
         except ActorUnavailableError as error:
             is_taken = self._connections.take(connection) is None

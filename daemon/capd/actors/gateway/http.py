@@ -108,6 +108,7 @@ class HttpGateway:
     ) -> None:
         """`may_connect` are globs of servers whose own processes may be clients."""
         self._rules = PeerRules(bus, may_connect)
+        self._lets_servers_in = bool(may_connect)
         self._peers = TcpPeers(peers or Peers(), searches_servers=bool(may_connect))
         self._waiting = WaitingPool(MOST_WAITING, PATIENCE)
         self._looked_at = WaitingPool(MOST_LOOKED_AT, LOOK_PATIENCE)
@@ -205,7 +206,9 @@ class HttpGateway:
         connection = next(self._ids)
         welcomed = trio.Event()
         welcomed.set()
-        self._connections.put(connection, Connection(session, session.lines, welcomed))
+        self._connections.put(
+            connection, Connection(session, session.lines, welcomed, self._lets_servers_in)
+        )
         hello = frames.Hello(
             SOCKET_PROTOCOL,
             "mcp",

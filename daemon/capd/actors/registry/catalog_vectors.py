@@ -3,13 +3,16 @@
     cold ──a message needs them──> loading ──> ready ──embedder gone, catalog changed──> cold
                                       └──> unusable (tried again at the next need)
 
-After a change of the catalog, messages are compared with the old vectors until the new ones are
-ready. Nobody waits here: whoever asks too early gets an error, and asking starts the loading. The
-vectors of a catalog are cached on disk by model and text hash. A user's text is embedded and
-forgotten.
+A vector comes from the cache on disk, by model and text hash; else from the tap that ships it; else
+it is made. Where many have to be made, messages are compared with those that are there, and with
+the letters of all, from the beginning; `percent` says how many are there. Otherwise messages are
+compared with the old catalog until the few new vectors are ready. Nobody waits here: whoever asks
+too early gets an error, and asking starts the loading. A user's text is embedded and forgotten.
 """
 
 import signal
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,12 +22,15 @@ import trio
 from capd.actor_clients.embedder import EmbedderClient
 from capd.adapters.model.minilm import MODEL
 from capd.adapters.model.vector_cache import VectorCache
-from capd.adapters.routing_files import background_messages
+from capd.adapters.routing_files import background_messages, background_vectors
+from capd.adapters.tap_files import STARTER, tap_vectors
 from capd.core.errors import CapdError
 from capd.core.routing.deciding import Comparison, comparison
 from capd.core.routing.gates import RoutingProfile
 from capd.core.routing.scorers import texts_of
 from capd.core.taps.catalog import Catalog
+from capd.core.taps.tap_vectors import spoken_for
+from capd.core.trust.project_tap import project_of
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd.runtime.peer import ActorUnavailableError, AskLostError, AskTimeoutError
@@ -47,8 +53,14 @@ WARM_UP_TIMEOUT = 20.0
 """Seconds to load the model, which usually takes less than one. A process that does not answer by
 then is ended and started again."""
 BATCH = 32
-RENEWING_BATCH = 8
-"""Texts in a batch: few, so that a message does not wait long behind one."""
+RENEWING_BATCH = 16
+"""Texts in a batch, of like lengths: few, so that a message does not wait long behind one."""
+PARTLY_FROM = 256
+"""Missing vectors from which messages are not let wait for all of them: a second's work."""
+SORTED_TOGETHER = 256
+"""Texts within which the order of importance gives way to that of length."""
+SAVED_TOGETHER = 4096
+"""Vectors made between two saves; the whole file is written each time."""
 BATCH_TIMEOUT = 60.0
 TRY_AGAIN = 1.0
 LOOK_AGAIN = 0.05
@@ -69,12 +81,16 @@ class CatalogVectors:
         cache_file: Path,
         profile: RoutingProfile,
         users: "CatalogVectors | None" = None,
+        preferred: Callable[[], Collection[str]] = tuple,
     ) -> None:
         """`users` are the vectors of the user's catalog.
 
-        They are shared, and made and saved only there.
+        They are shared, and made and saved only there. `preferred` returns the capabilities, as
+        `tap/name`, whose vectors are made first.
         """
         self._users = users
+        self._preferred = preferred
+        self._missing = self._wanted = 0
         self._turn = trio.Lock()
         self.state: embedder.EmbedderState = "cold"
         self.reason = ""
@@ -90,12 +106,23 @@ class CatalogVectors:
         self._need = trio.Event()
         self._attempt = trio.CancelScope()
 
+    @property
+    def percent(self) -> int:
+        """How many of the catalog's texts have their vectors, of a hundred."""
+        if not self._wanted:
+            return 100
+        # All but one of ten thousand is not all.
+        return int(100 * (self._wanted - self._missing) / self._wanted)
+
     def catalog_changed(self, catalog: Catalog) -> None:
         """Compare messages with `catalog` as soon as its triggers are embedded."""
         self._catalog = catalog
         if self.state == "ready":
             self.state = "cold"
             self._need.set()
+        elif self.state == "loading" and self._missing >= PARTLY_FROM:
+            # Minutes of work for what may not be there any more; what is made is kept.
+            self._attempt.cancel()
 
     async def follow(self) -> None:
         """Make missing vectors whenever they are needed, until cancelled."""
@@ -211,28 +238,36 @@ class CatalogVectors:
         self._profile.check(model.model, model.quantisation, model.pooling, model.revision)
 
     async def _embed_catalog(self, catalog: Catalog) -> Comparison:
-        known = await self._of_catalog(catalog)
+        return await self._compared_with(catalog, await self._of_catalog(catalog, is_own=True))
+
+    async def _compared_with(
+        self, catalog: Catalog, known: "Mapping[str, Vectors]", before: Comparison | None = None
+    ) -> Comparison:
         return await trio.to_thread.run_sync(
-            comparison, self._profile, catalog.winners, known, background_messages()
+            comparison, self._profile, catalog.winners, known, background_messages(), before
         )
 
-    async def everybodys(self) -> "dict[str, Vectors]":
+    async def everybodys(self) -> "Mapping[str, Vectors]":
         """Return the vector of every text of this catalog."""
-        return await self._of_catalog(self._catalog)
+        return await self._of_catalog(self._catalog, is_own=False)
 
-    async def _of_catalog(self, catalog: Catalog) -> "dict[str, Vectors]":
-        """Return the vector of every text of `catalog`; those that are missing are made."""
-        below: dict[str, Vectors] = {}
+    async def _of_catalog(self, catalog: Catalog, *, is_own: bool) -> "Mapping[str, Vectors]":
+        """Return the vector of every text of `catalog`; those that are missing are made.
+
+        With `is_own`, messages are compared with what there is meanwhile.
+        """
+        below: Mapping[str, Vectors] = {}
         if self._users is not None:
             below = await self._users.everybodys()
-        catalog_texts = [text for each in catalog.winners for text in texts_of(each)]
-        texts = list(dict.fromkeys([*catalog_texts, *background_messages()]))
         # One at a time: a project's catalog asks for everybody's as well.
         async with self._turn:
-            own = await self._brought_in([text for text in texts if text not in below])
-        return {**below, **own}
+            wanted = partial(_wanted, catalog, frozenset(self._preferred()), below)
+            texts = await trio.to_thread.run_sync(wanted)
+            return {**below, **await self._brought_in(catalog, texts, below, is_own=is_own)}
 
-    async def _brought_in(self, texts: list[str]) -> "dict[str, Vectors]":
+    async def _brought_in(
+        self, catalog: Catalog, texts: list[str], below: "Mapping[str, Vectors]", *, is_own: bool
+    ) -> "dict[str, Vectors]":
         cache = self._cache
         if cache is None:
             cache = self._cache = await trio.to_thread.run_sync(
@@ -240,27 +275,90 @@ class CatalogVectors:
             )
             if cache.reason:
                 log.warning("vector_cache_ignored", reason=cache.reason)
-        known = cache.get(texts)
+        known = await trio.to_thread.run_sync(_known, catalog, texts, cache)
         missing = [text for text in texts if text not in known]
+        self._wanted, self._missing = len(texts), len(missing)
+        is_partial = is_own and len(missing) >= PARTLY_FROM
+        partly: Comparison | None = None
+        update_at = 0
         fresh: dict[str, Vectors] = {}
         try:
-            batch = RENEWING_BATCH if self._has_model else BATCH
-            for at in range(0, len(missing), batch):
-                fresh.update(await self._embedded(missing[at : at + batch]))
+            for text_batch in _batches(missing, RENEWING_BATCH if self._has_model else BATCH):
+                if is_partial and len(known) >= update_at and _has_background(known):
+                    # Twice as many each time, as everything is measured again with each.
+                    update_at = 2 * len(known)
+                    partly = await self._compared_with(catalog, {**below, **known}, partly)
+                    self._compared, self._has_model = partly, True
+                    log.info("routing_partly_ready", percent=self.percent)
+                made = await self._embedded(text_batch)
+                fresh.update(made)
+                known.update(made)
+                self._missing -= len(made)
+                if len(fresh) >= SAVED_TOGETHER:
+                    saved, fresh = fresh, {}
+                    await trio.to_thread.run_sync(cache.put, saved)
         finally:
-            # Written once, because it is written whole; also what an attempt that failed has made.
+            # Also what an attempt that failed has made.
             with trio.CancelScope(shield=True):
                 await trio.to_thread.run_sync(cache.put, fresh)
-        return cache.get(texts)
+        return known
 
-    async def _embedded(self, texts: list[str]) -> "dict[str, Vectors]":
+    async def _embedded(self, texts: Sequence[str]) -> "dict[str, Vectors]":
         import numpy as np  # noqa: PLC0415 - as above
 
-        reply = await self._embedder.embed(texts, timeout=BATCH_TIMEOUT)
+        reply = await self._embedder.embed(list(texts), timeout=BATCH_TIMEOUT)
         if not isinstance(reply, embedder.TextsEmbedded):
             raise AskTimeoutError(f"{self._embedder.actor} did not embed: {reply}")
         rows = np.frombuffer(reply.vectors, dtype="<f4").reshape(len(texts), reply.dimensions)
         return dict(zip(texts, rows, strict=True))
+
+
+def _wanted(
+    catalog: Catalog, preferred: Collection[str], below: "Mapping[str, Vectors]"
+) -> list[str]:
+    """Return the texts that messages are compared with, the important ones first."""
+    # What was used before, then a project's own, then the rest in the order of the taps.
+    ordered = sorted(
+        catalog.winners,
+        key=lambda each: (str(each.id) not in preferred, not project_of(each.id.tap)),
+    )
+    texts = [*background_messages(), *(text for each in ordered for text in texts_of(each))]
+    return [text for text in dict.fromkeys(texts) if text not in below]
+
+
+def _known(catalog: Catalog, texts: Sequence[str], cache: VectorCache) -> "dict[str, Vectors]":
+    """Return the vectors that need not be made."""
+    known: dict[str, Vectors] = dict(cache.get(texts))
+    missing = {text for text in texts if text not in known}
+    if not missing:
+        return known
+    background = background_vectors()
+    known.update({text: row for text, row in background.items() if text in missing})
+    missing.difference_update(background)
+    shipping = [tap for tap in catalog.taps if tap.vectors_digest]
+    if not shipping or not missing:
+        return known
+    of_taps: dict[str, list[str]] = {}
+    for each in catalog.winners:
+        of_taps.setdefault(each.id.tap, []).extend(texts_of(each))
+    counting = spoken_for(list(of_taps.items()), {STARTER})
+    for tap in shipping:
+        vectors = tap_vectors(tap)
+        if vectors is not None:
+            known.update(vectors.of(t for t in counting.get(tap.name, ()) if t in missing))
+    return known
+
+
+def _has_background(known: "Mapping[str, Vectors]") -> bool:
+    return all(text in known for text in background_messages())
+
+
+def _batches(texts: Sequence[str], size: int) -> Iterator[list[str]]:
+    """Yield batches of texts that are alike in length, so that little is padded."""
+    for at in range(0, len(texts), SORTED_TOGETHER):
+        together = sorted(texts[at : at + SORTED_TOGETHER], key=len)
+        for within in range(0, len(together), size):
+            yield together[within : within + size]
 
 
 def _said_of(error: CapdError) -> str:

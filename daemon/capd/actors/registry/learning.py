@@ -68,6 +68,11 @@ class Learning:
         """Return what counts for a message of a project."""
         return self._history.learnt if self._is_on(project) else NOTHING
 
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """The capabilities that something was learnt about, as `tap/name`."""
+        return frozenset(label.capability for label in self._history.labels)
+
     def replied(
         self, request: messages.DescribeLearning | messages.ForgetLearning
     ) -> messages.LearningDescribed | messages.LearningForgotten:

@@ -73,7 +73,7 @@ class Registry:
         bus: Bus,
         tap_list: Path,
         cache_file: Path,
-        switched_on: Callable[[], Collection[str]] = lambda: priors.ON,
+        switched_on: Callable[[str], Collection[str]] = lambda _: priors.ON,
         *,
         is_watching: bool = False,
         trust: TrustFile | None = None,
@@ -85,7 +85,7 @@ class Registry:
         learns: Callable[[str], bool] = lambda _: True,
         has_program: Callable[[str], bool] | None = None,
     ) -> None:
-        """`switched_on` returns the priors that are switched on at the moment.
+        """`switched_on` returns the priors that are switched on in a project at the moment.
 
         With `is_watching` the catalog is loaded again whenever one of its files changes. `memories`
         is the user's own folder of memories. `parser` reads the files of taps and projects.
@@ -102,7 +102,7 @@ class Registry:
         self._is_serving = False
         self._skills: list[messages.SkillEntry] = []
         self._profile = gates.PUBLISHED if scorer == gates.PUBLISHED.scorer else read_profile()
-        self._vectors = CatalogVectors(bus, cache_file, self._profile)
+        self._vectors = CatalogVectors(bus, cache_file, self._profile, preferred=self._preferred)
         self._names_priors = switched_on
         self._projects = ProjectCatalogs(
             trust or TrustFile(tap_list.with_name("trust.json")),
@@ -213,6 +213,10 @@ class Registry:
                 self._use.note(f"session {used.session}", used.capability)
                 self._use.note(f"project {used.project}", used.capability)
 
+    def _preferred(self) -> frozenset[str]:
+        """Return the capabilities that were used before, as far as routing knows."""
+        return frozenset(map(str, self._use.everywhere())) | self._learning.capabilities
+
     async def _follow_files(self) -> None:
         while True:
             await contained("follow files", self._files.follow, log=log)
@@ -254,7 +258,11 @@ class Registry:
         else:
             decision = await self._decide(request, cleaned)
         entry = messages.DecisionEntry(
-            request.session, time.time(), decision, (trio.current_time() - started_at) * 1000
+            request.session,
+            time.time(),
+            decision,
+            (trio.current_time() - started_at) * 1000,
+            self._vectors.percent if decision.top else 100,
         )
         self._decisions.append(entry)
         self._journal.note(self._noted(entry))
@@ -356,7 +364,8 @@ class Registry:
     ) -> dict[str, Collection[CapabilityId]]:
         """Return the capabilities that each active prior favours."""
         favoured: dict[str, Collection[CapabilityId]] = {}
-        switched_on = {name for name in self._names_priors() if self._profile.priors.get(name)}
+        names = self._names_priors(request.project)
+        switched_on = {name for name in names if self._profile.priors.get(name)}
         if "files" in switched_on:
             listing = await project_files(request.project)
             favoured["files"] = priors.spoken_for(capabilities, listing)
@@ -439,6 +448,7 @@ class Registry:
             },
             watch=self._files.watch_error if self._is_watching else "it is switched off",
             trust_problem=self._projects.trust.read().problem,
+            percent=self._vectors.percent,
         )
 
 

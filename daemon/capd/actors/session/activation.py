@@ -26,6 +26,7 @@ from capd.actors.session.withheld import withheld_note
 from capd.adapters.servers.instance import Instance
 from capd.core.protocol.outcomes import NotSentError
 from capd.core.servers.identity import server_identity
+from capd.core.servers.placeholders import wanted_keys
 from capd.core.sessions import own_tools
 from capd.core.sessions.active_set import Grant
 from capd.core.sessions.domains import is_inside
@@ -253,6 +254,23 @@ class Activation:
         denied = [h for h in self._state.servers if policy.restrict_server(h.spec.name) is not None]
         self._left += [*step.unheld, *denied]
         self._on_step(step)
+
+    async def leave_instances(self) -> None:
+        """Let go of the servers that get secrets, because the session has other ones now.
+
+        A call under way ends there. The next use starts them again, with the other values.
+        """
+        async with self._transaction:
+            self._changes += 1
+            left = [
+                held
+                for held in self._state.servers
+                if held.instance != NO_INSTANCE and wanted_keys(held.spec)
+            ]
+            for held in left:
+                self._state.server_lists(held.identity, NO_INSTANCE, held.tools)
+            for held in left:
+                await self.leases.release(held)
 
     async def release_left(self) -> None:
         """Release the servers that a change of policy left without a use."""

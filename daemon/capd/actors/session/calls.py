@@ -8,6 +8,7 @@ Everything of a request but the tool's name, and all of its result, goes through
 """
 
 import time
+from dataclasses import replace
 
 import msgspec
 import structlog
@@ -271,6 +272,8 @@ class SessionCalls:
         instance = self._instances.get(listed.lease.instance)
         if instance is None or not instance.server_connection.is_direct:
             return None
+        if self._parts.approvals.rule(listed) is not None:
+            return None
         try:
             if not self._memories.lets_through(listed.shown, request.members):
                 return None
@@ -339,11 +342,17 @@ class SessionCalls:
         try:
             check_read_only(shown, by, self._view)
             self._check(listed, request.members)
+            is_approved = await self._parts.approvals.check(listed, request)
+            # How long a person took says nothing of the server.
+            call.began_at = time.monotonic()
             members = {**request.members, "name": raw(shown.grant.tool)}
             if self.leases.running(server) is None:
                 await self._start_server(listed)
                 # It may define the tool otherwise than when it was listed.
-                check_read_only(self._state.surface.find(shown.name) or shown, by, self._view)
+                fresh = replace(listed, shown=self._state.surface.find(shown.name) or shown)
+                check_read_only(fresh.shown, by, self._view)
+                if not is_approved:
+                    await self._parts.approvals.check(fresh, request)
             result = await self._requests.send(server, request, members)
         except (CallFailedError, ServerError) as error:
             self.end(call, None, error)

@@ -158,6 +158,8 @@ class SessionHost:
                 nursery.start_soon(self._model_keeping.run)
                 await services.habits.load()
                 nursery.start_soon(services.habits.run)
+                await services.approvals.load()
+                nursery.start_soon(services.approvals.run)
                 await self._memories.load()
                 nursery.start_soon(self._memories.run, self._correct)
                 nursery.start_soon(services.checks.run)
@@ -181,7 +183,8 @@ class SessionHost:
     @property
     def _problem(self) -> str:
         """Return why some state will be lost at a restart, a line each; empty if none will."""
-        savers = (self._saver, self.services.habits, self._memories)
+        services = self.services
+        savers = (self._saver, services.habits, self._memories, services.approvals)
         return "\n".join(each.problem for each in savers if each.problem)
 
     async def _release_all(self) -> None:
@@ -210,6 +213,10 @@ class SessionHost:
                 )
             case messages.DescribeMemories(project):
                 return await self._memories.described(project)
+            case messages.ListProfiles():
+                return self._profiles()
+            case messages.ListApprovals() | messages.AnswerApproval() | messages.ForgetApprovals():
+                return self._on_approvals(request)
         session = self._sessions.find(request.session)
         if isinstance(session, messages.CuratorRefused):
             return session
@@ -228,6 +235,8 @@ class SessionHost:
                 outcome = await session.activation.disable(name, by="person")
             case messages.SwitchCapability(name=name, is_on=is_on):
                 outcome = await session.switch(name, is_on=is_on)
+            case messages.UseProfile(name=name):
+                outcome = await session.use_profile(name)
             case messages.SwitchRouting(is_on=is_on):
                 outcome = session.switch_routing(is_on=is_on)
             case messages.SampleText():
@@ -242,6 +251,46 @@ class SessionHost:
         return messages.CapabilityAnswered(
             key, outcome.is_ok, outcome.text, list(outcome.added), list(outcome.removed)
         )
+
+    def _profiles(self) -> messages.ProfilesListed:
+        profiles = [
+            messages.ProfileEntry(
+                each.name,
+                folders=list(each.folders),
+                remotes=list(each.remotes),
+                branches=list(each.branches),
+                clients=list(each.clients),
+                capabilities=list(each.on),
+                secrets=each.secrets,
+            )
+            for each in self.services.settings.profiles().values()
+        ]
+        choices = [(each.place.key, each.profile.choice) for each in self._sessions.sessions()]
+        return messages.ProfilesListed(
+            profiles,
+            [
+                messages.SessionProfile(key, choice.name, choice.why, choice.problem)
+                for key, choice in choices
+            ],
+        )
+
+    def _on_approvals(
+        self, request: messages.ListApprovals | messages.AnswerApproval | messages.ForgetApprovals
+    ) -> messages.Reply:
+        approvals = self.services.approvals
+        match request:
+            case messages.ListApprovals():
+                return approvals.listed()
+            case messages.ForgetApprovals(name):
+                return messages.ApprovalsForgotten(approvals.forget(name))
+            case messages.AnswerApproval(number, answer):
+                if numbers := approvals.answer(number, answer):
+                    return messages.ApprovalAnswered(numbers)
+                text = (
+                    f"no call {number} waits for you: it was answered, given up or is too old. "
+                    "capd approve lists those that wait."
+                )
+                return messages.CuratorRefused("no_approval", text)
 
     async def _hook_turn(self, request: messages.TakeHookTurn) -> messages.Reply:
         table = self.services.settings.rules("").table
@@ -332,6 +381,7 @@ class SessionHost:
         self.services.environments.drop(key)
         del self._sessions[key]
         self.services.results.readers.ended(key)
+        self.services.approvals.approvals.end_session(key)
         note = SessionNote(time.time(), key, place.client, place.project, "ended")
         self.services.journal.note(note)
         log.info("session_ended", session=key)
@@ -352,6 +402,8 @@ class SessionHost:
         for session in self._sessions.sessions():
             session.on_rules(settings.rules(session.place.project))
         for session in self._sessions.sessions():
+            follow = session.follow_profile
+            self._nursery.start_soon(partial(contained, "profile", follow, log=log))
             release = session.activation.release_left
             self._nursery.start_soon(partial(contained, "release", release, log=log))
 

@@ -9,6 +9,7 @@ import structlog
 import trio
 
 from capd.actors.session.drain import Drain
+from capd.actors.session.profile import SessionProfile
 from capd.actors.session.services import SessionServices
 from capd.actors.session.session import Session
 from capd.actors.session.store import SessionStore
@@ -79,8 +80,10 @@ class SessionOpenings:
         settings = self._services.settings
         await settings.load(project)
         await self._services.memories.load_project(project)
+        profile = self._profile(hello, project)
+        await profile.refresh((hello.client.name,))
         view = SessionView(
-            settings.rules(project),
+            profile.applied(settings.rules(project)),
             client=hello.client.name,
             project=project,
             habits=self._services.habits.habits,
@@ -110,11 +113,12 @@ class SessionOpenings:
         if refused is not None:
             return messages.CuratorRefused(*refused)
         if opened is None:
-            opened = self._new_session(request, view)
+            opened = self._new_session(request, view, profile)
             self._begin(opened, hello, found, record)
             self._note(opened.session.place)
         elif (upstream := opened.session.connection.upstream) is not None:
             upstream.close("resumed elsewhere", reconnect=False)
+        opened.session.connection.may_be_servers = connection.may_be_servers
         opened.resume = secrets.token_urlsafe(16)
         opened.claim += 1
         opened.pid = request.peer_pid
@@ -135,10 +139,31 @@ class SessionOpenings:
         if found is not None:
             opened.session.initial_tools.pin(found)
             self._nursery.start_soon(self._lease_eager, opened, found)
+        enable = opened.session.enable_of_profile
+        self._nursery.start_soon(partial(contained, "profile", enable, log=log))
         if record is not None:
             opened.session.snapshot.restore(record, is_same_client=bool(hello.resume))
         elif hello.parent and hello.inherit:
             self._inherit(opened, SessionKey(hello.parent))
+
+    def _profile(self, hello: Hello, project: str) -> SessionProfile:
+        parent, last = SessionKey(hello.parent), ""
+
+        def inherited() -> str:
+            nonlocal last
+            opened = self._sessions.get(parent)
+            if opened is not None:
+                last = opened.session.profile.choice.name
+            return last
+
+        return SessionProfile(
+            self._services.profiles,
+            self._services.environments,
+            self._services.settings.profiles,
+            project=project,
+            variable=hello.profile,
+            inherited=inherited,
+        )
 
     async def _describe(
         self, view: SessionView, record: SessionRecord | None
@@ -184,7 +209,9 @@ class SessionOpenings:
             partial(contained, "inherited", session.initial_tools.lease_inherited, log=log)
         )
 
-    def _new_session(self, request: messages.OpenSession, view: SessionView) -> OpenSession:
+    def _new_session(
+        self, request: messages.OpenSession, view: SessionView, profile: SessionProfile
+    ) -> OpenSession:
         hello = request.hello
         key = SessionKey(hello.session)
         while not key or key in self._sessions:
@@ -193,7 +220,7 @@ class SessionOpenings:
         place = SessionPlace(
             key, hello.client.name, project, domain=view.domain, parent=hello.parent
         )
-        session = Session(place, view, self._services, partial(self._on_change, key))
+        session = Session(place, view, self._services, partial(self._on_change, key), profile)
         if hello.parent in self._sessions:
             self._services.results.readers.started(key, SessionKey(hello.parent))
         opened = self._sessions[key] = OpenSession(

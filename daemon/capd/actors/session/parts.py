@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from capd.actors.session.activation import Activation
+from capd.actors.session.approvals import SessionApprovals
 from capd.actors.session.bootstrap import Bootstrapping
 from capd.actors.session.call_notes import CallNotes
 from capd.actors.session.feedback import SessionFeedback
@@ -10,6 +11,7 @@ from capd.actors.session.index import SessionIndex
 from capd.actors.session.initial_tools import InitialTools
 from capd.actors.session.memories import NoMemories, SessionMemories
 from capd.actors.session.policy import Denials
+from capd.actors.session.profile import SessionProfile
 from capd.actors.session.results import NoResults, SessionResults
 from capd.actors.session.server_requests import ServerRequests
 from capd.actors.session.services import SessionContext
@@ -25,6 +27,7 @@ class SessionParts:
 
     context: SessionContext
     activation: Activation
+    approvals: SessionApprovals
     bootstrap: Bootstrapping
     conversations: Conversations
     denials: Denials
@@ -33,6 +36,7 @@ class SessionParts:
     initial_tools: InitialTools
     memories: SessionMemories | NoMemories
     notes: CallNotes
+    profile: SessionProfile
     requests: ServerRequests
     results: SessionResults | NoResults
     skills: Skills | NoSkills

@@ -58,4 +58,5 @@ def rules_of(view: SessionView) -> list[finder.PolicyTable]:
     return [
         finder.PolicyTable(table.place, list(table.allow), list(table.deny))
         for table in view.policy.tables
+        if table.allow or table.deny
     ]

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 
 from capd.actor_clients.definitions import DefinitionsClient
 from capd.actor_clients.finder import FinderClient
+from capd.actors.session.approval_service import ApprovalService, ApprovalStore
 from capd.actors.session.client_habits import HabitSaver, HabitStore
 from capd.actors.session.index import IndexCache
 from capd.actors.session.memory_catalog import MemoryCatalog
+from capd.actors.session.profile import ProfileReads
 from capd.actors.session.recent_uses import RecentUses
 from capd.actors.session.results import NO_STORE, ResultStorage
 from capd.actors.session.settings import FollowedSettings
@@ -48,6 +50,8 @@ class SessionServices:
     tokens: TokenAccounting
     memories: MemoryCatalog
     index: IndexCache
+    approvals: ApprovalService
+    profiles: ProfileReads
     scripts: ScriptWorkers
     script_files: RunFiles | None
     """None where no script outlives this daemon."""
@@ -67,6 +71,7 @@ def session_services(
     tokens: TokenAccounting | None = None,
     memories: MemoryCatalog | None = None,
     index: IndexCache | None = None,
+    approvals: ApprovalStore | None = None,
     scripts: ScriptWorkers | None = None,
     script_files: RunFiles | None = None,
 ) -> SessionServices:
@@ -91,6 +96,8 @@ def session_services(
         tokens=tokens or TokenAccounting(bus),
         memories=memories or MemoryCatalog(bus),
         index=index or IndexCache(bus),
+        approvals=ApprovalService(bus, environments, approvals),
+        profiles=ProfileReads(),
         scripts=scripts or ScriptWorkers(),
         script_files=script_files,
     )

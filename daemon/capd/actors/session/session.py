@@ -8,8 +8,10 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 import msgspec
+import structlog
 
 from capd.actors.session.activation import Activation
+from capd.actors.session.approvals import SessionApprovals
 from capd.actors.session.bootstrap import Bootstrapping
 from capd.actors.session.call_notes import CallNotes
 from capd.actors.session.calls import SessionCalls
@@ -19,6 +21,7 @@ from capd.actors.session.initial_tools import InitialTools
 from capd.actors.session.memories import NoMemories, SessionMemories
 from capd.actors.session.parts import SessionParts
 from capd.actors.session.policy import Denials, rules_of
+from capd.actors.session.profile import SessionProfile
 from capd.actors.session.results import NoResults, NoResultStore, SessionResults
 from capd.actors.session.server_requests import ServerRequests
 from capd.actors.session.services import SessionContext, SessionServices
@@ -32,6 +35,7 @@ from capd.adapters.clients.client_connection import ClientConnection
 from capd.core.back_references import weakly
 from capd.core.sessions.active_set import ActiveSet
 from capd.core.sessions.conversations import Conversations
+from capd.core.sessions.profiles import unknown
 from capd.core.sessions.routing_switch import switched
 from capd.core.sessions.session import SessionState, Step
 from capd.core.sessions.session_place import Outcome, SessionPlace
@@ -100,8 +104,16 @@ class Session:
         view: SessionView,
         services: SessionServices,
         on_change: Callable[[], None] = lambda: None,
+        profile: SessionProfile | None = None,
     ) -> None:
         """`on_change` is called when the session has to be saved."""
+        self.profile = profile or SessionProfile(
+            services.profiles,
+            services.environments,
+            services.settings.profiles,
+            project=place.project,
+        )
+        self.profile.belongs_to(place.key)
         surface = Surface((), is_bare=view.is_bare)
         view.settle(surface)
         active = ActiveSet(view.rules.cap, view.rules.tool_cap)
@@ -117,7 +129,7 @@ class Session:
         self.index = self._parts.index
         self.tokens = self._parts.tokens
         self.snapshot = SessionSnapshot(self._parts)
-        self.turns = SessionTurns(self._parts)
+        self.turns = SessionTurns(self._parts, weakly(self.follow_profile))
         self.calls = SessionCalls(self._parts, self.turns)
 
     def _make_parts(self, context: SessionContext) -> SessionParts:
@@ -148,6 +160,7 @@ class Session:
         return SessionParts(
             context=context,
             activation=activation,
+            approvals=SessionApprovals(context),
             bootstrap=bootstrap,
             conversations=conversations,
             denials=denials,
@@ -156,6 +169,7 @@ class Session:
             initial_tools=InitialTools(context, activation),
             memories=memories,
             notes=CallNotes(services.journal, place, context.state.active),
+            profile=self.profile,
             requests=ServerRequests(context, activation, skills, bootstrap),
             results=results,
             skills=skills,
@@ -202,6 +216,7 @@ class Session:
 
     def on_rules(self, rules: SessionRules) -> None:
         """Apply other rules, as far as they may change after the client has listed its tools."""
+        rules = self.profile.applied(rules)
         state = self._parts.context.state
         self.view.follow(rules)
         state.active.cap, state.active.tool_cap = rules.cap, rules.tool_cap
@@ -235,6 +250,37 @@ class Session:
         if before is not None and before not in state.active:
             feedback.on_disabled(before)
         return outcome
+
+    async def follow_profile(self) -> None:
+        """Apply the profile that fits by now, if it is another one."""
+        before = self.profile.namespace
+        if not await self.profile.refresh(self.view.names):
+            return
+        settings = self._parts.context.services.settings
+        self.on_rules(settings.rules(self.place.project))
+        if self.profile.namespace != before:
+            await self.activation.leave_instances()
+        await self.activation.release_left()
+        await self.enable_of_profile()
+
+    async def enable_of_profile(self) -> None:
+        """Switch on the capabilities of the session's profile."""
+        profile = self.profile.choice.profile
+        for name in profile.on if profile is not None else ():
+            outcome = await self.activation.enable(name, by="profile")
+            if not outcome.is_ok:
+                log = structlog.get_logger(actor="curator", session=self.place.key)
+                log.warning("not_enabled", capability=name, reason=outcome.text)
+
+    async def use_profile(self, name: str) -> Outcome:
+        """Have a person choose the session's profile; empty for the one that fits."""
+        profiles = self._parts.context.services.settings.profiles()
+        if name and name not in profiles:
+            return Outcome(unknown(profiles, name), is_ok=False)
+        self.profile.by_hand = name
+        await self.follow_profile()
+        choice = self.profile.choice
+        return Outcome(f"{self.place.key}: profile {choice.name or 'none'} ({choice.why})")
 
     def switch_routing(self, *, is_on: bool) -> Outcome:
         """Switch automatic activation by messages on or off."""

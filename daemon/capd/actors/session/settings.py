@@ -5,10 +5,13 @@ the length of a session, because a different list would invalidate the model's p
 (docs/design/surface.md).
 """
 
+from collections.abc import Callable, Mapping
+
 from capd.actors.session.results import ResultStorage
 from capd.adapters.live_settings import LiveSettings
 from capd.adapters.session_settings import result_limits
 from capd.core.sessions.domains import Domains
+from capd.core.sessions.profiles import Profile
 from capd.core.sessions.session_rules import SessionRules
 
 
@@ -21,9 +24,11 @@ class FollowedSettings:
         domains: Domains,
         live: LiveSettings | None,
         results: ResultStorage,
+        profiles: Callable[[], Mapping[str, Profile]] = dict,
     ) -> None:
         """`rules` and `domains` are used if there are no live settings."""
         self._rules = rules
+        self._profiles = profiles
         self._domains = domains
         self._live = live
         self._results = results
@@ -36,6 +41,10 @@ class FollowedSettings:
     def rules(self, project: str) -> SessionRules:
         """Return the rules of a session of `project`."""
         return self._rules if self._live is None else self._live.rules(project)
+
+    def profiles(self) -> Mapping[str, Profile]:
+        """Return the user's profiles by name."""
+        return self._profiles() if self._live is None else self._live.current.sessions_profiles()
 
     def domain(self, client: str, project: str) -> str:
         """Return the domain for a session that starts."""

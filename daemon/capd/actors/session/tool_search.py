@@ -122,7 +122,9 @@ class ToolSearch:
             evicted=step.evicted_tools,
             skills={hit.prompt: hit.skill.description for hit in skills if hit.score >= SKILL_BAR},
             is_listed=self._view.lists_at_once(at_border=False) and listed.issuperset(on),
-            names=search_reply.OwnNames(self._view.caller, self._view.enabler),
+            names=search_reply.OwnNames(
+                self._view.caller, self._view.enabler, self._view.read_only_caller or ""
+            ),
             beside=beside,
         )
         is_many = len(hits) > 1 and self._view.has_caller and not self._view.scripts_refusal

@@ -85,8 +85,10 @@ class _Words:
 class SessionTurns:
     """The turns of one session. Several may be in progress."""
 
-    def __init__(self, parts: SessionParts) -> None:
+    def __init__(self, parts: SessionParts, follow_profile: Callable[[], Awaitable[None]]) -> None:
+        """`follow_profile` applies the profile that fits at the moment."""
         context = parts.context
+        self._follow_profile = follow_profile
         self._context = context
         self._place = context.place
         self._state = context.state
@@ -194,6 +196,7 @@ class SessionTurns:
         turn_context.text = text
         conversation = turn_context.conversation = self._conversations.current
         self._view.turned()
+        await self._follow_profile()
         # A hook answers when its patience ends, and the turn goes on without it.
         waits = MODEL_PATIENCE if turn_context.is_hook else 0.0
         decision = await self._routed(text, waits)

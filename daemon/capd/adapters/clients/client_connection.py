@@ -63,6 +63,7 @@ class ClientConnection:
 
     __slots__ = (
         *("client", "client_sessions", "is_initialized", "linked_by", "log_level"),
+        "may_be_servers",
         *("relisted", "session", "subscriptions", "upstream"),
     )
 
@@ -74,6 +75,8 @@ class ClientConnection:
         """The lowest level of log messages that the client wants; empty if it never set one."""
         self.subscriptions: set[str] = set()
         """Resources to which a client of the handshake generation has subscribed."""
+        self.may_be_servers = False
+        """Whether a server may be the client: then nobody is asked there for an approval."""
         self.is_initialized = False
         """Whether the client has completed its handshake. Before that it gets no notifications."""
         self.client_sessions: set[str] = set()

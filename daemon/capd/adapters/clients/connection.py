@@ -17,3 +17,5 @@ class Connection:
     lines: AsyncIterator[Frame | Oversized]
     welcomed: trio.Event
     """Set when the welcome is written. Nothing else may be written before it."""
+    may_be_servers: bool = False
+    """Whether a process of a server may be the client (`[servers] may_connect`)."""

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import trio
 
+from capd.core.sessions.profiles import values_of
 from capd_protos.secret_places import SESSION
 from capd_protos.types import SessionKey
 
@@ -68,6 +69,7 @@ class SessionEnvironments:
     def __init__(self, stored: Stored | None = None) -> None:
         self.stored: Stored = stored or NothingStored()
         self._values: dict[SessionKey, dict[str, str]] = {}
+        self._namespaces: dict[SessionKey, str] = {}
 
     def __repr__(self) -> str:
         """Show no values."""
@@ -79,8 +81,18 @@ class SessionEnvironments:
         self._values[session] = {**self._values.get(session, {}), **kept}
 
     def values(self, session: SessionKey) -> Mapping[str, str]:
-        """Return the values of `session`: its own, and stored ones for other keys."""
-        return {**self.stored.values(), **self._values.get(session, {})}
+        """Return the values of `session`: of its profile, then its own, then stored ones."""
+        stored = self.stored.values()
+        values = {**stored, **self._values.get(session, {})}
+        namespace = self._namespaces.get(session, "")
+        return {**values, **values_of(stored, namespace)} if namespace else values
+
+    def use_namespace(self, session: SessionKey, namespace: str) -> None:
+        """Let the stored values of a namespace count first in `session`; empty for none."""
+        if namespace:
+            self._namespaces[session] = namespace
+        else:
+            self._namespaces.pop(session, None)
 
     def own(self, session: SessionKey) -> Mapping[str, str]:
         """Return the values that the client of `session` sent."""
@@ -104,3 +116,4 @@ class SessionEnvironments:
     def drop(self, session: SessionKey) -> None:
         """Forget the values of `session`."""
         self._values.pop(session, None)
+        self._namespaces.pop(session, None)

@@ -6,35 +6,80 @@ beside their vectors, no text; the embedder gives it texts from the catalogue on
 user's message, because a hash of a short message can be guessed.
 
     magic 8 | version u32 | dimensions u32 | entries u32 | zero u32 | sha256 of the model key
-    | sha256 of everything else | entries x sha256 of a text | entries x dimensions x f32
+    | sha256 of everything else | entries x sha256 of a text | entries x dimensions x f16
 
-One process owns a file. All numbers are little-endian.
+Version 1 had f32. It is read as well, and is written anew as version 2 with the next vectors.
+float16 changes no decision of the development sets (docs/design/routing.md).
+
+The file is mapped, so that vectors which nobody asks for take no memory: 77 MB of 50,000 texts as
+Python objects. One process owns a file, and replaces it as a whole, so what is mapped stays as it
+is. All numbers are little-endian.
 """
 
 from __future__ import annotations
 
 import hashlib
+import mmap
+import os
 import struct
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from capd.adapters.private_files import read_private, write_whole
+from capd.adapters.private_files import opened_private, write_whole
 from capd_protos.codec import MalformedError
 
 if TYPE_CHECKING:
+    from typing import Any
+
     import numpy as np
     import numpy.typing as npt
+
+    Rows = npt.NDArray[np.floating[Any]]
 
 
 MAX_ENTRIES = 200_000
 
 _MAGIC = b"capdvec\n"
-_VERSION = 1
+_NUMBERS = {1: "<f4", 2: "<f2"}
+"""How numbers are stored, by the version of the format."""
+_VERSION = 2
 _HEAD = struct.Struct("<8s4I32s")
 _DIGEST_BYTES = 32
 _PAYLOAD_AT = _HEAD.size + _DIGEST_BYTES
-_FLOAT_BYTES = 4
+_PART_BYTES = 1 << 20
+
+
+class _Mapped:
+    """The vectors of a file, found by the hashes of their texts."""
+
+    def __init__(self, digests: npt.NDArray[np.uint8], vectors: Rows) -> None:
+        import numpy as np  # noqa: PLC0415 -- lazy: it takes 60 ms
+
+        self.digests = digests
+        self.vectors = vectors
+        # Eight bytes find a row and all of them tell whether it is the one: a Python object for
+        # each hash would take 10 MB of 50,000.
+        keys = np.ascontiguousarray(digests[:, :8]).view("<u8").ravel()
+        self._order = np.argsort(keys, kind="stable").astype(np.int32)
+        self._keys = keys[self._order]
+
+    def __len__(self) -> int:
+        return len(self.digests)
+
+    def rows(self, digests: list[bytes]) -> list[int]:
+        """Return the row of each hash; -1 for one that is unknown."""
+        import numpy as np  # noqa: PLC0415 -- as above
+
+        if not digests or not len(self):
+            return [-1] * len(digests)
+        wanted = np.frombuffer(b"".join(digests), np.uint8).reshape(-1, _DIGEST_BYTES)
+        keys = np.ascontiguousarray(wanted[:, :8]).view("<u8").ravel()
+        places = np.minimum(np.searchsorted(self._keys, keys), len(self) - 1)
+        rows = self._order[places]
+        is_right = (self.digests[rows] == wanted).all(axis=1)
+        found: list[int] = np.where(is_right, rows, -1).tolist()
+        return found
 
 
 class VectorCache:
@@ -48,33 +93,47 @@ class VectorCache:
     def __init__(
         self, path: Path, manifest_key: str, dimensions: int, max_entries: int = MAX_ENTRIES
     ) -> None:
-        """Load the usable vectors. Blocks. A file that does not exist counts as empty."""
+        """Find the usable vectors. Blocks. A file that does not exist counts as empty."""
         self._path = path
         self._dimensions = dimensions
         self._max_entries = max_entries
         self._model = hashlib.sha256(manifest_key.encode()).digest()
-        # Oldest first, in memory as in the file.
-        self._vectors: dict[bytes, npt.NDArray[np.float32]] = {}
+        self._stored: _Mapped | None = None
+        self._unsaved: dict[bytes, Rows] = {}
+        """What is not in the file: it is empty unless writing has failed."""
         self.reason = None
+        self._load()
+
+    def _load(self) -> None:
         try:
-            self._vectors = self._parsed(read_private(path, self._size_bytes(max_entries)))
+            self._stored = self._mapped()
         except FileNotFoundError:
             pass
         except OSError as error:
-            self.reason = f"vector cache {path} cannot be read: {error.strerror}"
+            self.reason = f"vector cache {self._path} cannot be read: {error.strerror}"
         except MalformedError as error:
-            self.reason = f"vector cache {path} is ignored: {error}"
+            self.reason = f"vector cache {self._path} is ignored: {error}"
 
     def __len__(self) -> int:
         """Count the vectors."""
-        return len(self._vectors)
+        return len(self._unsaved) + (len(self._stored) if self._stored is not None else 0)
 
-    def get(self, texts: Iterable[str]) -> dict[str, npt.NDArray[np.float32]]:
+    def get(self, texts: Iterable[str]) -> dict[str, Rows]:
         """Return the known vectors, read-only, by text; a text that is absent is unknown."""
-        found = ((text, self._vectors.get(_digest(text))) for text in texts)
-        return {text: vector for text, vector in found if vector is not None}
+        wanted = list(texts)
+        digests = [_digest(text) for text in wanted]
+        rows = self._stored.rows(digests) if self._stored is not None else [-1] * len(wanted)
+        found: dict[str, Rows] = {}
+        for text, digest, row in zip(wanted, digests, rows, strict=True):
+            unsaved = self._unsaved.get(digest)
+            if unsaved is not None:
+                found[text] = unsaved
+            elif row >= 0:
+                assert self._stored is not None
+                found[text] = self._stored.vectors[row]
+        return found
 
-    def put(self, vectors: Mapping[str, npt.NDArray[np.float32]]) -> None:
+    def put(self, vectors: Mapping[str, Rows]) -> None:
         """Add vectors, and write the whole file once: pass many at a time.
 
         The oldest are dropped if there are too many. If writing fails, `reason` says so. The
@@ -86,62 +145,89 @@ class VectorCache:
         if not vectors:
             return
         for text, vector in vectors.items():
-            own = np.array(vector, np.float32)
+            own = np.array(vector, np.float16)
             if own.shape != (self._dimensions,):
                 raise ValueError(f"a vector of shape {own.shape} in {self._dimensions} dimensions")
             own.flags.writeable = False
             digest = _digest(text)
-            self._vectors.pop(digest, None)
-            self._vectors[digest] = own
-        for digest in list(self._vectors)[: -self._max_entries]:
-            del self._vectors[digest]
+            self._unsaved.pop(digest, None)
+            self._unsaved[digest] = own
+        for digest in list(self._unsaved)[: -self._max_entries]:
+            del self._unsaved[digest]
         try:
             self._save()
-        except OSError as error:
-            self.reason = f"vector cache {self._path} cannot be written: {error.strerror}"
+            self._stored = self._mapped()
+        except (OSError, MalformedError) as error:
+            said = error.strerror if isinstance(error, OSError) else str(error)
+            self.reason = f"vector cache {self._path} cannot be written: {said}"
         else:
+            self._unsaved = {}
             self.reason = None
 
-    def _size_bytes(self, entries: int) -> int:
-        return _PAYLOAD_AT + entries * (_DIGEST_BYTES + self._dimensions * _FLOAT_BYTES)
+    def _size_bytes(self, entries: int, version: int = _VERSION) -> int:
+        number_bytes = int(_NUMBERS[version][-1])
+        return _PAYLOAD_AT + entries * (_DIGEST_BYTES + self._dimensions * number_bytes)
 
-    def _parsed(self, content: bytes) -> dict[bytes, npt.NDArray[np.float32]]:
+    def _mapped(self) -> _Mapped:
         import numpy as np  # noqa: PLC0415
 
-        if len(content) < _PAYLOAD_AT:
-            raise MalformedError("it is truncated")
-        magic, version, dimensions, entries, _, model = _HEAD.unpack_from(content)
-        if (magic, version) != (_MAGIC, _VERSION):
-            raise MalformedError("it has another format")
-        if (model, dimensions) != (self._model, self._dimensions):
-            raise MalformedError("another model made it")
-        if len(content) != self._size_bytes(entries):
-            raise MalformedError("its length does not fit its number of entries")
-        head, payload = content[: _HEAD.size], memoryview(content)[_PAYLOAD_AT:]
-        if _checksum(head, payload) != content[_HEAD.size : _PAYLOAD_AT]:
-            raise MalformedError("its checksum is wrong")
-        vectors_at = entries * _DIGEST_BYTES
-        digests = (
-            bytes(payload[at : at + _DIGEST_BYTES]) for at in range(0, vectors_at, _DIGEST_BYTES)
+        with opened_private(self._path, self._size_bytes(self._max_entries, 1)) as file:
+            head = file.read(_PAYLOAD_AT)
+            size = os.fstat(file.fileno()).st_size
+            if len(head) < _PAYLOAD_AT:
+                raise MalformedError("it is truncated")
+            magic, version, dimensions, entries, _, model = _HEAD.unpack_from(head)
+            if magic != _MAGIC or version not in _NUMBERS:
+                raise MalformedError("it has another format")
+            if (model, dimensions) != (self._model, self._dimensions):
+                raise MalformedError("another model made it")
+            if size != self._size_bytes(entries, version):
+                raise MalformedError("its length does not fit its number of entries")
+            checksum = hashlib.sha256(head[: _HEAD.size])
+            # Read and not mapped: pages that are read stay nobody's.
+            while part := file.read(_PART_BYTES):
+                checksum.update(part)
+            if checksum.digest() != head[_HEAD.size : _PAYLOAD_AT]:
+                raise MalformedError("its checksum is wrong")
+            content = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
+        digests = np.frombuffer(content, np.uint8, entries * _DIGEST_BYTES, _PAYLOAD_AT)
+        vectors = np.frombuffer(
+            content,
+            _NUMBERS[version],
+            entries * dimensions,
+            _PAYLOAD_AT + entries * _DIGEST_BYTES,
         )
-        matrix = np.frombuffer(payload, "<f4", offset=vectors_at)
-        return dict(zip(digests, matrix.reshape(entries, dimensions), strict=True))
+        return _Mapped(
+            digests.reshape(entries, _DIGEST_BYTES).copy(), vectors.reshape(entries, dimensions)
+        )
 
     def _save(self) -> None:
         """Replace the file atomically: readers see the old one or the new one."""
-        head = _HEAD.pack(_MAGIC, _VERSION, self._dimensions, len(self._vectors), 0, self._model)
-        payload = b"".join(
-            [*self._vectors, *(vector.astype("<f4").tobytes() for vector in self._vectors.values())]
-        )
-        write_whole(self._path, [head + _checksum(head, payload), payload], is_durable=True)
+        import numpy as np  # noqa: PLC0415
+
+        stored, unsaved = self._stored, self._unsaved
+        kept = np.arange(0)
+        if stored is not None:
+            replaced = [row for row in stored.rows(list(unsaved)) if row >= 0]
+            kept = np.setdiff1d(np.arange(len(stored)), replaced)
+            # Oldest first, in the file as in memory.
+            kept = kept[max(0, len(kept) + len(unsaved) - self._max_entries) :]
+        payload: list[bytes] = []
+        if stored is not None and len(kept):
+            payload.append(stored.digests[kept].tobytes())
+        payload += unsaved
+        if stored is not None:
+            for at in range(0, len(kept), 4096):
+                payload.append(stored.vectors[kept[at : at + 4096]].astype("<f2").tobytes())
+        payload += [vector.astype("<f2").tobytes() for vector in unsaved.values()]
+        entries = len(kept) + len(unsaved)
+        head = _HEAD.pack(_MAGIC, _VERSION, self._dimensions, entries, 0, self._model)
+        checksum = hashlib.sha256(head)
+        for part in payload:
+            checksum.update(part)
+        write_whole(self._path, [head + checksum.digest(), *payload], is_durable=True)
 
 
 def _digest(text: str) -> bytes:
     # Surrogates pass: two texts that differ only there must not share a vector.
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
-
-
-def _checksum(head: bytes, payload: bytes | memoryview) -> bytes:
-    digest = hashlib.sha256(head)
-    digest.update(payload)
-    return digest.digest()

@@ -69,6 +69,8 @@ class SettingsRead(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
     error: str = ""
     """Why none of it can be used; empty if it can."""
+    is_final: bool = True
+    """False if the same text may be read another time: the parser process failed, not the text."""
 
     def layer(self, origin: str) -> Layer:
         """Return the result as a layer of settings.

@@ -24,11 +24,11 @@ import time
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import msgspec
 
-from capd.adapters.parsing.jobs import RESULTS, Job
+from capd.adapters.parsing.jobs import RESULTS, Job, SettingsRead
 from capd.adapters.parsing.process import (
     DONE,
     JOB_HEAD,
@@ -118,13 +118,17 @@ class Parser:
                 return msgspec.msgpack.decode(result, type=RESULTS[type(job)]), seconds
             except (msgspec.MsgspecError, RecursionError):
                 error = _UnreadError("it says what cannot be passed on")
-            except _UnreadError as unread:
-                error = unread
+            except _UnreadError as failure:
+                error = failure
             if error.is_final:
                 self._failed[digest] = str(error)
                 while len(self._failed) > _MOST_REMEMBERED:
                     del self._failed[next(iter(self._failed))]
-        return job.unread(str(error)), self._longest
+        unread = job.unread(str(error))
+        if isinstance(unread, SettingsRead):
+            # What a project forbids is in them: they are read again as soon as that is possible.
+            unread = cast("T", msgspec.structs.replace(unread, is_final=error.is_final))
+        return unread, self._longest
 
     def reading(self) -> "Reading":
         """Return a reader for the files of one project or tap."""

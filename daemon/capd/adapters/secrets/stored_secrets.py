@@ -6,13 +6,14 @@ The first two are asked only for keys that a definition names, and their answers
 until they are asked again. The file is read when it has changed. An empty value counts as missing.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 import trio
 
 from capd.adapters.secrets.secrets_file import SecretsFile
 from capd.adapters.secrets.system_keyring import SystemKeyring
+from capd.core.sessions.profiles import namespaced
 from capd_protos.secret_places import CREDENTIALS, FILE, FILE_LIMIT_BYTES, FILE_NAME, KEYRING
 
 
@@ -37,9 +38,18 @@ class StoredSecrets:
     """The stored secrets for all sessions of this user."""
 
     def __init__(
-        self, config: Path, credentials: str, keyring: SystemKeyring | None = None
+        self,
+        config: Path,
+        credentials: str,
+        keyring: SystemKeyring | None = None,
+        *,
+        namespaces: Callable[[], Collection[str]] = tuple,
     ) -> None:
-        """`credentials` is systemd's folder of credentials; empty if there is none."""
+        """`credentials` is systemd's folder of credentials; empty if there is none.
+
+        `namespaces` are those of profiles: each may have its own value of a key.
+        """
+        self._namespaces = namespaces
         self._folder = credentials
         self._file = SecretsFile(config / FILE_NAME)
         self._keyring = keyring or SystemKeyring()
@@ -73,6 +83,7 @@ class StoredSecrets:
 
     async def ask_again(self, keys: Collection[str]) -> None:
         """Ask for `keys` again, within a time limit; the values of other keys stay."""
+        keys = {*keys, *(namespaced(key, each) for each in self._namespaces() for key in keys)}
         found = await trio.to_thread.run_sync(read_credentials, self._folder, sorted(keys))
         self._from_folder = _renewed(self._from_folder, keys, found)
         found = await self._keyring.ask(sorted(keys))

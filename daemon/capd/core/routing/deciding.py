@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from capd.core.routing import gates, learning, priors
+from capd.core.routing.evidence import Evidence
 from capd.core.routing.gates import EPSILON, MOST_SUGGESTED, Eligible, RoutingProfile
 from capd.core.routing.learning import Learnt
 from capd.core.routing.phrases import Phrases
@@ -63,12 +64,17 @@ def comparison(
     capabilities: Sequence[CapabilitySpec],
     vectors: "Mapping[str, Vectors]",
     background: Sequence[str],
+    before: Comparison | None = None,
 ) -> Comparison:
-    """Return `capabilities` as messages are compared with them."""
+    """Return `capabilities` as messages are compared with them.
+
+    `before` is the comparison with the same capabilities when fewer of their texts had vectors.
+    """
+    lexicon = before.scorer.lexicon if before and isinstance(before.scorer, Evidence) else None
     return Comparison(
-        scorer(profile, capabilities, vectors, background),
-        Phrases(capabilities),
-        Siblings(capabilities),
+        scorer(profile, capabilities, vectors, background, lexicon),
+        before.phrases if before else Phrases(capabilities),
+        before.siblings if before else Siblings(capabilities),
     )
 
 

@@ -8,10 +8,17 @@ so a score is a probability, and one threshold serves every catalogue.
 How alike a capability's triggers are to messages that want nothing differs from one to another: so
 a catalogue's evidence is measured in units of its own mean and deviation over background messages.
 A background message that nearly repeats a trigger is ignored for that catalogue.
+
+A phrase that has no vector yet counts by its letters alone; a capability of which no phrase has one
+is taken to be as near in meaning as it is to a background message.
+
+Up to `MOST_EXACT` phrases are compared as they are. More are compared in eight bits, and then those
+of the capabilities that come near, again and exactly: a quarter of the memory, and the decisions
+are the same (tests/core/routing/test_evidence.py).
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,6 +32,7 @@ if TYPE_CHECKING:
 
     Vectors = npt.NDArray[np.float32]
     Numbers = npt.NDArray[np.float64]
+    Indexes = npt.NDArray[np.intp]
 
 CAPABILITY_EVIDENCE = (
     "triggers",
@@ -51,6 +59,13 @@ NEAREST = 3
 # trigger may have almost no spread, and would find everything extraordinary.
 SMALLEST_DEVIATION = 0.03
 LARGEST_Z = 12.0
+MOST_EXACT = 8192
+NEAR_BY_MEANING, NEAR_BY_WORDS = 64, 32
+"""How many capabilities are compared again exactly."""
+MOST_AGAIN = 2048
+"""Phrases that are compared again."""
+_BLOCK = 1024
+"""Rows that are widened at a time: they stay in a core's own cache."""
 # In units of the phrases' deviations, which are that much larger than cosines.
 SMALLEST_PHRASE_DEVIATION = 0.1
 LARGEST_PHRASE_Z = 40.0
@@ -64,6 +79,7 @@ class Described:
     triggers: tuple[str, ...]
     description: str
     trigger_vectors: "Vectors"
+    """Of the triggers that have one."""
     description_vector: "Vectors | None" = None
 
 
@@ -83,75 +99,181 @@ class MessageEvidence:
     none: "Numbers"
 
 
+class Lexicon:
+    """What of a catalogue is compared by its letters."""
+
+    def __init__(self, described: Sequence[Described], background: Sequence[str]) -> None:
+        documents = [
+            words(" ".join((*each.triggers, each.description, str(each.id.name))))
+            for each in described
+        ]
+        # A capability without triggers is found only by its description.
+        texts = [each.triggers or (each.description,) for each in described]
+        self.bm25 = Bm25(documents)
+        self.coverage = Coverage(documents, [words(text) for text in background])
+        self.ngrams = Ngrams([text for row in texts for text in row])
+        self.starts = _starts([len(row) for row in texts])
+
+
+class _Rows:
+    """Unit vectors that messages are compared with."""
+
+    def __init__(self, groups: "Sequence[Vectors]", dimensions: int) -> None:
+        import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without turns never pays
+
+        self.count = sum(map(len, groups))
+        self.is_coarse = self.count > MOST_EXACT
+        shape = (self.count, dimensions)
+        self._rows = np.empty(shape, np.float16 if self.is_coarse else np.float32)
+        at = 0
+        for group in groups:
+            self._rows[at : at + len(group)] = group
+            at += len(group)
+        if not self.is_coarse:
+            return
+        self._coarse = np.empty(shape, np.int8)
+        self._factors = np.empty(self.count, np.float32)
+        for part in self.parts():
+            exact = self.exact(part)
+            scale = np.maximum(np.abs(exact).max(axis=1, keepdims=True), 1e-9) / 127
+            self._coarse[part] = np.round(exact / scale)
+            self._factors[part] = 1 / np.maximum(
+                np.linalg.norm(self._coarse[part].astype(np.float32), axis=1), 1e-9
+            )
+
+    def parts(self, size: int = _BLOCK) -> Iterator[slice]:
+        """Yield parts of the rows that can be widened."""
+        for at in range(0, self.count, size):
+            yield slice(at, at + size)
+
+    def exact(self, part: "slice | Indexes") -> "Vectors":
+        """Return some of the rows as they are."""
+        import numpy as np  # noqa: PLC0415 - as above
+
+        rows: Vectors = self._rows[part].astype(np.float32, copy=False)
+        return rows
+
+    def cosines(self, message: "Vectors") -> "Vectors":
+        """Return the cosine of each row, in eight bits if there are many."""
+        import numpy as np  # noqa: PLC0415 - as above
+
+        if not self.is_coarse:
+            cosines: Vectors = self._rows @ message
+            return cosines
+        found = np.empty(self.count, np.float32)
+        for part in self.parts():
+            found[part] = self._coarse[part].astype(np.float32) @ message
+        found *= self._factors
+        return found
+
+
 class EvidenceIndex:
     """A catalogue, prepared for comparison with messages."""
 
-    def __init__(self, described: Sequence[Described], background: Background) -> None:
-        import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without turns never pays
+    def __init__(
+        self,
+        described: Sequence[Described],
+        background: Background,
+        lexicon: Lexicon | None = None,
+    ) -> None:
+        """`lexicon` is that of the same texts, if it was made before."""
+        import numpy as np  # noqa: PLC0415 - as above
 
-        # A capability without triggers is found only by its description.
         self.ids = tuple(each.id for each in described)
-        texts = [each.triggers or (each.description,) for each in described]
+        self.lexicon = lexicon or Lexicon(described, background.texts)
         dimensions = background.vectors.shape[1]
         zero = np.zeros(dimensions, np.float32)
         rows = [
             each.trigger_vectors.reshape(-1, dimensions)
             if each.triggers
-            else _or(each.description_vector, zero).reshape(1, -1)
+            else _or(each.description_vector, zero[:0]).reshape(-1, dimensions)
             for each in described
         ]
-        self._counts = np.array([len(row) for row in rows])
-        self._starts = np.concatenate([[0], np.cumsum(self._counts)[:-1]]).astype(np.intp)
-        self._triggers = np.concatenate(rows) if rows else np.zeros((0, dimensions), np.float32)
+        self._has_vectors = np.array([len(row) > 0 for row in rows], bool)
+        self._is_whole = bool(self._has_vectors.all())
+        rows = [row if len(row) else zero.reshape(1, -1) for row in rows]
+        counts = [len(row) for row in rows]
+        self._counts = np.array(counts)
+        self._starts = _starts(counts)
+        self._rows = _Rows(rows, dimensions)
         self._descriptions = np.array(
             [_or(each.description_vector, zero) for each in described], np.float32
         ).reshape(-1, dimensions)
         self._has_description = np.array(
             [each.description_vector is not None for each in described], bool
         )
-        documents = [
-            words(" ".join((*each.triggers, each.description, str(each.id.name))))
-            for each in described
-        ]
-        self._bm25 = Bm25(documents)
-        self._coverage = Coverage(documents, [words(text) for text in background.texts])
-        self._ngrams = Ngrams([text for row in texts for text in row])
         self._background = background.vectors
-        if len(self._triggers):
-            unclaimed = (self._background @ self._triggers.T).max(axis=1) < CLAIMED
-            self._background = self._background[unclaimed]
-        cosines = self._background @ self._triggers.T
-        self._each_scale = _scale(cosines)
-        self._trigger_scale = _scale(self._pooled(cosines, SHARPNESS))
-        self._phrase_scale = _scale(
-            self._pooled(_against(cosines, self._each_scale), PHRASE_SHARPNESS),
-            SMALLEST_PHRASE_DEVIATION,
-        )
+        self._measure()
+
+    def _measure(self) -> None:
+        """Take mean and deviation of each kind of evidence over background messages."""
+        import numpy as np  # noqa: PLC0415 - as above
+
+        groups = list(self._groups())
+        if self._rows.count:
+            nearest = [
+                (self._background @ self._rows.exact(rows).T).max(axis=1) for _, rows in groups
+            ]
+            self._background = self._background[np.max(nearest, axis=0) < CLAIMED]
+        each_scale, trigger_scale, phrase_scale = [], [], []
+        for capabilities, rows in groups:
+            cosines = self._background @ self._rows.exact(rows).T
+            own = _scale(cosines)
+            starts = self._starts[capabilities] - rows.start
+            counts = self._counts[capabilities]
+            each_scale.append(own)
+            trigger_scale.append(_scale(_pooled(cosines, SHARPNESS, starts, counts)))
+            against = _pooled(_against(cosines, own), PHRASE_SHARPNESS, starts, counts)
+            phrase_scale.append(_scale(against, SMALLEST_PHRASE_DEVIATION))
+        self._each_scale = _joined(each_scale)
+        self._trigger_scale = _joined(trigger_scale)
+        self._phrase_scale = _joined(phrase_scale)
         self._description_scale = _scale(self._background @ self._descriptions.T)
+        known = self._trigger_scale[0][self._has_vectors]
+        self._neutral = float(known.mean()) if len(known) else 0.0
+
+    def _groups(self) -> Iterator[tuple[slice, slice]]:
+        """Yield capabilities together with their rows, at most about `MOST_EXACT` rows at once."""
+        first = 0
+        ends = self._starts + self._counts
+        for at in range(len(ends)):
+            is_last = at + 1 == len(ends)
+            if is_last or ends[at + 1] - self._starts[first] > MOST_EXACT:
+                yield slice(first, at + 1), slice(int(self._starts[first]), int(ends[at]))
+                first = at + 1
 
     def found(self, text: str, message: "Vectors") -> MessageEvidence:
         """Return the evidence for a message of this text and unit vector."""
         import numpy as np  # noqa: PLC0415 - as above
 
         terms = words(text)
-        cosines = self._triggers @ message
+        bm25 = self.lexicon.bm25.scores(terms)
+        cosines = self._cosines(message, bm25)
         triggers = self._pooled(cosines, SHARPNESS)
         phrases = self._pooled(_against(cosines, self._each_scale), PHRASE_SHARPNESS)
+        triggers_z = _standardised(triggers, self._trigger_scale)
+        phrases_z = _standardised(phrases, self._phrase_scale, LARGEST_PHRASE_Z)
+        best = _best(cosines, self._starts)
+        if not self._is_whole:
+            triggers = np.where(self._has_vectors, triggers, self._neutral)
+            best = np.where(self._has_vectors, best, self._neutral)
+            triggers_z, phrases, phrases_z = (
+                each * self._has_vectors for each in (triggers_z, phrases, phrases_z)
+            )
         descriptions = _standardised(self._descriptions @ message, self._description_scale)
-        bm25 = self._bm25.scores(terms)
         nearest = np.sort(self._background @ message)[::-1][:NEAREST]
         return MessageEvidence(
             np.column_stack(
                 [
                     triggers,
-                    _standardised(triggers, self._trigger_scale),
+                    triggers_z,
                     bm25 / (bm25 + BM25_HALF),
-                    self._best(self._ngrams.similarities(text)),
+                    _best(self.lexicon.ngrams.similarities(text), self.lexicon.starts),
                     descriptions * self._has_description,
-                    self._best(cosines),
+                    best,
                     phrases,
-                    _standardised(phrases, self._phrase_scale, LARGEST_PHRASE_Z),
-                    self._coverage.shares(terms),
+                    phrases_z,
+                    self.lexicon.coverage.shares(terms),
                 ]
             ).astype(np.float64),
             np.array(
@@ -166,22 +288,71 @@ class EvidenceIndex:
             ),
         )
 
+    def _cosines(self, message: "Vectors", bm25: "Vectors") -> "Vectors":
+        """Return the cosine of each phrase: exact for every capability that may matter."""
+        import numpy as np  # noqa: PLC0415 - as above
+
+        cosines = self._rows.cosines(message)
+        if not self._rows.is_coarse:
+            return cosines
+        best = _best(cosines, self._starts)
+        near = np.unique(
+            np.concatenate([_largest(best, NEAR_BY_MEANING), _largest(bm25, NEAR_BY_WORDS)])
+        )
+        again = np.concatenate(
+            [np.arange(self._starts[at], self._starts[at] + self._counts[at]) for at in near]
+        )
+        if len(again) > MOST_AGAIN:
+            again = again[_largest(cosines[again], MOST_AGAIN)]
+        cosines[again] = self._rows.exact(again) @ message
+        return cosines
+
     def _pooled(self, values: "Vectors", sharpness: float) -> "Vectors":
-        """Return the log-mean-exp of each capability's phrases, which are the last axis."""
-        import numpy as np  # noqa: PLC0415 - as above
+        return _pooled(values, sharpness, self._starts, self._counts)
 
-        if not values.shape[-1]:
-            return values
-        sums = np.add.reduceat(np.exp(sharpness * values), self._starts, axis=-1)
-        pooled: Vectors = (np.log(sums / self._counts) / sharpness).astype(np.float32)
-        return pooled
 
-    def _best(self, values: "Vectors") -> "Vectors":
-        """Return the best of each capability's phrases."""
-        import numpy as np  # noqa: PLC0415 - as above
+def _pooled(values: "Vectors", sharpness: float, starts: "Indexes", counts: "Indexes") -> "Vectors":
+    """Return the log-mean-exp of each capability's phrases, which are the last axis."""
+    import numpy as np  # noqa: PLC0415 - as above
 
-        best: Vectors = np.maximum.reduceat(values, self._starts) if len(values) else values
-        return best
+    if not values.shape[-1]:
+        return values
+    sums = np.add.reduceat(np.exp(sharpness * values), starts, axis=-1)
+    pooled: Vectors = (np.log(sums / counts) / sharpness).astype(np.float32)
+    return pooled
+
+
+def _best(values: "Vectors", starts: "Indexes") -> "Vectors":
+    """Return the best of each capability's phrases."""
+    import numpy as np  # noqa: PLC0415 - as above
+
+    best: Vectors = np.maximum.reduceat(values, starts) if len(values) else values
+    return best
+
+
+def _largest(values: "Vectors", count: int) -> "Indexes":
+    """Return where the largest values are, in no order."""
+    import numpy as np  # noqa: PLC0415 - as above
+
+    if len(values) <= count:
+        return np.arange(len(values))
+    found: Indexes = np.argpartition(values, -count)[-count:]
+    return found
+
+
+def _starts(counts: Sequence[int]) -> "Indexes":
+    import numpy as np  # noqa: PLC0415 - as above
+
+    return np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.intp)
+
+
+def _joined(scales: "Sequence[tuple[Vectors, Vectors]]") -> "tuple[Vectors, Vectors]":
+    import numpy as np  # noqa: PLC0415 - as above
+
+    if not scales:
+        return np.zeros(0, np.float32), np.zeros(0, np.float32)
+    means, deviations = zip(*scales, strict=True)
+    return np.concatenate(means), np.concatenate(deviations)
 
 
 class Evidence:
@@ -192,12 +363,18 @@ class Evidence:
         described: Sequence[Described],
         background: Background,
         weights: Mapping[str, float],
+        lexicon: Lexicon | None = None,
     ) -> None:
         import numpy as np  # noqa: PLC0415 - as above
 
-        self._index = EvidenceIndex(described, background)
+        self._index = EvidenceIndex(described, background, lexicon)
         self._weights = np.array([weights[name] for name in CAPABILITY_EVIDENCE])
         self._none_weights = np.array([weights[name] for name in NONE_EVIDENCE])
+
+    @property
+    def lexicon(self) -> Lexicon:
+        """What of the catalogue is compared by its letters."""
+        return self._index.lexicon
 
     def ranked(self, text: str, message: "Vectors", among: Collection[CapabilityId]) -> list[Score]:
         """Return the probabilities of the capabilities `among`, best first."""

@@ -40,6 +40,10 @@ class Use:
         while len(self._places) > MOST_PLACES:
             self._places.popitem(last=False)
 
+    def everywhere(self) -> frozenset[CapabilityId]:
+        """Return what was on in any place."""
+        return frozenset(id_ for used in self._places.values() for id_ in used)
+
     def of(self, place: str) -> frozenset[CapabilityId]:
         """Return what was on in `place`."""
         return frozenset(self._places.get(place, ()))

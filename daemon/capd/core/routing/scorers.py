@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from capd.core.errors import CapdError
-from capd.core.routing.evidence import Background, Described, Evidence
+from capd.core.routing.evidence import Background, Described, Evidence, Lexicon
 from capd.core.routing.gates import Candidate, RoutingProfile, scores
 from capd_protos.types import CapabilityId, CapabilitySpec, Score
 
@@ -62,8 +62,12 @@ def scorer(
     capabilities: Sequence[CapabilitySpec],
     vectors: "Mapping[str, Vectors]",
     background: Sequence[str],
+    lexicon: Lexicon | None = None,
 ) -> Scorer:
-    """Return the profile's scorer over `capabilities`; all texts have vectors in `vectors`.
+    """Return the profile's scorer over `capabilities`.
+
+    The background's texts have vectors in `vectors`; what else has none counts by its letters
+    alone. `lexicon` is that of an earlier scorer over the same capabilities.
 
     Raises:
         UnknownScorerError: there is no scorer of that name.
@@ -76,7 +80,10 @@ def scorer(
     if profile.scorer != "evidence":
         raise UnknownScorerError(f"no scorer {profile.scorer!r}: there are {' and '.join(SCORERS)}")
     return Evidence(
-        described_all(capabilities, vectors), background_of(background, vectors), profile.weights
+        described_all(capabilities, vectors),
+        background_of(background, vectors),
+        profile.weights,
+        lexicon,
     )
 
 
@@ -99,7 +106,7 @@ def described_all(
                 triggers,
                 text,
                 _rows(triggers, vectors),
-                vectors[text] if text else None,
+                vectors.get(text) if text else None,
             )
         )
     return described
@@ -108,4 +115,5 @@ def described_all(
 def _rows(texts: Sequence[str], vectors: "Mapping[str, Vectors]") -> "Vectors":
     import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without turns never pays
 
-    return np.stack([vectors[text] for text in texts]) if texts else np.zeros((0, 0), np.float32)
+    known = [vectors[text] for text in texts if text in vectors]
+    return np.stack(known) if known else np.zeros((0, 0), np.float32)

@@ -38,7 +38,8 @@ class Siblings:
             family, dash, _ = each.id.name.partition("-")
             if dash:
                 families.setdefault(family, []).append(each)
-        self._of: dict[CapabilityId, tuple[CapabilityId, ...]] = {}
+        self._of: dict[CapabilityId, frozenset[CapabilityId]] = {}
+        """The family of each member, itself included; all of a family share one set."""
         self._marks: dict[CapabilityId, frozenset[str]] = {}
         self._alternatives: set[CapabilityId] = set()
         for members in families.values():
@@ -58,18 +59,21 @@ class Siblings:
         }
         if all(_named_share(each, phrases[each.id]) >= NAMED for each in members):
             self._alternatives.update(each.id for each in members)
+        family = frozenset(each.id for each in members)
+        # How many members have a word: the others have it where more than one does.
+        having = Counter(word for each in members for word in texts[each.id])
+        names = {each.id: frozenset(words(each.id.name)) for each in members}
+        naming = Counter(word for each in members for word in names[each.id])
         for each in members:
-            others = [other for other in members if other.id != each.id]
-            said_of_others = frozenset[str]().union(*(texts[other.id] for other in others))
-            names_of_others = frozenset(words(" ".join(other.id.name for other in others)))
             servers = " ".join(server.name for server in each.servers)
             own_name = frozenset(words(f"{each.id.name} {each.title} {servers}"))
             counted = Counter(word for phrase in phrases[each.id] for word in phrase)
             least = SHARE * len(phrases[each.id])
+            self._of[each.id] = family
             typical = {word for word, number in counted.items() if number >= least}
-            self._of[each.id] = tuple(other.id for other in others)
-            self._marks[each.id] = frozenset(typical - said_of_others) | (
-                own_name - names_of_others
+            of_others = {word for word in own_name if naming[word] > (word in names[each.id])}
+            self._marks[each.id] = frozenset(
+                {word for word in typical if having[word] == 1} | (own_name - of_others)
             )
 
     def unclear(
@@ -85,9 +89,13 @@ class Siblings:
         if not ranked:
             return ()
         winner = ranked[0].id
-        siblings = self._of.get(winner, ())
+        siblings = self._of.get(winner, frozenset())
         least = OF_ALTERNATIVES if winner in self._alternatives else LEAST
-        rivals = tuple(each.id for each in ranked if each.id in siblings and each.score >= least)
+        rivals = tuple(
+            each.id
+            for each in ranked
+            if each.id != winner and each.id in siblings and each.score >= least
+        )
         if not rivals or not self._marks[winner].isdisjoint(words(text)):
             return ()
         for evidence in SPEAKING:

@@ -3,17 +3,19 @@
 A server may live in one of them: a tap's scripts lie below `data/taps`, a shared server runs in
 `state/shared`, and somebody may keep a script next to the configuration. It keeps that part. What a
 definition merely names in an argument opens nothing of capd's own: definitions come from strangers.
+A package that capd fetched is public, and may be named.
 
     config   hidden; entries that are not capd's are kept where the server lies in one of them
     state    hidden; `shared`, or its own folder in `empty`, is kept where the server runs in it
     data     hidden; `bin` (the launcher) is kept to read; `taps/NAME` is kept, read-only unless it
-             is the tap that defines the server
+             is the tap that defines the server; `packages/DIGEST` is kept to read if it is named
     cache, run   hidden; the socket is kept for a server that may connect
 
 A folder that the server runs in, or that its program lies in, and that cannot be kept in part, is
 not hidden at all.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -23,8 +25,11 @@ OWN_ENTRIES = ("config.toml", "clients.toml", "taps.toml", "secrets.env", "overl
 _OWN_TAP = "own"
 _LAUNCHERS = "bin"
 _TAPS = "taps"
+PACKAGES = "packages"
+"""The folder of `data` with the packages of registries, each by its digest."""
 _SHARED = "shared"
 _EMPTY = "empty"
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 _ENDS_OF_A_PATH = " \t\n\"':;,="
 
 Kind = Literal["config", "state", "cache", "data", "run"]
@@ -144,6 +149,9 @@ def _kept(kind: Kind, below: str, needs: Needs) -> dict[str, Access]:
         if name in {"", ".", ".."}:
             return {}
         return {f"{_TAPS}/{name}": "write" if name == needs.tap else "read"}
+    if kind == "data" and first == PACKAGES:
+        digest = rest.partition("/")[0]
+        return {f"{PACKAGES}/{digest}": "read"} if _DIGEST.fullmatch(digest) else {}
     if kind == "data" and first == _LAUNCHERS:
         return {_LAUNCHERS: "read"}
     if kind == "config" and first:

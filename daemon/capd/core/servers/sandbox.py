@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from capd.core.errors import CapdError
-from capd.core.servers.own_folders import Cover
+from capd.core.servers.own_folders import PACKAGES, Cover
 
 Level = Literal["off", "guard", "strict"]
 Means = Literal["bwrap", "landlock", "none"]
@@ -375,6 +375,7 @@ def _bwrap(
         _Mount("--ro-bind", "/"),
         *(_Mount("--tmpfs", each) for each in (_TEMPORARY, "/run", where.home)),
         *(_Mount("--ro-bind-try", each) for each in (*_NEEDED_OF_RUN, *tool_folders(where))),
+        *(_Mount("--ro-bind-try", each) for each in _packages(where)),
         *(_Mount("--bind", each) for each in _writable(where) if each != where.cache),
     ]
     mounts += [each for each in _masks(masked) if _is_shown(each.path, mounts)]
@@ -388,6 +389,12 @@ def _bwrap(
     )
 
 
+def _packages(where: Surroundings) -> list[str]:
+    """Return the folders of packages that it is started from, which capd fetched and checked."""
+    kept = where.cover.read_only
+    return [each for each in kept if posixpath.basename(posixpath.dirname(each)) == PACKAGES]
+
+
 def _writable(where: Surroundings) -> list[str]:
     return list(dict.fromkeys(filter(None, (where.cache, where.project, where.cwd))))
 
@@ -397,7 +404,7 @@ def _landlock(
 ) -> tuple[str, ...]:
     hidden = {"/" + where.home.strip("/").partition("/")[0], "/run", _TEMPORARY, "/dev"}
     system = [top for top in where.tops if top not in hidden]
-    readable = (*system, *_NEEDED_OF_RUN, *tool_folders(where))
+    readable = (*system, *_NEEDED_OF_RUN, *tool_folders(where), *_packages(where))
     writable = ("/dev", *_writable(where))
     for path in (*masked.folders, *masked.files):
         if any(_is_below(path, each) for each in (*readable, *writable)):

@@ -4,6 +4,9 @@ A rule is a pattern like those of `allowed_tools`: `server:name` with the shell'
 part, or `name` alone for every server. A name is that of a tool or prompt, or the URI of a
 resource or template. A deny rule that matches denies. Where there are allow rules, what none of
 them matches is denied as well; each set of them narrows further.
+
+An ask rule forbids nothing: a person approves each call of a tool that it matches. In such a rule
+`destructive` also stands for every tool that counts as destructive (`core/sessions/approval`).
 """
 
 from collections.abc import Iterable
@@ -12,6 +15,7 @@ from functools import lru_cache
 
 from capd.core.globs import GlobSet, matches
 from capd.core.protocol.resource_uris import spellings
+from capd.core.sessions.approval import DESTRUCTIVE, AskRule, Hint, counts_as_destructive
 from capd.core.tools.tool_search import Restriction
 from capd_protos.types import ServerName
 
@@ -28,6 +32,7 @@ class PolicyRules:
     """The table's name for a person: `[policy]` or `[policy.clients.zed]`."""
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
+    ask: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,26 @@ class Policy:
                 return _by_rule(denied, table)
             if table.allow and _rules(table.allow).first(server, name) is None:
                 return _by_no_rule(table)
+        return None
+
+    @property
+    def asks(self) -> bool:
+        """Whether a person has to approve any call."""
+        return any(table.ask for table in self.tables)
+
+    def ask_rule(self, server: ServerName | str, name: str, hint: Hint) -> AskRule | None:
+        """Return the rule by which a person has to approve a call, None if none matches.
+
+        It matches whatever the case, as a deny rule does.
+        """
+        folded_server, folded_name = server.casefold(), name.casefold()
+        for table in self.tables:
+            rules = _rules(table.ask, is_folded=True)
+            found = rules.first(folded_server, folded_name)
+            if found is None and counts_as_destructive(hint):
+                found = rules.first_literal(folded_server, DESTRUCTIVE)
+            if found is not None:
+                return AskRule(found, table.place)
         return None
 
     def restrict_resource(self, server: ServerName | str, uri: str) -> Restriction | None:
@@ -97,7 +122,7 @@ def policy_for(
         if any(matches(name, pattern.casefold()) for name in known)
     ]
     tables += [rules for folder, rules in projects if _is_within(project, folder)]
-    return Policy(tuple(table for table in tables if table.allow or table.deny))
+    return Policy(tuple(table for table in tables if table.allow or table.deny or table.ask))
 
 
 def _by_rule(pattern: str, table: PolicyRules) -> Restriction:
@@ -122,6 +147,7 @@ class _Rules:
         parts = [_parts(each.casefold() if is_folded else each) for each in patterns]
         self._scopes = GlobSet([scope for scope, _ in parts])
         self._names = GlobSet([name for _, name in parts])
+        self._name_parts = tuple(name for _, name in parts)
         self._by_server = lru_cache(maxsize=256)(self._of_server)
 
     def first(self, server: str, name: str) -> str | None:
@@ -130,6 +156,12 @@ class _Rules:
         if not named:
             return None
         scoped = self._by_server(server)
+        return next((self._patterns[n] for n in named if n in scoped), None)
+
+    def first_literal(self, server: str, word: str) -> str | None:
+        """Return the first rule for `server` whose name part is `word` itself."""
+        scoped = self._by_server(server)
+        named = (n for n, name in enumerate(self._name_parts) if name == word)
         return next((self._patterns[n] for n in named if n in scoped), None)
 
     def _of_server(self, server: str) -> frozenset[int]:

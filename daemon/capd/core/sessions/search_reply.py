@@ -11,7 +11,7 @@ description could end with a line that looks like the card of another server's t
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -23,6 +23,7 @@ from capd.core.sessions.own_tools import echo
 from capd.core.sessions.search_tools import STUBS
 from capd.core.sessions.skill_prompts import PREFIX as SKILL_PREFIX
 from capd.core.tools.call_cards import argument_name, call_card
+from capd.core.tools.read_only import is_read_only
 from capd.core.tools.short_schema import short_schema
 from capd_protos.types import WireName
 
@@ -54,10 +55,18 @@ class Reply:
     """The tools of which the answer says how to call them; they are switched on."""
     blocks: tuple[str, ...]
     """One a hit, in order."""
+    read_only: frozenset[WireName] = frozenset()
+    """Those of `full` whose definitions say that they change nothing."""
 
 
 def laid_out(hits: Sequence[Shown], detail: str) -> Reply:
     """Return the text of each hit."""
+    reply = _laid_out(hits, detail)
+    read_only = (hit.name for hit in hits if is_read_only(hit.definition))
+    return replace(reply, read_only=frozenset(reply.full).intersection(read_only))
+
+
+def _laid_out(hits: Sequence[Shown], detail: str) -> Reply:
     if detail in {"names", "summary"}:
         return Reply((), tuple(_short(hit, detail) for hit in hits))
     if detail == "full":
@@ -99,6 +108,8 @@ class OwnNames:
     """Calls what is not listed."""
     enabler: WireName
     """Switches capabilities on, and uses skills."""
+    read_only_caller: str = ""
+    """Calls what changes nothing, in a client that asks its user for each tool."""
 
 
 def written(
@@ -121,7 +132,7 @@ def written(
     found = sum(len(answer.reply.blocks) for answer in answers)
     if found:
         many = f"{found} tool{'s' if found > 1 else ''}, the best first."
-        parts.append(f"{many} {_how(answers, on, found, names.caller, is_listed=is_listed)}")
+        parts.append(f"{many} {_how(answers, on, found, names, is_listed=is_listed)}")
     for answer in answers:
         if len(answers) > 1:
             parts.append(f"{echo(answer.question)}:")
@@ -141,16 +152,24 @@ def _how(
     answers: Sequence[Answer],
     on: Sequence[WireName],
     found: int,
-    caller: WireName,
+    names: OwnNames,
     *,
     is_listed: bool,
 ) -> str:
+    caller = names.caller
     if not any(answer.reply.full for answer in answers):
         return f"None was switched on: call one with {caller}, or get its schema by select:name."
+    read_only: list[WireName] = []
+    if names.read_only_caller and not is_listed:
+        marked = frozenset[WireName]().union(*(answer.reply.read_only for answer in answers))
+        read_only = [name for name in on if name in marked]
+    if read_only and len(read_only) == len(on):
+        caller, read_only = WireName(names.read_only_caller), []
     by = "by name" if is_listed else f"with {caller}"
+    apart = f" These with {names.read_only_caller}: {', '.join(read_only)}." if read_only else ""
     if len(on) == found:
-        return f"All are on: call them {by}."
-    return f"On, to be called {by}: {', '.join(on)}. Whole schemas: select:name."
+        return f"All are on: call them {by}.{apart}"
+    return f"On, to be called {by}: {', '.join(on)}.{apart} Whole schemas: select:name."
 
 
 def _full(hit: Shown) -> str:

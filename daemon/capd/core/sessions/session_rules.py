@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from capd.core.memories.bootstrap import BootstrapRules
 from capd.core.memories.telling import DEFAULT_BUDGET
 from capd.core.sessions.active_set import DEFAULT_CAP, DEFAULT_TOOL_CAP
+from capd.core.sessions.approval import ASK_TIMEOUT
 from capd.core.sessions.client_traits import ClientTraits
 from capd.core.sessions.policy import Policy, PolicyRules, policy_for
 from capd.core.sessions.routing_switch import RoutingSwitch
@@ -31,6 +32,8 @@ class SessionRules:
     everyone: PolicyRules = field(default_factory=lambda: PolicyRules("[policy]"))
     clients: tuple[tuple[str, PolicyRules], ...] = ()
     projects: tuple[tuple[str, PolicyRules], ...] = ()
+    added: tuple[PolicyRules, ...] = ()
+    """The tables of the session's profile."""
     table: Mapping[str, ClientTraits] = field(default_factory=dict)
     routing: RoutingSwitch = field(default_factory=RoutingSwitch)
     learns: bool = True
@@ -42,6 +45,8 @@ class SessionRules:
     """The rules for a project's bootstrap files, if `bootstrapped` says that they are delivered."""
     bootstrapped: RoutingSwitch = field(default_factory=lambda: RoutingSwitch(is_on=False))
 
+    ask_timeout: float = ASK_TIMEOUT
+    """Seconds for which a call waits for a person's approval."""
     has_scripts: bool = True
     """Whether sessions may run scripts (docs/scripts.md)."""
     lists_scripts: bool = False
@@ -49,4 +54,5 @@ class SessionRules:
 
     def policy(self, names: Sequence[str], project: str) -> Policy:
         """Return what applies to a client that is known by `names`, in `project`."""
-        return policy_for(self.everyone, self.clients, self.projects, names, project)
+        found = policy_for(self.everyone, self.clients, self.projects, names, project)
+        return Policy((*found.tables, *self.added)) if self.added else found

@@ -200,6 +200,11 @@ class SessionView:
         self.policy = rules.policy(self._names, self._project)
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The names by which the client is known, its own first."""
+        return self._names
+
+    @property
     def project(self) -> str:
         """The session's project."""
         return self._project

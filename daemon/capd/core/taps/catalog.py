@@ -45,6 +45,8 @@ class Tap:
     memory_reads: tuple[MemoryRead, ...] = ()
     tool_lists: Mapping[ServerIdentity, Sequence[ToolDefinition]] = field(default_factory=dict)
     """What it says its servers list (`tools.json`)."""
+    vectors_digest: str = ""
+    """The sha256 of its `vectors.bin`; empty without a usable one."""
 
     @property
     def capabilities(self) -> tuple[CapabilitySpec, ...]:

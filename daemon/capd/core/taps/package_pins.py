@@ -13,6 +13,8 @@ _PYPI_PACKAGE = frozenset({"--from"})
 _PYPI_VALUES = frozenset({"--with", "--with-requirements", "--python", "-p", "--index", "-i"})
 _NPM_PINNED = re.compile(r".+@v?\d+\.\d+\.\d+[\w.+-]*")
 _PYPI_PINNED = re.compile(r"[^=<>~!@]+(==\d[\w.!+-]*|@\d[\w.!+-]*)")
+_VERIFIED = re.compile(r"(?:file:)?/\S*/packages/[0-9a-f]{64}/[^/\s]+")
+"""A file that capd fetched from a registry, in a folder named for its digest."""
 _PLAIN = re.compile(r"@?[A-Za-z0-9][\w./@\[\],<>=~!^*+-]*")
 
 
@@ -52,7 +54,9 @@ def _from_registry(server: ServerSpec) -> tuple[str | None, bool]:
         return None, False
     runner, *rest = words
     package = _package(rest, is_npm=runner != "uvx")
-    # Paths, addresses and placeholders are not looked up in a registry.
+    if package is not None and _VERIFIED.fullmatch(package):
+        return package, True
+    # Other paths, addresses and placeholders are not looked up in a registry.
     if package is None or not _PLAIN.fullmatch(package) or "://" in package:
         return None, False
     pinned = _PYPI_PINNED if runner == "uvx" else _NPM_PINNED

@@ -1,0 +1,68 @@
+"""Asks `python -m capd registry ...`, which has the rules, and needs no daemon."""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from typing import IO, Any
+
+from capd_client.waiting import Waiting
+
+_MOST_LINES = 20
+
+
+class RegistryError(Exception):
+    """It cannot be done; the text says why, and what would help."""
+
+
+def ask(
+    action: str, document: Mapping[str, Any] | None = None, *, more: Sequence[str] = (), what: str
+) -> dict[str, Any]:
+    """Return what an action answers to `document`, showing how far it is.
+
+    Raises:
+        RegistryError: it refuses, or has failed.
+    """
+    # -P: a folder `capd` in the working directory is not the daemon.
+    command = [sys.executable, "-P", "-m", "capd", "registry", action, *more]
+    said: list[str] = []
+    with (
+        Waiting(what) as waiting,
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as process,
+    ):
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        follower = threading.Thread(target=_follow, args=(process.stderr, waiting, said))
+        follower.start()
+        try:
+            # Secrets are in it: never an argument, which lists of processes show.
+            process.stdin.write(json.dumps(document or {}).encode())
+            process.stdin.close()
+            answer = process.stdout.read()
+        except BaseException:
+            process.terminate()
+            raise
+        finally:
+            follower.join()
+    try:
+        read = json.loads(answer)
+    except ValueError:
+        read = {}
+    if "error" in read:
+        raise RegistryError(str(read["error"]))
+    if process.returncode != 0 or not isinstance(read, dict):
+        reason = said[-1] if said else f"exit code {process.returncode}"
+        raise RegistryError(f"the registry could not be asked: {reason}")
+    return read
+
+
+def _follow(stream: IO[bytes], waiting: Waiting, said: list[str]) -> None:
+    for line in stream:
+        text = line.decode(errors="replace").strip()
+        said.append(text)
+        del said[:-_MOST_LINES]
+        waiting.say(text)

@@ -1,0 +1,54 @@
+"""What is kept beside the definition of a server from a registry: where it is from, and its digest.
+
+The file is `registry.json` in the capability's folder. Secrets are in it by key only.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+FILE = "registry.json"
+SCHEMA = 1
+_MOST_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Where one server is from."""
+
+    name: str
+    """In the registry: `io.github.owner/server`."""
+    version: str
+    registry: str
+    kind: str
+    package: str
+    """`kind:identifier@version`."""
+    integrity: str
+    answers: Mapping[str, list[str]] = field(default_factory=dict)
+    """The values of its inputs; a secret's is `{{ENV:KEY}}`."""
+
+    def text(self) -> str:
+        """Return the content of the file."""
+        return json.dumps({"schema": SCHEMA, **asdict(self)}, indent=2) + "\n"
+
+
+def read_record(folder: Path) -> Record | None:
+    """Return the record in a capability's folder; None if there is none that can be used."""
+    try:
+        with (folder / FILE).open("rb") as file:
+            read = json.loads(file.read(_MOST_BYTES))
+        answers = {
+            str(key): [str(each) for each in read["answers"][key]] for key in read["answers"]
+        }
+        return Record(
+            name=str(read["name"]),
+            version=str(read["version"]),
+            registry=str(read["registry"]),
+            kind=str(read["kind"]),
+            package=str(read["package"]),
+            integrity=str(read["integrity"]),
+            answers=answers,
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None

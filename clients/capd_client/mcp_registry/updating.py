@@ -1,0 +1,104 @@
+"""`capd update`: the newer version of a server from a registry, looked at before it counts.
+
+Nothing updates itself. The definition keeps whatever its user changed in it: of the server's table
+only the command, the URL, the environment and the headers are written anew.
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from capd_client.importing.stores import KnownValues
+from capd_client.mcp_registry.adding import inspected, own_server, record_of, referenced, resolved
+from capd_client.mcp_registry.process import RegistryError
+from capd_client.mcp_registry.record import FILE, Record, read_record
+from capd_client.own_tap import OwnServer, OwnTap
+
+_KEYS = ("command", "args", "url", "env", "headers")
+_DEFINITION = "default.toml"
+_CONFIG = "config.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class Newer:
+    """What an update would do."""
+
+    name: str
+    before: Record
+    entry: Mapping[str, Any]
+    server: OwnServer
+    files: Mapping[str, str]
+    """The files that replace those before."""
+    found: Mapping[str, Any]
+    """What the new version lists."""
+
+
+def from_registry(tap: OwnTap) -> dict[str, Record]:
+    """Return the servers that were added from a registry, by their names here."""
+    found = ((name, read_record(tap.place(name))) for name in tap.names())
+    return {name: record for name, record in found if record is not None}
+
+
+def newer(
+    name: str, record: Record, tap: OwnTap, config: str, given: Mapping[str, list[str]]
+) -> "Newer | None":
+    """Return what an update of `name` would do; None if it has the latest version.
+
+    Raises:
+        RegistryError: the latest version cannot be had or used here.
+    """
+    latest = resolved(record.name, "latest", record.kind, tap, fetches=False)
+    if latest["version"] == record.version and latest["package"] == record.package:
+        return None
+    entry = resolved(record.name, str(latest["version"]), record.kind, tap)
+    asked = {str(each["name"]): each for each in entry.get("inputs") or ()}
+    answers = {key: values for key, values in record.answers.items() if key in asked}
+    answers |= {key: values for key, values in given.items() if key in asked}
+    missing = [
+        key
+        for key, each in asked.items()
+        if each.get("is_required") and not each.get("default") and not answers.get(key)
+    ]
+    if missing:
+        raise RegistryError(
+            f"version {entry['version']} needs {', '.join(missing)}: give --set {missing[0]}=VALUE"
+        )
+    server = own_server(name, entry, answers)
+    place = tap.place(name)
+    before = {file: (place / file).read_text(encoding="utf-8") for file in (_CONFIG, _DEFINITION)}
+    made = _edited(before[_DEFINITION], server)
+    files = {**before, _DEFINITION: made}
+    values = referenced([made], KnownValues(os.environ, config))
+    found = inspected(server, entry, values, files=files, previous=before)
+    kept = {_DEFINITION: made, FILE: record_of(entry, answers).text()}
+    return Newer(name, record, entry, server, kept, found)
+
+
+def _edited(text: str, server: OwnServer) -> str:
+    """Return a definition with the way in which its server is started now."""
+    import tomlkit  # noqa: PLC0415 - 25 ms that most commands have no use for
+
+    document = tomlkit.parse(text)
+    try:
+        block: Any = document["mcp"]["servers"][0]
+    except (KeyError, IndexError, TypeError):
+        raise RegistryError("its definition was changed by hand, and has no server") from None
+    now: dict[str, Any] = {}
+    if server.url:
+        now = {"url": server.url}
+    else:
+        now = {"command": server.command[0], "args": list(server.command[1:])}
+    added = {key: dict(each) for key, each in (("env", server.env), ("headers", server.headers))}
+    for key in _KEYS:
+        value = now.get(key) or added.get(key)
+        if value:
+            block[key] = value
+        elif key in block:
+            del block[key]
+    made = tomlkit.dumps(document)
+    read = tomllib.loads(made)["mcp"]["servers"][0]
+    if any(read.get(key) != value for key, value in now.items()):
+        raise RegistryError("its definition cannot be edited as it is written")
+    return made

@@ -1,0 +1,158 @@
+"""The calls of all sessions that wait for a person, and the tools that were approved for always."""
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import structlog
+import trio
+
+from capd.adapters.clients.session_environment import SessionEnvironments
+from capd.core.redaction import anywhere
+from capd.core.sessions.approval import Answer, Approvals, Lasting, Question
+from capd.runtime.bus import Bus
+from capd.runtime.saver import Saver, not_saved
+from capd_protos import curator as messages
+
+SAVE_PAUSE = 0.05
+"""Seconds from an answer to its save."""
+_KEY = "approvals"
+
+log = structlog.get_logger(actor="curator")
+
+
+class ApprovalStore(Protocol):
+    """Where the tools are saved that are approved for always."""
+
+    @property
+    def problem(self) -> str:
+        """Why the saved tools cannot be used; empty if they can."""
+        ...
+
+    async def load(self) -> list[Lasting]:
+        """Return the saved tools."""
+        ...
+
+    async def save(self, lasting: Sequence[Lasting]) -> bool:
+        """Save the tools; return whether that worked."""
+        ...
+
+
+@dataclass(slots=True)
+class _Waiting:
+    question: Question
+    until: float
+    """Seconds since the epoch."""
+    answered: trio.Event = field(default_factory=trio.Event)
+
+
+class ApprovalService:
+    """The open questions of all sessions, and their answers."""
+
+    def __init__(
+        self, bus: Bus, environments: SessionEnvironments, store: ApprovalStore | None = None
+    ) -> None:
+        """Without a `store`, what is approved for always is asked again by the next daemon."""
+        self.approvals = Approvals()
+        self._bus = bus
+        self._environments = environments
+        self._store = store
+        self._saver = Saver(self._save, pause=SAVE_PAUSE)
+        self._waiting: dict[int, _Waiting] = {}
+
+    @property
+    def problem(self) -> str:
+        """Why approvals were not loaded, or will be lost at a restart; empty if neither."""
+        if self._saver.refused:
+            return not_saved("which tools you approved for always")
+        return self._store.problem if self._store is not None else ""
+
+    async def load(self) -> None:
+        """Load what an earlier daemon saved."""
+        if self._store is not None:
+            self.approvals = Approvals(await self._store.load())
+
+    async def run(self) -> None:
+        """Save changes until cancelled, and once more at the end."""
+        await self._saver.run()
+
+    async def _save(self, _: str) -> bool:
+        return self._store is None or await self._store.save(self.approvals.lasting)
+
+    def redact(self, text: str) -> str:
+        """Return a text without the values of secrets."""
+        return anywhere(self._environments.all_values())(text)
+
+    async def ask(
+        self, question: Question, within: float, elicit: Callable[[int], Awaitable[Answer | None]]
+    ) -> Answer | None:
+        """Return a person's answer; None if nobody answers `within` seconds.
+
+        `elicit` asks in the client; it returns None if nobody can be asked there.
+        """
+        number = self.approvals.ask(question)
+        waiting = self._waiting[number] = _Waiting(question, time.time() + within)
+        asked = messages.ApprovalAsked(question.session, number, question.name)
+        self._bus.publish(asked)
+        answer: Answer | None = None
+        try:
+            with trio.move_on_after(within):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._elicit, number, elicit)
+                    await waiting.answered.wait()
+                    nursery.cancel_scope.cancel()
+        finally:
+            del self._waiting[number]
+            answer = self.approvals.close(number)
+            ended = messages.ApprovalEnded(question.session, number, question.name, answer or "")
+            self._bus.publish(ended)
+        log.info("approval", session=question.session, tool=question.name, answer=answer or "none")
+        return answer
+
+    async def _elicit(self, number: int, elicit: Callable[[int], Awaitable[Answer | None]]) -> None:
+        answer = await elicit(number)
+        if answer is not None:
+            self.answer(number, answer)
+
+    def answer(self, number: int, answer: Answer) -> list[int]:
+        """Take a person's answer; return the questions that it answers, none if it is not open."""
+        answered = sorted(self.approvals.answer(number, answer))
+        for each in answered:
+            self._waiting[each].answered.set()
+        if answered and answer == "always":
+            self._saver.changed(_KEY)
+        return answered
+
+    def forget(self, name: str) -> list[str]:
+        """Ask again about tools of this name; return which."""
+        forgotten = self.approvals.forget(name)
+        if forgotten:
+            self._saver.changed(_KEY)
+        return [each.name for each in forgotten]
+
+    def listed(self) -> messages.ApprovalsListed:
+        """Return the open questions, and what is approved for always."""
+        waiting = self._waiting.items()
+        return messages.ApprovalsListed(
+            [_entry(number, each.question, each.until) for number, each in waiting],
+            [each.name for each in self.approvals.lasting],
+            self.problem,
+        )
+
+
+def _entry(number: int, question: Question, until: float) -> messages.ApprovalEntry:
+    return messages.ApprovalEntry(
+        number,
+        question.session,
+        question.client,
+        question.project,
+        question.server,
+        question.key.tool,
+        question.name,
+        question.arguments,
+        question.hint,
+        question.rule.pattern,
+        question.rule.place,
+        until,
+    )

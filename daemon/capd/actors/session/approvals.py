@@ -1,0 +1,134 @@
+"""Asks a person before a call is sent, where a rule of the policy says so.
+
+    a call that a rule matches ──> a question ──> the client's own dialog (elicitation)
+                                            └───> capd approve, capd top
+
+Whoever answers first decides. Only the session's client is asked, and only where no server is at
+the other end of its connection; `capd approve` is for a person at a terminal. The rules are
+`core/sessions/approval`.
+"""
+
+from typing import Any
+
+import msgspec
+import structlog
+
+from capd.actors.session.services import SessionContext
+from capd.adapters.clients.conversation import Request
+from capd.core.protocol import elicitation
+from capd.core.protocol.generations import offers
+from capd.core.protocol.outcomes import CallFailedError, RefusedError, ServerError
+from capd.core.sessions.admission import Listed, denied
+from capd.core.sessions.approval import (
+    Answer,
+    AskRule,
+    Question,
+    ToolKey,
+    answer_in,
+    hint_of,
+    shown_arguments,
+)
+from capd_protos.codec import MalformedError
+
+_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "answer": {
+            "type": "string",
+            "title": "Allow it",
+            "oneOf": [
+                {"const": "once", "title": "This once"},
+                {"const": "session", "title": "For this session"},
+                {"const": "always", "title": "Always"},
+            ],
+            "default": "once",
+        }
+    },
+}
+"""The form of the question; a client's own buttons refuse it."""
+
+log = structlog.get_logger(actor="curator")
+
+
+class SessionApprovals:
+    """Asks before calls of one session."""
+
+    # Every idle session has one.
+    __slots__ = ("_context", "_service")
+
+    def __init__(self, context: SessionContext) -> None:
+        self._context = context
+        self._service = context.services.approvals
+
+    def rule(self, listed: Listed) -> AskRule | None:
+        """Return the rule by which a call of a tool has to be approved now; None if none does."""
+        policy, shown = self._context.state.policy, listed.shown
+        if not policy.asks:
+            return None
+        grant = shown.grant
+        hint = hint_of(shown.definition)
+        rule = policy.ask_rule(listed.lease.spec.name, grant.tool, hint)
+        key = ToolKey(grant.server, grant.tool)
+        is_approved = self._service.approvals.is_approved(self._context.place.key, key)
+        return None if rule is None or is_approved else rule
+
+    async def check(self, listed: Listed, request: Request) -> bool:
+        """Have a person approve a call, if a rule says so; return whether one was asked.
+
+        Raises:
+            RefusedError: they refused it, or nobody answered, or policy denies it by now.
+        """
+        rule = self.rule(listed)
+        if rule is None:
+            return False
+        name, server = listed.shown.name, listed.lease.spec.name
+        within = self._context.view.rules.ask_timeout
+        question = self._question(listed, request, rule)
+        answer = await self._service.ask(
+            question, within, lambda number: self._elicit(number, question, request)
+        )
+        by = f"rule '{rule.pattern}' in {rule.place}"
+        if answer is None:
+            raise RefusedError(
+                f"{name} was not sent: the user has to approve it ({by}), and did not answer "
+                f"within {within:g} s. They answer in their editor, or with: capd approve"
+            )
+        if answer == "refuse":
+            raise RefusedError(f"{name} was not sent: the user refused it ({by}).")
+        restriction = self._context.state.policy.restriction(server, listed.shown.grant.tool)
+        if restriction is not None:
+            raise RefusedError(denied(name, restriction.reason))
+        return True
+
+    def _question(self, listed: Listed, request: Request, rule: AskRule) -> Question:
+        place, shown = self._context.place, listed.shown
+        arguments = bytes(request.members.get("arguments", b""))
+        return Question(
+            place.key,
+            self._context.view.traits.title or place.client,
+            place.project,
+            listed.lease.spec.name,
+            ToolKey(shown.grant.server, shown.grant.tool),
+            shown.name,
+            shown_arguments(arguments, self._service.redact),
+            hint_of(shown.definition),
+            rule,
+        )
+
+    async def _elicit(self, number: int, question: Question, request: Request) -> Answer | None:
+        """Ask in the client; return None if nobody can be asked there."""
+        caller = request.caller
+        told = {"progress": 0, "message": f"waits for your approval: capd approve {number}"}
+        caller.progress(msgspec.json.encode(told))
+        is_servers = self._context.connection.may_be_servers
+        if is_servers or not offers(caller.client, elicitation.METHOD):
+            return None
+        params = {"message": question.text(), "requestedSchema": _SCHEMA}
+        try:
+            written = await caller.ask(
+                elicitation.METHOD, msgspec.json.encode(params), lambda _: None
+            )
+        except (ServerError, CallFailedError, MalformedError) as error:
+            log.info("approval_not_asked", session=question.session, reason=str(error))
+            return None
+        return answer_in(written)

@@ -1,0 +1,105 @@
+"""Follows which profile a session has, and applies a change of it (docs/profiles.md).
+
+    session opens, next turn, settings change, `capd profile use`
+        ──> read the checkout ──> choose ──another one──> policy, pins, accounts, capabilities
+
+A change of accounts releases the servers that get secrets. They start again, with the other values,
+when they are next used.
+"""
+
+from collections.abc import Callable, Mapping
+
+import structlog
+
+from capd.adapters.clients.session_environment import SessionEnvironments
+from capd.adapters.git_files import read_checkout
+from capd.adapters.patient_reads import NoAnswerError, PatientReads
+from capd.core.sessions.git_checkout import NO_CHECKOUT, GitCheckout
+from capd.core.sessions.profiles import Choice, Facts, Profile, choose, with_profile
+from capd.core.sessions.session_rules import SessionRules
+from capd_protos.types import SessionKey
+
+READ_PATIENCE = 1.0
+"""Seconds for the files of a checkout; after that the last known ones count."""
+
+log = structlog.get_logger(actor="curator")
+
+
+class ProfileReads:
+    """Reads the checkouts of projects, for all sessions."""
+
+    def __init__(self) -> None:
+        self._reads = PatientReads(READ_PATIENCE)
+
+    async def checkout(self, project: str, last: GitCheckout) -> GitCheckout:
+        """Return the checkout of a project; `last` if it does not answer."""
+        try:
+            return await self._reads.of(project, lambda: read_checkout(project))
+        except NoAnswerError as error:
+            log.info("checkout_not_read", project=project, reason=str(error))
+            return last
+
+
+class SessionProfile:
+    """The profile of one session."""
+
+    # Every idle session has one.
+    __slots__ = (
+        *("_environments", "_inherited", "_key", "_last", "_profiles", "_project", "_reads"),
+        *("_variable", "by_hand", "choice"),
+    )
+
+    def __init__(
+        self,
+        reads: ProfileReads,
+        environments: SessionEnvironments,
+        profiles: Callable[[], Mapping[str, Profile]],
+        *,
+        project: str,
+        variable: str = "",
+        inherited: Callable[[], str] = lambda: "",
+    ) -> None:
+        """`variable` is the client's CAPD_PROFILE, `inherited` the parent session's profile."""
+        self.by_hand = ""
+        self.choice = Choice()
+        self._environments = environments
+        self._inherited = inherited
+        self._key = SessionKey("")
+        self._last = NO_CHECKOUT
+        self._profiles = profiles
+        self._project = project
+        self._reads = reads
+        self._variable = variable
+
+    async def refresh(self, clients: tuple[str, ...]) -> bool:
+        """Choose again; return whether the session's profile is another one, or has changed."""
+        profiles = self._profiles()
+        if any(each.remotes or each.branches for each in profiles.values()) and self._project:
+            self._last = await self._reads.checkout(self._project, self._last)
+        chosen = choose(
+            profiles,
+            Facts(clients, self._project, self._last),
+            by_hand=self.by_hand,
+            variable=self._variable,
+            inherited=self._inherited(),
+        )
+        before, self.choice = self.choice.profile, chosen
+        if self._key:
+            self._environments.use_namespace(self._key, self.namespace)
+        if before != chosen.profile:
+            log.info("profile", session=self._key, name=chosen.name, why=chosen.why)
+        return before != chosen.profile
+
+    def belongs_to(self, session: SessionKey) -> None:
+        """Use the profile's accounts in a session from now on."""
+        self._key = session
+        self._environments.use_namespace(session, self.namespace)
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of its secrets; empty for none."""
+        return self.choice.profile.secrets if self.choice.profile is not None else ""
+
+    def applied(self, rules: SessionRules) -> SessionRules:
+        """Return the rules of the session under its profile."""
+        return with_profile(rules, self.choice.profile)

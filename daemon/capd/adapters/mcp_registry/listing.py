@@ -1,0 +1,118 @@
+"""Lists the tools of a server that nobody has agreed to yet, in the strictest sandbox that works.
+
+    strict without a network  ->  strict  ->  guard        each is tried where the one before fails
+
+An image is started by the daemon of Docker or Podman, whose socket `strict` hides: it is tried at
+`guard` alone. A remote runs elsewhere, and no sandbox is about it.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+
+import structlog
+import trio
+
+from capd.adapters.servers.instance import Instance
+from capd.adapters.servers.server_run import ServerEnd, ServerRun, StartFailedError
+from capd.core.errors import CapdError, leaves
+from capd.core.servers.sandbox_rules import SandboxRule, SandboxRules
+from capd_protos.types import ClientFacts, ServerSpec, ToolDefinition
+
+log = structlog.get_logger()
+
+Opened = Callable[[SandboxRules], AbstractAsyncContextManager[ServerEnd]]
+"""Start the server under the given rules."""
+
+STRICT_ALONE = SandboxRule("strict", (), network=False)
+STRICT = SandboxRule("strict", (), network=True)
+GUARD = SandboxRule("guard", ())
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What a server listed."""
+
+    tools: list[ToolDefinition]
+    server_version: str
+    sandbox: str
+    """How it was confined, in words for a person; empty for a remote."""
+
+
+class NotListedError(CapdError):
+    """No attempt succeeded; the text has the reason of the last one."""
+
+    def __init__(self, text: str, stderr: list[str], *, needs_person: bool) -> None:
+        super().__init__(text)
+        self.stderr = stderr
+        self.needs_person = needs_person
+        """Whether it waits for a person, such as for a login."""
+
+
+def rungs(server: ServerSpec, *, is_image: bool) -> list[SandboxRule]:
+    """Return the confinements to try, the strictest first."""
+    if server.transport != "stdio" or is_image:
+        return [GUARD]
+    return [STRICT_ALONE, STRICT, GUARD]
+
+
+async def listed(
+    server: ServerSpec,
+    opened: Opened,
+    tries: list[SandboxRule],
+    redact: Callable[[str], str],
+    told: Callable[[str], None] = lambda _: None,
+) -> Listed:
+    """Return the tools that `server` lists under the first of `tries` that lets it.
+
+    Raises:
+        NotListedError: none does.
+    """
+    problem = NotListedError("was not started", [], needs_person=False)
+    for rule in tries:
+        rules = SandboxRules(servers={"*": rule})
+        try:
+            return await _once(server, opened(rules), redact)
+        except StartFailedError as error:
+            problem = NotListedError(str(error), error.stderr, needs_person=error.is_parked)
+        except CapdError as error:
+            problem = NotListedError(str(error), [], needs_person=False)
+        if rule is not tries[-1]:
+            told(f"it does not list its tools {_named(rule)}")
+    raise problem
+
+
+async def _once(
+    server: ServerSpec,
+    opened: AbstractAsyncContextManager[ServerEnd],
+    redact: Callable[[str], str],
+) -> Listed:
+    run = ServerRun(server.name, ClientFacts(), log, redact)
+    found: list[Listed] = []
+    scope = trio.CancelScope()
+
+    def on_ready(instance: Instance) -> None:
+        version = instance.server_connection.server_version
+        found.append(Listed(list(run.tools), version, run.facts.sandbox))
+        scope.cancel()
+
+    problems: list[CapdError] = []
+    try:
+        with scope:
+            await run.serve(opened, on_ready=on_ready, on_tools=lambda: None)
+    except* CapdError as errors:
+        problems = list(leaves(errors))
+    if found:
+        return found[0]
+    raise problems[0] if problems else CapdError("ended before it listed its tools")
+
+
+def _named(rule: SandboxRule) -> str:
+    return "without a network" if rule.network is False else "in the strict sandbox"
+
+
+def offline(environment: Mapping[str, str], rule: SandboxRule) -> dict[str, str]:
+    """Return the environment of an attempt: without a network, launchers shall not wait for one."""
+    if rule.network is False:
+        return {**environment, "NPM_CONFIG_OFFLINE": "true", "UV_OFFLINE": "1"}
+    return dict(environment)

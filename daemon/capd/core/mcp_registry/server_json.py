@@ -1,0 +1,257 @@
+"""An entry of an MCP registry, as the API v0.1 gives it: a `server.json` and what is said of it.
+
+Whoever publishes writes all of it, so a document is bounded before anything reads it: its bytes,
+the length of each list and the length of each text. Unknown members are passed over. The schema is
+https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from capd.core.errors import CapdError
+
+MOST_ENTRY_BYTES = 256 << 10
+MOST_ITEMS = 64
+"""Packages, remotes, arguments or choices of one entry."""
+LONGEST_TEXT = 4096
+LONGEST_DESCRIPTION = 300
+LONGEST_NAME = 200
+
+Status = Literal["active", "deprecated", "deleted"]
+_STATUSES: dict[str, Status] = {each: each for each in get_args(Status)}
+OFFICIAL = "io.modelcontextprotocol.registry/official"
+_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9.-]*/[a-zA-Z0-9][a-zA-Z0-9._-]*")
+_VERSION = re.compile(r"[A-Za-z0-9][\w.+!-]*")
+
+
+class EntryError(CapdError):
+    """An entry cannot be used; the text continues a sentence that begins with its name."""
+
+
+class Input(msgspec.Struct, rename="camel"):
+    """A value that somebody has to give, or that is fixed."""
+
+    description: str | None = None
+    is_required: bool | None = False
+    is_secret: bool | None = False
+    format: str | None = "string"
+    value: Any = None
+    default: Any = None
+    placeholder: str | None = None
+    choices: list[Any] | None = None
+
+
+class TemplateInput(Input):
+    """An input whose fixed value may name others, in curly braces."""
+
+    variables: dict[str, Input] | None = None
+
+
+class Argument(TemplateInput):
+    """A word, or two, of a command line."""
+
+    type: str = "positional"
+    name: str | None = None
+    value_hint: str | None = None
+    is_repeated: bool | None = False
+
+
+class KeyValue(TemplateInput):
+    """A variable of the environment, or a header."""
+
+    name: str = ""
+
+
+class Transport(msgspec.Struct, rename="camel"):
+    """How a server is spoken to."""
+
+    type: str = "stdio"
+    url: str | None = None
+    headers: list[KeyValue] | None = None
+    variables: dict[str, Input] | None = None
+
+
+class Package(msgspec.Struct, rename="camel"):
+    """A package that holds the server."""
+
+    registry_type: str
+    identifier: str
+    version: str | None = None
+    registry_base_url: str | None = None
+    file_sha256: str | None = None
+    runtime_hint: str | None = None
+    transport: Transport = msgspec.field(default_factory=Transport)
+    runtime_arguments: list[Argument] | None = None
+    package_arguments: list[Argument] | None = None
+    environment_variables: list[KeyValue] | None = None
+
+
+class Repository(msgspec.Struct):
+    """Where its sources are."""
+
+    url: str | None = None
+
+
+class Server(msgspec.Struct, rename="camel"):
+    """A `server.json`."""
+
+    name: str
+    version: str = ""
+    description: str | None = None
+    title: str | None = None
+    website_url: str | None = None
+    repository: Repository | None = None
+    packages: list[Package] | None = None
+    remotes: list[Transport] | None = None
+    status: str | None = None
+
+
+class Official(msgspec.Struct, rename="camel"):
+    """What the registry itself says of an entry."""
+
+    status: str | None = None
+    status_message: str | None = None
+    updated_at: str | None = None
+    is_latest: bool | None = None
+
+
+class _Meta(msgspec.Struct):
+    official: Official | None = msgspec.field(default=None, name=OFFICIAL)
+
+
+class _Response(msgspec.Struct):
+    server: Server
+    meta: _Meta | None = msgspec.field(default=None, name="_meta")
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    next_cursor: str | None = None
+
+
+class _Page(msgspec.Struct):
+    servers: list[msgspec.Raw] | None = None
+    metadata: _Metadata | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One version of one server."""
+
+    server: Server
+    status: Status = "active"
+    status_message: str = ""
+    updated_at: str = ""
+
+    @property
+    def namespace(self) -> str:
+        """Who published it, as the registry has verified: a domain or a GitHub account."""
+        return self.server.name.partition("/")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a list of entries."""
+
+    entries: tuple[Entry, ...]
+    next_cursor: str
+    unreadable: int = 0
+    """Entries that cannot be used; they are left out."""
+
+
+def is_name(text: str) -> bool:
+    """Tell whether a text can be the name of an entry: a namespace, a slash and a name."""
+    return len(text) <= LONGEST_NAME and _NAME.fullmatch(text) is not None
+
+
+def is_version(text: str) -> bool:
+    """Tell whether a text can be one exact version."""
+    is_text = len(text) <= LONGEST_NAME and _VERSION.fullmatch(text) is not None
+    return is_text and text != "latest"
+
+
+def read_page(data: bytes) -> Page:
+    """Return one page of `GET /v0.1/servers`.
+
+    Raises:
+        EntryError: it is no such page.
+    """
+    try:
+        page = msgspec.json.decode(data, type=_Page)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise EntryError(f"is no page of a registry: {error}") from None
+    found, unreadable = [], 0
+    for raw in page.servers or ():
+        try:
+            found.append(read_entry(bytes(raw)))
+        except EntryError:
+            unreadable += 1
+    cursor = page.metadata.next_cursor if page.metadata is not None else None
+    return Page(tuple(found), cursor or "", unreadable)
+
+
+def read_entry(data: bytes) -> Entry:
+    """Return one entry: `{"server": ..., "_meta": ...}`.
+
+    Raises:
+        EntryError: it is too large, or not as the schema has it.
+    """
+    if len(data) > MOST_ENTRY_BYTES:
+        raise EntryError(f"has more than {MOST_ENTRY_BYTES} bytes")
+    try:
+        read = msgspec.json.decode(data, type=_Response)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise EntryError(f"is not as the schema has it: {error}") from None
+    server = read.server
+    if not is_name(server.name):
+        raise EntryError("has a name that is not `namespace/name`")
+    if not is_version(server.version):
+        raise EntryError("has a version that is not one exact version")
+    _check_bounds(server)
+    said = (read.meta.official if read.meta is not None else None) or Official()
+    status = _STATUSES.get(said.status or server.status or "active", "active")
+    return Entry(
+        server, status, (said.status_message or "")[:LONGEST_DESCRIPTION], said.updated_at or ""
+    )
+
+
+def _check_bounds(server: Server) -> None:
+    for items in _lists(server):
+        if len(items) > MOST_ITEMS:
+            raise EntryError(f"has a list of more than {MOST_ITEMS} items")
+    for text in _texts(msgspec.to_builtins(server)):
+        if len(text) > LONGEST_TEXT:
+            raise EntryError(f"has a text of more than {LONGEST_TEXT} characters")
+        if "\0" in text:
+            raise EntryError("has a NUL in a text")
+
+
+def _lists(server: Server) -> Iterator[Sequence[object]]:
+    yield server.packages or ()
+    yield server.remotes or ()
+    for package in server.packages or ():
+        arguments = [*(package.runtime_arguments or ()), *(package.package_arguments or ())]
+        yield arguments
+        yield package.environment_variables or ()
+        for each in (*arguments, *(package.environment_variables or ())):
+            yield each.choices or ()
+            yield list(each.variables or ())
+    for remote in server.remotes or ():
+        yield remote.headers or ()
+        yield list(remote.variables or ())
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield every text in plain data, whose depth the decoder has bounded."""
+    todo = [value]
+    while todo:
+        each = todo.pop()
+        if isinstance(each, str):
+            yield each
+        elif isinstance(each, dict):
+            todo += [*each, *each.values()]
+        elif isinstance(each, list):
+            todo += each

@@ -1,0 +1,116 @@
+"""The compact copy of a registry: one short summary for each server, of its latest version.
+
+A copy is bounded in entries and in the length of each text, so its size on disk has a bound. A
+deleted server leaves the copy; the registry names it in an answer to `updated_since`.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from capd.core.mcp_registry.server_json import (
+    LONGEST_DESCRIPTION,
+    Entry,
+    KeyValue,
+    Package,
+    Status,
+    Transport,
+)
+
+VERSION = 1
+MOST_ENTRIES = 50_000
+MOST_BYTES = 64 << 20
+"""Of one copy on disk."""
+_MOST_NEEDS = 8
+_LONGEST_WORD = 120
+
+
+class Summary(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One server, as `capd find` prints it."""
+
+    name: str
+    version: str
+    title: str = ""
+    description: str = ""
+    status: Status = "active"
+    updated_at: str = ""
+    runs: tuple[str, ...] = ()
+    """Where it runs: `npm`, `pypi`, `oci`, or the host of its address."""
+    needs: tuple[str, ...] = ()
+    """The required inputs that have no default; secrets among them."""
+
+    @property
+    def namespace(self) -> str:
+        """Who published it."""
+        return self.name.partition("/")[0]
+
+
+class Copy(msgspec.Struct):
+    """What is kept of one registry."""
+
+    url: str
+    version: int = VERSION
+    synced_at: float = 0.0
+    """When the last complete refresh began, in seconds since the epoch; 0 for never."""
+    since: str = ""
+    """The time of that refresh as the registry has to be asked for what came later."""
+    etag: str = ""
+    """Of a list that is one page."""
+    cursor: str = ""
+    """Where an interrupted first refresh goes on."""
+    entries: dict[str, Summary] = {}
+
+
+def summary(entry: Entry) -> Summary:
+    """Return the summary of an entry."""
+    server = entry.server
+    packages, remotes = server.packages or [], server.remotes or []
+    runs = [each.registry_type.lower()[:_LONGEST_WORD] for each in packages]
+    runs += [_host(each.url or "") for each in remotes]
+    ways: list[Package | Transport] = [*packages, *remotes]
+    return Summary(
+        server.name,
+        server.version,
+        _line(server.title or "")[:_LONGEST_WORD],
+        _line(server.description or "")[:LONGEST_DESCRIPTION],
+        entry.status,
+        entry.updated_at[:_LONGEST_WORD],
+        tuple(dict.fromkeys(runs))[:_MOST_NEEDS],
+        _needs(ways[0]) if ways else (),
+    )
+
+
+def updated(copy: Copy, entries: Iterable[Entry]) -> int:
+    """Put entries into a copy; return how many were left out because it is full."""
+    left_out = 0
+    for entry in entries:
+        name = entry.server.name
+        if entry.status == "deleted":
+            copy.entries.pop(name, None)
+        elif name in copy.entries or len(copy.entries) < MOST_ENTRIES:
+            copy.entries[name] = summary(entry)
+        else:
+            left_out += 1
+    return left_out
+
+
+def _needs(way: Package | Transport) -> tuple[str, ...]:
+    said: Sequence[KeyValue] = (
+        way.environment_variables if isinstance(way, Package) else way.headers
+    ) or ()
+    named = [each.name for each in said if each.is_required and each.default is None]
+    if isinstance(way, Package):
+        named += [
+            (each.value_hint or each.name or "an argument").lstrip("-")
+            for each in way.package_arguments or ()
+            if each.is_required and each.default is None and each.value is None
+        ]
+    return tuple(each[:_LONGEST_WORD] for each in named)[:_MOST_NEEDS]
+
+
+def _host(url: str) -> str:
+    return url.partition("://")[2].partition("/")[0][:_LONGEST_WORD] or "an address"
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,277 @@
+"""Which calls a person has to approve, and for how long an approval counts.
+
+    call ──no `ask` rule matches──────────────> sent
+      ├──its tool was approved for longer─────> sent
+      └──a rule matches──> open ──once────────> sent
+                             ├──session───────> sent, and every later call in the session
+                             ├──always────────> sent, and every later call of the tool
+                             ├──refuse────────> refused
+                             └──no answer─────> refused
+
+An approval is for one tool of one server definition. A server that is defined otherwise is another
+server, even under the same name.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from capd.core.definitions.hidden_text import cleaned
+from capd.core.protocol.elicitation import is_secret
+from capd.core.redaction import MARK
+from capd_protos.types import ServerIdentity, ServerName, SessionKey, ToolName, WireName
+
+Hint = Literal["destructive", "not said", "not destructive", "read-only"]
+"""What a tool's definition says of what it changes."""
+Answer = Literal["once", "session", "always", "refuse"]
+ANSWERS: tuple[Answer, ...] = ("once", "session", "always", "refuse")
+
+ASK_TIMEOUT = 120.0
+"""Seconds for which a call waits for a person, unless `[policy] ask_timeout` says otherwise."""
+DESTRUCTIVE = "destructive"
+"""The name in a rule that stands for every tool that counts as destructive."""
+MOST_CHARACTERS = 2000
+"""Characters of the arguments that a person is shown."""
+MOST_PARSED_BYTES = 64 << 10
+"""Longer arguments are not parsed for the question, and a person is told only how long they are."""
+MOST_LASTING = 1000
+"""Tools that are approved for always; the oldest is forgotten first."""
+
+_MEANINGS: dict[Hint, str] = {
+    "destructive": "that it may destroy or overwrite something",
+    "not said": "nothing of whether it destroys something, which counts as yes",
+    "not destructive": "that it changes something, and destroys nothing",
+    "read-only": "that it changes nothing",
+}
+_BREAKS = re.compile(r"[\r\n\u2028\u2029]+")
+
+
+class _Annotations(msgspec.Struct):
+    readOnlyHint: bool | None = None  # noqa: N815 - MCP's name
+    destructiveHint: bool | None = None  # noqa: N815
+
+
+class _Tool(msgspec.Struct):
+    annotations: _Annotations | None = None
+
+
+class _Content(msgspec.Struct):
+    answer: str = "once"
+
+
+class _Elicited(msgspec.Struct):
+    action: str
+    content: _Content | None = None
+
+
+_TOOL = msgspec.json.Decoder(_Tool)
+
+
+def hint_of(definition: bytes) -> Hint:
+    """Return what a tool's definition says of what it changes; one that is unreadable says nothing.
+
+    A tool that is not read-only counts as destructive unless its server denies that (MCP
+    2025-11-25, "ToolAnnotations").
+    """
+    try:
+        said = _TOOL.decode(definition).annotations or _Annotations()
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return "not said"
+    if said.readOnlyHint:
+        return "read-only"
+    if said.destructiveHint is None:
+        return "not said"
+    return "destructive" if said.destructiveHint else "not destructive"
+
+
+def counts_as_destructive(hint: Hint) -> bool:
+    """Tell whether `*:destructive` matches a tool."""
+    return hint in {"destructive", "not said"}
+
+
+@dataclass(frozen=True, slots=True)
+class AskRule:
+    """The rule that has a person asked, and where it stands."""
+
+    pattern: str
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolKey:
+    """One tool of one server definition."""
+
+    server: ServerIdentity
+    tool: ToolName
+
+
+@dataclass(frozen=True, slots=True)
+class Lasting:
+    """A tool that is approved for always."""
+
+    key: ToolKey
+    server: ServerName
+    """The server's name when it was approved, for a person."""
+
+    @property
+    def name(self) -> str:
+        """The tool as a person writes it."""
+        return f"{self.server}:{self.key.tool}"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One call that waits for a person."""
+
+    session: SessionKey
+    client: str
+    project: str
+    server: ServerName
+    key: ToolKey
+    name: WireName
+    """The tool's name in the session."""
+    arguments: str
+    """As a person is shown them."""
+    hint: Hint
+    rule: AskRule
+
+    def text(self) -> str:
+        """Return the question for a person, a few lines of plain text."""
+        client = shown_word(self.client) or "a client"
+        lines = (
+            f"capd: {client} wants to call {self.key.tool} of the server {self.server}.",
+            f"Arguments: {self.arguments}",
+            f"Its server says {_MEANINGS[self.hint]}.",
+            f"You are asked because of the rule '{self.rule.pattern}' in {self.rule.place}.",
+        )
+        return cleaned("\n".join(_BREAKS.sub(" ", line) for line in lines)).text
+
+
+def shown_word(text: str) -> str:
+    """Return a name that a client gave itself, for one line."""
+    return cleaned(_BREAKS.sub(" ", text[:60])).text
+
+
+class Approvals:
+    """The open questions of all sessions, and the tools that were approved for longer."""
+
+    def __init__(self, lasting: Iterable[Lasting] = ()) -> None:
+        self._lasting = {each.key: each for each in lasting}
+        self._of_sessions: dict[SessionKey, set[ToolKey]] = {}
+        self._open: dict[int, Question] = {}
+        self._answered: dict[int, Answer] = {}
+        self._last = 0
+
+    @property
+    def open(self) -> dict[int, Question]:
+        """The open questions by number, the oldest first."""
+        return dict(self._open)
+
+    @property
+    def lasting(self) -> tuple[Lasting, ...]:
+        """The tools that are approved for always, the oldest first."""
+        return tuple(self._lasting.values())
+
+    def is_approved(self, session: SessionKey, key: ToolKey) -> bool:
+        """Tell whether a tool may be called in a session without a question."""
+        return key in self._lasting or key in self._of_sessions.get(session, ())
+
+    def ask(self, question: Question) -> int:
+        """Open a question; return its number."""
+        self._last += 1
+        self._open[self._last] = question
+        return self._last
+
+    def answer(self, number: int, answer: Answer) -> Collection[int]:
+        """Take a person's answer; return the questions that it answers, none if it is not open.
+
+        An approval for longer answers the other open questions that it covers, too.
+        """
+        question = self._open.pop(number, None)
+        if question is None:
+            return ()
+        self._answered[number] = answer
+        if answer == "session":
+            self._of_sessions.setdefault(question.session, set()).add(question.key)
+        elif answer == "always":
+            self.put(Lasting(question.key, question.server))
+        others = [n for n, q in self._open.items() if self.is_approved(q.session, q.key)]
+        if answer in {"session", "always"}:
+            for other in others:
+                del self._open[other]
+                self._answered[other] = answer
+            return (number, *others)
+        return (number,)
+
+    def close(self, number: int) -> Answer | None:
+        """Return how a question was answered, None if it was not; nobody waits for it any more."""
+        self._open.pop(number, None)
+        return self._answered.pop(number, None)
+
+    def put(self, lasting: Lasting) -> None:
+        """Approve a tool for always."""
+        self._lasting.pop(lasting.key, None)
+        self._lasting[lasting.key] = lasting
+        while len(self._lasting) > MOST_LASTING:
+            del self._lasting[next(iter(self._lasting))]
+
+    def forget(self, name: str) -> list[Lasting]:
+        """Ask again about the tools of this name (`server:tool`, or a server); return them."""
+        forgotten = [each for each in self._lasting.values() if name in {each.name, each.server}]
+        for each in forgotten:
+            del self._lasting[each.key]
+            for approved in self._of_sessions.values():
+                approved.discard(each.key)
+        return forgotten
+
+    def end_session(self, session: SessionKey) -> None:
+        """Forget what was approved for a session that has ended."""
+        self._of_sessions.pop(session, None)
+
+
+def shown_arguments(written: bytes, redact: Callable[[str], str]) -> str:
+    """Return a call's arguments as a person is shown them: on one line, short, without secrets."""
+    if not written.strip():
+        return "none"
+    if len(written) > MOST_PARSED_BYTES:
+        return f"{len(written)} bytes, too many to be shown"
+    try:
+        value = msgspec.json.decode(written)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return "not readable"
+    try:
+        text = msgspec.json.encode(_without_secrets(value)).decode()
+    except RecursionError:
+        return "nested too deeply to be shown"
+    text = cleaned(redact(text)).text
+    if len(text) > MOST_CHARACTERS:
+        more = len(text) - MOST_CHARACTERS
+        text = f"{text[:MOST_CHARACTERS]}... and {more} more characters"
+    return text
+
+
+def _without_secrets(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: MARK if isinstance(inner, str) and is_secret(key) else _without_secrets(inner)
+            for key, inner in value.items()
+        }
+    return [_without_secrets(each) for each in value] if isinstance(value, list) else value
+
+
+def answer_in(result: bytes) -> Answer:
+    """Return what a client's user answered (the result of `elicitation/create`).
+
+    Whatever is no clear yes refuses. A yes without a choice is for this call.
+    """
+    try:
+        elicited = msgspec.json.decode(result, type=_Elicited)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return "refuse"
+    if elicited.action != "accept":
+        return "refuse"
+    chosen = (elicited.content or _Content()).answer
+    return next((each for each in ANSWERS if each == chosen), "refuse")

@@ -1,0 +1,64 @@
+"""What the files of a git checkout say: its branch and its remotes.
+
+Only the texts of `.git/HEAD` and `.git/config` are read; git itself is not run. A folder that
+somebody else made may say anything here.
+"""
+
+import re
+from dataclasses import dataclass
+
+MOST_REMOTES = 16
+LONGEST_NAME = 256
+"""Characters of a branch or remote. A longer one is left out."""
+
+_REF = "ref: refs/heads/"
+_SECTION = re.compile(r"\s*\[\s*([A-Za-z0-9.-]+)(?:\s+\"((?:[^\"\\]|\\.)*)\")?\s*\]")
+_URL = re.compile(r"\s*url\s*=\s*\"?([^\s\"#;]+)", re.IGNORECASE)
+_SCP = re.compile(r"(?:[^@/:\s]+@)?([^@/:\s]+):(?!//)(.+)")
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://(?:[^@/\s]*@)?([^/:\s]+)(?::\d+)?/(.*)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class GitCheckout:
+    """The branch and the remotes of a checkout."""
+
+    branch: str = ""
+    """Empty if no branch is checked out."""
+    remotes: tuple[str, ...] = ()
+    """As `host/path`, whatever way they are reached."""
+
+
+NO_CHECKOUT = GitCheckout()
+
+
+def branch_of(head: str) -> str:
+    """Return the branch that the text of `HEAD` names; empty for a commit."""
+    line = head.partition("\n")[0].rstrip()
+    name = line.removeprefix(_REF) if line.startswith(_REF) else ""
+    return name if len(name) <= LONGEST_NAME else ""
+
+
+def remotes_of(config: str) -> tuple[str, ...]:
+    """Return the remotes that the text of a checkout's `config` names, `origin` first."""
+    found: dict[str, None] = {}
+    origin: dict[str, None] = {}
+    section, name = "", ""
+    for line in config.splitlines():
+        if line.lstrip().startswith("["):
+            head = _SECTION.match(line[:1000])
+            section, name = (head[1].lower(), head[2] or "") if head is not None else ("", "")
+        elif section == "remote" and (url := _URL.match(line[:1000])) is not None:
+            remote = shown_remote(url[1])
+            if remote:
+                (origin if name == "origin" else found)[remote] = None
+    return tuple({**origin, **found})[:MOST_REMOTES]
+
+
+def shown_remote(url: str) -> str:
+    """Return a remote as `host/path`: without scheme, user, port and `.git`; empty for a folder."""
+    parts = _SCHEME.fullmatch(url) or _SCP.fullmatch(url)
+    if parts is None:
+        return ""
+    path = parts[2].strip("/").removesuffix(".git")
+    remote = f"{parts[1].lower()}/{path}"
+    return remote if len(remote) <= LONGEST_NAME else ""

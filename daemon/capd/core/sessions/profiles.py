@@ -1,0 +1,174 @@
+"""Which profile a session has: a set of rules and accounts, chosen by where and how one works.
+
+    chosen by hand ──> by CAPD_PROFILE ──> the parent session's ──> the first whose conditions hold
+                                                                 ──> none
+
+A profile that names folders, remotes, branches or clients is chosen if each kind that it names
+fits: one of its folders is around the project, one of its patterns matches. One that names nothing
+is chosen by its name alone. Profiles are the user's own: a project's file cannot define or name
+one. Their policy is one more table, so it narrows and never widens.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
+
+from capd.core.globs import matches
+from capd.core.sessions.git_checkout import NO_CHECKOUT, GitCheckout
+from capd.core.sessions.policy import PolicyRules
+from capd.core.sessions.session_rules import SessionRules
+from capd_protos.naming import near_names
+
+SEPARATOR = "__"
+"""Between a namespace and a key: `WORK__GITHUB_TOKEN`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One profile."""
+
+    name: str
+    folders: tuple[str, ...] = ()
+    """Absolute; subfolders are included."""
+    remotes: tuple[str, ...] = ()
+    branches: tuple[str, ...] = ()
+    clients: tuple[str, ...] = ()
+    on: tuple[str, ...] = ()
+    pins: tuple[str, ...] = ()
+    secrets: str = ""
+    """The namespace of its secrets; empty for none."""
+    policy: PolicyRules = field(default_factory=lambda: PolicyRules(""))
+
+    @property
+    def has_conditions(self) -> bool:
+        """Whether it is ever chosen without being named."""
+        return bool(self.folders or self.remotes or self.branches or self.clients)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the conditions of profiles are compared with."""
+
+    clients: Sequence[str] = ()
+    """The names of the session's client."""
+    project: str = ""
+    checkout: GitCheckout = NO_CHECKOUT
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The profile of a session, and why it has it."""
+
+    profile: Profile | None = None
+    why: str = "no profile fits"
+    problem: str = ""
+    """Why a profile that was named is not used."""
+
+    @property
+    def name(self) -> str:
+        """The profile's name; empty for none."""
+        return self.profile.name if self.profile is not None else ""
+
+
+def choose(
+    profiles: Mapping[str, Profile],
+    facts: Facts,
+    *,
+    by_hand: str = "",
+    variable: str = "",
+    inherited: str = "",
+) -> Choice:
+    """Return the profile of a session. A name that is no profile's is a problem, and chooses none.
+
+    A session with a problem has no profile, rather than one that its user did not mean.
+    """
+    named = (
+        (by_hand, "chosen by hand"),
+        (variable, "CAPD_PROFILE"),
+        (inherited, "the session that started this one"),
+    )
+    for name, why in named:
+        if name:
+            return _named(profiles, name, why)
+    found = next((each for each in profiles.values() if _fits(each, facts)), None)
+    return Choice(found, _reason(found, facts)) if found is not None else Choice()
+
+
+def _named(profiles: Mapping[str, Profile], name: str, why: str) -> Choice:
+    if name in profiles:
+        return Choice(profiles[name], why)
+    return Choice(None, why, unknown(profiles, name))
+
+
+def unknown(profiles: Iterable[str], name: str) -> str:
+    """Return the text for a name that is no profile's."""
+    known = list(profiles)
+    near = near_names(name, known)
+    if near:
+        hint = f"did you mean {near[0]}?"
+    elif known:
+        hint = f"there are: {', '.join(known[:20])}"
+    else:
+        hint = "config.toml has no [profiles.NAME]"
+    return f"there is no profile {name[:60]!a}; {hint}"
+
+
+def _fits(profile: Profile, facts: Facts) -> bool:
+    if not profile.has_conditions:
+        return False
+    kinds = (
+        (profile.folders, lambda each: is_around(each, facts.project)),
+        (profile.remotes, lambda each: _any(facts.checkout.remotes, each)),
+        (profile.branches, lambda each: _any((facts.checkout.branch,), each)),
+        (profile.clients, lambda each: _any(facts.clients, each)),
+    )
+    return all(any(map(fits, patterns)) for patterns, fits in kinds if patterns)
+
+
+def _reason(profile: Profile, facts: Facts) -> str:
+    parts = (
+        ("folder", bool(profile.folders), facts.project),
+        ("remote", bool(profile.remotes), ", ".join(facts.checkout.remotes)),
+        ("branch", bool(profile.branches), facts.checkout.branch),
+        ("client", bool(profile.clients), next(iter(facts.clients), "")),
+    )
+    return ", ".join(f"{kind} {value[:100]}" for kind, is_named, value in parts if is_named)
+
+
+def _any(names: Iterable[str], pattern: str) -> bool:
+    folded = pattern.casefold()
+    return any(matches(name.casefold(), folded) for name in names if name)
+
+
+def is_around(folder: str, project: str) -> bool:
+    """Tell whether a project is `folder`, or below it."""
+    place = PurePosixPath(project)
+    return bool(project) and PurePosixPath(folder) in (place, *place.parents)
+
+
+def with_profile(rules: SessionRules, profile: Profile | None) -> SessionRules:
+    """Return the rules of a session that has a profile."""
+    if profile is None:
+        return rules
+    table = profile.policy
+    has_rules = table.allow or table.deny or table.ask
+    return replace(
+        rules,
+        pins=(*rules.pins, *profile.pins),
+        added=(*rules.added, table) if has_rules else rules.added,
+    )
+
+
+def namespaced(key: str, namespace: str) -> str:
+    """Return the key under which a namespace has its own value of `key`."""
+    return f"{namespace.upper()}{SEPARATOR}{key}"
+
+
+def values_of(values: Mapping[str, str], namespace: str) -> dict[str, str]:
+    """Return the values of a namespace by their plain keys."""
+    prefix = f"{namespace.upper()}{SEPARATOR}"
+    return {
+        key.removeprefix(prefix): value
+        for key, value in values.items()
+        if key.startswith(prefix) and value
+    }

@@ -1,0 +1,93 @@
+"""Stored and compared with fewer bits, vectors decide as they do whole.
+
+The messages are the development sets of this repository; the catalog is the tap that comes with
+capd, with its overlays.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from capd.adapters.routing_files import background_messages, background_vectors, read_profile
+from capd.adapters.tap_files import read_tap, starter_place, tap_vectors
+from capd.core.routing import deciding, evidence, gates
+from capd.core.routing.deciding import Circumstances, Comparison
+from capd.core.routing.scorers import texts_of
+from capd.evaluation import datasets
+from capd.evaluation.datasets import Selection
+from capd.tap_build import embedded
+from capd_protos.types import CapabilitySpec, Decision
+
+Vectors = npt.NDArray[np.float32]
+ROOT = Path(__file__).parents[2]
+SETS = [ROOT / "bench" / "routing" / f"{name}.jsonl" for name in ("starter", "near_ties")]
+PROFILE = read_profile()
+
+
+@pytest.fixture(scope="module")
+def capabilities() -> tuple[CapabilitySpec, ...]:
+    overlays = [ROOT / "taps" / "overlays" / name for name in ("starter", "starter-languages")]
+    return datasets.tap(ROOT / "taps" / "starter", overlays=overlays)
+
+
+@pytest.fixture(scope="module")
+def messages() -> dict[str, Vectors]:
+    texts = [gates.compared_part(row.text) for row in Selection().rows(SETS)]
+    return embedded(list(dict.fromkeys(texts)), {})
+
+
+@pytest.fixture(scope="module")
+def exact(capabilities: tuple[CapabilitySpec, ...]) -> dict[str, Vectors]:
+    texts = [text for each in capabilities for text in texts_of(each)]
+    return embedded(list(dict.fromkeys([*texts, *background_messages()])), {})
+
+
+def compared(
+    capabilities: tuple[CapabilitySpec, ...], vectors: Mapping[str, Vectors]
+) -> Comparison:
+    return deciding.comparison(PROFILE, capabilities, vectors, background_messages())
+
+
+def decisions(
+    made: Comparison, capabilities: tuple[CapabilitySpec, ...], messages: Mapping[str, Vectors]
+) -> dict[str, tuple[object, ...]]:
+    """Return what is done for each message, without the scores."""
+    known = Circumstances(gates.Eligible(capabilities, {}))
+    decided: dict[str, Decision] = {
+        text: deciding.decided(text, vector, made, PROFILE, known)
+        for text, vector in messages.items()
+    }
+    return {text: (d.outcome, d.reason, d.id, d.suggested) for text, d in decided.items()}
+
+
+def test_the_vectors_that_a_tap_ships_decide_as_the_models_own_do(
+    capabilities: tuple[CapabilitySpec, ...],
+    messages: dict[str, Vectors],
+    exact: dict[str, Vectors],
+) -> None:
+    tap = tap_vectors(read_tap(starter_place()))
+    assert tap is not None
+    shipped = {**background_vectors(), **tap.of(exact)}
+
+    stored = decisions(compared(capabilities, shipped), capabilities, messages)
+
+    assert stored == decisions(compared(capabilities, exact), capabilities, messages)
+
+
+def test_phrases_that_are_compared_in_eight_bits_first_decide_as_if_they_never_were(
+    capabilities: tuple[CapabilitySpec, ...],
+    messages: dict[str, Vectors],
+    exact: dict[str, Vectors],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = decisions(compared(capabilities, exact), capabilities, messages)
+    monkeypatch.setattr(evidence, "MOST_EXACT", 300)
+    monkeypatch.setattr(evidence, "NEAR_BY_MEANING", 5)
+    monkeypatch.setattr(evidence, "NEAR_BY_WORDS", 3)
+
+    coarse = decisions(compared(capabilities, exact), capabilities, messages)
+
+    assert coarse == whole
