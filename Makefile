@@ -42,10 +42,11 @@ types-pyright: $(VENV)/.developing
 contracts: $(VENV)/.developing
 	lint-imports
 
-# Hundreds of tests start a process: none shall compile what it imports once more.
+# Hundreds of tests start a process: none shall compile what it imports once more, nor shall each
+# worker rewrite every test's assertions in each run, whatever the environment says of bytecode.
 unit: $(VENV)/.developing
 	@$(BIN)/python -m compileall -q daemon clients protos tests
-	pytest -m "not real and not reliability and not clients and not servers and not shared" -q -n $(JOBS) --dist worksteal
+	env -u PYTHONDONTWRITEBYTECODE pytest -m "not real and not reliability and not clients and not servers and not shared" -q -n $(JOBS) --dist worksteal
 
 test-real: $(VENV)/.developing
 	pytest -m "real and not shared" -q

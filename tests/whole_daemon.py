@@ -55,7 +55,11 @@ def toml_list(values: list[str]) -> str:
 class Home:
     """A folder with a tap, and the daemons that are run on it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, is_shipped: bool = True) -> None:
+        """Unless `is_shipped`, the daemons have the folder's own tap and nothing that capd ships.
+
+        The starter tap costs each daemon a second of the processor: its words are embedded.
+        """
         self.folder = folder
         self.tag = f"capd-test-{folder.name}"
         self.env = {**without_capd(), "CAPD_HOME": str(folder), "CAPD_LINGER": "0.2"}
@@ -67,6 +71,11 @@ class Home:
         self.python = sys.executable
         """What the daemon runs on."""
         self._tap = folder / "tap"
+        self._taps = "" if is_shipped else "starter = false\nshipped_overlays = false\n"
+        if self._taps:
+            config = folder / "config"
+            config.mkdir(exist_ok=True)
+            (config / "taps.toml").write_text(self._taps)
 
     @property
     def socket(self) -> str:
@@ -88,7 +97,7 @@ class Home:
         config = self.folder / "config"
         config.mkdir(exist_ok=True)
         (config / "taps.toml").write_text(
-            f'[[taps]]\nname = "mine"\npath = {json.dumps(str(self._tap))}\n'
+            f'{self._taps}[[taps]]\nname = "mine"\npath = {json.dumps(str(self._tap))}\n'
         )
 
     def plain(self, name: str, **more: Any) -> None:
@@ -187,12 +196,15 @@ class Home:
 
 
 @contextlib.contextmanager
-def home_of_its_own() -> Iterator[Home]:
-    """Make a folder for daemons; at the end nothing of it or of them is left."""
+def home_of_its_own(*, is_shipped: bool = True) -> Iterator[Home]:
+    """Make a folder for daemons; at the end nothing of it or of them is left.
+
+    Unless `is_shipped`, its daemons do without the starter tap.
+    """
     # Short: a socket's path has at most 108 bytes.
     folder = Path(tempfile.mkdtemp(prefix="capd"))
     folder.chmod(0o700)
-    made = Home(folder)
+    made = Home(folder, is_shipped=is_shipped)
     try:
         yield made
         made.close()

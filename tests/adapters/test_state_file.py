@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from capd.adapters.state_file import StateFile, of_version, read_private, write_whole
+from capd.adapters.private_files import read_private, write_whole
+from capd.adapters.state_file import StateFile, of_version
 from capd_protos.codec import JsonCodec, MalformedError
 
 

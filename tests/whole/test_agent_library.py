@@ -126,6 +126,7 @@ def test_a_session_outlives_a_capd_that_is_stopped_and_does_not_start_it(home: H
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_task_outlives_a_capd_that_is_stopped(home: Home, backend: str) -> None:
+    home.plain("talk")
     daemon = home.start()
     listed: list[str] = []
 
@@ -134,7 +135,7 @@ def test_a_task_outlives_a_capd_that_is_stopped(home: Home, backend: str) -> Non
             home.ask("stop", for_good=True)
             daemon.wait()
             while not capd._link.is_stopped or capd._link.phase != "apart":
-                await anyio.sleep(0)
+                await anyio.sleep(0.01)
             with pytest.raises(capd_client.NoDaemonError, match="capd was stopped"):
                 await capd.tools(timeout=60)
             home.start()

@@ -94,7 +94,7 @@ def test_a_list_of_taps_that_cannot_be_read_leaves_the_starter_tap_and_says_so(
     home: Home, text: str
 ) -> None:
     config = home.folder / "config"
-    config.mkdir()
+    config.mkdir(exist_ok=True)
     (config / "taps.toml").write_bytes(text.encode("latin-1"))
     (config / "config.toml").write_bytes(text.encode("latin-1"))
     home.start()
@@ -211,10 +211,10 @@ def test_clients_are_told_before_the_daemon_goes(home: Home, *, for_good: bool) 
 
 
 @pytest.mark.parametrize("spoiled", ["state", "cache"], ids=["state is a file", "cache is a file"])
-def test_a_folder_that_cannot_be_made_is_told_in_one_line(home: Home, spoiled: str) -> None:
-    (home.folder / spoiled).write_text("in the way")
+def test_a_folder_that_cannot_be_made_is_told_in_one_line(shipped_home: Home, spoiled: str) -> None:
+    (shipped_home.folder / spoiled).write_text("in the way")
 
-    result = home.capd("daemon", "run")
+    result = shipped_home.capd("daemon", "run")
 
     assert result.returncode == 1
     assert result.stderr.startswith("capd: ")

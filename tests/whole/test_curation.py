@@ -26,8 +26,12 @@ OTHERS = {
 
 
 @pytest.fixture
-def known(home: Home) -> Home:
-    """A daemon that knows two servers with the same tool, and one may join a turn."""
+def known(shipped_home: Home) -> Home:
+    """A daemon that knows two servers with the same tool, and one may join a turn.
+
+    Among the tools of the starter tap: of two tools alone no word is rare.
+    """
+    home = shipped_home
     for server in ("alpha", "gamma"):
         argv = [
             sys.executable,

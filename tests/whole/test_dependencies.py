@@ -28,7 +28,7 @@ def active(home: Home) -> list[tuple[str, str, list[str]]]:
 def test_a_capability_of_dependencies_alone_is_on_has_no_tools_and_takes_no_slot(
     home: Home,
 ) -> None:
-    (home.folder / "config").mkdir()
+    (home.folder / "config").mkdir(exist_ok=True)
     (home.folder / "config" / "config.toml").write_text("[sessions]\ncapabilities = 1\n")
     home.plain("alpha")
     requires(

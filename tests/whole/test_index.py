@@ -17,8 +17,9 @@ MOST_BEYOND_OWN_TOOLS = 400
 
 
 def test_42_tools_cost_at_most_400_tokens_before_any_match_and_one_call_each_after(
-    home: Home,
+    shipped_home: Home,
 ) -> None:
+    home = shipped_home
     for number in range(SERVERS):
         tools = ",".join(f"{verb}_thing_{number}" for verb in VERBS)
         argv = [sys.executable, "-I", str(MANY_SERVER), f"s{number}", tools, home.tag]

@@ -6,7 +6,8 @@ from pathlib import Path
 from whole_daemon import PLAIN_SERVER, Home, wait_for
 
 
-def test_a_server_is_added_switched_on_called_and_taken_away(home: Home) -> None:
+def test_a_server_is_added_switched_on_called_and_taken_away(shipped_home: Home) -> None:
+    home = shipped_home
     home.start()
     command = [sys.executable, "-I", str(PLAIN_SERVER), home.tag]
     with home.shim("one") as editor:

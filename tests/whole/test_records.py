@@ -192,7 +192,7 @@ def test_a_full_disk_costs_no_call_is_told_and_heals(home: Home, small_disk: Pat
 
 
 def test_a_ledger_that_is_switched_off_leaves_no_file_and_costs_nothing_else(home: Home) -> None:
-    (home.folder / "config").mkdir()
+    (home.folder / "config").mkdir(exist_ok=True)
     (home.folder / "config" / "config.toml").write_text("[ledger]\nenabled = false\n")
     home.start()
     editor = home.shim("one")

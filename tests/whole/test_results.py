@@ -89,7 +89,9 @@ class Wire:
         self._socket.close()
 
     def _ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        result: dict[str, Any] = json.loads(self.line(method, params))["result"]
+        answer = json.loads(self.line(method, params))
+        assert "result" in answer, answer
+        result: dict[str, Any] = answer["result"]
         return result
 
     def line(self, method: str, params: dict[str, Any] | None = None) -> bytes:
@@ -460,7 +462,8 @@ def test_a_full_disk_costs_no_result_and_is_told(shop: Shop) -> None:
     editor.leave()
 
 
-def test_a_session_reads_what_the_session_that_started_it_got(shop: Shop) -> None:
+def test_a_session_reads_what_the_session_that_started_it_got(shipped_home: Home) -> None:
+    shop = Shop(shipped_home)
     shop.offers("log", text_result("line\n" * 20_000))
     shop.home.start()
     editor = shop.session("one")

@@ -63,7 +63,7 @@ def started(home: Home, role: str) -> Path:
 @pytest.mark.parametrize("role", ["control", "mcp"])
 def test_a_process_that_a_server_has_started_may_not_act_on_capd(home: Home, role: str) -> None:
     # At the default level it does not find the socket, where the machine can hide it.
-    (home.folder / "config").mkdir()
+    (home.folder / "config").mkdir(exist_ok=True)
     (home.folder / "config" / "config.toml").write_text('[sandbox]\nlevel = "off"\n')
 
     out = started(home, role)
@@ -76,7 +76,7 @@ def test_a_process_that_a_server_has_started_may_not_act_on_capd(home: Home, rol
 
 def test_a_server_that_is_an_agent_may_where_the_user_says_so(home: Home) -> None:
     config = home.folder / "config"
-    config.mkdir()
+    config.mkdir(exist_ok=True)
     (config / "config.toml").write_text('[servers]\nmay_connect = ["call*"]\n')
 
     out = started(home, "control")

@@ -8,13 +8,6 @@ from pathlib import Path
 from whole_daemon import PLAIN_SERVER, Home, wait_for
 
 
-def without_starter(home: Home) -> Path:
-    """Leave out the tap that comes with capd: its servers would be fetched and asked as well."""
-    file = home.folder / "config" / "taps.toml"
-    file.write_text("starter = false\n" + file.read_text())
-    return home.folder / "tap"
-
-
 def listed(tap: Path) -> dict[str, list[str]]:
     """Return the names in a tap's `tools.json`, by server."""
     read = json.loads((tap / "tools.json").read_text())
@@ -26,7 +19,7 @@ def test_a_taps_tools_are_written_and_found_where_its_servers_have_never_run(hom
     home.plain("alpha")
     # Another argument is another server.
     home.capability("beta", [sys.executable, "-I", str(PLAIN_SERVER), home.tag, "beta"])
-    tap = without_starter(home)
+    tap = home.folder / "tap"
     home.start()
 
     built = home.capd("tap", "build", str(tap))
@@ -46,13 +39,12 @@ def test_a_taps_tools_are_written_and_found_where_its_servers_have_never_run(hom
 
 def test_a_server_that_does_not_answer_keeps_what_was_written_and_is_named(home: Home) -> None:
     home.plain("alpha")
-    tap = without_starter(home)
+    tap = home.folder / "tap"
     home.start()
     home.capd("tap", "build", str(tap))
     home.close()
     shutil.rmtree(home.folder / "cache")
     home.capability("gone", [sys.executable, "-I", "-c", "import sys; sys.exit(3)", home.tag])
-    without_starter(home)
     home.start()
 
     again = home.capd("tap", "build", str(tap))
@@ -64,7 +56,6 @@ def test_a_server_that_does_not_answer_keeps_what_was_written_and_is_named(home:
 
 def test_what_is_no_tap_is_refused_and_nothing_is_written(home: Home) -> None:
     home.plain("alpha")
-    without_starter(home)
     home.start()
     folder = home.folder / "no-tap"
     folder.mkdir()

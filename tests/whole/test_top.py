@@ -26,7 +26,8 @@ async def until(pilot: Pilot[int], look: Callable[[], bool]) -> None:
             await pilot.pause(0.02)
 
 
-def test_the_screen_follows_the_daemon_until_q(home: Home) -> None:
+def test_the_screen_follows_the_daemon_until_q(shipped_home: Home) -> None:
+    home = shipped_home
     home.plain("alpha")
     home.start()
     app = TopApp(home.socket, every=0.2)

@@ -37,7 +37,7 @@ def test_it_is_ended_with_everything_it_started_and_its_neighbour_stays(
     home: Home, kind: str, said: str
 ) -> None:
     config = home.folder / "config"
-    config.mkdir()
+    config.mkdir(exist_ok=True)
     limits = "[servers]\nmost_processes = 40\nmost_memory_mib = 200\n"
     (config / "config.toml").write_text(limits)
     tag = f"{home.tag}-hungry"

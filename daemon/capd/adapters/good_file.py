@@ -13,8 +13,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from capd.adapters.private_files import write_whole
 from capd.adapters.regular_files import opened_regular, read_up_to
-from capd.adapters.state_file import write_whole
 from capd.core.settings.layers import Layer, UnusableError
 from capd.core.settings.settling import STANDS, Settling, is_doubtful
 

@@ -17,7 +17,7 @@ from capd.adapters.index_text import (
     revised,
     rewritten,
 )
-from capd.adapters.state_file import write_whole
+from capd.adapters.private_files import write_whole
 from capd.core.index import document
 
 LOCKED_FOR = 5.0

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from capd.adapters.file_texts import file_text
-from capd.adapters.state_file import write_whole
+from capd.adapters.private_files import write_whole
 from capd.core.errors import CapdError
 from capd.core.memories.memory_format import OWN, SUFFIXES, MemoryFile, read_memory
 from capd.core.memories.memory_names import LONGEST, is_name

@@ -23,7 +23,7 @@ import msgspec
 import structlog
 import trio
 
-from capd.adapters.state_file import write_whole
+from capd.adapters.private_files import write_whole
 from capd.core.errors import CapdError
 from capd.core.results.handles import RETENTION, handle_of, is_handle
 from capd.core.results.large_results import LargeResult, Result

@@ -1,26 +1,24 @@
-"""State files: bounded reads, atomic writes, and access for the user alone.
+"""State files: one value of a known type each, read within bounds and written atomically.
 
     read ──good──────────> its value
       ├──none────────────> None
       └──unusable────────> None; logged and, if `aside` is given, renamed, so that a person may
                            look at it and the next save starts a new file
 
-All functions here block, except `StateFile.load` and `StateFile.save`, which are for the event
-loop.
+All methods block, except `StateFile.load` and `StateFile.save`, which are for the event loop.
 """
 
 import errno
 import os
-import stat
-import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import structlog
 import trio
 
+from capd.adapters.private_files import read_private, write_whole
 from capd.adapters.regular_files import opened_regular, read_up_to
 from capd_protos.codec import MalformedError
 
@@ -39,84 +37,6 @@ class Codec(Protocol[T]):
     def encode(self, message: T, /) -> bytes:
         """Return the encoded value."""
         ...
-
-
-def read_private(path: Path, most_bytes: int) -> bytes:
-    """Return the content of a regular file that only its owner can write.
-
-    Raises:
-        OSError: it cannot be read.
-        MalformedError: it is no file, or too large, or somebody else can write it.
-    """
-    with opened_private(path, most_bytes) as file:
-        return file.read(most_bytes)
-
-
-@contextmanager
-def opened_private(path: Path, most_bytes: int) -> Iterator[BinaryIO]:
-    """Open a regular file that only its owner can write.
-
-    Raises:
-        OSError: it cannot be read.
-        MalformedError: it is no file, or too large, or somebody else can write it.
-    """
-    # Non-blocking: opening a FIFO must not wait for a writer.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise MalformedError("it is not a regular file")
-        if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise MalformedError("somebody else can write it")
-        if status.st_size > most_bytes:
-            raise MalformedError("it is too large")
-        yield file
-
-
-def write_whole(
-    path: Path,
-    data: bytes | Iterable[bytes],
-    *,
-    is_durable: bool = False,
-    has_other_writers: bool = False,
-    check: Callable[[Path], object] | None = None,
-) -> None:
-    """Replace a file atomically, with mode 0600: readers see the old content or the new one.
-
-    `is_durable` says that the file must survive a loss of power. `has_other_writers` says that
-    others may write it at the same time; each writer then has a temporary file of its own. `check`
-    raises if the temporary file must not replace the current one.
-
-    Raises:
-        OSError: it cannot be written; what was there stays.
-    """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor, temporary = _temporary(path, has_other_writers=has_other_writers)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.writelines([data] if isinstance(data, bytes) else data)
-            file.flush()
-            if is_durable:
-                os.fsync(descriptor)
-        if check is not None:
-            check(temporary)
-        temporary.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
-
-
-def _temporary(path: Path, *, has_other_writers: bool) -> tuple[int, Path]:
-    if has_other_writers:
-        # mkstemp makes it 0600.
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        return descriptor, Path(name)
-    # One fixed name: what a crash leaves behind, the next save removes.
-    temporary = path.with_name(f".{path.name}.partial")
-    temporary.unlink(missing_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    return os.open(temporary, flags, 0o600), temporary
 
 
 class Versioned(Protocol):

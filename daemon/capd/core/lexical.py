@@ -89,8 +89,6 @@ class _Postings:
     """Which documents contain a term, and with what weight."""
 
     def __init__(self, rows: Iterable[dict[str, float]]) -> None:
-        import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without turns never pays
-
         # Arrays of machine numbers, row by row: ten thousand rows of Python objects take 100 MB.
         at: dict[str, array[int]] = {}
         weights: dict[str, array[float]] = {}
@@ -102,7 +100,12 @@ class _Postings:
                     at[term], weights[term] = array("i"), array("f")
                 at[term].append(number)
                 weights[term].append(weight)
-        self._terms: dict[str, tuple[Indexes, Numbers]] = {
+        self._terms: dict[str, tuple[Indexes, Numbers]] = {}
+        if not at:
+            return
+        import numpy as np  # noqa: PLC0415 - 0.1 s that a daemon without tools never pays
+
+        self._terms = {
             term: (np.array(numbers, np.int32), np.array(weights[term], np.float32))
             for term, numbers in at.items()
         }

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from capd.adapters.state_file import opened_private, write_whole
+from capd.adapters.private_files import opened_private, write_whole
 from capd_protos.codec import MalformedError
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ import msgspec
 import structlog
 import trio
 
-from capd.adapters.state_file import read_private, write_whole
+from capd.adapters.private_files import read_private, write_whole
 from capd.core.scripts.run import (
     RETENTION,
     Answer,

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import msgspec
 
+from capd.adapters.private_files import write_whole
 from capd.adapters.regular_files import opened_regular, read_up_to
-from capd.adapters.state_file import write_whole
 from capd.core.trust.startable import Agreed
 
 MOST_BYTES = 16 << 20

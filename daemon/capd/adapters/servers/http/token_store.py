@@ -9,7 +9,7 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from capd.adapters.state_file import write_whole
+from capd.adapters.private_files import write_whole
 
 if TYPE_CHECKING:
     from keyring.backend import KeyringBackend

@@ -1,0 +1,25 @@
+"""What a daemon's start imports: a module that nobody needs yet is time of every start."""
+
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("code", "unneeded"),
+    [
+        ("import capd.adapters.parsing.process", {"trio", "structlog", "numpy"}),
+        ("from capd.core.lexical import Bm25, Ngrams; Bm25([]); Ngrams([])", {"numpy"}),
+    ],
+    ids=["the parser process", "an index without texts"],
+)
+def test_a_start_does_without_what_only_later_work_needs(code: str, unneeded: set[str]) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", f"{code}; import sys; print(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert unneeded & set(ended.stdout.split()) == set()
