@@ -138,6 +138,11 @@ class Stage:
         """Start the daemon anew, and wait for its model."""
         self.stop()
         self.configure(more)
+        # What an earlier start has computed: a first start that was stopped early has not all.
+        cache = self.lab.home.folder / "cache"
+        cache.mkdir(mode=0o700, exist_ok=True)
+        for file in (lab.CACHE / "vectors").glob("*.bin"):
+            shutil.copy2(file, cache)
         self.lab.home.start()
         with self.lab.home.shim("warming"):
             wait_for(self.lab.is_ready, PATIENCE)
