@@ -138,6 +138,11 @@ class Stage:
         """Start the daemon anew, and wait for its model."""
         self.stop()
         self.configure(more)
+        # What an earlier start has computed: a first start that was stopped early has not all.
+        cache = self.lab.home.folder / "cache"
+        cache.mkdir(mode=0o700, exist_ok=True)
+        for file in (lab.CACHE / "vectors").glob("*.bin"):
+            shutil.copy2(file, cache)
         self.lab.home.start()
         with self.lab.home.shim("warming"):
             wait_for(self.lab.is_ready, PATIENCE)
@@ -325,8 +330,8 @@ def made_lab() -> Iterator[Lab]:
             shutil.rmtree(place, ignore_errors=True)
 
 
-def row_of(client: Client, states: list[str]) -> list[str]:
-    """Return the cells of one client."""
+def row_of(client: Client, states: list[str], on_cells: Callable[[list[str]], None]) -> list[str]:
+    """Return the cells of one client; `on_cells` gets those so far after each."""
     cells: list[str] = []
     with made_lab() as made:
         try:
@@ -344,6 +349,7 @@ def row_of(client: Client, states: list[str]) -> list[str]:
             except AssertionError as error:
                 said = f"not tried: {(str(error).splitlines() or ['?'])[0][:80]}"
             cells.append(said)
+            on_cells([*cells, *["-"] * (len(STATES) - len(cells))])
             if not set(states) - set(list(STATES)[: len(cells)]):
                 # The rest is not wanted.
                 states = []
@@ -379,14 +385,15 @@ def main() -> None:
     parser.add_argument("--state", action="append", help="only this column; may be repeated")
     parser.add_argument("--write", type=Path, metavar="FILE", help="the page with the table")
     given = parser.parse_args()
-    lines: dict[str, str] = {}
     for name in given.clients or CLIENTS:
         client = CLIENTS[name]
-        cells = row_of(client, given.state or list(STATES))
-        lines[client.title] = line(client, cells)
-        print(lines[client.title], flush=True)
-        if given.write and not given.state:
-            write(given.write, {client.title: lines[client.title]})
+
+        def on_cells(cells: list[str], client: Client = client) -> None:
+            # Each as soon as it is known: a row takes minutes.
+            if given.write and not given.state:
+                write(given.write, {client.title: line(client, cells)})
+
+        print(line(client, row_of(client, given.state or list(STATES), on_cells)), flush=True)
 
 
 if __name__ == "__main__":

@@ -58,14 +58,16 @@ def followed(step: Json, body: Json, tools: Sequence[tuple[str, Any]]) -> Json:
         return {"tool": _exactly(listed[0]), "args": arguments}
     by_name = {"name": wanted, "arguments": arguments}
     card = re.search(rf"^- {wanted}\(", said, re.MULTILINE)
-    if card:
-        heads = _HEAD.findall(said[: card.start()])
-        return _through(heads[-1] if heads else "", by_name, names)
+    heads = _HEAD.findall(said[: card.start()]) if card else []
+    if heads:
+        return _through(heads[-1], by_name, names)
     searches = [name for name in names if _OWN_SEARCH.search(name)]
-    found = _FOUND.search(answered)
-    if found and wanted in answered:
-        apart = found["apart"] and wanted in found["these"]
-        return _through(found["apart"] if apart else found["caller"], by_name, names)
+    if wanted in answered:
+        # Called by name, and not listed yet: the tool for what is not listed calls it.
+        found = _FOUND.search(answered)
+        apart = found and found["apart"] and wanted in found["these"]
+        caller = (found["apart"] if apart else found["caller"]) if found else "tool_call"
+        return _through(caller, by_name, names)
     if searches and step["message"] not in _asked(body):
         return {"tool": _exactly(searches[0]), "args": {"query": step["message"]}}
     return {"text": "I have no tool for this"}
@@ -103,7 +105,8 @@ def _through(caller: str, by_name: Json, names: Sequence[str]) -> Json:
         }
     if "tool_search" in names:
         # Codex keeps tools of MCP back until its own search has found them.
-        return {"tool": "^tool_search$", "args": {"query": "call any installed tool by its name"}}
+        query = f"{caller} call any installed tool by its name"
+        return {"tool": "^tool_search$", "args": {"query": query}}
     return {"text": "I have no tool for this"}
 
 

@@ -57,8 +57,14 @@ STARTS = pytest.mark.parametrize("is_warm", [True, False], ids=["server runs", "
 
 
 def card(caller: str) -> str:
-    """Return a pattern of the tool's call card, as a request has it in JSON."""
-    return rf"For this message, by {caller}\(name, arguments\):(\\+n- [^\\]*)*\\+n- {TOOL}\("
+    """Return a pattern of the tool's call card, as a request has it in JSON.
+
+    A client that lists again may have the tool on its list instead.
+    """
+    listed = "its tools are listed now: git__"
+    return (
+        rf"{listed}|For this message, by {caller}\(name, arguments\):(\\+n- [^\\]*)*\\+n- {TOOL}\("
+    )
 
 
 @STARTS

@@ -80,7 +80,7 @@ def test_without_a_daemon_that_may_be_started_nothing_is_tried(home: Home, tmp_p
 
     said = home.capd("install", "gemini")
 
-    assert said.stdout.splitlines()[-1] == (
+    assert said.stderr.splitlines()[-1] == (
         "Not tried whether your prompts reach capd: no daemon runs, and CAPD_NO_START forbids to"
         " start one"
     )

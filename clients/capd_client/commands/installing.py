@@ -145,7 +145,7 @@ def check_prompts(chosen: Sequence[KnownClient]) -> None:
         problem = "no daemon runs, and CAPD_NO_START forbids to start one"
     if problem:
         said = f"Not tried whether your prompts reach capd: {problem}"
-        tables.say(said, keep_lines=True)
+        click.echo(tables.printable(said, keep_lines=True), err=True)
         return
     launcher = launcher_path(os.environ)
     for known in tried:
