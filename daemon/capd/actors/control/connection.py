@@ -161,10 +161,10 @@ class Control:
                 # Before the answer: who has it may be gone, and this task with the connection.
                 self._stop(params)
             if request.method in LARGE:
-                text = await trio.to_thread.run_sync(_response, request.id, result)
+                answer = await trio.to_thread.run_sync(_response, request.id, result)
             else:
-                text = _response(request.id, result)
-            await writer.send(text)
+                answer = _response(request.id, result)
+            await writer.send(answer)
 
     async def _result(self, method: str, params: Any, peer: Peer) -> Any:
         if method not in READING:

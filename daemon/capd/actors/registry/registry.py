@@ -8,7 +8,7 @@ forgotten. The vector of a session's last message stays in memory until the next
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -68,6 +68,8 @@ LARGE = (
     messages.ToolSnapshotsListed,
 )
 """Replies that grow with the catalog."""
+LARGE_CATALOG = 1000
+"""Capabilities from which a message is compared in a thread, and calls go on meanwhile."""
 DECISIONS_KEPT = 100
 WHOLE = 100
 """Of a hundred."""
@@ -129,6 +131,12 @@ class Registry:
         self._programs = Programs(lambda: [*self._catalog.taps, *self._projects.taps], has_program)
         self._decisions: deque[messages.DecisionEntry] = deque(maxlen=DECISIONS_KEPT)
         self._entries = _Entries()
+        self._last_eligible: tuple[
+            Catalog | None,
+            Mapping[CapabilityId, tuple[str, ...]],
+            tuple[str, frozenset[str], frozenset[CapabilityId]],
+            gates.Eligible,
+        ] = (None, {}, ("", frozenset(), frozenset()), gates.Eligible((), {}))
         self._partly: deque[messages.PartlyDecided] = deque(maxlen=DECISIONS_KEPT)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -362,30 +370,30 @@ class Registry:
         kept = self._eligible(request, catalog)
         message = self._last_messages.compared(request.session, text, message)
         favoured = await self._favoured(request, catalog.winners)
-        decision = deciding.decided(
-            text,
-            message,
-            compared,
-            self._profile,
-            Circumstances(
-                kept,
-                request.active,
-                favoured,
-                self._learning.known(request.project),
-                project_mark(request.project),
-            ),
+        circumstances = Circumstances(
+            kept,
+            request.active,
+            favoured,
+            self._learning.known(request.project),
+            project_mark(request.project),
         )
+        decided = partial(deciding.decided, text, message, compared, self._profile, circumstances)
+        # A small catalog takes two milliseconds, less than a thread is worth.
+        is_large = len(kept.capabilities) > LARGE_CATALOG
+        decision = await trio.to_thread.run_sync(decided) if is_large else decided()
         decision = held_back(decision, request.restrictions)
         return msgspec.structs.replace(decision, fingerprint=fingerprint, left_out=kept.left_out)
 
     def _eligible(self, request: messages.RouteMessage, catalog: Catalog) -> gates.Eligible:
-        return gates.eligible(
-            catalog.winners,
-            request.domain,
-            request.keys,
-            frozenset(request.denied),
-            self._programs.missing,
-        )
+        missing = self._programs.missing
+        facts = (request.domain, frozenset(request.keys), frozenset(request.denied))
+        # The same for one message after the other, and 10 ms for ten thousand capabilities.
+        last_catalog, last_missing, last_facts, found = self._last_eligible
+        if last_catalog is not catalog or last_missing is not missing or last_facts != facts:
+            domain, keys, denied = facts
+            found = gates.eligible(catalog.winners, domain, keys, denied, missing)
+            self._last_eligible = catalog, missing, facts, found
+        return found
 
     def _by_words(
         self, request: messages.RouteMessage, text: str, catalog: Catalog
