@@ -40,3 +40,9 @@ class Ping(msgspec.Struct, frozen=True, tag="ping"):
 
 class Pong(msgspec.Struct, frozen=True, tag="pong"):
     """The answer to `Ping`: the actor takes letters."""
+
+
+class Offered(msgspec.Struct, frozen=True, tag="offered"):
+    """The reply is a large value of this process, which is taken by this number."""
+
+    number: int

@@ -187,8 +187,6 @@ class DecisionEntry(msgspec.Struct, frozen=True):
     """Seconds since the epoch."""
     decision: Decision
     ms: float
-    percent: int = 100
-    """How many of the catalog's texts had their vectors, of a hundred."""
 
 
 class RegistryDescribed(msgspec.Struct, frozen=True, tag="registry.described"):
@@ -205,9 +203,38 @@ class RegistryDescribed(msgspec.Struct, frozen=True, tag="registry.described"):
     """Why changes of files are not followed; empty where they are."""
     trust_problem: str = ""
     """Why what was agreed to cannot be believed, so that nothing of any project is trusted."""
-    percent: int = 100
-    """How many of the catalog's texts have their vectors, of a hundred: with fewer, messages are
-    compared with those, and with the letters of all."""
+
+
+class DescribeProgress(msgspec.Struct, frozen=True, tag="registry.progress"):
+    """Say how much of the catalog routing knows by meaning."""
+
+
+class PartlyDecided(msgspec.Struct, frozen=True):
+    """A decision for which not every text of the catalog had its vector."""
+
+    session: SessionKey
+    at: float
+    """Seconds since the epoch."""
+    percent: int
+
+
+class ProgressDescribed(msgspec.Struct, frozen=True, tag="registry.progress_described"):
+    """How much of the catalog routing knows by meaning; the rest counts by its letters."""
+
+    percent: int
+    """How many of the catalog's texts have their vectors, of a hundred."""
+    decisions: list[PartlyDecided] = []
+    """The last ones that were made with less than all."""
+
+
+class ListSpecs(msgspec.Struct, frozen=True, tag="registry.list_specs"):
+    """List every capability that can be used, with all that is known of it."""
+
+
+class SpecsListed(msgspec.Struct, frozen=True, tag="registry.specs"):
+    """Those of the user's taps and of all known projects, by tap, then by name."""
+
+    capabilities: list[CapabilitySpec]
 
 
 class CatalogChanged(msgspec.Struct, frozen=True, tag="registry.changed"):
@@ -421,6 +448,8 @@ Request = (
     | ListMemories
     | DescribeLearning
     | ForgetLearning
+    | DescribeProgress
+    | ListSpecs
 )
 Reply = (
     MessageRouted
@@ -439,5 +468,7 @@ Reply = (
     | MemoriesListed
     | LearningDescribed
     | LearningForgotten
+    | ProgressDescribed
+    | SpecsListed
 )
 Event = CatalogChanged | MessageDecided

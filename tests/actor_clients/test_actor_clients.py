@@ -121,6 +121,11 @@ ROWS: list[Row] = [
         *(RegistryClient, lambda c: c.capabilities("/p", all_projects=True)),
         *(registry.ListCapabilities("/p", all_projects=True), registry.CapabilitiesListed([]), []),
     ),
+    (RegistryClient, lambda c: c.specs(), registry.ListSpecs(), registry.SpecsListed([]), []),
+    *whole(
+        *(RegistryClient, lambda c: c.progress(), registry.DescribeProgress()),
+        registry.ProgressDescribed(40),
+    ),
     *whole(
         *(RegistryClient, lambda c: c.discover(DISCOVER), DISCOVER),
         *(registry.CapabilitiesFound([]), registry.RegistryRefused("no_intent", "empty")),

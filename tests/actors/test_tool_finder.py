@@ -81,6 +81,8 @@ class FakeRegistry:
         if isinstance(request, registry.ResolveCapability):
             name = request.name.rpartition("/")[2]
             return registry.CapabilityResolved(self.capabilities[name])
+        if isinstance(request, registry.ListSpecs):
+            return registry.SpecsListed(list(self.capabilities.values()))
         if isinstance(request, registry.ListSkills):
             return registry.SkillsListed(self.skills)
         if isinstance(request, registry.ListToolSnapshots):

@@ -56,6 +56,8 @@ def ask(method: str, **params: Any) -> dict[str, Any]:
         return control.call(method, given)
 
 
+_LARGE = 200_000
+"""Characters from which a result is indented by msgspec."""
 _WAITS = {
     "call": "waiting for the tool",
     "enable": "switching it on",
@@ -77,7 +79,15 @@ def _waiting(method: str) -> AbstractContextManager[object]:
 def print_json(result: Mapping[str, Any], *, indent: int | None = 2) -> None:
     """Print a result object as it came, as ASCII."""
     # ASCII: what servers say must not steer a terminal, and any JSON parser gives it back.
-    click.echo(json.dumps(result, indent=indent))
+    text = json.dumps(result)
+    if indent is not None and len(text) > _LARGE:
+        # Ten thousand capabilities take json a second to indent.
+        from msgspec import json as fast  # noqa: PLC0415 - 50 ms that a small result never pays
+
+        text = fast.format(text, indent=indent)
+    elif indent is not None:
+        text = json.dumps(result, indent=indent)
+    click.echo(text)
 
 
 def session_option(command: _F) -> _F:

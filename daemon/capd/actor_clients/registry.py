@@ -4,7 +4,7 @@ from capd.actor_clients.client import ANSWER_TIMEOUT, ActorClient
 from capd.actor_clients.names import REGISTRY
 from capd_protos import registry as messages
 from capd_protos.codec import MsgpackCodec
-from capd_protos.types import Decision, ServerIdentity, ToolDefinition
+from capd_protos.types import CapabilitySpec, Decision, ServerIdentity, ToolDefinition
 
 _MESSAGE_ROUTED: MsgpackCodec[messages.MessageRouted] = MsgpackCodec(messages.MessageRouted)
 _CAPABILITY_RESOLVED: MsgpackCodec[messages.CapabilityResolved | messages.CapabilityUnknown] = (
@@ -44,6 +44,12 @@ _LEARNING_FORGOTTEN: MsgpackCodec[messages.LearningForgotten] = MsgpackCodec(
 )
 
 
+_PROGRESS_DESCRIBED: MsgpackCodec[messages.ProgressDescribed] = MsgpackCodec(
+    messages.ProgressDescribed
+)
+_SPECS_LISTED: MsgpackCodec[messages.SpecsListed] = MsgpackCodec(messages.SpecsListed)
+
+
 class RegistryClient(ActorClient):
     """Asks the registry: what is installed, and what a message asks for."""
 
@@ -71,6 +77,14 @@ class RegistryClient(ActorClient):
             messages.ListCapabilities(project, all_projects), _CAPABILITIES_LISTED, timeout
         )
         return reply.capabilities
+
+    async def specs(self, *, timeout: float = ANSWER_TIMEOUT) -> list[CapabilitySpec]:
+        """List every capability that can be used, of all known projects as well."""
+        return (await self._ask(messages.ListSpecs(), _SPECS_LISTED, timeout)).capabilities
+
+    async def progress(self, *, timeout: float = ANSWER_TIMEOUT) -> messages.ProgressDescribed:
+        """Return how much of the catalog routing knows by meaning."""
+        return await self._ask(messages.DescribeProgress(), _PROGRESS_DESCRIBED, timeout)
 
     async def discover(
         self, request: messages.DiscoverCapabilities, *, timeout: float = ANSWER_TIMEOUT

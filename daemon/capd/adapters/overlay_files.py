@@ -13,6 +13,7 @@ import msgspec
 import capd
 from capd.adapters.file_texts import PathText, expanded, file_name, file_text
 from capd.adapters.parsing.jobs import DIRECT, Reader, ReadOverlay
+from capd.adapters.unchanged_files import UnchangedFiles, mark_of_folder
 from capd.core.taps.overlays import OVERLAY_FILE, Overlay
 from capd_protos.types import Finding
 
@@ -36,19 +37,37 @@ def shipped_overlays() -> Path:
     return installed if installed.is_dir() else package.parents[1] / "taps/overlays"
 
 
-def read_overlays(list_file: Path, reader: Reader = DIRECT) -> list[Overlay]:
-    """Return all overlays, in order of precedence.
+def read_overlays(
+    list_file: Path, reader: Reader = DIRECT, known: UnchangedFiles[Overlay] | None = None
+) -> list[Overlay]:
+    """Return all overlays, in order of precedence, those that have not changed as they are `known`.
 
     `reader` parses the user's overlays, which others may have written; those that come with capd
     are trusted.
     """
     listed, wrong = _listed(list_file)
-    overlays = [read_overlay_folder(each, reader) for each in _own_folders(list_file, listed)]
+    overlays = [_read(each, reader, known) for each in _own_folders(list_file, listed)]
     if listed.shipped_overlays:
-        overlays += [read_overlay_folder(folder) for folder in _folders_in(shipped_overlays())]
+        overlays += [_read(folder, DIRECT, known) for folder in _folders_in(shipped_overlays())]
     if wrong:
         overlays.insert(0, _unusable(str(list_file), f"its overlays are not used: {wrong}"))
     return overlays
+
+
+def _read(folder: Path, reader: Reader, known: UnchangedFiles[Overlay] | None) -> Overlay:
+    if known is None:
+        return read_overlay_folder(folder, reader)
+    try:
+        head, rest = mark_of_folder(str(folder), ".toml"), 0
+        rest = mark_of_folder(str(folder / "capabilities"), ".toml")
+    except OSError:
+        head = rest = 0
+    mark = hash((head, rest)) if head and rest else 0
+    found = known.get(str(folder), mark)
+    if found is None:
+        found = read_overlay_folder(folder, reader)
+        known.put(str(folder), mark if not found.findings else 0, found)
+    return found
 
 
 def overlay_folders(list_file: Path) -> list[Path]:

@@ -21,9 +21,10 @@ from capd.adapters.model.minilm import MODEL
 from capd.adapters.parsing.jobs import DIRECT, ReadCapability, Reader, ReadToolSnapshot
 from capd.adapters.regular_files import opened_regular
 from capd.adapters.skill_files import SKILLS, read_skills
+from capd.adapters.unchanged_files import UnchangedFiles, mark_of_file, mark_of_folder
 from capd.core.errors import CapdError
 from capd.core.taps.catalog import Tap
-from capd.core.taps.tap_format import CapabilityFiles
+from capd.core.taps.tap_format import CapabilityFiles, CapabilityRead
 from capd.core.taps.tap_vectors import FILE as VECTORS
 from capd.core.taps.tap_vectors import TapVectors, TapVectorsError, largest_bytes, read_vectors
 from capd.core.taps.tool_snapshot import FILE as SNAPSHOT
@@ -118,8 +119,21 @@ def is_own(place: TapPlace, list_file: Path) -> bool:
     return place.name == STARTER or place.path == list_file.parent / OWN_FOLDER
 
 
-def read_tap(place: TapPlace, reader: Reader = DIRECT) -> Tap:
-    """Return the tap at `place`; `reader` parses its files.
+class KnownReads:
+    """What was read of taps, so that only what has changed is read again."""
+
+    def __init__(self) -> None:
+        self.capabilities: UnchangedFiles[tuple[bytes, CapabilityRead]] = UnchangedFiles()
+        self.vectors: UnchangedFiles[tuple[str, tuple[Finding, ...]]] = UnchangedFiles()
+
+    def sweep(self) -> None:
+        """Forget what was not read since the last sweep."""
+        self.capabilities.sweep()
+        self.vectors.sweep()
+
+
+def read_tap(place: TapPlace, reader: Reader = DIRECT, known: KnownReads | None = None) -> Tap:
+    """Return the tap at `place`; `reader` parses its files, but those that are `known`.
 
     Raises:
         TapUnreadableError: there is no folder of capabilities, of skills or of memories, or
@@ -130,20 +144,18 @@ def read_tap(place: TapPlace, reader: Reader = DIRECT) -> Tap:
     spent: list[Finding] = []
     folder = _identity(place.path)
     try:
-        for files in capability_files(place):
+        for folder_name in _capability_folders(place):
             if reader.is_spent:
-                spent.append(_out_of_time(files.path))
+                spent.append(_out_of_time(f"capabilities/{file_name(Path(folder_name))}"))
                 break
-            for file, text in files.texts.items():
-                digest.update(f"{files.name}/{file}\0{text}\0".encode())
-            provider = place.providers.get(files.name, "")
-            job = ReadCapability(place.name, files.name, files.path, files.texts, provider)
-            reads.append(reader.read(job))
+            part, read = _read_capability(place, folder_name, reader, known)
+            digest.update(part)
+            reads.append(read)
     except OSError as error:
         raise TapUnreadableError(f"tap {place.name}: {error}") from None
-    known = {read.name for read in reads}
+    names = {read.name for read in reads}
     for name, provider in place.providers.items():
-        if name not in known:
+        if name not in names:
             missing = ReadCapability(place.name, name, f"capabilities/{name}", {}, provider)
             reads.append(missing.done())
     skill_reads, findings = read_skills(place.name, place.path, reader)
@@ -154,7 +166,7 @@ def read_tap(place: TapPlace, reader: Reader = DIRECT) -> Tap:
         digest.update(f"{memory.path}\0{memory.revision}\0".encode())
     snapshot, data = _tool_snapshot(place, reader)
     digest.update(b"tools\0" + data)
-    vectors_digest, wrong_vectors = _checked_vectors(place)
+    vectors_digest, wrong_vectors = _known_vectors(place, known)
     digest.update(f"vectors\0{vectors_digest}".encode())
     # A tap that goes away half-way looks like one whose capabilities were deleted.
     if _identity(place.path) != folder:
@@ -180,13 +192,47 @@ def capability_files(place: TapPlace) -> Iterator[CapabilityFiles]:
     Raises:
         OSError: they cannot be read.
     """
-    folders = _entries(place.path / "capabilities")
-    for folder in sorted(folder for folder in folders if folder.is_dir()):
-        if place.within is not None and not _is_within(folder, place.within):
-            continue
-        capability = file_name(Path(folder.name))
-        texts = {file_name(Path(f.name)): file_text(f) for f in _provider_files(folder)}
-        yield CapabilityFiles(CapabilityName(capability), f"capabilities/{capability}", texts)
+    for name in _capability_folders(place):
+        yield _files_of(place, name)
+
+
+def _capability_folders(place: TapPlace) -> list[str]:
+    root = place.path / "capabilities"
+    names = sorted(_folder_names(root))
+    if place.within is None:
+        return names
+    return [name for name in names if _is_within(root / name, place.within)]
+
+
+def _files_of(place: TapPlace, name: str) -> CapabilityFiles:
+    folder = place.path / "capabilities" / name
+    capability = file_name(Path(name))
+    texts = {file_name(Path(f.name)): file_text(f) for f in _provider_files(folder)}
+    return CapabilityFiles(CapabilityName(capability), f"capabilities/{capability}", texts)
+
+
+def _read_capability(
+    place: TapPlace, name: str, reader: Reader, known: KnownReads | None
+) -> tuple[bytes, CapabilityRead]:
+    """Return a capability with a digest of its files."""
+    folder = f"{place.path}/capabilities/{name}"
+    provider = place.providers.get(CapabilityName(file_name(Path(name))), "")
+    key = f"{place.name}\0{folder}\0{provider}"
+    # Before the files are read: a change meanwhile is then seen by the next reload.
+    mark = mark_of_folder(folder, ".toml") if known is not None else 0
+    found = known.capabilities.get(key, mark) if known is not None else None
+    if found is not None:
+        return found
+    files = _files_of(place, name)
+    digest = hashlib.sha256()
+    for file, text in files.texts.items():
+        digest.update(f"{files.name}/{file}\0{text}\0".encode())
+    job = ReadCapability(place.name, files.name, files.path, files.texts, provider)
+    made = digest.digest(), reader.read(job)
+    if known is not None:
+        # One that was not read may be read another time.
+        known.capabilities.put(key, mark if made[1].capability is not None else 0, made)
+    return made
 
 
 def tap_vectors(tap: Tap) -> TapVectors | None:
@@ -204,6 +250,18 @@ def tap_vectors(tap: Tap) -> TapVectors | None:
         # It has changed since: the next reload says what is wrong with it.
         return None
     return None
+
+
+def _known_vectors(place: TapPlace, known: KnownReads | None) -> tuple[str, tuple[Finding, ...]]:
+    if known is None:
+        return _checked_vectors(place)
+    file = str(place.path / VECTORS)
+    mark = mark_of_file(file)
+    found = known.vectors.get(file, mark)
+    if found is None:
+        found = _checked_vectors(place)
+        known.vectors.put(file, mark, found)
+    return found
 
 
 def _checked_vectors(place: TapPlace) -> tuple[str, tuple[Finding, ...]]:
@@ -260,9 +318,10 @@ def _identity(root: Path) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _entries(root: Path) -> list[Path]:
+def _folder_names(root: Path) -> list[str]:
     try:
-        return list(root.iterdir())
+        with os.scandir(root) as entries:
+            return [entry.name for entry in entries if entry.is_dir()]
     except FileNotFoundError:
         # A tap may be skills or memories alone.
         if any((root.parent / part).is_dir() for part in (SKILLS, MEMORIES)):

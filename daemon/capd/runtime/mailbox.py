@@ -12,8 +12,9 @@ import trio
 
 from capd.core.errors import CapdError
 from capd.runtime.arrivals import BODIES, LOST, Arrival, Arrivals
+from capd.runtime.handle_table import OFFERS
 from capd_protos.codec import MalformedError, MsgpackCodec
-from capd_protos.envelope import Ping, Pong
+from capd_protos.envelope import Offered, Ping, Pong
 from capd_protos.types import ActorName
 
 Q = TypeVar("Q")
@@ -50,6 +51,14 @@ class IncomingRequest(Generic[Q]):
     def remaining(self) -> float:
         """Seconds that the sender still waits; 0.0 when it has given up."""
         return max(0.0, self.expires_at - trio.current_time())
+
+    async def offer(self, message: msgspec.Struct) -> None:
+        """Answer with `message` itself, which nobody may change; the asker is in this process.
+
+        Raises:
+            AlreadyAnsweredError: as for `reply`.
+        """
+        await self.reply(Offered(OFFERS.put(message)))
 
     async def reply(self, message: msgspec.Struct) -> None:
         """Answer with `message`; once the sender has given up, nothing is sent.

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import msgspec
 import structlog
@@ -11,16 +11,17 @@ import zmq
 
 from capd.core.errors import CapdError
 from capd.runtime.arrivals import BODIES, ENVELOPES, LOST
+from capd.runtime.handle_table import OFFERS
 from capd.runtime.zmq_socket import Context, SocketFullError, TrioSocket
 from capd_protos.codec import MalformedError, MsgpackCodec
-from capd_protos.envelope import Envelope, Failure
+from capd_protos.envelope import Envelope, Failure, Offered
 from capd_protos.types import ActorName, Address, MessageId
 
 R = TypeVar("R")
 
 log = structlog.get_logger()
 
-_FAILURES: MsgpackCodec[Failure] = MsgpackCodec(Failure)
+_FAILURES: MsgpackCodec[Failure | Offered] = MsgpackCodec(Failure | Offered)
 
 
 class ActorUnavailableError(CapdError):
@@ -166,6 +167,12 @@ class Peer:
             failure = _FAILURES.decode(body)
         except MalformedError:
             raise AskFailedError(self._actor, "unreadable_reply", reason) from None
+        if isinstance(failure, Offered):
+            taken = OFFERS.take(failure.number)
+            if taken is None:
+                raise AskFailedError(self._actor, "unreadable_reply", "it is offered no longer")
+            # What a codec would have checked: who offers it is an actor of this process.
+            return cast("R", taken)
         if failure.code == LOST:
             raise AskLostError(f"{self._actor}: {failure.message}; it may have acted all the same")
         raise AskFailedError(self._actor, failure.code, failure.message)

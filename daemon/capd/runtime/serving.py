@@ -28,12 +28,17 @@ async def serve(
     *,
     log: FilteringBoundLogger,
     task_status: trio.TaskStatus[None],
+    offers: tuple[type[msgspec.Struct], ...] = (),
 ) -> None:
-    """Answer every request to `actor` with what `replied` returns, until cancelled."""
+    """Answer every request to `actor` with what `replied` returns, until cancelled.
+
+    `offers` are the types of replies that are too large to be copied.
+    """
 
     async def answer(incoming: IncomingRequest[Q]) -> None:
         async with incoming:
-            await incoming.reply(await replied(incoming.request))
+            reply = await replied(incoming.request)
+            await (incoming.offer if isinstance(reply, offers) else incoming.reply)(reply)
 
     async def answer_contained(incoming: IncomingRequest[Q]) -> None:
         await contained(type(incoming.request).__name__, answer, incoming, log=log)

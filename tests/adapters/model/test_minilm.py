@@ -150,7 +150,7 @@ def test_batches_hold_each_text_once_within_both_caps(lengths: list[int]) -> Non
 def test_full_batches_are_not_cut_smaller_than_the_caps() -> None:
     made = list(batches([16] * 20 + [64] * 28 + [256] * 8))
 
-    assert [len(batch) for batch in made] == [16, 16, 16, 4, 4]
+    assert [len(batch) for batch in made] == [20, 16, 12, 4, 4]
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,8 @@ from capd_protos.codec import JsonCodec, MalformedError, MsgpackCodec
 ANY_EVENT: MsgpackCodec[dict[str, Any]] = MsgpackCodec(dict[str, Any])
 
 MOST_REQUESTS = 256
+LARGE = frozenset({"caps"})
+"""Methods whose results grow with the catalog: ten thousand capabilities are six megabytes."""
 
 _CODE_NAMES = {
     frames.NOT_SENT: "not_sent",
@@ -166,7 +168,11 @@ class Control:
             if isinstance(params, frames.StopParams):
                 # Before the answer: who has it may be gone, and this task with the connection.
                 self._stop(params)
-            await writer.send(_response(request.id, result))
+            if request.method in LARGE:
+                answer = await trio.to_thread.run_sync(_response, request.id, result)
+            else:
+                answer = _response(request.id, result)
+            await writer.send(answer)
 
     async def _result(self, method: str, params: Any, peer: Peer) -> Any:
         if method not in READING:

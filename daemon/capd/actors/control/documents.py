@@ -89,7 +89,6 @@ def status(
             "pid": model.pid if model else 0,
             "rss_bytes": model.rss_bytes if model else 0,
             "profile": described.profile,
-            "percent": described.percent,
         },
         "taps": taps(described),
         "not_watched": described.watch,
@@ -306,7 +305,6 @@ def _decision(entry: registry.DecisionEntry) -> Document:
         "left_out": decision.left_out,
         "unusable": {str(each.id.name): list(each.keys) for each in decision.unusable},
         "ms": round(entry.ms, 3),
-        "percent": entry.percent,
     }
 
 

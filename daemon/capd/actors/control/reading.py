@@ -2,9 +2,11 @@
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
+import trio
 
 from capd.actors.control import documents
 from capd.actors.control import index_documents as index_report
@@ -95,6 +97,9 @@ class Reading:
             document["taps"] = [
                 {**tap, "usable": usable.get(tap["name"], 0)} for tap in document["taps"]
             ]
+        with suppress(ActorUnavailableError):
+            progress = await self._actors.registry.progress()
+            document["embedder"]["percent"] = progress.percent
         return {
             **document,
             "ledger": documents.ledger(kept),
@@ -107,7 +112,8 @@ class Reading:
         sessions = await self._actors.curator.sessions()
         index = await self._index()
         metrics = index_report.metrics(index) if index is not None else {}
-        return documents.caps(listed, sessions.sessions, self._keys(sessions), metrics)
+        made = partial(documents.caps, listed, sessions.sessions, self._keys(sessions), metrics)
+        return await trio.to_thread.run_sync(made)
 
     async def _index(self) -> messages.IndexDescribed | None:
         with suppress(ActorUnavailableError):

@@ -66,8 +66,8 @@ class Records:
         profile = (float(described.profile["threshold"]), float(described.profile["margin"]))
         learnt = (await self._actors.registry.learning()).entries
         percents = {
-            _key(entry.session, entry.decision.fingerprint, entry.at): entry.percent
-            for entry in described.decisions
+            _key(each.session, each.at): each.percent
+            for each in (await self._actors.registry.progress()).decisions
         }
         told = [
             {
@@ -75,7 +75,7 @@ class Records:
                     note, followed(note, activations), known, profile, is_live=note.session in live
                 ),
                 "learnt": [entry_document(each) for each in counted(note, learnt)],
-                "percent": percents.get(_key(note.session, note.fingerprint, note.at), 100),
+                "percent": percents.get(_key(note.session, note.at), 100),
             }
             for note in decisions
         ]
@@ -133,9 +133,9 @@ def _remembered(described: registry.RegistryDescribed, session: SessionKey) -> l
     ]
 
 
-def _key(session: str, fingerprint: str, at: float) -> tuple[str, str, float]:
+def _key(session: str, at: float) -> tuple[str, float]:
     """Return what tells a decision from all others, in memory as in the ledger."""
-    return session, fingerprint, round(at, 2)
+    return session, round(at, 3)
 
 
 def _script(note: ScriptNote) -> dict[str, Any]:

@@ -54,6 +54,7 @@ from capd_protos.types import (
     CapabilitySpec,
     ServerIdentity,
     ServerName,
+    ServerSpec,
     ToolDefinition,
     ToolName,
 )
@@ -170,7 +171,14 @@ class ToolFinder:
             nursery.start_soon(self._vectors.follow)
             nursery.start_soon(self._skills.follow)
             await serve(
-                self._bus, FINDER, REQUESTS, self._replied, log=log, task_status=task_status
+                self._bus,
+                FINDER,
+                REQUESTS,
+                self._replied,
+                log=log,
+                task_status=task_status,
+                # It grows with the catalog.
+                offers=(messages.CapabilitiesDescribed,),
             )
 
     async def _replied(self, request: messages.Request) -> messages.Reply:
@@ -419,7 +427,8 @@ class ToolFinder:
         own = {"", await self._sets.paths.of(request.project)}
         tokens = await self._tokens.of_each(known) if request.counts else None
         of_project = [each for each in self._read if project_of(each.id.tap) in own]
-        return messages.CapabilitiesDescribed(True, capability_tools(of_project, known, tokens))
+        described = await trio.to_thread.run_sync(capability_tools, of_project, known, tokens)
+        return messages.CapabilitiesDescribed(True, described)
 
     # What there is
 
@@ -445,7 +454,7 @@ class ToolFinder:
         try:
             skills = await self._registry.skills(timeout=CATALOG_TIMEOUT)
             capabilities = await self._capabilities()
-            servers = distinct(server for c in capabilities for server in c.servers)
+            servers = await trio.to_thread.run_sync(_servers_of, capabilities)
             lists = await self._screened(list(servers))
             snapshots = await self._registry.tool_snapshots(timeout=CATALOG_TIMEOUT)
         except ActorUnavailableError as error:
@@ -494,17 +503,7 @@ class ToolFinder:
 
     async def _capabilities(self) -> list[CapabilitySpec]:
         """Return the capabilities of the user's taps, and of projects if they are trusted."""
-        listed = await self._registry.capabilities(all_projects=True, timeout=CATALOG_TIMEOUT)
-        found: list[CapabilitySpec] = []
-        for entry in listed:
-            if not entry.is_routable:
-                continue
-            reply = await self._registry.resolve(
-                f"{entry.tap}/{entry.name}", project_of(entry.tap), timeout=CATALOG_TIMEOUT
-            )
-            if isinstance(reply, registry.CapabilityResolved):
-                found.append(reply.capability)
-        return found
+        return await self._registry.specs(timeout=CATALOG_TIMEOUT)
 
     # capd index
 
@@ -521,6 +520,10 @@ class ToolFinder:
         # Whoever asks next is to find what has just been listed.
         await contained("refresh", self._refresh, log=log)
         return messages.ServersIndexed(indexed)
+
+
+def _servers_of(capabilities: Sequence[CapabilitySpec]) -> dict[ServerIdentity, ServerSpec]:
+    return distinct(server for each in capabilities for server in each.servers)
 
 
 def _card_texts(known: KnownTools) -> list[str]:

@@ -48,12 +48,10 @@ class ToolSet:
         unseen: frozenset[ServerIdentity] = frozenset(),
     ) -> None:
         """Replace the set by the tools of `capabilities`, as their servers listed them last."""
-        known = KnownTools(capabilities, lists)
-        index = await trio.to_thread.run_sync(ToolIndex, known.tools)
-        servers = [server for each in capabilities for server in each.servers]
-        self.unlisted = sorted({s.name for s in servers if server_identity(s) not in lists})
-        self.index, self.known, self.unseen = index, known, unseen
-        self.vectors.wanted(index)
+        made = await trio.to_thread.run_sync(_made, capabilities, lists)
+        self.known, self.index, self.unlisted = made
+        self.unseen = unseen
+        self.vectors.wanted(self.index)
 
     def searched(self, policy: Policy) -> search_answers.Searched:
         """Return the number of tools and servers that are searched, for the answer."""
@@ -139,6 +137,15 @@ class ToolSets:
                 nursery.start_soon(_kept, made.vectors, self._scopes[project])
             await made.take([*users, *own], lists, unseen)
             self._projects[project] = made
+
+
+def _made(
+    capabilities: Sequence[CapabilitySpec], lists: Lists
+) -> tuple[KnownTools, ToolIndex, list[ServerName]]:
+    known = KnownTools(capabilities, lists)
+    servers = [server for each in capabilities for server in each.servers]
+    unlisted = sorted({s.name for s in servers if server_identity(s) not in lists})
+    return known, ToolIndex(known.tools), unlisted
 
 
 async def _kept(vectors: ToolVectors, scope: trio.CancelScope) -> None:

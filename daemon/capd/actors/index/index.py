@@ -100,7 +100,16 @@ class Index:
             nursery.start_soon(self._listen)
             nursery.start_soon(self._follow)
             nursery.start_soon(self._follow_sessions)
-            await serve(self._bus, INDEX, REQUESTS, self._replied, log=log, task_status=task_status)
+            await serve(
+                self._bus,
+                INDEX,
+                REQUESTS,
+                self._replied,
+                log=log,
+                task_status=task_status,
+                # They grow with the catalog.
+                offers=(messages.IndexListed, messages.IndexDescribed),
+            )
 
     async def _replied(self, request: messages.Request) -> messages.Reply:
         match request:
@@ -187,7 +196,7 @@ class Index:
                 return
             read = self._read.get(project)
             if read is not None and any(each.tokens is not None for each in found.capabilities):
-                self._take(project, found.capabilities, read.facts, read.files)
+                await self._take(project, found.capabilities, read.facts, read.files)
         await self._learn()
         self._bus.publish(messages.IndexChanged(len(self._read.get("", _Read()).entries)))
 
@@ -201,20 +210,35 @@ class Index:
     async def _again(self, project: str) -> _Read:
         found = await self._ask_finder(project)
         files = await project_files(project)
-        return self._take(project, found.capabilities, await self._facts(), files)
+        return await self._take(project, found.capabilities, await self._facts(), files)
 
-    def _take(
+    async def _take(
         self,
         project: str,
         described: list[finder.CapabilityTools],
         facts: Mapping[str, Facts],
         files: Collection[str] = (),
     ) -> _Read:
+        made = partial(self._made_of, described, facts, self._own, files)
+        # Ten thousand entries are a second of work.
+        read = self._read[project] = await trio.to_thread.run_sync(made)
+        while len(self._read) > MOST_PROJECTS:
+            oldest = next(name for name in self._read if name)
+            del self._read[oldest]
+        return read
+
+    def _made_of(
+        self,
+        described: list[finder.CapabilityTools],
+        facts: Mapping[str, Facts],
+        own: Mapping[str, document.Overrides],
+        files: Collection[str],
+    ) -> _Read:
         described = [self._with_tokens(each) for each in described]
         entries = [
             document.applied(
                 entry_of(each, facts.get(str(each.capability.id), Facts())),
-                self._own.get(str(each.capability.id), document.Overrides()),
+                own.get(str(each.capability.id), document.Overrides()),
             )
             for each in described
         ]
@@ -224,12 +248,7 @@ class Index:
             for each in described
             if str(each.capability.id) in facts
         }
-        ordered = in_order(entries, fitting, last_at)
-        read = self._read[project] = _Read(described, facts, ordered, files)
-        while len(self._read) > MOST_PROJECTS:
-            oldest = next(name for name in self._read if name)
-            del self._read[oldest]
-        return read
+        return _Read(described, facts, in_order(entries, fitting, last_at), files)
 
     def _with_tokens(self, described: finder.CapabilityTools) -> finder.CapabilityTools:
         """Return a capability with the last token counts of its tools.
@@ -268,10 +287,7 @@ class Index:
 
     async def _learn(self) -> None:
         """Count the tokens of everything that sessions may get."""
-        texts = [*surrounding_texts(call_of(CAPABILITY))]
-        for read in self._read.values():
-            texts += [word for entry in read.entries for word in entry_texts(entry)]
-            texts += [f" {name}" for each in read.described for name in each.tools or ()]
+        texts = await trio.to_thread.run_sync(_texts_of, list(self._read.values()))
         await self._pieces.learn(texts)
 
     # The file
@@ -298,7 +314,7 @@ class Index:
                 return messages.IndexRefused(self._problem)
             try:
                 found = await self._ask_finder("", counts=True)
-                users = self._take("", found.capabilities, facts)
+                users = await self._take("", found.capabilities, facts)
                 content = await self._content(users)
                 done = await trio.to_thread.run_sync(self._file.write, content)
             except ActorUnavailableError as error:
@@ -366,25 +382,39 @@ class Index:
         if trio.current_time() >= self._known_until:
             # Calls come, and no catalog changes for them; who watches asks every second.
             self._known, self._known_until = await self._facts(), trio.current_time() + KNOWN_FOR
-        facts = self._known
+        metrics = await trio.to_thread.run_sync(_metrics, users.described, self._known)
         return messages.IndexDescribed(
             str(self._file.path),
             len(users.entries),
             self._problem,
-            [
-                messages.CapabilityMetrics(
-                    each.capability.id,
-                    fact.uses,
-                    fact.successes,
-                    fact.mean_ms,
-                    None if each.tools is None else len(each.tools),
-                    each.tokens,
-                )
-                for each in users.described
-                for fact in (facts.get(str(each.capability.id), Facts()),)
-            ],
+            metrics,
             sum(map(len, self._own.values())),
         )
+
+
+def _metrics(
+    described: list[finder.CapabilityTools], facts: Mapping[str, Facts]
+) -> list[messages.CapabilityMetrics]:
+    return [
+        messages.CapabilityMetrics(
+            each.capability.id,
+            fact.uses,
+            fact.successes,
+            fact.mean_ms,
+            None if each.tools is None else len(each.tools),
+            each.tokens,
+        )
+        for each in described
+        for fact in (facts.get(str(each.capability.id), Facts()),)
+    ]
+
+
+def _texts_of(reads: list[_Read]) -> list[str]:
+    texts = [*surrounding_texts(call_of(CAPABILITY))]
+    for read in reads:
+        texts += [word for entry in read.entries for word in entry_texts(entry)]
+        texts += [f" {name}" for each in read.described for name in each.tools or ()]
+    return texts
 
 
 def _values(users: _Read, skills: Mapping[str, list[str]], call: Call) -> dict[str, Any]:

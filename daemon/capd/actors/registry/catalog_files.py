@@ -19,11 +19,18 @@ from capd.adapters.overlay_files import read_overlays
 from capd.adapters.parsing.jobs import DIRECT, Reader
 from capd.adapters.parsing.parser import Parser
 from capd.adapters.skill_files import skill_body
-from capd.adapters.tap_files import TapUnreadableError, is_own, read_tap, tap_places
+from capd.adapters.tap_files import (
+    KnownReads,
+    TapUnreadableError,
+    is_own,
+    read_tap,
+    tap_places,
+)
+from capd.adapters.unchanged_files import UnchangedFiles
 from capd.adapters.watched_files import Folders, Watch, WatchError, watched_folders
 from capd.core.memories.memory_format import OWN
 from capd.core.taps.catalog import Catalog, Tap
-from capd.core.taps.overlays import overlaid
+from capd.core.taps.overlays import Overlay, overlaid
 from capd_protos.types import SkillSpec
 
 TRY_AGAIN = 10.0
@@ -56,6 +63,8 @@ class CatalogFiles:
         """Why files are not watched; empty if they are."""
         self._on_change = on_change
         self._loading = trio.Lock()
+        self._known = KnownReads()
+        self._overlays: UnchangedFiles[Overlay] = UnchangedFiles()
 
     async def load(self) -> bool:
         """Read all files again; return whether the catalog has changed."""
@@ -63,14 +72,19 @@ class CatalogFiles:
             taps = await self._taps()
             if taps is None:
                 return False
-            overlays = await trio.to_thread.run_sync(read_overlays, self.tap_list, self._reader())
-            said_more = overlaid(taps, overlays)
+            overlays = await trio.to_thread.run_sync(
+                read_overlays, self.tap_list, self._reader(), self._overlays
+            )
+            said_more = await trio.to_thread.run_sync(overlaid, taps, overlays)
             for finding in said_more.findings:
                 log.warning("overlay_finding", path=finding.path, reason=finding.reason)
-            found = [*said_more.taps, *await self._own_memories()]
-            if tuple(found) == self.catalog.taps:
+            found = (*said_more.taps, *await self._own_memories())
+            catalog = await trio.to_thread.run_sync(_changed, found, self.catalog)
+            self._known.sweep()
+            self._overlays.sweep()
+            if catalog is None:
                 return False
-            self.catalog = Catalog(found)
+            self.catalog = catalog
         for tap in taps:
             log.info(
                 "tap_loaded",
@@ -147,9 +161,14 @@ class CatalogFiles:
         for place in places:
             try:
                 reader = DIRECT if is_own(place, self.tap_list) else self._reader()
-                taps.append(await trio.to_thread.run_sync(read_tap, place, reader))
+                taps.append(await trio.to_thread.run_sync(read_tap, place, reader, self._known))
             except TapUnreadableError as error:
                 log.error("tap_unreadable", tap=place.name, reason=str(error))
                 last = old.get(place.name) or Tap(place.name, str(place.path), "", (), {})
                 taps.append(replace(last, error=str(error)))
         return taps
+
+
+def _changed(taps: tuple[Tap, ...], before: Catalog) -> Catalog | None:
+    """Return the catalog of `taps`; None if it is as it was."""
+    return None if taps == before.taps else Catalog(taps)

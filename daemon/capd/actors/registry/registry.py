@@ -8,7 +8,7 @@ forgotten. The vector of a session's last message stays in memory until the next
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -61,7 +61,18 @@ from capd_protos.types import (
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
 USED: MsgpackCodec[CapabilityUsed] = MsgpackCodec(CapabilityUsed)
 
+LARGE = (
+    messages.CapabilitiesListed,
+    messages.SpecsListed,
+    messages.RegistryDescribed,
+    messages.ToolSnapshotsListed,
+)
+"""Replies that grow with the catalog."""
+LARGE_CATALOG = 1000
+"""Capabilities from which a message is compared in a thread, and calls go on meanwhile."""
 DECISIONS_KEPT = 100
+WHOLE = 100
+"""Of a hundred."""
 log = structlog.get_logger(actor="registry")
 
 
@@ -119,6 +130,14 @@ class Registry:
         self._learning = Learning(bus, labels, learns)
         self._programs = Programs(lambda: [*self._catalog.taps, *self._projects.taps], has_program)
         self._decisions: deque[messages.DecisionEntry] = deque(maxlen=DECISIONS_KEPT)
+        self._entries = _Entries()
+        self._last_eligible: tuple[
+            Catalog | None,
+            Mapping[CapabilityId, tuple[str, ...]],
+            tuple[str, frozenset[str], frozenset[CapabilityId]],
+            gates.Eligible,
+        ] = (None, {}, ("", frozenset(), frozenset()), gates.Eligible((), {}))
+        self._partly: deque[messages.PartlyDecided] = deque(maxlen=DECISIONS_KEPT)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled."""
@@ -135,7 +154,13 @@ class Registry:
             if self._is_watching:
                 nursery.start_soon(self._follow_files)
             await serve(
-                self._bus, REGISTRY, REQUESTS, self._replied, log=log, task_status=task_status
+                self._bus,
+                REGISTRY,
+                REQUESTS,
+                self._replied,
+                log=log,
+                task_status=task_status,
+                offers=LARGE,
             )
 
     async def _replied(self, request: messages.Request) -> messages.Reply:
@@ -144,8 +169,14 @@ class Registry:
                 return messages.MessageRouted(await self._route(request))
             case messages.ResolveCapability(name, project):
                 return self._resolve(name, self._catalog_of(project))
-            case messages.ListCapabilities() | messages.ListSkills() | messages.ListToolSnapshots():
-                return self._listed(request)
+            case (
+                messages.ListCapabilities()
+                | messages.ListSkills()
+                | messages.ListToolSnapshots()
+                | messages.ListSpecs()
+                | messages.DescribeProgress()
+            ):
+                return await self._listed(request)
             case messages.DiscoverCapabilities():
                 return await self._discover(request)
             case messages.ReloadCatalog():
@@ -166,16 +197,32 @@ class Registry:
 
     # What there is
 
-    def _listed(
-        self, request: messages.ListCapabilities | messages.ListSkills | messages.ListToolSnapshots
+    async def _listed(
+        self,
+        request: messages.ListCapabilities
+        | messages.ListSkills
+        | messages.ListToolSnapshots
+        | messages.ListSpecs
+        | messages.DescribeProgress,
     ) -> messages.Reply:
+        if isinstance(request, messages.DescribeProgress):
+            return messages.ProgressDescribed(self._vectors.percent, list(self._partly))
+        if isinstance(request, messages.ListSpecs):
+            return messages.SpecsListed(self._specs())
         if isinstance(request, messages.ListSkills):
             return messages.SkillsListed(self._skills)
         if isinstance(request, messages.ListToolSnapshots):
-            return messages.ToolSnapshotsListed(_tool_lists(self._catalog))
+            return messages.ToolSnapshotsListed(
+                await trio.to_thread.run_sync(_tool_lists, self._catalog)
+            )
         catalog = self._catalog_of(request.project)
         more = list(self._projects.taps) if request.all_projects else []
-        return messages.CapabilitiesListed(_entries([*catalog.taps, *more]))
+        entries = await trio.to_thread.run_sync(self._entries.of, [*catalog.taps, *more])
+        return messages.CapabilitiesListed(entries)
+
+    def _specs(self) -> list[CapabilitySpec]:
+        taps = [*self._catalog.taps, *self._projects.taps]
+        return [capability for tap in taps for capability in tap.capabilities]
 
     @property
     def _catalog(self) -> Catalog:
@@ -262,8 +309,11 @@ class Registry:
             time.time(),
             decision,
             (trio.current_time() - started_at) * 1000,
-            self._vectors.percent if decision.top else 100,
         )
+        if decision.top and self._vectors.percent < WHOLE:
+            self._partly.append(
+                messages.PartlyDecided(entry.session, entry.at, self._vectors.percent)
+            )
         self._decisions.append(entry)
         self._journal.note(self._noted(entry))
         name = str(decision.id.name) if decision.id else ""
@@ -320,30 +370,30 @@ class Registry:
         kept = self._eligible(request, catalog)
         message = self._last_messages.compared(request.session, text, message)
         favoured = await self._favoured(request, catalog.winners)
-        decision = deciding.decided(
-            text,
-            message,
-            compared,
-            self._profile,
-            Circumstances(
-                kept,
-                request.active,
-                favoured,
-                self._learning.known(request.project),
-                project_mark(request.project),
-            ),
+        circumstances = Circumstances(
+            kept,
+            request.active,
+            favoured,
+            self._learning.known(request.project),
+            project_mark(request.project),
         )
+        decided = partial(deciding.decided, text, message, compared, self._profile, circumstances)
+        # A small catalog takes two milliseconds, less than a thread is worth.
+        is_large = len(kept.capabilities) > LARGE_CATALOG
+        decision = await trio.to_thread.run_sync(decided) if is_large else decided()
         decision = held_back(decision, request.restrictions)
         return msgspec.structs.replace(decision, fingerprint=fingerprint, left_out=kept.left_out)
 
     def _eligible(self, request: messages.RouteMessage, catalog: Catalog) -> gates.Eligible:
-        return gates.eligible(
-            catalog.winners,
-            request.domain,
-            request.keys,
-            frozenset(request.denied),
-            self._programs.missing,
-        )
+        missing = self._programs.missing
+        facts = (request.domain, frozenset(request.keys), frozenset(request.denied))
+        # The same for one message after the other, and 10 ms for ten thousand capabilities.
+        last_catalog, last_missing, last_facts, found = self._last_eligible
+        if last_catalog is not catalog or last_missing is not missing or last_facts != facts:
+            domain, keys, denied = facts
+            found = gates.eligible(catalog.winners, domain, keys, denied, missing)
+            self._last_eligible = catalog, missing, facts, found
+        return found
 
     def _by_words(
         self, request: messages.RouteMessage, text: str, catalog: Catalog
@@ -448,8 +498,24 @@ class Registry:
             },
             watch=self._files.watch_error if self._is_watching else "it is switched off",
             trust_problem=self._projects.trust.read().problem,
-            percent=self._vectors.percent,
         )
+
+
+class _Entries:
+    """The entries of taps, each made once for as long as the tap stays as it is."""
+
+    def __init__(self) -> None:
+        self._made: dict[TapName, tuple[Tap, list[messages.CapabilityEntry]]] = {}
+
+    def of(self, taps: Iterable[Tap]) -> list[messages.CapabilityEntry]:
+        """Return the entries of all `taps`. Blocks: ten thousand take a tenth of a second."""
+        found: list[messages.CapabilityEntry] = []
+        for tap in taps:
+            made = self._made.get(tap.name)
+            if made is None or made[0] is not tap:
+                made = self._made[tap.name] = (tap, _entries([tap]))
+            found += made[1]
+        return found
 
 
 def _entries(taps: Iterable[Tap]) -> list[messages.CapabilityEntry]:

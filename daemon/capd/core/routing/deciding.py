@@ -86,9 +86,8 @@ def decided(
     known: Circumstances,
 ) -> Decision:
     """Return the decision on a message of this text and unit vector."""
-    among = frozenset(each.id for each in known.eligible.capabilities)
-    if profile.scorer == WHOLE_RULES:
-        among |= frozenset(each.id for each in known.eligible.unusable)
+    eligible = known.eligible
+    among = eligible.ranked_ids if profile.scorer == WHOLE_RULES else eligible.ids
     return concluded(text, compared.scorer.ranked(text, message, among), compared, profile, known)
 
 

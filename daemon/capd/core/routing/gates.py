@@ -20,6 +20,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, get_args
 
 from capd.core.errors import CapdError
@@ -124,7 +125,7 @@ class Candidate:
     triggers: "Vectors"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Eligible:
     """The candidates after the filters, and how many each filter removed."""
 
@@ -132,6 +133,16 @@ class Eligible:
     left_out: dict[str, int]
     unusable: tuple[UnusableCapability, ...] = ()
     """Those of what is left out that a person could have, by a key or another domain."""
+
+    @cached_property
+    def ids(self) -> frozenset[CapabilityId]:
+        """The candidates."""
+        return frozenset(each.id for each in self.capabilities)
+
+    @cached_property
+    def ranked_ids(self) -> frozenset[CapabilityId]:
+        """The candidates, and what would be one with a key or in another domain."""
+        return self.ids | frozenset(each.id for each in self.unusable)
 
 
 def fingerprint(text: str) -> str:

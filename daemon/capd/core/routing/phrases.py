@@ -16,6 +16,9 @@ RUN = 5
 LEAST_WHOLE = 2
 """Words of a trigger that counts within a longer message: one word is said in passing."""
 
+_Index = dict[int, "CapabilityId | tuple[CapabilityId, ...]"]
+"""Capabilities by the hash of some words; most words belong to one."""
+
 _WORD = re.compile(r"[^\W_]+")
 
 
@@ -33,8 +36,9 @@ class Phrases:
     """The triggers of a catalog by the runs of words that they have."""
 
     def __init__(self, capabilities: Sequence[CapabilitySpec]) -> None:
-        self._whole: dict[tuple[str, ...], list[CapabilityId]] = {}
-        self._runs: dict[tuple[str, ...], list[CapabilityId]] = {}
+        # By 64 bits of the words: as tuples of words 50,000 triggers take 60 MB.
+        self._whole: _Index = {}
+        self._runs: _Index = {}
         for each in capabilities:
             for trigger in (*each.triggers, *each.extra_triggers):
                 terms = _terms(trigger)
@@ -52,16 +56,25 @@ class Phrases:
         within: dict[CapabilityId, None] = {}
         for at in range(len(terms)):
             for length in range(LEAST_WHOLE, RUN + 1):
-                within.update(dict.fromkeys(self._runs.get(terms[at : at + length], ())))
-        return Said(tuple(self._whole.get(terms, ())), tuple(within))
+                within.update(dict.fromkeys(_found(self._runs, terms[at : at + length])))
+        return Said(_found(self._whole, terms), tuple(within))
 
 
-def _add(
-    known: dict[tuple[str, ...], list[CapabilityId]], terms: tuple[str, ...], id_: CapabilityId
-) -> None:
-    ids = known.setdefault(terms, [])
-    if id_ not in ids:
-        ids.append(id_)
+def _add(known: _Index, terms: tuple[str, ...], id_: CapabilityId) -> None:
+    key = hash(terms)
+    there = known.get(key)
+    if there is None:
+        known[key] = id_
+    elif isinstance(there, tuple):
+        if id_ not in there:
+            known[key] = (*there, id_)
+    elif there != id_:
+        known[key] = (there, id_)
+
+
+def _found(known: _Index, terms: tuple[str, ...]) -> tuple[CapabilityId, ...]:
+    there = known.get(hash(terms), ())
+    return there if isinstance(there, tuple) else (there,)
 
 
 def _terms(text: str) -> tuple[str, ...]:

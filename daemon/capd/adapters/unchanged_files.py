@@ -1,0 +1,92 @@
+"""What was made of the files of a folder, for as long as they stay as they are.
+
+A reload of ten thousand capabilities would otherwise read and parse twenty thousand files of which
+none has changed. A file counts as unchanged with the same name, inode, size and times; a link with
+the same target. What was changed a moment ago is not remembered: its times would not tell the next
+change within the same tick of the clock.
+"""
+
+import os
+import stat
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+SETTLED_NS = 100_000_000
+"""File systems count times in steps of 10 ms at most; a network's clock may differ more, and
+`capd check` reads everything."""
+
+
+class UnchangedFiles(Generic[T]):
+    """What was made of folders, by a key of the caller's."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, tuple[int, T]] = {}
+        self._used: set[str] = set()
+
+    def get(self, key: str, mark: int) -> T | None:
+        """Return what was made under `key` when its files had this mark."""
+        self._used.add(key)
+        found = self._made.get(key)
+        return found[1] if found is not None and mark and found[0] == mark else None
+
+    def put(self, key: str, mark: int, made: T) -> None:
+        """Remember what was made of files with this mark; 0 is a mark that is forgotten."""
+        self._used.add(key)
+        if mark:
+            self._made[key] = (mark, made)
+        else:
+            self._made.pop(key, None)
+
+    def sweep(self) -> None:
+        """Forget what nobody has asked for since the last sweep."""
+        for key in self._made.keys() - self._used:
+            del self._made[key]
+        self._used.clear()
+
+
+def mark_of_folder(folder: str, suffix: str) -> int:
+    """Return a mark of all files in `folder` with this suffix; 0 if one may be changing.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with os.scandir(folder) as entries:
+        return _mark(
+            (entry.path, entry.stat(follow_symlinks=False))
+            for entry in entries
+            if entry.name.endswith(suffix)
+        )
+
+
+def mark_of_file(file: str) -> int:
+    """Return a mark of one file; 0 if it may be changing, or is not there."""
+    try:
+        return _mark([(file, os.lstat(file))])
+    except OSError:
+        return 0
+
+
+def _mark(files: Iterable[tuple[str, os.stat_result]]) -> int:
+    latest = 0
+    seen: list[tuple[str | int, ...]] = []
+    for path, status in files:
+        latest = max(latest, status.st_ctime_ns, status.st_mtime_ns)
+        target = str(Path(path).readlink()) if stat.S_ISLNK(status.st_mode) else ""
+        seen.append(
+            (
+                path,
+                target,
+                status.st_mode,
+                status.st_ino,
+                status.st_size,
+                status.st_mtime_ns,
+                status.st_ctime_ns,
+            )
+        )
+    if latest > time.time_ns() - SETTLED_NS:
+        return 0
+    return hash(tuple(sorted(seen))) or 1

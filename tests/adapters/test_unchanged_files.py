@@ -1,0 +1,109 @@
+"""A reload reads only what has changed, and misses no change."""
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from capd.adapters.tap_files import KnownReads, TapPlace, read_tap
+from capd.adapters.unchanged_files import UnchangedFiles, mark_of_file, mark_of_folder
+from capd_protos.types import TapName
+from whole_daemon import wait_for
+
+CONFIG = 'triggers = ["one {0}", "two {0}", "three {0}"]\n'
+PROVIDER = '[[mcp.servers]]\nname = "{0}"\ncommand = "{0}"\n'
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> TapPlace:
+    for name in ("alpha", "beta"):
+        folder = tmp_path / "capabilities" / name
+        folder.mkdir(parents=True)
+        (folder / "config.toml").write_text(CONFIG.format(name))
+        (folder / "first.toml").write_text(PROVIDER.format("first"))
+        (folder / "second.toml").write_text(PROVIDER.format("second"))
+        (folder / "default.toml").symlink_to("first.toml")
+    settle(tmp_path)
+    return TapPlace(TapName("mine"), tmp_path)
+
+
+def settle(root: Path) -> None:
+    """Wait until no file counts as one that may be changing."""
+    for folder in (root / "capabilities").iterdir():
+        assert wait_for(partial(mark_of_folder, str(folder), ".toml"))
+
+
+def replace_link(folder: Path) -> None:
+    (folder / "default.toml").unlink()
+    (folder / "default.toml").symlink_to("second.toml")
+
+
+CHANGES: list[Callable[[Path], object]] = [
+    lambda folder: (folder / "config.toml").write_text(CONFIG.format("gamma")),
+    # Of the same length: neither the names nor the sizes are others.
+    lambda folder: (folder / "config.toml").write_text(CONFIG.format("alphA")),
+    replace_link,
+    lambda folder: (folder / "first.toml").unlink(),
+    lambda folder: (folder / "first.toml").write_text("= broken"),
+]
+
+
+def test_what_has_not_changed_is_not_read_again(place: TapPlace) -> None:
+    known = KnownReads()
+
+    first, again = read_tap(place, known=known), read_tap(place, known=known)
+
+    assert again == first
+    assert [a is b for a, b in zip(again.reads, first.reads, strict=True)] == [True, True]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_is_read_at_once_and_everything_else_is_as_it_was(
+    place: TapPlace, change: Callable[[Path], object]
+) -> None:
+    known = KnownReads()
+    first = read_tap(place, known=known)
+    change(place.path / "capabilities" / "alpha")
+
+    again = read_tap(place, known=known)
+
+    assert again == read_tap(place)
+    assert again.reads[0] != first.reads[0]
+    assert again.reads[1] is first.reads[1]
+    assert again.revision != first.revision
+
+
+def test_a_capability_that_is_gone_is_forgotten(place: TapPlace) -> None:
+    known = KnownReads()
+    read_tap(place, known=known)
+    known.sweep()
+    folder = place.path / "capabilities" / "alpha"
+    for file in folder.iterdir():
+        file.unlink()
+    folder.rmdir()
+
+    again = read_tap(place, known=known)
+    known.sweep()
+
+    assert [str(each.id.name) for each in again.capabilities] == ["beta"]
+
+
+def test_a_file_that_was_written_a_moment_ago_has_no_mark(tmp_path: Path) -> None:
+    file = tmp_path / "new"
+    file.write_text("")
+    in_an_hour = file.stat().st_mtime + 3600
+
+    os.utime(file, (in_an_hour, in_an_hour))
+
+    assert mark_of_file(str(file)) == 0
+    assert mark_of_file(str(tmp_path / "absent")) == 0
+
+
+def test_what_was_made_without_a_mark_is_not_remembered() -> None:
+    made: UnchangedFiles[str] = UnchangedFiles()
+    made.put("a", 0, "first")
+    made.put("b", 7, "second")
+
+    assert (made.get("a", 0), made.get("b", 7), made.get("b", 8)) == (None, "second", None)
