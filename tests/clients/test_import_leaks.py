@@ -94,3 +94,10 @@ def test_nothing_that_is_written_or_said_has_a_secret(
         assert {each.reason for each in plan.left_out} <= {
             "it has braces in a row, which capd would read as a placeholder",
         }
+
+
+def test_a_variable_that_is_empty_is_no_known_value(tmp_path: Path) -> None:
+    known = KnownValues({"EMPTY": "", "SET": "a-value"}, str(tmp_path))
+
+    assert dict(known) == {"SET": "a-value"}
+    assert len(known) == 1

@@ -61,10 +61,10 @@ class KnownValues(Mapping[str, str]):
         return value
 
     def __iter__(self) -> Iterator[str]:
-        return iter({**self._env, **self._file})
+        return (key for key, value in {**self._file, **self._env}.items() if value or key in self)
 
     def __len__(self) -> int:
-        return len({**self._env, **self._file})
+        return sum(1 for _ in self)
 
     def is_stored(self, key: str, value: str) -> bool:
         """Tell whether a store already has this value."""
