@@ -9,7 +9,7 @@ import pytest
 
 from .agents import CODEX
 from .lab import SUBJECTS, Lab
-from .test_agents import git_at_hand, ready, said
+from .test_agents import ready, said
 from .test_claude import ALLOWED
 
 pytestmark = pytest.mark.clients
@@ -67,7 +67,7 @@ def test_codex_makes_twelve_calls_in_one_request(
     lab = start_lab([call, {"text": "three commits"}])
     command = [*ready(lab, CODEX), "-m", "gpt-4.1"]
 
-    with git_at_hand(lab):
+    with lab.git_at_hand():
         printed = lab.run(*command, MESSAGE)
 
     assert "three commits" in printed
