@@ -301,8 +301,9 @@ class EvidenceIndex:
         near = np.unique(
             np.concatenate([_largest(best, NEAR_BY_MEANING), _largest(bm25, NEAR_BY_WORDS)])
         )
+        ends = self._starts + self._counts
         again = np.concatenate(
-            [np.arange(self._starts[at], self._starts[at] + self._counts[at]) for at in near]
+            [np.arange(int(self._starts[at]), int(ends[at])) for at in near.tolist()]
         )
         if len(again) > MOST_AGAIN:
             again = again[_largest(cosines[again], MOST_AGAIN)]
