@@ -380,7 +380,7 @@ def write(page: Path, lines: dict[str, str]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("clients", nargs="*", help=f"of {', '.join(CLIENTS)}; all without one")
     parser.add_argument("--state", action="append", help="only this column; may be repeated")
     parser.add_argument("--write", type=Path, metavar="FILE", help="the page with the table")
