@@ -175,12 +175,20 @@ def test_a_server_that_is_killed_leaves_no_object(world: World) -> None:
     counted.check_nothing_is_left()
 
 
+def is_routing(world: World) -> bool:
+    """Tell whether a message is routed by all that is known."""
+    model = world.home.ask("status")["embedder"]
+    return bool(model["state"] == "ready" and model["percent"] == 100)
+
+
 def test_many_sessions_leave_no_more_memory_each_time_and_give_most_of_it_back(
     world: World,
 ) -> None:
     world.start()
     assert world.process is not None
     pid, left = world.process.pid, []
+    # The vectors that routing compares with are there once, whoever is in a session.
+    wait_for(lambda: is_routing(world), 120)
     for number in range(ROUNDS):
         sessions = [
             Session(world.home.socket, f"r{number}-{each}", world.home.folder)
