@@ -60,7 +60,7 @@ def test_each_fault_is_printed_with_file_line_and_reason(
             f"{root}/voice\\x1b: warning: not routable: no config.toml",
             f"{root}/x/default.toml: error: requires 'o/t', and the tap has no deps/o/t.sh",
             f"{folder.name}: 1 routable, 1 not (no config.toml)",
-            "2 errors, 1 warnings",
+            "2 errors, 1 warning",
         ],
     )
 
@@ -75,7 +75,7 @@ def test_an_overlay_is_checked_by_itself(
     code = check.main([str(tmp_path)], tmp_path)
 
     line = f"{tmp_path}/capabilities/x.toml:2: error: `servers` is no key of an overlay: left out"
-    assert (code, capsys.readouterr().out) == (1, f"{line}\n1 errors, 0 warnings\n")
+    assert (code, capsys.readouterr().out) == (1, f"{line}\n1 error, 0 warnings\n")
 
 
 def test_without_a_path_the_users_taps_and_overlays_are_checked(
@@ -98,7 +98,7 @@ def test_without_a_path_the_users_taps_and_overlays_are_checked(
         f"{mine}/capabilities/x/config.toml:1: warning: only 1 triggers: fewer than 3 route badly"
     )
     assert third.startswith(f"{tmp_path}/none/overlay.toml: error: no overlay.toml")
-    assert (mine_line, count) == ("mine: 1 routable", "2 errors, 1 warnings")
+    assert (mine_line, count) == ("mine: 1 routable", "2 errors, 1 warning")
 
 
 @pytest.mark.parametrize("arguments", [["--jsn"], ["a", "b"]])
@@ -125,7 +125,7 @@ def test_the_command_hands_over_to_it_and_ends_as_it_does(tmp_path: Path) -> Non
     reason = "no triggers: 5 to 15 phrases in a user's words"
     assert done.stdout == (
         f"{folder}/capabilities/x/config.toml:1: error: {reason}\n"
-        f"{folder.name}: 0 routable, 1 not (no triggers)\n1 errors, 0 warnings\n"
+        f"{folder.name}: 0 routable, 1 not (no triggers)\n1 error, 0 warnings\n"
     )
     assert (done.returncode, done.stderr) == (1, "")
 
@@ -201,7 +201,7 @@ def test_a_skill_that_needs_what_no_tap_has_is_an_error_where_it_says_so(
     why = "capability 'gone' cannot be switched on: no tap has a capability 'gone'"
     assert (code, capsys.readouterr().out) == (
         1,
-        f"{file}:4: error: {why}\ntap: 1 routable, 1 skills\n1 errors, 0 warnings\n",
+        f"{file}:4: error: {why}\ntap: 1 routable, 1 skill\n1 error, 0 warnings\n",
     )
 
 

@@ -249,16 +249,18 @@ def _text(report: Report) -> str:
     for tap in report.taps:
         reasons = ", ".join(sorted(set(tap.unroutable.values())))
         unroutable = f", {len(tap.unroutable)} not ({reasons})" if tap.unroutable else ""
-        skills = f", {len(tap.skills)} skills" if tap.skills else ""
-        memories = f", {len(tap.memories)} memories" if tap.memories else ""
+        skills = f", {_count(len(tap.skills), 'skill')}" if tap.skills else ""
+        memories = f", {len(tap.memories)} memor{'y' if len(tap.memories) == 1 else 'ies'}"
+        memories = memories if tap.memories else ""
         lines.append(f"{tap.name}: {len(tap.capabilities)} routable{unroutable}{skills}{memories}")
     warnings = len(report.findings) - report.errors
-    lines.append(
-        f"{report.errors} error{'' if report.errors == 1 else 's'}, "
-        f"{warnings} warning{'' if warnings == 1 else 's'}"
-    )
+    lines.append(f"{_count(report.errors, 'error')}, {_count(warnings, 'warning')}")
     # A tap is somebody else's text: nothing of it may steer a terminal.
     return "".join(f"{_printable(line)}\n" for line in lines)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _line(finding: Finding) -> str:

@@ -27,6 +27,9 @@ def main(arguments: Sequence[str]) -> int:
     # It hears the user's words: no other process of this user may read its memory, or take its
     # end of the socket pair.
     platform.set_dumpable(os.environ.get("CAPD_DEBUG", "") not in {"", "0"})
+    # Nobody finds it by its mark, which it hides with its environment: it has to see the end of
+    # its daemon by itself, also while it is stopped.
+    platform.resume_when_parent_ends()
     configure_logs(os.environ)
     trio.run(_run, float(idle))
     return 0

@@ -80,6 +80,7 @@ OPEN = curator.OpenSession(1, HELLO, 7)
 TURN_OF_SESSION = curator.TakeTurn(S, "words", 5)
 TURN_OF_HOOK = curator.TakeHookTurn("words", "claude", "c1", "/p", 7)
 CALL = curator.CallTool(S, "git__log", b"{}")
+APPROVE = curator.AnswerApproval(1, "once")
 SAMPLE = curator.SampleText(S, "words", "be short", 9)
 FIND = finder.FindTools("query", 3)
 LOOK_UP = finder.LookUpTool("git__log")
@@ -304,6 +305,26 @@ ROWS: list[Row] = [
         *(curator.ProjectLeft(), None),
     ),
     *whole(
+        *(CuratorClient, lambda c: c.profiles(), curator.ListProfiles()),
+        curator.ProfilesListed([], []),
+    ),
+    *whole(
+        *(CuratorClient, lambda c: c.use_profile(S, "work"), curator.UseProfile(S, "work")),
+        *(ANSWERED, NO_SESSION),
+    ),
+    *whole(
+        *(CuratorClient, lambda c: c.approvals(), curator.ListApprovals()),
+        curator.ApprovalsListed([], [], ""),
+    ),
+    *whole(
+        *(CuratorClient, lambda c: c.approve(APPROVE), APPROVE),
+        *(curator.ApprovalAnswered([1]), NO_SESSION),
+    ),
+    *whole(
+        *(CuratorClient, lambda c: c.forget_approvals("git"), curator.ForgetApprovals("git")),
+        curator.ApprovalsForgotten(["git:push"]),
+    ),
+    *whole(
         *(CuratorClient, lambda c: c.sample(SAMPLE, timeout=LATEST), SAMPLE),
         *(curator.TextSampled(S, "text"), NO_SESSION),
     ),
@@ -403,6 +424,10 @@ ROWS: list[Row] = [
     *whole(
         *(LedgerClient, lambda c: c.activations(5, S), ledger.ListActivations(5, S)),
         *(ledger.ActivationsListed([]), NO_LEDGER),
+    ),
+    *whole(
+        *(LedgerClient, lambda c: c.scripts(5, S), ledger.ListScripts(5, S)),
+        *(ledger.ScriptsListed([]), NO_LEDGER),
     ),
     *whole(LedgerClient, lambda c: c.describe(), ledger.DescribeLedger(), LEDGER),
     *whole(

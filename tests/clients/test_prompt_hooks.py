@@ -281,7 +281,7 @@ def test_the_trust_that_its_user_gave_in_codex_stands_in_no_ones_way(
     trusted = f'[hooks.state."{key}"]\ntrusted_hash = "{digest}"\n'
     config.write_text(f"{config.read_text()}\n{trusted}")
 
-    done = user.capd(again, "codex")
+    done = user.capd(again, "codex", *(["--no-check"] if again == "install" else []))
 
     assert (done.code, done.err) == (0, "")
     assert states(user) == ({} if again == "uninstall" else {key: {"trusted_hash": digest}})

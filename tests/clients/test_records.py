@@ -214,12 +214,12 @@ def test_a_line_is_told_in_words_and_steers_no_terminal(run: Run, log_file: Path
     assert machine.splitlines() == [each for each in LOG if each.startswith("{")]
 
 
-def test_a_log_that_is_not_there_is_said_in_one_line(run: Run, home: Path) -> None:
+def test_a_log_that_is_not_there_is_said_with_what_makes_one(run: Run, home: Path) -> None:
     result = run("logs")
 
     assert result.exit_code == 1
-    assert result.stderr.startswith("capd: the log cannot be read: ")
-    assert str(home / "state" / "capd.log") in result.stderr
+    assert result.stderr.startswith(f"capd: there is no log at {home / 'state' / 'capd.log'}\n")
+    assert "capd daemon start" in result.stderr
 
 
 @pytest.mark.parametrize(

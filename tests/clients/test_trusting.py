@@ -127,7 +127,7 @@ def test_where_nothing_has_changed_one_line_says_so(run: Run, daemon: FakeDaemon
 
     result = run("trust", "definitions")
 
-    expected = "nothing has changed: 2 tools of 1 servers are as they were trusted\n"
+    expected = "nothing has changed: 2 tools of 1 server are as they were trusted\n"
     assert (result.exit_code, result.output) == (0, expected)
 
 

@@ -1,5 +1,6 @@
 """`capd skill`: every command that it teaches is run as it is written."""
 
+import json
 import shlex
 import subprocess
 import sys
@@ -75,8 +76,9 @@ def test_each_command_that_the_skill_teaches_works(home: Home) -> None:
 
     results = (found, called, counted, explained)
     assert [each.stderr for each in results if each.returncode] == []
-    assert "notes__find" in found.stdout
-    assert "text" in found.stdout
+    (hit,) = json.loads(found.stdout)["hits"]
+    assert hit["name"] == "notes__find"
+    assert list(hit["definition"]["inputSchema"]["properties"]) == ["text"]
     assert called.stdout == "found milk\n"
     assert counted.stdout == "2\n"
 

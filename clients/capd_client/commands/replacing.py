@@ -114,7 +114,7 @@ def _replace_in(
     if not state_of(known, os.environ).has_capd:
         said = io.StringIO()
         with contextlib.redirect_stdout(said) if is_quiet else contextlib.nullcontext():
-            _run(installing.install, client)
+            _run(installing.install, client, check=False)
         kept.note_installed(client)
     changed = []
     for path, origins in files.items():
@@ -125,8 +125,9 @@ def _replace_in(
     return changed
 
 
-def _run(command: click.Command, client: str) -> None:
-    click.get_current_context().invoke(command, names=(client,), is_all=False, dry_run=False)
+def _run(command: click.Command, client: str, **options: bool) -> None:
+    context = click.get_current_context()
+    context.invoke(command, names=(client,), is_all=False, dry_run=False, **options)
 
 
 def _offer_to_forget(*, yes: bool) -> None:

@@ -13,9 +13,9 @@ description: Use tools of MCP servers from the shell with the command capd. Use 
 
 `notes__find` stands for the name of any tool below.
 
-Find what can do something. The answer names tools, and what each takes:
+Find what can do something. The answer has each tool's name, and in `definition` what it takes:
 
-    capd search "find a note about milk" --limit 5
+    capd search "find a note about milk" --limit 5 --json
 
 Call a tool by its name, with its arguments as JSON. The result is on standard output:
 

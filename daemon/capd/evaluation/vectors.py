@@ -56,6 +56,8 @@ class Vectorizer:
         for at in range(0, len(texts), _BATCH):
             batch = texts[at : at + _BATCH]
             found.update(zip(batch, self.model.embed(batch), strict=True))
-        self._known.update(found)
         if self._cache is not None:
             self._cache.put(found)
+            # As they are kept, in fewer bits, so that the next run decides the same.
+            found = self._cache.get(found)
+        self._known.update(found)
