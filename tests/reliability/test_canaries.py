@@ -287,8 +287,8 @@ def test_twenty_canaries_are_told_to_nobody(home: Home, site: str) -> None:
     assert found_in({"results": "\n".join(results)}, of("call")), "nothing was passed on"
     assert "[secret]" in home.log() + told["answers"], "there was nothing to be found"
     assert heard
-    # The daemon, its model, and a guard above each server.
-    assert len(inherited) >= 3
+    # The daemon, its model, and a guard above each server; the first two show theirs to root alone.
+    assert len(inherited) >= (3 if os.geteuid() == 0 else 2)
     assert found_in(told, CANARIES) == []
     # Those that a definition puts there, and no other.
     assert {key for key, _ in found_in(listed, CANARIES)} == set(of("argv"))
