@@ -58,7 +58,7 @@ class Home:
     def __init__(self, folder: Path, *, is_shipped: bool = True) -> None:
         """Unless `is_shipped`, the daemons have the folder's own tap and nothing that capd ships.
 
-        The starter tap costs each daemon a second of the processor: its words are embedded.
+        The starter tap costs each daemon some of the processor: its files are read and compared.
         """
         self.folder = folder
         self.tag = f"capd-test-{folder.name}"
