@@ -23,7 +23,7 @@ def _main(arguments: list[str]) -> int:
 def _imported(arguments: list[str]) -> Callable[[], int]:
     """Import no more than a command needs; return the command."""
     _import_structlog_alone()
-    if len(arguments) == 2 and arguments[0] == "embedder":  # noqa: PLR2004 - and seconds
+    if arguments[:1] == ["embedder"]:
         from capd import embedder_process  # noqa: PLC0415 - without the daemon, which costs 20 MB
 
         return partial(embedder_process.main, arguments[1:])

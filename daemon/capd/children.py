@@ -411,8 +411,10 @@ class Children:
                     bus, load_model, idle=settings.idle, on_idle="unload"
                 ).run(task_status=task_status),
             )
-        # -E -P: neither PYTHONPATH nor the working directory is searched for modules.
-        argv = [sys.executable, "-E", "-P", "-m", "capd", "embedder", str(settings.idle)]
+        # -E -P: neither PYTHONPATH nor the working directory is searched for modules. The mark is
+        # an argument, too: this process hides its environment from the watcher.
+        mark = f"{VARIABLE}={TREES.mark.of_helper}"
+        argv = [sys.executable, "-E", "-P", "-m", "capd", "embedder", str(settings.idle), mark]
         kept = {
             key: self._environment[key] for key in _EMBEDDER_ENVIRONMENT if key in self._environment
         }

@@ -22,14 +22,15 @@ FAREWELL = 2.0
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Serve as the embedder until idle for IDLE seconds; return the exit code."""
-    (idle,) = arguments
+    """Serve as the embedder; return the exit code.
+
+    The first argument is the seconds without a request after which it ends. What follows marks it
+    for the daemon's watcher.
+    """
+    idle, *_mark = arguments
     # It hears the user's words: no other process of this user may read its memory, or take its
     # end of the socket pair.
     platform.set_dumpable(os.environ.get("CAPD_DEBUG", "") not in {"", "0"})
-    # Nobody finds it by its mark, which it hides with its environment: it has to see the end of
-    # its daemon by itself, also while it is stopped.
-    platform.resume_when_parent_ends()
     configure_logs(os.environ)
     trio.run(_run, float(idle))
     return 0

@@ -14,10 +14,10 @@ CHECKOUT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-P", "-m", "capd_client.first_turn"]
 
 
-def play(home: Home) -> "subprocess.CompletedProcess[str]":
+def play(shipped_home: Home) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         COMMAND,
-        env=home.env,
+        env=shipped_home.env,
         cwd=CHECKOUT,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -39,17 +39,19 @@ def check(played: "subprocess.CompletedProcess[str]") -> None:
 
 
 @pytest.mark.real
-def test_the_first_minute_shows_one_real_turn_and_leaves_nothing_and_so_again(home: Home) -> None:
+def test_the_first_minute_shows_one_real_turn_and_leaves_nothing_and_so_again(
+    shipped_home: Home,
+) -> None:
     for _ in range(2):
-        check(play(home))
-        assert pids_with(str(home.folder)) == []
+        check(play(shipped_home))
+        assert pids_with(str(shipped_home.folder)) == []
 
 
 @pytest.mark.real
-def test_after_an_aborted_run_the_daemon_that_it_left_is_used(home: Home) -> None:
+def test_after_an_aborted_run_the_daemon_that_it_left_is_used(shipped_home: Home) -> None:
     with subprocess.Popen(
         COMMAND,
-        env=home.env,
+        env=shipped_home.env,
         cwd=CHECKOUT,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -61,11 +63,11 @@ def test_after_an_aborted_run_the_daemon_that_it_left_is_used(home: Home) -> Non
                 # What it started has its output too: there is no end of the file to wait for.
                 aborted.send_signal(signal.SIGKILL)
                 break
-    left = home.ask("status")["daemon"]["pid"]
+    left = shipped_home.ask("status")["daemon"]["pid"]
 
-    played = play(home)
+    played = play(shipped_home)
 
     check(played)
     assert f"already (pid {left}): it is used, and goes on." in played.stdout
-    assert home.capd("stop").returncode == 0
-    assert pids_with(str(home.folder)) == []
+    assert shipped_home.capd("stop").returncode == 0
+    assert pids_with(str(shipped_home.folder)) == []

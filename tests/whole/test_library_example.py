@@ -17,25 +17,27 @@ SUBJECT = "paint the harbour wall"
 
 
 @pytest.fixture
-def repository(home: Home) -> str:
+def repository(shipped_home: Home) -> str:
     """A repository with a commit, and a daemon that has had git's server already."""
-    folder = home.folder / "harbour"
+    folder = shipped_home.folder / "harbour"
     folder.mkdir()
     who = ["-c", "user.name=Ada", "-c", "user.email=ada@example.org"]
     for command in (["init", "-q"], [*who, "commit", "-q", "--allow-empty", "-m", SUBJECT]):
         subprocess.run(["git", *command], cwd=folder, check=True)
-    home.start()
-    with capd_client.connect(env=home.env, socket=home.socket, project=folder) as capd:
-        wait_for(lambda: home.ask("status")["embedder"]["state"] == "ready", 120)
+    shipped_home.start()
+    with capd_client.connect(
+        env=shipped_home.env, socket=shipped_home.socket, project=folder
+    ) as capd:
+        wait_for(lambda: shipped_home.ask("status")["embedder"]["state"] == "ready", 120)
         capd.enable("git")
     return str(folder)
 
 
-def run(home: Home, example: str, folder: str) -> str:
+def run(shipped_home: Home, example: str, folder: str) -> str:
     done = subprocess.run(
         [sys.executable, "-P", "-c", example],
         cwd=folder,
-        env=home.env,
+        env=shipped_home.env,
         capture_output=True,
         text=True,
         timeout=120,
@@ -46,8 +48,8 @@ def run(home: Home, example: str, folder: str) -> str:
 
 
 @pytest.mark.real
-def test_the_examples_of_the_page_do_what_it_says(home: Home, repository: str) -> None:
-    blocking, tasks = (run(home, example, repository) for example in EXAMPLES)
+def test_the_examples_of_the_page_do_what_it_says(shipped_home: Home, repository: str) -> None:
+    blocking, tasks = (run(shipped_home, example, repository) for example in EXAMPLES)
 
     assert blocking.startswith("activate git\n")
     assert SUBJECT in blocking

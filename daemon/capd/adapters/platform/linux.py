@@ -2,7 +2,6 @@
 
 import ctypes
 import os
-import signal
 import socket
 import struct
 from contextlib import suppress
@@ -12,7 +11,6 @@ from pathlib import Path
 from capd.adapters.platform.credentials import PeerCredentials, SocketOptions
 from capd.adapters.platform.guard import descendants
 
-_PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _M_MMAP_THRESHOLD = -3
@@ -179,15 +177,6 @@ def _anonymous_pages(pid: int) -> int:
 def set_dumpable(is_dumpable: bool, /) -> None:
     """Allow or forbid other processes of this user to read this one's memory and environment."""
     _prctl(_PR_SET_DUMPABLE, int(is_dumpable))
-
-
-def resume_when_parent_ends() -> None:
-    """Have this process continue, if somebody keeps it stopped, once its parent ends.
-
-    The signal is one that a running process does not notice: it also comes when a thread of the
-    parent ends that started this process.
-    """
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
 
 
 def become_subreaper() -> None:

@@ -145,10 +145,6 @@ def set_dumpable(is_dumpable: bool, /) -> None:
     """Do nothing: these systems do not let processes of a user read each other's memory."""
 
 
-def resume_when_parent_ends() -> None:
-    """Do nothing: these systems tell no process that its parent has ended."""
-
-
 def become_subreaper() -> None:
     """Do nothing: these systems have no subreapers."""
 

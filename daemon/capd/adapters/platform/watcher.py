@@ -71,8 +71,11 @@ def hard_limit(pid: int) -> int | None:
 
 
 def marking_value(pid: int) -> bytes:
-    """Return the variable that marks a tree; empty if it cannot be read."""
-    content = b"\0" + _content(f"/proc/{pid}/environ")
+    """Return the variable that marks a tree; empty if there is none.
+
+    A process that hides its environment may have it as an argument.
+    """
+    content = b"\0" + (_content(f"/proc/{pid}/environ") or _content(f"/proc/{pid}/cmdline"))
     _before, found, after = content.partition(b"\0" + VARIABLE)
     return after.partition(b"\0")[0] if found else b""
 
