@@ -16,6 +16,7 @@ import json
 import os
 import random
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -27,7 +28,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from bench.relay import process_trees
-from bench.relay.line_wire import WireError
+from bench.relay.line_wire import LineWire, WireError
 from bench.relay.measures import quantile
 from bench.relay.running import Running, end_on_signals, started
 from bench.relay.subjects import is_model
@@ -228,6 +229,7 @@ class Bench:
             with pinger.phase("reload, one changed"):
                 self._change_one()
                 row.reload_one_s = self._reloaded(control)
+                # The lexicon is made anew behind the answer.
                 time.sleep(2.0)
             with pinger.phase("capd caps"):
                 row.caps_s = self._run("caps", "--json")
@@ -333,10 +335,6 @@ class Pinger:
 
 def connected(path: str) -> Any:
     """Open the session `bench` on the daemon's socket, with its handshake done."""
-    import socket  # noqa: PLC0415 - for this alone
-
-    from bench.relay.line_wire import LineWire  # noqa: PLC0415 - as above
-
     sock = socket.socket(socket.AF_UNIX)
     sock.connect(path)
     hello = {"capd": "hello", "protocol": 1, "role": "mcp", "session": "bench", "cwd": "/"}

@@ -1,4 +1,4 @@
-"""What PyPI shows of capd: links that lead somewhere, addresses, and for whom it is."""
+"""What PyPI shows of capd: working links, the project's addresses, and the platforms it is for."""
 
 import email
 import importlib.util

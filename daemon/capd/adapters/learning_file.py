@@ -8,8 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from capd.adapters.state_file import StateFile, of_version
-from capd_protos.codec import JsonCodec
+from capd.adapters.state_file import versioned_file
 from capd_protos.types import RoutingLabel
 
 MOST_BYTES = 1 << 20
@@ -25,13 +24,8 @@ class LearningFile:
     """The file of one daemon."""
 
     def __init__(self, path: Path) -> None:
-        self._file: StateFile[_Document] = StateFile(
-            path,
-            JsonCodec(_Document),
-            most_bytes=MOST_BYTES,
-            refuse=of_version(VERSION),
-            aside=path.with_name(f"{path.name}.bad"),
-            is_private=True,
+        self._file = versioned_file(
+            path, _Document, version=VERSION, most_bytes=MOST_BYTES, is_private=True
         )
 
     @property

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from capd.adapters.state_file import StateFile, of_version
+from capd.adapters.state_file import versioned_file
 from capd.core.memories.outcomes import Outcome, Outcomes
-from capd_protos.codec import JsonCodec
 
 MOST_BYTES = 4 << 20
 VERSION = 1
@@ -24,13 +23,7 @@ class MemoryOutcomeFile:
     """The file of one daemon."""
 
     def __init__(self, path: Path) -> None:
-        self._file: StateFile[_Document] = StateFile(
-            path,
-            JsonCodec(_Document),
-            most_bytes=MOST_BYTES,
-            refuse=of_version(VERSION),
-            aside=path.with_name(f"{path.name}.bad"),
-        )
+        self._file = versioned_file(path, _Document, version=VERSION, most_bytes=MOST_BYTES)
 
     @property
     def problem(self) -> str:

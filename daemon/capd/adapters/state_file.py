@@ -20,9 +20,10 @@ import trio
 
 from capd.adapters.private_files import read_private, write_whole
 from capd.adapters.regular_files import opened_regular, read_up_to
-from capd_protos.codec import MalformedError
+from capd_protos.codec import JsonCodec, MalformedError
 
 T = TypeVar("T")
+Document = TypeVar("Document", bound="Versioned")
 
 log = structlog.get_logger()
 
@@ -154,3 +155,22 @@ class StateFile(Generic[T]):
             " it had is collected anew"
         )
         log.warning("state_set_aside", file=self._aside.name, reason=reason)
+
+
+def versioned_file(
+    path: Path,
+    document: type[Document],
+    *,
+    version: int,
+    most_bytes: int,
+    is_private: bool = False,
+) -> StateFile[Document]:
+    """Return a file of JSON in one known version; an unusable one is renamed to NAME.bad."""
+    return StateFile(
+        path,
+        JsonCodec(document),
+        most_bytes=most_bytes,
+        refuse=of_version(version),
+        aside=path.with_name(f"{path.name}.bad"),
+        is_private=is_private,
+    )

@@ -23,7 +23,7 @@ from capd.core.sessions.profiles import (
 )
 from capd.core.sessions.session_rules import SessionRules
 
-WORK = Profile("work", folders=("/home/me/work", "/srv"), secrets="work")
+WORK = Profile("work", folders=("/people/ada/work", "/srv"), secrets="work")
 RELEASE = Profile("release", remotes=("github.com/acme/*",), branches=("release/*", "main"))
 PHONE = Profile("phone", clients=("zed*",))
 BY_NAME = Profile("by-name", on=("git",))
@@ -35,13 +35,13 @@ ACME = GitCheckout("release/1", ("github.com/acme/app", "gitlab.com/me/app"))
     ("facts", "name", "why"),
     [
         (Facts(), "", "no profile fits"),
-        (Facts(("vim",), "/home/me/other", NO_CHECKOUT), "", "no profile fits"),
-        (Facts((), "/home/me/work"), "work", "folder /home/me/work"),
-        (Facts((), "/home/me/work/app/x"), "work", "folder /home/me/work/app/x"),
-        (Facts((), "/home/me/workshop"), "", "no profile fits"),
+        (Facts(("vim",), "/people/ada/other", NO_CHECKOUT), "", "no profile fits"),
+        (Facts((), "/people/ada/work"), "work", "folder /people/ada/work"),
+        (Facts((), "/people/ada/work/app/x"), "work", "folder /people/ada/work/app/x"),
+        (Facts((), "/people/ada/workshop"), "", "no profile fits"),
         (Facts((), "/srv"), "work", "folder /srv"),
         (
-            Facts((), "/home/me/work", ACME),
+            Facts((), "/people/ada/work", ACME),
             "release",
             "remote github.com/acme/app, gitlab.com/me/app, branch release/1",
         ),
