@@ -183,9 +183,10 @@ async def _find(options: argparse.Namespace, where: Places) -> dict[str, Any]:
             found.setdefault(name, (each, url))
     if not any(each["servers"] for each in registries):
         reasons = "; ".join(each["problem"] for each in registries if each["problem"])
+        again = "without --offline" if options.offline else "with a network"
         raise CapdError(
             f"nothing of a registry is in the cache{f': {reasons}' if reasons else ''}\n"
-            "Run it again with a network, or name another registry: [registry] urls"
+            f"Run it again {again}, or name another registry: [registry] urls"
         )
     summaries = [each for each, _ in found.values()]
     meaning = None if options.words else _meaning(options.text, summaries, where)

@@ -221,6 +221,7 @@ def test_a_search_without_a_network_uses_the_copy_and_says_so(
 
     assert before.returncode == 1
     assert "nothing of a registry is in the cache" in before.stderr
+    assert "Run it again without --offline" in before.stderr
     found = json.loads(offline.stdout)
     assert [each["name"] for each in found["servers"]] == [NAME]
     assert found["registries"][0]["age"] >= 0
