@@ -266,7 +266,7 @@ class Activation:
         self._on_step(step)
 
     async def leave_instances(self) -> None:
-        """Let go of the servers that get secrets, because the session has other ones now.
+        """Let go of the servers that get secrets or logins: the session has other ones now.
 
         A call under way ends there. The next use starts them again, with the other values.
         """
@@ -275,7 +275,8 @@ class Activation:
             left = [
                 held
                 for held in self._state.servers
-                if held.instance != NO_INSTANCE and wanted_keys(held.spec)
+                if held.instance != NO_INSTANCE
+                and (wanted_keys(held.spec) or held.spec.transport != "stdio")
             ]
             for held in left:
                 self._state.server_lists(held.identity, NO_INSTANCE, held.tools)
