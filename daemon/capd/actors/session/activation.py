@@ -38,6 +38,7 @@ from capd.core.sessions.server_instructions import ANSWER_TOKENS, passed_on
 from capd.core.sessions.session import NO_INSTANCE, ServerLease, Step
 from capd.core.sessions.session_place import NotActivatedError, Outcome
 from capd.core.taps.catalog import Unknown
+from capd.core.tools.tool_edits import edited_tools
 from capd_protos import registry, supervisor
 from capd_protos.curator import CapabilityUsed
 from capd_protos.ledger import ActivationNote
@@ -240,7 +241,8 @@ class Activation:
         """
         identity = server_identity(server)
         async with self._started(ServerLease(server, identity, NO_INSTANCE, (), via)) as ready:
-            held = ServerLease(server, ready.identity, ready.instance, tuple(ready.tools))
+            tools = edited_tools(ready.tools, server.edits)
+            held = ServerLease(server, ready.identity, ready.instance, tools)
             await self._followed(self._state.pin(held, ["*"]))
 
     def restrict(self, policy: Policy) -> None:
@@ -299,7 +301,8 @@ class Activation:
                 running = self.leases.running(server)
                 if running is not None:
                     return running
-                await self._followed(self._state.server_lists(server, ready.instance, ready.tools))
+                tools = edited_tools(ready.tools, held.spec.edits)
+                await self._followed(self._state.server_lists(server, ready.instance, tools))
         except NotActivatedError as error:
             raise NotSentError(f"{error} The call was not sent.") from None
         running = self.leases.found(ready.instance)
@@ -321,7 +324,8 @@ class Activation:
                 self._log.warning("tools_not_followed", instance=instance, reason=str(error))
                 return
             if isinstance(reply, supervisor.ServerTools):
-                step = self._state.server_lists(held.identity, instance, reply.tools)
+                tools = edited_tools(reply.tools, held.spec.edits)
+                step = self._state.server_lists(held.identity, instance, tools)
                 await self._followed(step)
 
     async def _active(self, name: str) -> CapabilityId | None:

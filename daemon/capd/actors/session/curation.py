@@ -189,12 +189,12 @@ class Curation:
         )
 
     def _name(self, grant: Grant, hit: finder.ToolHit) -> WireName:
-        return self._state.surface.name(grant, hit.server, hit.name)
+        return self._state.surface.name(grant, hit.server, hit.shown_name)
 
 
 def single(hit: finder.ToolHit) -> SingleTool:
     """Return a hit as what can be switched on."""
     assert hit.spec is not None
     assert hit.via is not None
-    definition = ToolDefinition(hit.name, hit.definition)
+    definition = ToolDefinition(hit.name, hit.definition, hit.edit)
     return SingleTool(hit.spec, hit.identity, definition, hit.via)

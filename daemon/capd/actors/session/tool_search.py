@@ -288,7 +288,7 @@ class ToolSearch:
         return f"{where} has that name.{hint}{gap} The tool `{finds}` finds others."
 
     def _name(self, hit: finder.ToolHit) -> WireName:
-        return self._state.surface.name(Grant(hit.identity, hit.name), hit.server, hit.name)
+        return self._state.surface.name(Grant(hit.identity, hit.name), hit.server, hit.shown_name)
 
 
 async def described(
