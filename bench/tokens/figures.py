@@ -1,13 +1,14 @@
 """The table: what each row came to, and whether it is what capd wants to meet."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bench.tokens.prompts import Kind, Tokens, prompts
 from bench.tokens.rows import AGGREGATOR, AUTO, Day50
 from bench.tokens.token_price import Bill, Rates, bill
 
 STABLE_AT_MOST = 0.23
+SCRIPTS_AT_MOST = 0.14
 STABLE_REQUESTS = 104
 APPENDS_AT_MOST = 0.4
 UNHOOKED_AT_MOST = 0.26
@@ -39,6 +40,16 @@ class Line:
 def lines(day: Day50, tokens: Tokens, rates: Rates) -> list[Line]:
     """Return a row's lines, one a kind of client."""
     return [_line(day, kind, tokens, rates) for kind in day.row.kinds]
+
+
+def floor(day: Day50, tokens: Tokens, rates: Rates) -> Line:
+    """Return what the messages of a day cost without any tool in a prompt: no way costs less."""
+    played = [
+        replace(each, requests=[replace(request, tools=()) for request in each.requests])
+        for each in day.played
+    ]
+    row = replace(day.row, name="messages alone")
+    return _line(Day50(row, played, day.mode), "tools first", tokens, rates)
 
 
 def _line(day: Day50, kind: Kind, tokens: Tokens, rates: Rates) -> Line:
@@ -117,6 +128,7 @@ def verdicts(shown: Sequence[Line], rates: Rates, *, is_whole: bool) -> list[str
     if is_whole:
         for name, most in (
             ("capd stable", STABLE_AT_MOST),
+            ("capd stable + scripts", SCRIPTS_AT_MOST),
             ("capd dynamic, appends", APPENDS_AT_MOST),
             ("capd stable, no prompt hook", UNHOOKED_AT_MOST),
         ):

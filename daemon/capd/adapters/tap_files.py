@@ -152,7 +152,7 @@ def read_tap(place: TapPlace, reader: Reader = DIRECT, known: KnownReads | None 
             digest.update(part)
             reads.append(read)
     except OSError as error:
-        raise TapUnreadableError(f"tap {place.name}: {error}") from None
+        raise TapUnreadableError(f"tap {place.name}: {_why_unread(place, error)}") from None
     names = {read.name for read in reads}
     for name, provider in place.providers.items():
         if name not in names:
@@ -184,6 +184,14 @@ def read_tap(place: TapPlace, reader: Reader = DIRECT, known: KnownReads | None 
         tool_lists=snapshot.lists,
         vectors_digest=vectors_digest,
     )
+
+
+def _why_unread(place: TapPlace, error: OSError) -> str:
+    if not place.path.exists():
+        return f"there is no folder {place.path}"
+    if isinstance(error, FileNotFoundError):
+        return f"{place.path} has no folder capabilities/, {SKILLS}/ or {MEMORIES}/"
+    return f"{error.filename or place.path}: {error.strerror or error}"
 
 
 def capability_files(place: TapPlace) -> Iterator[CapabilityFiles]:
