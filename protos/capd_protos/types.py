@@ -34,6 +34,8 @@ InstanceId = NewType("InstanceId", str)
 FailedOutcome = Literal["not_sent", "outcome_unknown", "refused"]
 """How a call ends that has no result of its server's (docs/design/outcomes.md)."""
 Scope = Literal["shared", "project", "session"]
+SandboxLevel = Literal["off", "guard", "strict"]
+"""How much of the machine a server is kept from, the least first (docs/sandbox.md)."""
 Severity = Literal["error", "warning"]
 MemoryKind = Literal["corrective", "procedural", "declarative", "episodic"]
 DecisionOutcome = Literal["activate", "suggest", "abstain"]
@@ -158,6 +160,8 @@ class ServerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """What it asks to be confined to, such as `strict+network`; empty asks for nothing."""
     edits: tuple[ToolEdit, ...] = ()
     """How overlays want its tools to be; no part of its identity."""
+    least_sandbox: SandboxLevel = "off"
+    """The least level at which it runs for one session; no part of its identity."""
 
 
 class CapabilitySpec(msgspec.Struct, frozen=True, omit_defaults=True):

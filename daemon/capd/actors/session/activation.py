@@ -267,17 +267,18 @@ class Activation:
         self._left += [*step.unheld, *denied]
         self._on_step(step)
 
-    async def leave_instances(self) -> None:
+    async def leave_instances(self, *, are_all: bool = False) -> None:
         """Let go of the servers that get secrets, because the session has other ones now.
 
-        A call under way ends there. The next use starts them again, with the other values.
+        With `are_all` those without go as well, because they are to be confined otherwise. A call
+        under way ends there. The next use starts them again.
         """
         async with self._transaction:
             self._changes += 1
             left = [
                 held
                 for held in self._state.servers
-                if held.instance != NO_INSTANCE and wanted_keys(held.spec)
+                if held.instance != NO_INSTANCE and (are_all or wanted_keys(held.spec))
             ]
             for held in left:
                 self._state.server_lists(held.identity, NO_INSTANCE, held.tools)
@@ -462,6 +463,9 @@ class Activation:
 
     async def _check(self, capability: CapabilitySpec) -> None:
         name = capability.id.name
+        off = self._state.policy.restrict_capability(capability.id)
+        if off is not None:
+            raise NotActivatedError(own_tools.denied_by_policy(name, off.reason))
         if any(server.transport == "builtin" for server in capability.servers):
             raise NotActivatedError(own_tools.builtin_unsupported(name))
         if not capability.servers and not capability.requires:
