@@ -19,6 +19,7 @@ RUN_ELSEWHERE = {
     "skill": "tests/whole/test_agent_skill.py",
     "profile": "tests/whole/test_profiles.py",
     "profile use": "tests/whole/test_profiles.py",
+    "tap export": "tests/whole/test_tap_export.py",
     "tool edit": "tests/whole/test_tool_edits.py",
     "tool list": "tests/whole/test_tool_edits.py",
     "tool reset": "tests/whole/test_tool_edits.py",

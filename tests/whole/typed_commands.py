@@ -117,6 +117,7 @@ BAD: dict[str, list[tuple[str, int]]] = {
     "setup": [("no-such-editor", USAGE)],
     "tap add": [("", USAGE), ("/no/such/tap", FAILED)],
     "tap build": [("/no/such/tap", USAGE)],
+    "tap export": [("", USAGE), (".", FAILED)],
     "tap remove": [("no-such-tap", FAILED)],
     "tap update": [("no-such-tap", FAILED)],
     "tool edit": [("", USAGE), ("alpha:echo", USAGE), ("alpha:gone --name x", FAILED)],

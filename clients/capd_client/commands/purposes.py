@@ -135,6 +135,7 @@ EXAMPLES = {
     "tap": "tap add ~/taps/mine",
     "tap add": "tap add https://example.org/team/tap.git --name team",
     "tap build": "tap build taps/mine",
+    "tap export": "tap export ~/taps/shared",
     "tap list": "tap list",
     "tap remove": "tap remove team",
     "tap update": "tap update team",
