@@ -27,6 +27,7 @@ from capd.core.servers.sandbox import Level, MaskName
 from capd.core.servers.sandbox_rules import SandboxRule, SandboxRules
 from capd.core.servers.tree_limits import MOST_PROCESSES
 from capd.core.sessions.approval import ASK_TIMEOUT
+from capd.core.sessions.bridges import BridgeRules
 from capd.core.sessions.domains import Domains
 from capd.core.sessions.policy import PolicyRules
 from capd.core.sessions.profiles import Profile
@@ -334,6 +335,20 @@ class ProfileTable(msgspec.Struct, frozen=True):
     """More rules; they narrow yours."""
 
 
+class BridgeTable(RulesTable, frozen=True):
+    """`[bridges.NAME]`: what sessions over one bridge may use (docs/bridges.md).
+
+    `allow`, `deny` and `ask` narrow your own policy. Without `allow` and `capabilities` nothing may
+    be used.
+    """
+
+    capabilities: tuple[str, ...] = ()
+    """Globs of the capabilities that may be used, as `name` or `tap/name`. Without any, those that
+    have a tool that `allow` matches."""
+    profile: str = ""
+    """The profile of its sessions, by name. Empty: none, whatever chooses profiles elsewhere."""
+
+
 class Configuration(msgspec.Struct, frozen=True):
     """Everything that can be set."""
 
@@ -351,6 +366,7 @@ class Configuration(msgspec.Struct, frozen=True):
     clients: dict[str, PlaceTable] = {}
     projects: dict[str, PlaceTable] = {}
     profiles: dict[str, ProfileTable] = {}
+    bridges: dict[str, BridgeTable] = {}
     ledger: LedgerTable = LedgerTable()
     sandbox: SandboxTable = SandboxTable()
     memories: MemoriesTable = MemoriesTable()
@@ -383,6 +399,22 @@ class Configuration(msgspec.Struct, frozen=True):
                 ),
             )
             for name, table in self.profiles.items()
+        }
+
+    def bridge_rules(self) -> dict[str, BridgeRules]:
+        """Return the rules of bridges."""
+        return {
+            name: BridgeRules(
+                PolicyRules(
+                    f"[bridges.{name}]",
+                    table.allow,
+                    table.deny,
+                    table.ask,
+                    table.capabilities or None,
+                ),
+                table.profile,
+            )
+            for name, table in self.bridges.items()
         }
 
     def routing_switch(self) -> RoutingSwitch:

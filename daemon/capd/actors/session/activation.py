@@ -452,6 +452,9 @@ class Activation:
             raise NotActivatedError(own_tools.builtin_unsupported(name))
         if not capability.servers and not capability.requires:
             raise NotActivatedError(own_tools.nothing_to_activate(name))
+        barred = self._state.policy.restrict_capability(capability.id)
+        if barred is not None:
+            raise NotActivatedError(own_tools.denied_by_policy(name, barred.reason))
         permitted = without_denied_servers(capability, self._state.policy)
         restriction = capability_restriction(capability, (), self._state.policy)
         if restriction is not None and not permitted.servers:
@@ -506,6 +509,9 @@ class Activation:
             for _ in range(MOST_ROUNDS):
                 seen = self._changes
                 if lease.via is not None:
+                    barred = self._state.policy.restrict_capability(lease.via)
+                    if barred is not None:
+                        raise NotActivatedError(f"'{lease.spec.name}' is {barred.reason}.")
                     request = registry.ResolveCapability(str(lease.via), self._place.project)
                     resolved = await self.leases.ask_registry(request)
                     if isinstance(resolved, registry.CapabilityResolved):
@@ -515,6 +521,8 @@ class Activation:
                     if self.leases.is_over:
                         raise NotActivatedError("The session is over.")
                     denied = self._state.policy.restrict_server(lease.spec.name)
+                    if denied is None and lease.via is not None:
+                        denied = self._state.policy.restrict_capability(lease.via)
                     if denied is not None:
                         raise NotActivatedError(f"'{lease.spec.name}' is denied: {denied.reason}.")
                     if self._changes == seen:

@@ -65,7 +65,8 @@ class InitialTools:
             with trio.move_on_after(LOOK_AGAIN):
                 await self._has_new_values.wait()
         # The client may have said since then who it is.
-        if self._view.policy.restrict_server(server.spec.name) is not None:
+        policy = self._view.policy
+        if policy.restrict_server(server.spec.name) or policy.restrict_capability(server.via):
             return
         try:
             await self._activation.pin(server.spec, server.via)

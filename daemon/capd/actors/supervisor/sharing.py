@@ -62,7 +62,12 @@ class Sharing:
 
         def key(scope: str) -> InstanceKey:
             facts = (server, request.project, session, values, self._pepper)
-            return instance_key(*facts, scope=scope, sandbox_request=self._sandbox_request(server))
+            return instance_key(
+                *facts,
+                scope=scope,
+                sandbox_request=self._sandbox_request(server),
+                bridge=request.bridge,
+            )
 
         by_stateless = is_stateless(request.client)
         scope = self._generations.scope(server, server_identity(server), by_stateless=by_stateless)
