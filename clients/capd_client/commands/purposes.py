@@ -78,6 +78,7 @@ EXAMPLES = {
     "bridge": "bridge list",
     "bridge list": "bridge list",
     "bridge revoke": "bridge revoke devbox",
+    "bridge ssh": "bridge ssh me@devbox",
     "call": """call git__git_log '{"repo_path": "/src/app"}'""",
     "caps": "caps",
     "check": "check ~/taps/mine",
