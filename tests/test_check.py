@@ -65,6 +65,20 @@ def test_each_fault_is_printed_with_file_line_and_reason(
     )
 
 
+def test_a_folder_that_is_no_tap_is_one_error_in_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+
+    codes = [check.main([str(tmp_path / name)], tmp_path) for name in ("missing", "empty")]
+
+    said = capsys.readouterr().out
+    assert codes == [1, 1]
+    assert f"there is no folder {tmp_path}/missing" in said
+    assert f"{tmp_path}/empty has no folder capabilities/, skills/ or memories/" in said
+    assert "Errno" not in said
+
+
 def test_an_overlay_is_checked_by_itself(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

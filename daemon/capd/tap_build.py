@@ -21,7 +21,7 @@ from capd.core.servers.identity import server_identity
 from capd.core.taps import tap_vectors as vectors_format
 from capd.core.taps.catalog import Tap
 from capd.core.taps.overlays import overlaid
-from capd.core.taps.tool_snapshot import FILE, written_snapshot
+from capd.core.taps.tool_snapshot import FILE, MOST_BYTES, read_snapshot, written_snapshot
 from capd_protos.types import ServerIdentity, ServerName, TapName, ToolDefinition
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ def main(arguments: Sequence[str], cache: Path) -> int:
         if server.transport != "builtin"
     }
     kept = trio.run(ToolLists(cache / "tools").load_all, sorted(servers))
+    file, of_vectors = folder / FILE, folder / vectors_format.FILE
+    versions = _versions(file)
     listed: list[tuple[ServerIdentity, ServerName, str, Sequence[ToolDefinition]]] = []
     missing: list[str] = []
     for identity, name in servers.items():
@@ -64,14 +66,13 @@ def main(arguments: Sequence[str], cache: Path) -> int:
             continue
         missing.append(name)
         if identity in tap.tool_lists:
-            listed.append((identity, name, "", tap.tool_lists[identity]))
+            listed.append((identity, name, versions.get(identity, ""), tap.tool_lists[identity]))
     texts = phrases(tap)
     try:
         vectors = embedded(texts, shipped(tap, texts))
     except ModelUnusableError as error:
         sys.stderr.write(f"capd: {error}\n")
         return FAILED
-    file, of_vectors = folder / FILE, folder / vectors_format.FILE
     try:
         _write(file, written_snapshot(listed))
         _write(of_vectors, vectors_format.written_vectors(vectors, MODEL.key, MODEL.dimensions))
@@ -82,9 +83,9 @@ def main(arguments: Sequence[str], cache: Path) -> int:
     sys.stdout.write(f"{of_vectors}: the vectors of {len(vectors)} phrases\n")
     sys.stdout.write(f"{file}: {tools} tools of {len(listed)} servers\n")
     if missing:
+        who = "1 server has" if len(missing) == 1 else f"{len(missing)} servers have"
         sys.stderr.write(
-            f"capd: {len(missing)} servers have not listed their tools yet: "
-            f"{', '.join(sorted(missing))} (`capd index` asks them)\n"
+            f"capd: {who} not listed tools yet: {', '.join(sorted(missing))} (`capd index` asks)\n"
         )
     return 0
 
@@ -117,6 +118,15 @@ def embedded(texts: Sequence[str], known: "Mapping[str, Vectors]") -> "dict[str,
         assert model is not None
         found.update(zip(together, model.embed(together), strict=True))
     return found
+
+
+def _versions(file: Path) -> Mapping[ServerIdentity, str]:
+    """Return the versions in a `tools.json` that was written before, by server."""
+    try:
+        with file.open("rb") as opened:
+            return read_snapshot(opened.read(MOST_BYTES + 1)).versions
+    except OSError:
+        return {}
 
 
 def _write(file: Path, data: bytes) -> None:

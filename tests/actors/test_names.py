@@ -46,7 +46,13 @@ async def test_what_is_off_is_not_taken_for_what_is_on_and_begins_alike(
 
         assert said == [
             ("Capability 'alpha' is not on.", False),
-            ("Capability 'al' is not on.", False),
+            (
+                (
+                    "Capability 'al' cannot be used: no tap has a capability 'al', and several "
+                    "fit. Near names: alpha, alpha-more."
+                ),
+                True,
+            ),
         ]
         assert len(await client.tools()) > len(OWN)
 

@@ -85,6 +85,18 @@ async def test_a_script_calls_tools_side_by_side_and_returns_its_last_value(tmp_
         assert len(process.asked_for("tools/call")) == 13
 
 
+async def test_a_tool_is_called_by_its_whole_name_too_as_its_card_has_it(tmp_path: Path) -> None:
+    async with running_world(tmp_path, rules=LISTED) as world:
+        client = await session(world)
+
+        value, told, is_error = await run(
+            client, "[(await alpha.alpha_number(n=4))['n'], (await alpha.number(n=5))['n']]"
+        )
+
+        assert (value, is_error) == ("[4, 5]", False), told
+        assert "wrong" in (await run(client, "await alpha.alpha_number(n='x')"))[1]
+
+
 async def test_each_call_of_a_script_is_in_the_ledger(tmp_path: Path) -> None:
     async with running_world(tmp_path, rules=LISTED) as world:
         client = await session(world)

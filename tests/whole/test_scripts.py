@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from capd.adapters.platform import descendants
-from whole_daemon import Home, pids_with, wait_for
+from whole_daemon import PLAIN_SERVER, Home, pids_with, wait_for
 
 JOURNAL_SERVER = Path(__file__).parents[1] / "reliability" / "journal_server.py"
 MARKS = """
@@ -101,3 +101,58 @@ def test_a_script_by_hand_prints_its_value_alone(home: Home) -> None:
 
     assert (done.stdout, done.returncode) == ('"3"\n', 0), done.stderr
     assert "- journal.mark: result, " in done.stderr
+
+
+def test_a_script_is_told_which_secret_its_call_lacks_and_no_server_is_started(home: Home) -> None:
+    home.plain("vault")
+    (home.folder / "tap" / "capabilities" / "vault" / "default.toml").write_text(
+        '[[mcp.servers]]\nname = "vault"\n'
+        f'command = "{sys.executable}"\nargs = ["-I", "{PLAIN_SERVER}", "{home.tag}"]\n'
+        'env = { TOKEN = "{{ENV:VAULT_TOKEN}}" }\n'
+    )
+    (home.folder / "config" / "config.toml").write_text("[scripts]\nlisted = true\n")
+    home.env["VAULT_TOKEN"] = "known once"
+    home.start()
+    with home.shim("s") as editor:
+        editor.call("capability", {"action": "enable", "name": "vault"})
+    home.close()
+    del home.env["VAULT_TOKEN"]
+    home.start()
+
+    with home.shim("t") as editor:
+        code = (
+            'try:\n    await vault.echo(text="x")\n'
+            "except Refused as error:\n    said = str(error)\nsaid"
+        )
+        caught = editor.call("script_run", {"code": code}, 120)
+        bare = editor.call("script_run", {"code": 'await vault.echo(text="x")'}, 120)
+
+    assert "VAULT_TOKEN" in texts(caught)[0]
+    assert "capd secret set VAULT_TOKEN" in texts(bare)[-1]
+    assert bare["isError"]
+    assert home.tag not in "".join(map(str, pids_with(home.tag)))
+
+
+def test_a_memory_that_refuses_refuses_inside_a_script(home: Home) -> None:
+    file = journal(home)
+    memories = home.folder / "tap" / "memories"
+    memories.mkdir()
+    (memories / "mistake.toml").write_text(
+        'kind = "corrective"\ncontent = "Never mark it as zero: begin with one."\n'
+        'tool = "journal:mark"\nrefuses = true\n'
+        'arguments.required = ["nonce"]\narguments.properties.nonce.const = "zero"\n'
+    )
+    home.start()
+    code = (
+        "said = []\nfor nonce in ('zero', 'one'):\n    try:\n"
+        "        said.append(await journal.mark(nonce=nonce, wait=0))\n"
+        "    except Refused as error:\n        said.append(str(error))\nsaid"
+    )
+    with home.shim("s") as editor:
+        editor.call("capability", {"action": "enable", "name": "journal"})
+
+        refused, marked_as = json.loads(texts(editor.call("script_run", {"code": code}, 120))[0])
+
+    assert refused.startswith("Refused: ")
+    assert "Never mark it as zero: begin with one." in refused
+    assert (marked_as, marked(file)) == ("one", ["one"])

@@ -50,8 +50,10 @@ def test_a_server_that_does_not_answer_keeps_what_was_written_and_is_named(home:
     again = home.capd("tap", "build", str(tap))
 
     assert again.returncode == 0
-    assert "1 servers have not listed their tools yet: gone" in again.stderr
+    assert "1 server has not listed tools yet: gone" in again.stderr
     assert listed(tap) == {"alpha": ["echo", "shout"]}
+    servers = json.loads((tap / "tools.json").read_text())["servers"]
+    assert [each["version"] for each in servers.values()] == ["1"]
 
 
 def test_what_is_no_tap_is_refused_and_nothing_is_written(home: Home) -> None:

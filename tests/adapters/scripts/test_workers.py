@@ -10,7 +10,7 @@ import trio
 
 from capd.adapters.scripts.steps import Damaged, Ended, Resume, Start, Waiting
 from capd.adapters.scripts.workers import ScriptsUnavailableError, ScriptWorkers
-from capd.core.scripts.run import SLEEP, Answer
+from capd.core.scripts.run import SLEEP, Answer, IssuedCall
 from capd.core.scripts.stubs import checking_stubs, prelude, tool_functions
 from capd_protos.types import WireName
 
@@ -98,6 +98,26 @@ async def test_a_process_that_is_killed_within_a_step_has_it_done_by_another() -
             os.kill(pid, signal.SIGKILL)
 
         assert pid not in made.pids
+
+
+async def test_the_calls_are_told_before_their_snapshot_and_again_by_another_process() -> None:
+    async with workers(most=1) as made:
+        await ended(made, start("0"))
+        (pid,) = made.pids
+        told: list[list[IssuedCall]] = []
+
+        def killed(calls: list[IssuedCall]) -> None:
+            told.append(calls)
+            if is_alive(pid):
+                os.kill(pid, signal.SIGKILL)
+
+        stepped = await made.done(start(CODE), killed)
+
+        # Twice, unless its snapshot was out before it died.
+        assert isinstance(stepped, Waiting)
+        assert [each.tool for each in stepped.calls] == ["web__get"]
+        assert told in ([stepped.calls], [stepped.calls] * 2)
+        assert await ended(made, resume(stepped)) == (b"2", "")
 
 
 async def test_scripts_take_turns_in_one_process_without_losing_their_places() -> None:

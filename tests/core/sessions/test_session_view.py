@@ -1,5 +1,6 @@
 """How a client sees a session follows what the client can do, and what it was seen doing."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -461,6 +462,19 @@ def test_a_few_tools_are_listed_all_in_every_client(client: str) -> None:
     made = whole(client)
 
     assert (made.plan.mode, made.plan.is_whole, dict(made.own)) == ("pass-through", True, {})
+
+
+@pytest.mark.parametrize("mode", ["auto", "pass-through"])
+def test_scripts_are_listed_beside_a_few_tools_where_the_user_says_so(mode: str) -> None:
+    made = view("opencode", mode)
+    made.follow(replace(made.rules, lists_scripts=True))
+    made.described(9, 3_000, is_all=True, catalog=Catalog(9, 2_000, is_all=True))
+
+    made.settle(Surface(()))
+
+    # Who sets a plain aggregator gets no tool that is not a server's.
+    assert list(made.own) == (["script_run"] if mode == "auto" else [])
+    assert bool(made.scripts_refusal) == (mode == "pass-through")
 
 
 @pytest.mark.parametrize(("mode", "is_checked"), [("auto", True), ("pass-through", False)])

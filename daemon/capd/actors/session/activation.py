@@ -144,12 +144,22 @@ class Activation:
                 if withdrawn is not None:
                     self._note(str(withdrawn), "off", by)
                     return Outcome(own_tools.withdrawn(withdrawn.name))
-                return Outcome(own_tools.not_active(name))
+                return await self._nothing_off(name)
             step = self._state.deactivate(found)
             self._on_step(step)
             self._note(str(found), "off", by)
             text = own_tools.disabled(found.name, *await self._let_go(step))
             return Outcome(text, step.added, step.removed)
+
+    async def _nothing_off(self, name: str) -> Outcome:
+        """Return the answer for a name that nothing active has: it is off, or nobody's."""
+        # SERVER__TOOL is a tool's name: that it is off is all there is to say.
+        if "__" not in name:
+            try:
+                await self._resolved(name)
+            except NotActivatedError as error:
+                return Outcome(str(error), is_ok=False)
+        return Outcome(own_tools.not_active(name))
 
     def _withdrawn(self, name: str) -> CapabilityId | None:
         """Cancel the starts of the capability called `name` (or `tap/name`).
@@ -256,7 +266,7 @@ class Activation:
         self._on_step(step)
 
     async def leave_instances(self) -> None:
-        """Let go of the servers that get secrets, because the session has other ones now.
+        """Let go of the servers that get secrets or logins: the session has other ones now.
 
         A call under way ends there. The next use starts them again, with the other values.
         """
@@ -265,7 +275,8 @@ class Activation:
             left = [
                 held
                 for held in self._state.servers
-                if held.instance != NO_INSTANCE and wanted_keys(held.spec)
+                if held.instance != NO_INSTANCE
+                and (wanted_keys(held.spec) or held.spec.transport != "stdio")
             ]
             for held in left:
                 self._state.server_lists(held.identity, NO_INSTANCE, held.tools)

@@ -13,6 +13,7 @@ script. The rules are `core/scripts/run`; the interpreter is in a process of its
 import secrets
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from functools import partial
 
 import msgspec
@@ -24,7 +25,7 @@ from capd.actors.session.tool_search import ToolSearch
 from capd.adapters.clients.client_call import ClientCall
 from capd.adapters.clients.conversation import Request, UnknownNameError
 from capd.adapters.scripts.run_files import RunJournal
-from capd.adapters.scripts.steps import Damaged, Ended, Resume, Start, Stepped, Waiting
+from capd.adapters.scripts.steps import Damaged, Ended, OnCalls, Resume, Start, Stepped, Waiting
 from capd.adapters.scripts.workers import ScriptsUnavailableError
 from capd.adapters.servers.callers import Caller, OnProgress
 from capd.core.protocol.generations import raw
@@ -34,6 +35,7 @@ from capd.core.protocol.outcomes import (
     ServerError,
     text_result,
 )
+from capd.core.protocol.tasks import without_tasks
 from capd.core.results.large_results import LargeResult, Result
 from capd.core.scripts.run import (
     ENGINE,
@@ -110,8 +112,8 @@ class _InnerCaller:
 
     @property
     def client(self) -> ClientFacts:
-        """What the client says of itself."""
-        return self._outer.client
+        """What the client says of itself. A script waits for results, and asks for no task."""
+        return without_tasks(self._outer.client)
 
     @property
     def log_level(self) -> str:
@@ -262,7 +264,7 @@ class SessionScripts:
     async def _functions(self, code: str) -> list[ToolFunction]:
         """Return the functions that a script names: of tools that are on, and of known ones."""
         wanted = set(references(code, MOST_REFERENCES))
-        functions = tool_functions(self._shown())
+        functions = tool_functions(self._shown(), wanted)
         on = [each for each in functions if (each.module, each.function) in wanted]
         missing = wanted - {(each.module, each.function) for each in on}
         own = bound_names(code)
@@ -271,7 +273,8 @@ class SessionScripts:
         # Two names may be of one tool; the ledger knows it by its own.
         known = {hit.wire_name: hit for hit in hits.values()}
         found = tool_functions(
-            (hit.server, hit.name, name, hit.definition) for name, hit in known.items()
+            ((hit.server, hit.name, name, hit.definition) for name, hit in known.items()),
+            missing,
         )
         return on + [each for each in found if (each.module, each.function) in missing]
 
@@ -324,9 +327,9 @@ class SessionScripts:
         """Note that a run cannot be written down: it does not outlive this daemon."""
         self._log.warning("script_not_written", reason=error.strerror or str(error))
 
-    async def step(self, step: Start | Resume) -> Stepped:
+    async def step(self, step: Start | Resume, on_calls: OnCalls) -> Stepped:
         """Have a step done; raises ScriptsUnavailableError."""
-        return await self._workers.done(step)
+        return await self._workers.done(step, on_calls)
 
     # The answer
 
@@ -348,6 +351,20 @@ class SessionScripts:
         passed = await self._results.passed(first, _SHOWN, OWN_SERVER, script.request.caller.client)
         text = report(end, calls, script.names, len(passed) if isinstance(passed, bytes) else 0)
         return _with_text(passed, text, is_error=bool(end.error), has_value=bool(value))
+
+
+@dataclass(slots=True, eq=False)
+class _Round:
+    """The calls of one step: they are checked at once, and sent once its snapshot is here."""
+
+    is_kept: trio.Event = field(default_factory=trio.Event)
+    scopes: list[trio.CancelScope] = field(default_factory=list)
+    """Of its calls, which are ended where the step is."""
+
+    def end(self) -> None:
+        """End its calls: they cannot be sent."""
+        for scope in self.scopes:
+            scope.cancel()
 
 
 class _Script:
@@ -375,13 +392,13 @@ class _Script:
         self._printed = found.suspended.printed if found is not None else ""
         self._seconds = found.suspended.seconds if found is not None else 0.0
         self._snapshot = b""
+        self._round = _Round()
         self._news = trio.Event()
 
     async def run(self, first: Start | Waiting) -> Result:
         """Run it, and return what the model gets."""
         try:
-            stepped = await self._step(first) if isinstance(first, Start) else first
-            result = await self._session.told(self, await self._ended(stepped))
+            result = await self._session.told(self, await self._ended(first))
         except trio.Cancelled:
             caller = self.request.caller
             if not isinstance(caller, ClientCall) or not caller.is_left:
@@ -396,22 +413,34 @@ class _Script:
             with trio.CancelScope(shield=True), trio.move_on_after(REMOVAL):
                 await self._journal.remove()
 
-    async def _ended(self, stepped: Stepped) -> ScriptEnd:
+    async def _ended(self, first: Start | Waiting) -> ScriptEnd:
         """Make its calls until it has ended."""
+        lost: ScriptsUnavailableError | None = None
         async with trio.open_nursery() as nursery:
-            while isinstance(stepped, Waiting):
-                # Together, without a checkpoint: what is written down is of one moment.
-                self._snapshot = stepped.snapshot
-                self.calls.issue(stepped.calls)
-                if error := self._excess():
-                    nursery.cancel_scope.cancel()
-                    return self._end(error)
-                stepped = await self._resumed(nursery)
+            try:
+                stepped = await self._until_ended(first, nursery)
+            except ScriptsUnavailableError as error:
+                lost = error
+                nursery.cancel_scope.cancel()
             # What is under way without anybody who waits for it has its outcome all the same.
             nursery.cancel_scope.deadline = trio.current_time() + LEFT_OVER
+        if lost is not None:
+            raise lost
         if isinstance(stepped, Damaged):
             return self._end(f"its saved state cannot be used: {stepped.reason}.")
         return ScriptEnd(stepped.value, stepped.error, self._printed, self._seconds)
+
+    async def _until_ended(self, first: Start | Waiting, nursery: trio.Nursery) -> Ended | Damaged:
+        """Return how it ends; the calls that are under way then are in `nursery`."""
+        stepped = await self._step(first, nursery) if isinstance(first, Start) else first
+        if isinstance(stepped, Waiting) and not self._round.is_kept.is_set():
+            self._keep(stepped)
+        while isinstance(stepped, Waiting):
+            if error := self._excess():
+                nursery.cancel_scope.cancel()
+                return Ended(error=f"The script was ended: {error}")
+            stepped = await self._resumed(nursery)
+        return stepped
 
     def _excess(self) -> str:
         """Return which bound the script is over; empty where it is within all."""
@@ -424,19 +453,54 @@ class _Script:
     async def _resumed(self, nursery: trio.Nursery) -> Stepped:
         """Go on with the answers that are there, once one is."""
         while True:
-            for call in self.calls.begin():
-                nursery.start_soon(self._make, call)
+            self._begin(nursery)
             due = self.calls.due()
             if due:
-                break
+                return await self._step(Resume(self.id, self._snapshot, due), nursery)
             self._news = trio.Event()
             await self._news.wait()
-        stepped = await self._step(Resume(self.id, self._snapshot, due))
-        self.calls.delivered(due)
+
+    def _begin(self, nursery: trio.Nursery) -> None:
+        for call in self.calls.begin():
+            nursery.start_soon(self._make, call, self._round)
+
+    async def _step(self, step: Start | Resume, nursery: trio.Nursery) -> Stepped:
+        """Go on until it waits again, or ends; raise ScriptsUnavailableError.
+
+        What it calls is checked meanwhile, by the rules and the person that decide about calls.
+        """
+        round_ = self._round = _Round()
+
+        def called(calls: list[IssuedCall]) -> None:
+            self.calls.issue_new(calls)
+            if not self._excess():
+                self._begin(nursery)
+
+        stepped = await self._session.step(step, called)
+        if isinstance(step, Resume):
+            self.calls.delivered(step.answers)
+        if isinstance(stepped, Waiting | Ended):
+            self._printed += stepped.printed
+            self._seconds += stepped.seconds
+        if isinstance(stepped, Waiting):
+            self._keep(stepped)
+        else:
+            round_.end()
         return stepped
 
-    async def _make(self, call: IssuedCall) -> None:
-        caller = _InnerCaller(self.request.caller, partial(self._sent, call))
+    def _keep(self, waiting: Waiting) -> None:
+        # Together, without a checkpoint: what is written down is of one moment.
+        self._snapshot = waiting.snapshot
+        self.calls.issue_new(waiting.calls)
+        self._round.is_kept.set()
+
+    async def _make(self, call: IssuedCall, round_: _Round) -> None:
+        with trio.CancelScope() as scope:
+            round_.scopes.append(scope)
+            await self._made(call, round_)
+
+    async def _made(self, call: IssuedCall, round_: _Round) -> None:
+        caller = _InnerCaller(self.request.caller, partial(self._sent, call, round_))
         answer = await self._session.answer(call, caller, self.request)
         self.calls.answered(call.id, answer)
         self._news.set()
@@ -450,8 +514,9 @@ class _Script:
             said = {"progress": done, "total": issued, "message": f"{name}: {done} of {issued}"}
             self.request.caller.progress(msgspec.json.encode(said))
 
-    async def _sent(self, call: IssuedCall) -> None:
+    async def _sent(self, call: IssuedCall, round_: _Round) -> None:
         """Write down that a call is about to be sent; tell the client once that some may run."""
+        await round_.is_kept.wait()
         if self.calls.was_sent(call.id):
             return
         self.calls.sent(call.id)
@@ -476,13 +541,6 @@ class _Script:
 
     def _suspended(self) -> Suspended:
         return self.calls.suspended(self._snapshot, self._printed, self._seconds)
-
-    async def _step(self, step: Start | Resume) -> Stepped:
-        stepped = await self._session.step(step)
-        if isinstance(stepped, Waiting | Ended):
-            self._printed += stepped.printed
-            self._seconds += stepped.seconds
-        return stepped
 
     def _end(self, error: str) -> ScriptEnd:
         return ScriptEnd(error=f"The script was ended: {error}", printed=self._printed)

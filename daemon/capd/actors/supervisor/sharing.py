@@ -52,11 +52,12 @@ class Sharing:
         await self._saver.run()
 
     def chosen(
-        self, request: messages.AcquireServer, values: Mapping[str, str]
+        self, request: messages.AcquireServer, values: Mapping[str, str], account: str = ""
     ) -> tuple[InstanceKey, ServerSpec]:
         """Return the instance for a session: the one it has, its project's, or one shared by all.
 
-        The known generation decides when a server starts. A session that has an instance keeps it.
+        `account` is the login that the session uses there. The known generation decides when a
+        server starts. A session that has an instance keeps it.
         """
         server, session = request.server, request.session
 
@@ -67,6 +68,7 @@ class Sharing:
                 scope=scope,
                 sandbox_request=self._sandbox_request(server),
                 bridge=request.bridge,
+                account=account,
             )
 
         by_stateless = is_stateless(request.client)

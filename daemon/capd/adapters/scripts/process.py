@@ -24,7 +24,17 @@ import msgspec
 import pydantic_monty as monty
 
 from capd.adapters.platform.limits import limit_to
-from capd.adapters.scripts.steps import Damaged, Ended, Resume, Start, Step, Stepped, Waiting
+from capd.adapters.scripts.steps import (
+    Called,
+    Damaged,
+    Ended,
+    OnCalls,
+    Resume,
+    Start,
+    Step,
+    Stepped,
+    Waiting,
+)
 from capd.adapters.scripts.type_checker import SCRIPT_NAME, TypeChecker
 from capd.core.scripts.run import LONGEST_SLEEP, MOST_CALLS, SLEEP, Answer, IssuedCall
 from capd.core.scripts.stubs import CALL, EXCEPTIONS
@@ -66,7 +76,9 @@ class _TooMuchError(Exception):
 class Interpreter:
     """The interpreter below this process, and the script that is in it."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_calls: OnCalls = lambda _: None) -> None:
+        """`on_calls` is told what a step calls, before the snapshot is made."""
+        self._on_calls = on_calls
         self._pool = monty.Monty(
             min_processes=2, max_processes=2, request_timeout=WALL_SECONDS
         ).__enter__()
@@ -188,6 +200,7 @@ class Interpreter:
     def _waiting(
         self, snapshot: monty.FunctionSnapshot | monty.FutureSnapshot, calls: list[IssuedCall]
     ) -> Waiting:
+        self._on_calls(calls)
         dump = snapshot.dump()
         if len(dump) > MOST_SNAPSHOT_BYTES:
             raise _TooMuchError(
@@ -348,15 +361,19 @@ def main(channel: socket.socket, idle: float) -> None:
         if data is None:
             break
         if interpreter is None:
-            interpreter = Interpreter()
-        answer = msgspec.msgpack.encode(interpreter.done(_STEPS.decode(data)))
+            interpreter = Interpreter(lambda calls: _send(channel, Called(calls)))
         channel.settimeout(None)
-        channel.sendall(len(answer).to_bytes(HEAD_BYTES, "big") + answer)
+        _send(channel, interpreter.done(_STEPS.decode(data)))
         with contextlib.suppress(monty.MontyError):
             # What fails here fails once more in the step that needs it.
             interpreter.prepare()
     if interpreter is not None:
         interpreter.close()
+
+
+def _send(channel: socket.socket, frame: Called | Stepped) -> None:
+    data = msgspec.msgpack.encode(frame)
+    channel.sendall(len(data).to_bytes(HEAD_BYTES, "big") + data)
 
 
 def received(channel: socket.socket) -> bytes | None:

@@ -2,7 +2,13 @@
 
 A step runs the interpreter until it waits for calls, or ends. It is a function of what is sent:
 the code, or a snapshot with answers. So a step whose process has died is done again by another one.
+
+    Start or Resume ──> [Called] ──> Waiting, Ended or Damaged
+
+`Called` is there first, so that the daemon checks the calls while their snapshot is made.
 """
+
+from collections.abc import Callable
 
 import msgspec
 
@@ -29,8 +35,14 @@ class Resume(msgspec.Struct, frozen=True, tag="resume"):
     answers: dict[int, Answer]
 
 
+class Called(msgspec.Struct, frozen=True, tag="called"):
+    """The script wants these calls made; they may be sent once its snapshot is kept."""
+
+    calls: list[IssuedCall]
+
+
 class Waiting(msgspec.Struct, frozen=True, tag="waiting"):
-    """The script waits; `calls` are new ones."""
+    """The script waits; `calls` are new ones, as `Called` has said."""
 
     snapshot: bytes
     calls: list[IssuedCall]
@@ -57,3 +69,4 @@ class Damaged(msgspec.Struct, frozen=True, tag="damaged"):
 
 Step = Start | Resume
 Stepped = Waiting | Ended | Damaged
+OnCalls = Callable[[list[IssuedCall]], None]

@@ -20,7 +20,7 @@ import msgspec
 import structlog
 import trio
 
-from capd.adapters.scripts.steps import Ended, Step, Stepped
+from capd.adapters.scripts.steps import Called, Ended, OnCalls, Step, Stepped
 from capd.core.errors import CapdError
 
 IDLE = 60.0
@@ -31,7 +31,7 @@ MOST_FRAME_BYTES = 24 << 20
 _HEAD_BYTES = 4
 _READ_BYTES = 256 << 10
 _TRIES = 2
-_STEPPED: msgspec.msgpack.Decoder[Stepped] = msgspec.msgpack.Decoder(Stepped)
+_FRAMES: msgspec.msgpack.Decoder[Called | Stepped] = msgspec.msgpack.Decoder(Called | Stepped)
 
 log = structlog.get_logger(actor="curator")
 
@@ -68,8 +68,11 @@ class ScriptWorkers:
         """Have at most `most` processes from here on."""
         self._turns.total_tokens = most
 
-    async def done(self, step: Step) -> Stepped:
+    async def done(self, step: Step, on_calls: OnCalls = lambda _: None) -> Stepped:
         """Have a step done; one that ends its process twice is an error of the script.
+
+        `on_calls` is told what the script calls, before its snapshot is here; once more where a
+        second process does the step.
 
         Raises:
             ScriptsUnavailableError: no process can be started.
@@ -82,7 +85,7 @@ class ScriptWorkers:
                 process = self._taken(step.script) or await self._started()
                 is_new = process.steps == 0
                 try:
-                    answer = await process.answered(request)
+                    answer = await process.answered(request, on_calls)
                 except _ProcessOverError as error:
                     # One that ended while it was idle has done nothing.
                     log.info("script_process_over", reason=str(error), pid=process.pid)
@@ -150,6 +153,8 @@ class _Process:
                 raise
         self._ours = ours
         self._stream: trio.SocketStream | None = None
+        self._read = bytearray()
+        """What has been received behind the last frame."""
         # It ends at any time, and nothing else may be there to take notice.
         self._waiting = threading.Thread(target=self._process.wait, daemon=True)
         self._waiting.start()
@@ -162,7 +167,7 @@ class _Process:
     def is_alive(self) -> bool:
         return self._waiting.is_alive()
 
-    async def answered(self, request: bytes) -> Stepped:
+    async def answered(self, request: bytes, on_calls: OnCalls) -> Stepped:
         """Return what a step came to.
 
         Raises:
@@ -174,7 +179,13 @@ class _Process:
         try:
             with trio.move_on_after(DEADLINE):
                 await self._stream.send_all(len(request).to_bytes(_HEAD_BYTES, "big") + request)
-                answer = _STEPPED.decode(await self._frame(self._stream))
+                frame = _FRAMES.decode(await self._frame(self._stream))
+                if isinstance(frame, Called):
+                    on_calls(frame.calls)
+                    frame = _FRAMES.decode(await self._frame(self._stream))
+                if isinstance(frame, Called):
+                    raise _ProcessOverError("it calls twice in one step")
+                answer = frame
         except (trio.BrokenResourceError, trio.ClosedResourceError, msgspec.MsgspecError):
             raise _ProcessOverError("its process has ended") from None
         finally:
@@ -186,19 +197,22 @@ class _Process:
         return answer
 
     async def _frame(self, stream: trio.SocketStream) -> bytes:
-        """Return the next frame; nothing follows it before the next step."""
-        data = bytearray()
+        """Return the next frame."""
         size = MOST_FRAME_BYTES
-        while len(data) < _HEAD_BYTES + size:
+        while True:
+            if len(self._read) >= _HEAD_BYTES:
+                size = int.from_bytes(self._read[:_HEAD_BYTES], "big")
+                if size > MOST_FRAME_BYTES:
+                    raise _ProcessOverError("it answers too much")
+            end = _HEAD_BYTES + size
+            if len(self._read) >= end:
+                frame = bytes(self._read[_HEAD_BYTES:end])
+                del self._read[:end]
+                return frame
             part = await stream.receive_some(_READ_BYTES)
             if not part:
                 raise _ProcessOverError("its process has ended")
-            data += part
-            if len(data) >= _HEAD_BYTES:
-                size = int.from_bytes(data[:_HEAD_BYTES], "big")
-                if size > MOST_FRAME_BYTES:
-                    raise _ProcessOverError("it answers too much")
-        return bytes(data[_HEAD_BYTES : _HEAD_BYTES + size])
+            self._read += part
 
     def end(self) -> None:
         """End it, and the interpreter below it with it."""

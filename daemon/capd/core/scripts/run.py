@@ -156,6 +156,10 @@ class ScriptRun:
         """Whether a call is under way, or is to be begun."""
         return any(each.answer is None for each in self._open.values())
 
+    def issue_new(self, calls: Iterable[IssuedCall]) -> None:
+        """Take over those of `calls` that are not open: a step may be done a second time."""
+        self.issue(call for call in calls if call.id not in self._open)
+
     def issue(self, calls: Iterable[IssuedCall]) -> None:
         """Take over what the interpreter wants to have called."""
         for call in calls:

@@ -11,8 +11,8 @@ identifiers are left out or replaced, values are written by `repr`, and everythi
 
 import keyword
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any
 
@@ -109,8 +109,14 @@ def tool_function(
     return ToolFunction(module, function, wire_name, definition)
 
 
-def tool_functions(tools: Iterable[tuple[str, str, WireName, bytes]]) -> list[ToolFunction]:
-    """Return the functions of tools, each a server, a tool, its name and its definition."""
+def tool_functions(
+    tools: Iterable[tuple[str, str, WireName, bytes]], called: Collection[tuple[str, str]] = ()
+) -> list[ToolFunction]:
+    """Return the functions of tools, each a server, a tool, its name and its definition.
+
+    A tool whose function is short has a second one under its whole name if that is `called`: the
+    call cards of a turn have `git__git_log`.
+    """
     taken: dict[str, set[str]] = {}
     found: list[ToolFunction] = []
     for server, tool, wire_name, definition in tools:
@@ -120,6 +126,10 @@ def tool_functions(tools: Iterable[tuple[str, str, WireName, bytes]]) -> list[To
         if function.function not in names:
             names.add(function.function)
             found.append(function)
+        whole = identifier(tool)
+        if (module, whole) in called and whole not in names:
+            names.add(whole)
+            found.append(replace(function, function=whole))
     return found
 
 

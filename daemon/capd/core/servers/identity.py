@@ -33,6 +33,8 @@ class InstanceKey:
     bridge, the bridge."""
     credentials: str
     """Keyed digest of the secrets that it gets; empty if there are none."""
+    account: str = ""
+    """Which login it uses at a server by URL; empty for the usual one."""
     sandbox_request: SandboxRequest = _USUAL
     """Its confinement. The user may set it by name, so two names of one server may differ in it."""
 
@@ -66,6 +68,7 @@ def instance_key(
     scope: str = "",
     sandbox_request: SandboxRequest = _USUAL,
     bridge: str = "",
+    account: str = "",
 ) -> InstanceKey:
     """Return the key under which `session` finds or makes its instance of `server`.
 
@@ -89,5 +92,6 @@ def instance_key(
         server.name,
         sharers[scope or server.scope],
         credentials,
+        account,
         sandbox_request,
     )

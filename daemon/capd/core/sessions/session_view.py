@@ -151,7 +151,7 @@ class SessionView:
             asks_per_tool=self.traits.asks_per_tool,
         )
         if self.plan.mode == "pass-through":
-            self.own = {}
+            self.own = {name: own for name, own in self.own.items() if own is SCRIPT_TOOL}
         surface.own = definitions(self.own.items())
         surface.cuts_results = self.reader is not None
         surface.is_fixed = self.plan.mode == "stable"
@@ -307,7 +307,7 @@ class SessionView:
         """Why the session may run no scripts; empty where it may."""
         if not self.rules.has_scripts:
             return "scripts are switched off: [scripts] enabled = false"
-        if self.is_bare or self.wants_all:
+        if self.is_bare or (self.wants_all and not self.plan.is_whole):
             return "this session has none of capd's own tools"
         restriction = self.policy.restriction(OWN_SERVER, SCRIPT_RUN)
         return restriction.reason if restriction is not None else ""

@@ -44,6 +44,8 @@ class SnapshotRead(msgspec.Struct, frozen=True):
     """What a tap's file of tools came to."""
 
     lists: dict[ServerIdentity, list[ToolDefinition]] = {}
+    versions: dict[ServerIdentity, str] = {}
+    """The version that each server of `lists` gave; empty where it gave none."""
     findings: tuple[Finding, ...] = ()
 
 
@@ -69,7 +71,8 @@ def read_snapshot(data: bytes) -> SnapshotRead:
         if intake.finding:
             findings.append(Finding(FILE, 0, f"{server.name[:64]}: {intake.finding}"))
         lists[ServerIdentity(identity)] = [each.definition for each in intake.taken]
-    return SnapshotRead(lists, tuple(findings))
+    versions = {identity: snapshot.servers[identity].version for identity in lists}
+    return SnapshotRead(lists, versions, tuple(findings))
 
 
 def written_snapshot(
