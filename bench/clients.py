@@ -33,6 +33,7 @@ sys.path[0] = str(Path(__file__).parents[1] / "tests")
 import pytest  # noqa: E402 - its path
 
 from capd_client.control import ControlError, DaemonDownError  # noqa: E402 - behind the path
+from capd_client.shim.login_environment import NETWORK_VARIABLES  # noqa: E402 - as above
 from editors import agents, lab, test_installed  # noqa: E402 - its path
 from editors.lab import MESSAGE, SUBJECTS, TOOL, Lab, Model, following  # noqa: E402 - its path
 from editors.searching_llm import results  # noqa: E402 - its path
@@ -41,6 +42,7 @@ from whole_daemon import Home, wait_for  # noqa: E402 - its path
 Json = dict[str, Any]
 
 PATIENCE = 120.0
+NETWORK = [name.decode() for name in NETWORK_VARIABLES]
 STARTER = Path(__file__).parents[1] / "taps/starter"
 BEGIN, END = "<!-- bench/clients.py: begin -->", "<!-- bench/clients.py: end -->"
 
@@ -127,6 +129,11 @@ class Stage:
         # Of a client's environment some pass on a few variables only: the file is for all.
         self.configure()
         made.home.env |= {"HOME": str(made.user)}
+        # What this machine needs to reach a network stands where its user's login has it: some
+        # clients give it to nobody, and the daemon asks the login shell.
+        needed = [name for name in NETWORK if name in os.environ]
+        profile = "".join(f"export {name}={shlex.quote(os.environ[name])}\n" for name in needed)
+        (made.user / ".profile").write_text(profile)
 
     def configure(self, more: str = "") -> None:
         """Write the configuration of the daemon that starts next."""
@@ -237,7 +244,7 @@ def cell(model: Model, problem: str) -> str:
     last = json.loads((model.folder / f"body-{asked[-1]['n']:03d}.json").read_text())
     answered = json.dumps(list(results(last)))
     if not all(subject in answered for subject in SUBJECTS):
-        print(f"results: {answered[:1000]}\nanswers: {answers(model)}", file=sys.stderr)
+        print(f"results: {answered[:6000]}\nanswers: {answers(model)}", file=sys.stderr)
         return f"**not reached** in {len(asked)} ({way}{'; ' + problem if problem else ''})"
     return f"{len(asked)}, {way}"
 

@@ -48,6 +48,9 @@ left out while there is exactly one. The frames and params as JSON Schema are in
 PRINTED_BY = {
     "approvals": "approve",
     "approve": "",
+    "bridges": "bridge list",
+    "bridge_open": "",
+    "bridge_revoke": "bridge revoke",
     "profiles": "profile",
     "config": "config show",
     "definitions": "trust definitions",

@@ -142,6 +142,19 @@ class Control:
             if message.get("method") == "event" and isinstance(message.get("params"), dict):
                 yield message["params"]
 
+    def fileno(self) -> int:
+        """Return the descriptor of the open connection, -1 while none is open."""
+        return -1 if self._sock is None else self._sock.fileno()
+
+    def heard(self) -> dict[str, Any]:
+        """Return what the daemon says next without having been asked; it may wait.
+
+        Raises:
+            DaemonDownError: the daemon has closed the connection.
+        """
+        self._connected().settimeout(None)
+        return self._read()
+
     def _reach(self) -> socket.socket:
         """Return a connected socket whose other end is ours."""
         sock = socket.socket(socket.AF_UNIX)

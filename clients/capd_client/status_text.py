@@ -31,6 +31,8 @@ def status_lines(
         page.say(f"not watched: {status['not_watched']}", "  ")
     sessions = [page.session(each, now) for each in status.get("sessions") or []]
     page.section("sessions", sessions)
+    if status.get("bridges"):
+        page.section("bridges", [[("  ", bridge_line(each, now))] for each in status["bridges"]])
     page.section("servers", [page.server(each) for each in status.get("servers") or []])
     decisions = list(status.get("decisions") or [])[-DECISIONS_SHOWN:]
     page.section("last decisions", [page.decision(each) for each in decisions])
@@ -106,6 +108,17 @@ def tap_line(tap: Document) -> str:
     if tap.get("error"):
         line += f"; not reloaded: {tap['error']}"
     return printable(line)
+
+
+def bridge_line(entry: Document, now: float) -> str:
+    """Return the one line that says how a bridge is."""
+    target = f" to {entry['target']}" if entry.get("target") else ""
+    opened_at = entry.get("opened_at")
+    age = f", open for {duration(now - opened_at)}" if isinstance(opened_at, int | float) else ""
+    refused = f", {entry['refused']} refused" if entry.get("refused") else ""
+    sessions = many(entry.get("sessions") or 0, "session")
+    what = f"{entry.get('name', '?')}  {entry.get('kind')}{target}, {sessions}{refused}{age}"
+    return printable(f"{what}, pid {entry.get('pid')}")
 
 
 def decision_words(entry: Document) -> tuple[str, str, str]:
@@ -198,7 +211,9 @@ class _Page:
     def session(self, session: Document, now: float) -> Iterator[tuple[str, str]]:
         """Yield what a session is, sees, and has on."""
         client = f"{client_of(session)} {session.get('pid') or ''}".strip()
-        parts = [client, str(session.get("project") or "no project")]
+        where = str(session.get("project") or session.get("far_project") or "no project")
+        over = f" over the bridge {session['bridge']}" if session.get("bridge") else ""
+        parts = [client, where + over]
         if "age_s" in session:
             parts.append(f"{duration(session['age_s'])} old")
         if session.get("connected") is False:

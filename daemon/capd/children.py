@@ -19,11 +19,13 @@ from capd.actors import cache_cleanup as sweeper
 from capd.actors import definitions, ledger
 from capd.actors import settings as settings_watcher
 from capd.actors import stored_secrets as secret_keeper
+from capd.actors.control.bridging import Bridging
 from capd.actors.control.connection import Control
 from capd.actors.embedder import embedder
 from capd.actors.embedder.process import EmbedderProcess
 from capd.actors.finder import finder
 from capd.actors.gateway import gateway
+from capd.actors.gateway.bridges import BridgeGateway
 from capd.actors.index import index as index_keeper
 from capd.actors.registry import registry
 from capd.actors.session import host as session_host
@@ -37,6 +39,7 @@ from capd.actors.supervisor.starts import Starts, SupervisorSettings
 from capd.adapters import platform
 from capd.adapters.approval_file import ApprovalFile
 from capd.adapters.clients.connection import Connection
+from capd.adapters.clients.open_bridges import OpenBridges
 from capd.adapters.clients.peers import Peers
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.definition_files import DefinitionFiles
@@ -73,6 +76,7 @@ from capd.adapters.trust.trust_file import TrustFile
 from capd.core.errors import CapdError
 from capd.core.records.retention import Retention
 from capd.core.servers.tree_limits import usual_limits
+from capd.core.sessions.bridges import BridgeRules
 from capd.core.sessions.own_tool_list import OWN_TOOLS, SCRIPT_TOOL
 from capd.embedder_process import load_model
 from capd.runtime.bus import Bus
@@ -201,9 +205,22 @@ class Children:
         pieces = PieceCounts(CountedTexts(), Path(where.cache, "piece_counts.json"))
         journal = Journal(is_kept=configuration.ledger.enabled)
         database = self._database()
+        may_connect = configuration.servers.may_connect
+        bridges = OpenBridges(Path(where.run, "bridges"), self._bridge_rules)
+        bridges.clear()
         control = Control(
             bus,
             environments,
+            bridging=Bridging(
+                bridges,
+                BridgeGateway(
+                    bus,
+                    connections,
+                    __version__,
+                    may_connect=may_connect,
+                    peers=Peers(is_marked=TREES.is_marked),
+                ),
+            ),
             daemon=shared.described,
             stop=shared.stop,
             tally=journal.tally,
@@ -334,6 +351,9 @@ class Children:
             ),
             *self._http_children(bus, connections),
         ]
+
+    def _bridge_rules(self) -> dict[str, BridgeRules]:
+        return self._live.current.bridge_rules()
 
     def _has_program(self, path_known: trio.Event, command: str) -> bool:
         """Tell whether servers find a command; before their PATH is known, that they do."""

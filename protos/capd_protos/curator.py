@@ -43,6 +43,10 @@ class OpenSession(msgspec.Struct, frozen=True, tag="curator.open"):
     peer_pid: int
     is_bare: bool = False
     """Whether what is switched on is shown under its servers' own names, and nothing of capd's."""
+    bridge: str = ""
+    """The bridge that the connection came over; empty for a local one."""
+    far_project: str = ""
+    """The project's path on the far side of the bridge, for a person to read."""
 
 
 class SessionOpened(msgspec.Struct, frozen=True, tag="curator.opened"):
@@ -258,6 +262,10 @@ class SessionEntry(msgspec.Struct, frozen=True):
     index_tokens: int = 0
     suggestions_left_out: int = 0
     """Capabilities that fitted a message and that its turn had no room for."""
+    bridge: str = ""
+    """The bridge that it came over; empty for a local session."""
+    far_project: str = ""
+    """Its project's path on the far side of the bridge."""
 
 
 class HookCount(msgspec.Struct, frozen=True):
@@ -456,6 +464,19 @@ class ProjectLeft(msgspec.Struct, frozen=True, tag="curator.project_left"):
     """No session has anything of it."""
 
 
+class EndBridge(msgspec.Struct, frozen=True, tag="curator.end_bridge"):
+    """End every session of a bridge, and forget what is saved of them."""
+
+    bridge: str
+
+
+class BridgeEnded(msgspec.Struct, frozen=True, tag="curator.bridge_ended"):
+    """No session of the bridge is left, nor a record of one."""
+
+    sessions: int
+    """How many were open."""
+
+
 class SampleText(msgspec.Struct, frozen=True, tag="curator.sample"):
     """Have the model of a session's client answer a question, where the client offers that."""
 
@@ -596,6 +617,7 @@ Request = (
     | DescribeTokens
     | DescribeMemories
     | LeaveProject
+    | EndBridge
     | ListProfiles
     | ListApprovals
     | AnswerApproval
@@ -615,6 +637,7 @@ Reply = (
     | TokensDescribed
     | MemoriesDescribed
     | ProjectLeft
+    | BridgeEnded
     | TextSampled
     | ProfilesListed
     | ApprovalsListed

@@ -29,12 +29,14 @@ class ToolRestriction(msgspec.Struct, frozen=True):
     reason: str
 
 
-class PolicyTable(msgspec.Struct, frozen=True):
+class PolicyTable(msgspec.Struct, frozen=True, omit_defaults=True):
     """Patterns of one table of the user's configuration."""
 
     place: str
     allow: list[str] = []
     deny: list[str] = []
+    capabilities: list[str] | None = None
+    """Globs of the capabilities that may be used; None for all."""
 
 
 class FindTools(msgspec.Struct, frozen=True, tag="finder.find"):

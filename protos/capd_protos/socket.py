@@ -58,6 +58,8 @@ class Hello(msgspec.Struct, frozen=True, tag_field="capd", tag="hello", omit_def
     """The profile that the client's CAPD_PROFILE names; empty where it names none."""
     again: list[int | str] = []
     """Requests that an earlier daemon said are durable, and that this connection sends again."""
+    credential: str = ""
+    """What a bridge's own socket asks for; refused at the user's socket."""
 
 
 class DaemonInfo(msgspec.Struct, frozen=True):
@@ -86,9 +88,9 @@ class Refused(msgspec.Struct, frozen=True, tag_field="capd", tag="refused"):
     """The answer to a hello that was not accepted; the daemon closes the connection."""
 
     code: str
-    """`bad_hello`, `protocol`, `session_in_use`, `resume_refused`, `overloaded`, `stopping`, or
-    `started_by_capd`. No `Literal`: a later daemon may have another one, and its message says
-    enough."""
+    """`bad_hello`, `protocol`, `session_in_use`, `resume_refused`, `overloaded`, `stopping`,
+    `started_by_capd`, or at a bridge's socket `bridge_refused`. No `Literal`: a later daemon may
+    have another one, and its message says enough."""
     message: str
     protocol: int = 1
 
@@ -522,6 +524,24 @@ class ForgetApprovalsParams(msgspec.Struct, frozen=True):
     """A tool as `server:tool`, or a server for all of its tools."""
 
 
+class BridgeOpenParams(msgspec.Struct, frozen=True):
+    """Params of `bridge_open`: a bridge that lives as long as the connection that asks."""
+
+    name: str
+    """The bridge's table in the configuration: `[bridges.NAME]`."""
+    kind: Literal["ssh", "container", "socket"] = "socket"
+    """How the far side reaches its socket."""
+    target: str = ""
+    """The host or the container, as its user calls it."""
+
+
+class BridgeParams(msgspec.Struct, frozen=True):
+    """Params of `bridge_revoke`."""
+
+    name: str
+    """The bridge."""
+
+
 class NoParams(msgspec.Struct, frozen=True):
     """Params of a method that takes none."""
 
@@ -573,6 +593,9 @@ METHODS: dict[str, type[msgspec.Struct]] = {
     "approvals_forget": ForgetApprovalsParams,
     "profiles": NoParams,
     "profile_use": UseProfileParams,
+    "bridges": NoParams,
+    "bridge_open": BridgeOpenParams,
+    "bridge_revoke": BridgeParams,
     "learning": LearningParams,
     "learning_forget": ForgetLearningParams,
     "tool": ToolParams,

@@ -33,6 +33,8 @@ class AcquireServer(msgspec.Struct, frozen=True, tag="supervisor.acquire"):
     """The session's project root, an absolute path."""
     client: ClientFacts = ClientFacts()
     """The session's client: whoever has a server started is who it meets."""
+    bridge: str = ""
+    """The bridge that the session came over: its sessions share instances with each other only."""
 
 
 class ServerReady(msgspec.Struct, frozen=True, tag="supervisor.ready"):

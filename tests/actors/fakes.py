@@ -317,5 +317,9 @@ class KeptSessions:
             self.records[record.key] = record
         return True
 
+    async def forget(self, prefix: str) -> None:
+        for key in [each for each in self.records if each.startswith(prefix)]:
+            del self.records[key]
+
     async def sweep(self) -> None:
         await trio.lowlevel.checkpoint()

@@ -152,7 +152,7 @@ async def test_all_tools_are_what_a_plain_aggregator_lists_under_the_same_policy
     rules = SessionRules(mode="pass-through", everyone=PolicyRules("[policy]", deny=("*:die",)))
     async with running_world(tmp_path, rules=rules, counts=Lengths()) as world:
         await known(world, "alpha", "beta")
-        world.finder._sets.users.unlisted = []
+        world.finder._sets.users.unlisted = {}
         client = await world.session("s")
         listed = (await client.result("tools/list"))["tools"]
 

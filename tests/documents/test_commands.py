@@ -16,6 +16,10 @@ RUN_HERE = (
 """Pages whose blocks `test_first_hour` runs, line by line."""
 RUN_ELSEWHERE = {
     "approve": "tests/whole/test_approval.py",
+    "bridge": "tests/whole/test_bridges.py",
+    "bridge list": "tests/whole/test_bridges.py",
+    "bridge revoke": "tests/whole/test_json_shapes.py",
+    "bridge ssh": "tests/reliability/test_bridge_ssh.py",
     "skill": "tests/whole/test_agent_skill.py",
     "profile": "tests/whole/test_profiles.py",
     "profile use": "tests/whole/test_profiles.py",

@@ -34,6 +34,7 @@ from capd_protos.types import (
     ToolName,
     WireName,
 )
+from support.bridges import Bridge, configured
 from whole_daemon import Home, wait_for
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "cli.schema.json").read_text())
@@ -210,6 +211,18 @@ def test_an_import_is_of_its_shape() -> None:
     printed = {**imported(plan, is_done=True), "replaced": ["/f"]}
 
     assert problems("import", printed) == []
+
+
+def test_bridges_are_of_their_shape(home: Home) -> None:
+    configured(home, "[bridges.box]\n")
+    home.start()
+
+    with Bridge(home, "box"):
+        listed = home.capd("bridge", "list", "--json")
+        revoked = home.capd("bridge", "revoke", "box", "--json")
+
+    assert problems("bridge list", json.loads(listed.stdout)) == []
+    assert problems("bridge revoke", json.loads(revoked.stdout)) == []
 
 
 def test_every_shape_that_is_written_down_is_looked_at() -> None:

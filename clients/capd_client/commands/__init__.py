@@ -35,6 +35,7 @@ _WHERE = {
     ),
     "acting": ("call", "disable", "enable", "login", "logout", "reload", "routing", "turn"),
     "approving": ("approve",),
+    "bridges": ("bridge",),
     "catalog": ("check", "eval", "tap"),
     "completion": ("completion",),
     "helping": ("help",),

@@ -153,6 +153,20 @@ def _in_requested_form(
     return {"resultType": "complete", **caching, **result}
 
 
+def _text_in(path: str) -> str:
+    """Return the text of a small file; empty where it cannot be read."""
+    try:
+        fd = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        return posix.read(fd, _READ_BYTES).decode("ascii", "replace")
+    except OSError:
+        return ""
+    finally:
+        posix.close(fd)
+
+
 def _is_hook_call(line: "bytes | bytearray") -> bool:
     # The name stands before the arguments or behind them, never far from an end.
     name = _TURN.encode()
@@ -191,6 +205,8 @@ class Shim:
     _is_first_list = True
     """Whether the daemon's next list of tools is the one that this session begins with."""
     _starter: Starter | None = None
+    credential_file = ""
+    """What a bridge's socket asks for is in it; read again for each hello."""
 
     def __init__(self, path: str, env: "Mapping[str, str]", *, is_named: bool = False) -> None:
         self._path = path
@@ -644,6 +660,8 @@ class Shim:
             parent=parent,
             profile=self._env.get("CAPD_PROFILE", ""),
         )
+        if self.credential_file:
+            frame["credential"] = _text_in(self.credential_file)
         frame["durable"] = True
         again = [each.key for each in self._pending.values() if each.is_durable]
         if again:

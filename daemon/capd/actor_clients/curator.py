@@ -39,6 +39,7 @@ _APPROVALS_FORGOTTEN: MsgpackCodec[messages.ApprovalsForgotten] = MsgpackCodec(
     messages.ApprovalsForgotten
 )
 _PROFILES_LISTED: MsgpackCodec[messages.ProfilesListed] = MsgpackCodec(messages.ProfilesListed)
+_BRIDGE_ENDED: MsgpackCodec[messages.BridgeEnded] = MsgpackCodec(messages.BridgeEnded)
 _TEXT_SAMPLED: MsgpackCodec[messages.TextSampled | messages.CuratorRefused] = MsgpackCodec(
     messages.TextSampled | messages.CuratorRefused
 )
@@ -54,6 +55,12 @@ class CuratorClient(ActorClient):
     ) -> messages.SessionOpened | messages.CuratorRefused:
         """Serve a connection whose hello was read."""
         return await self._ask(request, _SESSION_OPENED, timeout)
+
+    async def end_bridge(
+        self, bridge: str, *, timeout: float = ANSWER_TIMEOUT
+    ) -> messages.BridgeEnded:
+        """End every session of a bridge, and forget what is saved of them."""
+        return await self._ask(messages.EndBridge(bridge), _BRIDGE_ENDED, timeout)
 
     async def take_turn(
         self, request: messages.TakeTurn, *, timeout: float

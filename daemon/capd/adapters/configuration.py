@@ -27,6 +27,7 @@ from capd.core.servers.sandbox import Level, MaskName
 from capd.core.servers.sandbox_rules import SandboxRule, SandboxRules
 from capd.core.servers.tree_limits import MOST_PROCESSES
 from capd.core.sessions.approval import ASK_TIMEOUT
+from capd.core.sessions.bridges import BridgeRules
 from capd.core.sessions.domains import Domains
 from capd.core.sessions.policy import PolicyRules
 from capd.core.sessions.profiles import Profile
@@ -348,6 +349,20 @@ class ProfileTable(msgspec.Struct, frozen=True):
     """The least level at which servers run for it: `guard` or `strict`. It never lowers one."""
 
 
+class BridgeTable(RulesTable, frozen=True):
+    """`[bridges.NAME]`: what sessions over one bridge may use (docs/bridges.md).
+
+    `allow`, `deny` and `ask` narrow your own policy. Without `allow` and `capabilities` nothing may
+    be used.
+    """
+
+    capabilities: tuple[str, ...] = ()
+    """Globs of the capabilities that may be used, as `name` or `tap/name`. Without any, those that
+    have a tool that `allow` matches."""
+    profile: str = ""
+    """The profile of its sessions, by name. Empty: none, whatever chooses profiles elsewhere."""
+
+
 class Configuration(msgspec.Struct, frozen=True):
     """Everything that can be set."""
 
@@ -365,6 +380,7 @@ class Configuration(msgspec.Struct, frozen=True):
     clients: dict[str, PlaceTable] = {}
     projects: dict[str, PlaceTable] = {}
     profiles: dict[str, ProfileTable] = {}
+    bridges: dict[str, BridgeTable] = {}
     logins: LoginsTable = LoginsTable()
     ledger: LedgerTable = LedgerTable()
     sandbox: SandboxTable = SandboxTable()
@@ -400,6 +416,22 @@ class Configuration(msgspec.Struct, frozen=True):
                 table.sandbox or "off",
             )
             for name, table in self.profiles.items()
+        }
+
+    def bridge_rules(self) -> dict[str, BridgeRules]:
+        """Return the rules of bridges."""
+        return {
+            name: BridgeRules(
+                PolicyRules(
+                    f"[bridges.{name}]",
+                    table.allow,
+                    table.deny,
+                    table.ask,
+                    table.capabilities or None,
+                ),
+                table.profile,
+            )
+            for name, table in self.bridges.items()
         }
 
     def routing_switch(self) -> RoutingSwitch:

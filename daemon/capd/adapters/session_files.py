@@ -11,6 +11,7 @@ another command.
 import contextlib
 import hashlib
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -47,9 +48,17 @@ class SessionFiles:
         """Save `record`; return whether that worked. An empty one needs no file."""
         return await trio.to_thread.run_sync(self._save, record, limiter=self._limiter)
 
+    async def forget(self, prefix: str) -> None:
+        """Remove the records of sessions whose keys begin with `prefix`."""
+        await trio.to_thread.run_sync(
+            self._remove, lambda record: record.key.startswith(prefix), limiter=self._limiter
+        )
+
     async def sweep(self) -> None:
         """Remove records past their retention."""
-        await trio.to_thread.run_sync(self._sweep, limiter=self._limiter)
+        await trio.to_thread.run_sync(
+            self._remove, lambda record: not is_kept(record, time.time()), limiter=self._limiter
+        )
 
     def _file(self, key: SessionKey) -> StateFile[SessionRecord]:
         # A key may hold characters that a file name cannot.
@@ -73,11 +82,12 @@ class SessionFiles:
             return False
         return True
 
-    def _sweep(self) -> None:
+    def _remove(self, is_over: Callable[[SessionRecord], bool]) -> None:
+        """Remove the records that are over, and what is no record."""
         with contextlib.suppress(OSError):
             for path in self._folder.iterdir():
                 record = _file(path).read() if path.suffix == ".session" else None
-                if record is None or not is_kept(record, time.time()):
+                if record is None or is_over(record):
                     path.unlink(missing_ok=True)
 
 

@@ -33,6 +33,15 @@ def key_of(
     return instance_key(server, project, session, values, pepper)
 
 
+@pytest.mark.parametrize("scope", ["shared", "project"])
+def test_a_session_over_a_bridge_shares_with_those_of_its_own_bridge_alone(scope: str) -> None:
+    def key(session: SessionKey, bridge: str) -> InstanceKey:
+        return instance_key(BASE, "", session, {}, PEPPER, scope=scope, bridge=bridge)
+
+    assert key(ONE, "box") == key(TWO, "box")
+    assert len({key(ONE, ""), key(ONE, "box"), key(ONE, "other")}) == 3
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -1,5 +1,6 @@
 """Which calls wait for a person, what the person is shown, and what an answer permits."""
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -176,6 +177,41 @@ def question(session: str = "s", of: ToolKey | None = None, client: str = "zed")
         "not said",
         AskRule("*:destructive", "[policy]"),
     )
+
+
+def far_question(session: str) -> Question:
+    return replace(question(session), is_far=True)
+
+
+def test_what_was_approved_for_always_counts_for_no_session_over_a_bridge() -> None:
+    approvals = Approvals([Lasting(key(), ServerName("pg"))])
+    session = SessionKey("bridge:box:s")
+
+    assert approvals.is_approved(session, key())
+    assert not approvals.is_approved(session, key(), is_far=True)
+
+
+def test_an_approval_for_always_over_a_bridge_is_for_that_session() -> None:
+    approvals = Approvals()
+    here, far, beside = question("s"), far_question("bridge:box:s"), far_question("bridge:box:t")
+    numbers = [approvals.ask(each) for each in (here, far, beside)]
+
+    answered = approvals.answer(numbers[1], "always")
+
+    assert list(answered) == [numbers[1]]
+    assert approvals.lasting == ()
+    assert approvals.is_approved(far.session, key(), is_far=True)
+
+
+def test_an_approval_for_always_here_answers_no_question_of_a_bridge() -> None:
+    approvals = Approvals()
+    here, beside, far = question("s"), question("t"), far_question("bridge:box:s")
+    numbers = [approvals.ask(each) for each in (here, beside, far)]
+
+    answered = approvals.answer(numbers[0], "always")
+
+    assert list(answered) == numbers[:2]
+    assert list(approvals.open) == [numbers[2]]
 
 
 def test_a_question_names_the_tool_its_arguments_its_hint_and_the_rule() -> None:

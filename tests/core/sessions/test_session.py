@@ -15,6 +15,7 @@ from hypothesis.stateful import (
 
 from capd.core.servers.identity import server_identity
 from capd.core.sessions.active_set import ActiveSet, Grant
+from capd.core.sessions.policy import Policy, PolicyRules
 from capd.core.sessions.session import NO_INSTANCE, ServerLease, SessionState, SingleTool, Step
 from capd.core.sessions.surface import Surface
 from capd.core.tools.tool_filter import kept_tools
@@ -311,6 +312,30 @@ def test_what_is_on_is_found_by_its_name_its_pinned_name_and_its_instance() -> N
     assert state.held_as(InstanceId("1")) == held(GIT, "log", "push")
     assert (state.held_as(InstanceId("2")), state.tools_of(capability("x").id)) == (None, [])
     assert state.available == 3
+
+
+def test_a_single_tool_of_a_capability_that_policy_leaves_out_neither_comes_nor_stays() -> None:
+    state = session()
+    (log,) = definitions(["log"])
+    single = SingleTool(GIT, server_identity(GIT), log, CapabilityId(TAP, CapabilityName("via")))
+    left_out = Policy((PolicyRules("[bridges.box]", capabilities=("other",)),))
+    state.restrict(left_out)
+
+    refused = state.activate_tools([single], now=1.0)
+    state.restrict(Policy())
+    came = state.activate_tools([single], now=2.0)
+    went = state.restrict(left_out)
+
+    assert (refused, came.added, went.removed) == (Step(), ("git__log",), ("git__log",))
+
+
+def test_a_capability_that_policy_leaves_out_grants_nothing() -> None:
+    state = session()
+    state.activate(capability("all", GIT), [held(GIT, "log")], now=1.0)
+
+    step = state.restrict(Policy((PolicyRules("[bridges.box]", capabilities=("other",)),)))
+
+    assert step.removed == ("git__log",)
 
 
 def test_a_server_that_an_activation_needs_is_not_released_for_a_tool_that_it_has_lost() -> None:

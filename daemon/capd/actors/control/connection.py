@@ -15,6 +15,7 @@ from capd.actors.control import documents
 from capd.actors.control.acting import Acting
 from capd.actors.control.actors import Actors, MethodError
 from capd.actors.control.approving import ApprovalMethods
+from capd.actors.control.bridging import Bridging
 from capd.actors.control.callers import READING, check_still_let_in
 from capd.actors.control.definitions import DefinitionMethods
 from capd.actors.control.indexing import Indexing
@@ -79,13 +80,18 @@ class Control:
         stop: Callable[[frames.StopParams], None],
         tally: Tally | None = None,
         memories: Path | None = None,
+        bridging: Bridging | None = None,
     ) -> None:
-        """`tally` counts events since the daemon started; `memories` is the user's folder."""
+        """`tally` counts events since the daemon started; `memories` is the user's folder.
+
+        Without `bridging` no bridge can be opened.
+        """
+        self._bridging = bridging or Bridging()
         self._bus = bus
         self._stop = stop
         actors = Actors(bus)
         self._acting = Acting(actors)
-        reading = Reading(actors, environments, daemon)
+        reading = Reading(actors, environments, daemon, self._bridging.listed)
         definitions = DefinitionMethods(actors)
         # Where there is no folder, none is made.
         store = MemoryStore(memories or Path(os.devnull), environments.all_values)
@@ -114,6 +120,7 @@ class Control:
             **approvals.methods,
             **profiles.methods,
             **ToolEditMethods(actors).methods,
+            **self._bridging.methods,
             **Indexing(actors).methods,
         }
 
@@ -157,6 +164,10 @@ class Control:
             params = _params(request)
             if isinstance(params, frames.EventParams):
                 await self._stream_events(request.id, params, writer)
+                return
+            if isinstance(params, frames.BridgeOpenParams):
+                await check_still_let_in(peer)
+                await self._bridging.hold(request.id, params, writer, peer)
                 return
             result = await self._result(request.method, params, peer)
         except MalformedError as error:

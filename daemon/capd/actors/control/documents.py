@@ -278,6 +278,8 @@ def _session(entry: curator.SessionEntry) -> Document:
         "mode_reason": entry.mode_reason,
         "unlisted": entry.unlisted,
         "parent": entry.parent,
+        "bridge": entry.bridge,
+        "far_project": entry.far_project,
         "calls": entry.calls,
         "tokens": entry.tokens,
         "tokens_saved": entry.tokens_saved,

@@ -49,8 +49,10 @@ class Reading:
         actors: Actors,
         environments: SessionEnvironments,
         daemon: Callable[[], dict[str, Any]],
+        bridges: Callable[[], list[dict[str, Any]]] = list,
     ) -> None:
-        """`daemon` returns the daemon's own part of the status."""
+        """`daemon` returns the daemon's own part of the status, `bridges` the open bridges."""
+        self._bridges = bridges
         self._actors = actors
         self._environments = environments
         self._daemon = daemon
@@ -105,6 +107,7 @@ class Reading:
             "ledger": documents.ledger(kept),
             "definitions": vetted,
             "index": index_report.status(index),
+            "bridges": self._bridges(),
         }
 
     async def _caps(self, _: frames.NoParams) -> dict[str, Any]:

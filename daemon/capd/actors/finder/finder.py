@@ -549,7 +549,17 @@ def _with_locked(text: str, those: Mapping[ServerName, Sequence[str]]) -> str:
 
 
 def _policy(rules: Sequence[messages.PolicyTable]) -> Policy:
-    return Policy(tuple(PolicyRules(r.place, tuple(r.allow), tuple(r.deny)) for r in rules))
+    return Policy(
+        tuple(
+            PolicyRules(
+                each.place,
+                tuple(each.allow),
+                tuple(each.deny),
+                capabilities=None if each.capabilities is None else tuple(each.capabilities),
+            )
+            for each in rules
+        )
+    )
 
 
 def hit_of(source: Source, score: float = 0.0) -> messages.ToolHit:

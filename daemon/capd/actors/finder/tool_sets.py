@@ -19,6 +19,7 @@ from capd.core.tools.tool_search import Restriction, ToolIndex
 from capd.core.trust.project_tap import project_of
 from capd_protos.finder import FindTools, LookUpTool
 from capd_protos.types import (
+    CapabilityId,
     CapabilitySpec,
     ServerIdentity,
     ServerName,
@@ -36,7 +37,7 @@ class ToolSet:
         self.vectors = vectors
         self.index = ToolIndex()
         self.known = KnownTools()
-        self.unlisted: list[ServerName] = []
+        self.unlisted: dict[ServerName, frozenset[CapabilityId]] = {}
         """Servers whose tools are unknown."""
         self.unseen: frozenset[ServerIdentity] = frozenset()
         """Servers that have not been asked yet: their tools are known from their tap alone."""
@@ -59,7 +60,11 @@ class ToolSet:
 
     def unlisted_for(self, policy: Policy) -> list[ServerName]:
         """Return the servers permitted by `policy` whose tools are unknown."""
-        return [name for name in self.unlisted if policy.restrict_server(name) is None]
+        return [
+            name
+            for name, capabilities in self.unlisted.items()
+            if policy.restrict_server(name) is None and _permits_any(policy, capabilities)
+        ]
 
     def unseen_tools(self) -> set[WireName]:
         """Return the tools that are known from their tap alone."""
@@ -69,7 +74,9 @@ class ToolSet:
     def never_listed(self, policy: Policy) -> list[ServerName]:
         """Return the servers permitted by `policy` that have never listed their tools."""
         sources = (self.known.sources[wire] for wire in self.unseen_tools())
-        unseen = {source.spec.name for source in sources}
+        unseen = {
+            source.spec.name for source in sources if _permits_any(policy, source.capabilities)
+        }
         permitted = {name for name in unseen if policy.restrict_server(name) is None}
         return sorted({*self.unlisted_for(policy), *permitted})
 
@@ -141,11 +148,19 @@ class ToolSets:
 
 def _made(
     capabilities: Sequence[CapabilitySpec], lists: Lists
-) -> tuple[KnownTools, ToolIndex, list[ServerName]]:
+) -> tuple[KnownTools, ToolIndex, dict[ServerName, frozenset[CapabilityId]]]:
     known = KnownTools(capabilities, lists)
-    servers = [server for each in capabilities for server in each.servers]
-    unlisted = sorted({s.name for s in servers if server_identity(s) not in lists})
-    return known, ToolIndex(known.tools), unlisted
+    unlisted: dict[ServerName, set[CapabilityId]] = {}
+    for each in capabilities:
+        for server in each.servers:
+            if server_identity(server) not in lists:
+                unlisted.setdefault(server.name, set()).add(each.id)
+    named = {name: frozenset(unlisted[name]) for name in sorted(unlisted)}
+    return known, ToolIndex(known.tools), named
+
+
+def _permits_any(policy: Policy, capabilities: Iterable[CapabilityId]) -> bool:
+    return any(policy.restrict_capability(each) is None for each in capabilities)
 
 
 async def _kept(vectors: ToolVectors, scope: trio.CancelScope) -> None:

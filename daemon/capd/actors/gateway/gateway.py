@@ -20,23 +20,20 @@ from capd.actor_clients.registry import RegistryClient
 from capd.actors.control.connection import Control
 from capd.actors.gateway.peer_rules import PeerRules
 from capd.adapters.clients.connection import Connection
+from capd.adapters.clients.hellos import HELLO_TIMEOUT, read_hello, refused, send_frame
 from capd.adapters.clients.peers import Peer, Peers
 from capd.adapters.clients.socket_sink import SocketSink
 from capd.adapters.clients.waiting_pool import WaitingPlace, WaitingPool
-from capd.adapters.stdio_frames import Frame, FrameReader, FrameStalledError
+from capd.adapters.stdio_frames import FrameReader
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd.runtime.handle_table import HandleTable
 from capd.runtime.peer import ActorUnavailableError
 from capd_protos import SOCKET_PROTOCOL, curator
 from capd_protos import socket as frames
-from capd_protos.codec import JsonCodec, MalformedError
 
-HELLO_TIMEOUT = 10.0
 MOST_WAITING = 256
 """Connections without a hello."""
-
-_HELLO: JsonCodec[frames.Hello] = JsonCodec(frames.Hello)
 
 log = structlog.get_logger(actor="gateway")
 
@@ -124,42 +121,22 @@ class Gateway:
     async def _let_in(self, stream: trio.SocketStream, peer: Peer, place: WaitingPlace) -> bool:
         """Serve one accepted connection; return whether the curator owns the stream now."""
         reader = FrameReader(stream, frames.HELLO_LIMIT_BYTES)
-        hello = await self._hello(reader)
+        hello = await read_hello(reader)
+        if isinstance(hello, frames.Hello) and hello.credential:
+            # Of a far side whose bridge leads to the wrong socket: here it would be the user.
+            hello = refused("bridge_refused", "this socket is not a bridge's")
         # After the hello: who is refused in the middle of writing it never reads why. What has
         # ended by now has left its connection to somebody else.
         hello = await self._rules.refusal(peer) or hello
         place.leave()
         if isinstance(hello, frames.Refused):
-            await _send(stream, hello)
+            await send_frame(stream, hello)
         elif hello.role == "control":
-            await _send(stream, frames.Welcome(SOCKET_PROTOCOL, self._daemon))
+            await send_frame(stream, frames.Welcome(SOCKET_PROTOCOL, self._daemon))
             await self._control.serve(stream, reader, peer)
         else:
             return await self._open_session(stream, reader, hello, peer)
         return False
-
-    async def _hello(self, reader: FrameReader) -> frames.Hello | frames.Refused:
-        with trio.move_on_after(HELLO_TIMEOUT):
-            try:
-                line = await anext(reader)
-            except (StopAsyncIteration, FrameStalledError):
-                return _refused("bad_hello", "the connection closed before its hello")
-            if not isinstance(line, Frame):
-                limit = frames.HELLO_LIMIT_BYTES
-                return _refused("bad_hello", f"the first line is over {limit} bytes")
-            try:
-                hello = _HELLO.decode(line.data)
-            except MalformedError as error:
-                return _refused("bad_hello", f"the first line is not a hello: {error}")
-            if hello.protocol != SOCKET_PROTOCOL:
-                return _refused(
-                    "protocol",
-                    f"this daemon speaks protocol {SOCKET_PROTOCOL}, the client {hello.protocol}; "
-                    "update the older one",
-                )
-            reader.allow(frames.LINE_LIMIT_BYTES)
-            return hello
-        return _refused("bad_hello", f"no hello within {HELLO_TIMEOUT:g} s")
 
     async def _open_session(
         self, stream: trio.SocketStream, reader: FrameReader, hello: frames.Hello, peer: Peer
@@ -177,13 +154,13 @@ class Gateway:
         except ActorUnavailableError as error:
             is_taken = self._connections.take(connection) is None
             if not is_taken:
-                await _send(stream, _refused("overloaded", str(error)))
+                await send_frame(stream, refused("overloaded", str(error)))
             return is_taken
         if isinstance(opened, curator.CuratorRefused):
-            await _send(stream, _refused(opened.code, opened.message))
+            await send_frame(stream, refused(opened.code, opened.message))
             return False
         try:
-            await _send(
+            await send_frame(
                 stream,
                 frames.Welcome(
                     SOCKET_PROTOCOL,
@@ -198,15 +175,3 @@ class Gateway:
             # Also where the client is gone already: the curator then sees that for itself.
             welcomed.set()
         return True
-
-
-def _refused(code: str, message: str) -> frames.Refused:
-    return frames.Refused(code, message, SOCKET_PROTOCOL)
-
-
-async def _send(stream: trio.SocketStream, frame: frames.FromDaemon) -> None:
-    with trio.move_on_after(HELLO_TIMEOUT):
-        await stream.send_all(_LINES.encode(frame) + b"\n")
-
-
-_LINES: JsonCodec[frames.FromDaemon] = JsonCodec(frames.FromDaemon)

@@ -525,6 +525,9 @@ class Activation:
             for _ in range(MOST_ROUNDS):
                 seen = self._changes
                 if lease.via is not None:
+                    barred = self._state.policy.restrict_capability(lease.via)
+                    if barred is not None:
+                        raise NotActivatedError(f"'{lease.spec.name}' is {barred.reason}.")
                     request = registry.ResolveCapability(str(lease.via), self._place.project)
                     resolved = await self.leases.ask_registry(request)
                     if isinstance(resolved, registry.CapabilityResolved):
@@ -534,6 +537,8 @@ class Activation:
                     if self.leases.is_over:
                         raise NotActivatedError("The session is over.")
                     denied = self._state.policy.restrict_server(lease.spec.name)
+                    if denied is None and lease.via is not None:
+                        denied = self._state.policy.restrict_capability(lease.via)
                     if denied is not None:
                         raise NotActivatedError(f"'{lease.spec.name}' is denied: {denied.reason}.")
                     if self._changes == seen:

@@ -3,9 +3,9 @@
     a call that a rule matches ──> a question ──> the client's own dialog (elicitation)
                                             └───> capd approve, capd top
 
-Whoever answers first decides. Only the session's client is asked, and only where no server is at
-the other end of its connection; `capd approve` is for a person at a terminal. The rules are
-`core/sessions/approval`.
+Whoever answers first decides. Only the session's client is asked, and only where no server and no
+bridge is at the other end of its connection; `capd approve` is for a person at a terminal. The
+rules are `core/sessions/approval`.
 """
 
 from typing import Any
@@ -69,7 +69,8 @@ class SessionApprovals:
         hint = hint_of(shown.definition)
         rule = policy.ask_rule(listed.lease.spec.name, grant.tool, hint)
         key = ToolKey(grant.server, grant.tool)
-        is_approved = self._service.approvals.is_approved(self._context.place.key, key)
+        place = self._context.place
+        is_approved = self._service.approvals.is_approved(place.key, key, is_far=bool(place.bridge))
         return None if rule is None or is_approved else rule
 
     async def check(self, listed: Listed, request: Request, sent: Members) -> bool:
@@ -107,7 +108,8 @@ class SessionApprovals:
         arguments = bytes(sent.get("arguments", b""))
         return Question(
             place.key,
-            self._context.view.traits.title or place.client,
+            f"{f'bridge {place.bridge}: ' if place.bridge else ''}"
+            f"{self._context.view.traits.title or place.client}",
             place.project,
             listed.lease.spec.name,
             ToolKey(shown.grant.server, shown.grant.tool),
@@ -115,6 +117,7 @@ class SessionApprovals:
             shown_arguments(arguments, self._service.redact),
             hint_of(shown.definition),
             rule,
+            is_far=bool(place.bridge),
         )
 
     async def _elicit(self, number: int, question: Question, request: Request) -> Answer | None:
@@ -122,8 +125,9 @@ class SessionApprovals:
         caller = request.caller
         told = {"progress": 0, "message": f"waits for your approval: capd approve {number}"}
         caller.progress(msgspec.json.encode(told))
-        is_servers = self._context.connection.may_be_servers
-        if is_servers or not offers(caller.client, elicitation.METHOD):
+        connection = self._context.connection
+        is_users = not (connection.may_be_servers or connection.is_far)
+        if not is_users or not offers(caller.client, elicitation.METHOD):
             return None
         params = {"message": question.text(), "requestedSchema": _SCHEMA}
         try:

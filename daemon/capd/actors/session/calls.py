@@ -194,8 +194,13 @@ class SessionCalls:
             self._requests.drop_denied()
 
     def on_environment(self, values: dict[str, str]) -> None:
-        """Adopt the values of the client's environment."""
+        """Adopt the values of the client's environment.
+
+        Not those of another machine: they would choose where servers here connect, and as whom.
+        """
         place = self._context.place
+        if place.bridge:
+            return
         self._context.services.environments.put(place.key, values)
         self._parts.initial_tools.on_environment()
         log = structlog.get_logger(actor="curator", session=place.key)

@@ -36,6 +36,7 @@ from capd.adapters.servers.callers import CallHooks
 from capd.adapters.trust.real_paths import RealPaths
 from capd.core.protocol.generations import raw
 from capd.core.protocol.outcomes import CallFailedError, ServerError
+from capd.core.sessions.bridges import session_key
 from capd.core.sessions.session_record import SessionRecord
 from capd.runtime.boundary import contained
 from capd.runtime.handle_table import HandleTable
@@ -130,6 +131,7 @@ class SessionHost:
         self._version = version
         self._sessions = OpenSessions()
         services.index.open_projects = services.memories.open_projects = self._sessions.projects
+        self._store = store
         self._saver = SessionSaver(store, self._record)
         self._drain = Drain()
         self._memory_return = MemoryReturn(lambda: not self._sessions)
@@ -207,6 +209,8 @@ class SessionHost:
                 )
             case messages.LeaveProject(project=project):
                 return await self._leave(project)
+            case messages.EndBridge(bridge):
+                return await self._end_bridge(bridge)
             case messages.DescribeTokens():
                 return await self.services.tokens.described(
                     request.within, self._sessions.token_counts
@@ -299,6 +303,20 @@ class SessionHost:
             return session
         return await hook_turn(session, request, self._nursery)
 
+    async def _end_bridge(self, bridge: str) -> messages.BridgeEnded:
+        """End the sessions of a bridge at once; none of them can be resumed."""
+        ended = [each for each in self._sessions.values() if each.session.place.bridge == bridge]
+        for opened in ended:
+            opened.claim += 1
+            upstream = opened.session.connection.upstream
+            if upstream is not None:
+                upstream.close("its bridge was revoked", reconnect=False)
+        for opened in ended:
+            if not opened.is_ending:
+                await self._end(opened)
+        await self._store.forget(session_key(bridge, ""))
+        return messages.BridgeEnded(len(ended))
+
     async def _leave(self, project: str) -> messages.ProjectLeft:
         async with trio.open_nursery() as nursery:
             for session in self._sessions.sessions():
@@ -365,9 +383,11 @@ class SessionHost:
         log.info("session_lost", session=opened.session.place.key)
         with trio.move_on_after(LOST_RETENTION):
             while claim == opened.claim:
-                alive = platform.process_start_time(opened.pid)
-                if alive is None or alive != opened.process:
-                    return
+                # Whether a client lives that is on the other side of a bridge is not to be seen.
+                if not opened.session.place.bridge:
+                    alive = platform.process_start_time(opened.pid)
+                    if alive is None or alive != opened.process:
+                        return
                 await trio.sleep(LOOK_AGAIN)
 
     async def _end(self, opened: OpenSession) -> None:
@@ -463,5 +483,7 @@ class SessionHost:
 def _follow_catalog(session: Session, hint: registry.CatalogChanged) -> None:
     if hint.has_other_skills:
         session.on_skills_changed()
-    if session.connection.upstream is not None and hint.wanted_keys:
-        session.connection.upstream.want_environment(hint.wanted_keys)
+    upstream = session.connection.upstream
+    # The far side of a bridge is asked for no values.
+    if upstream is not None and hint.wanted_keys and not session.place.bridge:
+        upstream.want_environment(hint.wanted_keys)

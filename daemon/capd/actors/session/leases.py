@@ -198,8 +198,9 @@ class SessionLeases:
             await self._released.wait()
         if self.is_over:
             raise NotActivatedError("The session is over.")
+        place = self._place
         request = supervisor.AcquireServer(
-            self._place.key, server, self._place.project, self._connection.client
+            place.key, server, place.project, self._connection.client, place.bridge
         )
         try:
             reply = await self.ask_supervisor(request, ACQUIRE_TIMEOUT)

@@ -17,6 +17,7 @@ from capd.actors.session.table import OpenSession, OpenSessions
 from capd.actors.session.tool_search import described
 from capd.adapters import platform
 from capd.adapters.clients.connection import Connection
+from capd.core.sessions.bridges import session_key
 from capd.core.sessions.claiming import refusal
 from capd.core.sessions.session_keys import fresh_key, is_key
 from capd.core.sessions.session_place import SessionPlace
@@ -77,16 +78,18 @@ class SessionOpenings:
         if is_key(hello.session) and SessionKey(hello.session) not in self._sessions:
             record = await self._store.load(SessionKey(hello.session))
         project = hello.project or hello.cwd
+        bridge = request.bridge
         settings = self._services.settings
         await settings.load(project)
         await self._services.memories.load_project(project)
-        profile = self._profile(hello, project)
+        profile = self._profile(hello, project, bridge)
         await profile.refresh((hello.client.name,))
         view = SessionView(
             profile.applied(settings.rules(project)),
             client=hello.client.name,
             project=project,
-            habits=self._services.habits.habits,
+            # What is seen of a far side's client says nothing of the one here by that name.
+            habits=None if bridge else self._services.habits.habits,
             version=hello.client.version,
             is_bare=request.is_bare,
             has_results=self._services.results.is_on,
@@ -119,13 +122,14 @@ class SessionOpenings:
         elif (upstream := opened.session.connection.upstream) is not None:
             upstream.close("resumed elsewhere", reconnect=False)
         opened.session.connection.may_be_servers = connection.may_be_servers
+        opened.session.connection.is_far = connection.is_far
         opened.resume = secrets.token_urlsafe(16)
         opened.claim += 1
-        opened.pid = request.peer_pid
-        opened.parent_pid = platform.parent_pid(request.peer_pid) or 0
+        opened.pid = 0 if bridge else request.peer_pid
+        opened.parent_pid = platform.parent_pid(opened.pid) or 0
         if hello.client.session:
             opened.session.connection.client_sessions.add(hello.client.session)
-        opened.process = platform.process_start_time(request.peer_pid)
+        opened.process = platform.process_start_time(opened.pid)
         return opened, connection, resumed
 
     def _begin(
@@ -146,7 +150,7 @@ class SessionOpenings:
         elif hello.parent and hello.inherit:
             self._inherit(opened, SessionKey(hello.parent))
 
-    def _profile(self, hello: Hello, project: str) -> SessionProfile:
+    def _profile(self, hello: Hello, project: str, bridge: str) -> SessionProfile:
         parent, last = SessionKey(hello.parent), ""
 
         def inherited() -> str:
@@ -163,6 +167,8 @@ class SessionOpenings:
             project=project,
             variable=hello.profile,
             inherited=inherited,
+            bridge=bridge,
+            bridges=self._services.settings.bridges,
         )
 
     async def _describe(
@@ -216,9 +222,16 @@ class SessionOpenings:
         key = SessionKey(hello.session)
         while not key or key in self._sessions:
             key = fresh_key(hello.client.name, secrets.token_hex(2))
+            key = session_key(request.bridge, key) if request.bridge else key
         project = hello.project or hello.cwd
         place = SessionPlace(
-            key, hello.client.name, project, domain=view.domain, parent=hello.parent
+            key,
+            hello.client.name,
+            project,
+            domain=view.domain,
+            bridge=request.bridge,
+            far_project=request.far_project,
+            parent=hello.parent,
         )
         session = Session(place, view, self._services, partial(self._on_change, key), profile)
         if hello.parent in self._sessions:
@@ -227,9 +240,9 @@ class SessionOpenings:
             session,
             "",
             time.time(),
-            request.peer_pid,
+            pid := 0 if request.bridge else request.peer_pid,
             hello.client.pid,
-            platform.parent_pid(request.peer_pid) or 0,
+            platform.parent_pid(pid) or 0,
         )
         return opened
 

@@ -75,7 +75,12 @@ class Denials:
 def rules_of(view: SessionView) -> list[finder.PolicyTable]:
     """Return a session's policy in the form that the finder takes."""
     return [
-        finder.PolicyTable(table.place, list(table.allow), list(table.deny))
+        finder.PolicyTable(
+            table.place,
+            list(table.allow),
+            list(table.deny),
+            None if table.capabilities is None else list(table.capabilities),
+        )
         for table in view.policy.tables
-        if table.allow or table.deny
+        if table.allow or table.deny or table.capabilities is not None
     ]

@@ -8,12 +8,14 @@ when they are next used.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import structlog
 
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.git_files import read_checkout
 from capd.adapters.patient_reads import NoAnswerError, PatientReads
+from capd.core.sessions.bridges import BridgeRules, with_bridge
 from capd.core.sessions.git_checkout import NO_CHECKOUT, GitCheckout
 from capd.core.sessions.profiles import Choice, Facts, Profile, choose, with_profile
 from capd.core.sessions.session_rules import SessionRules
@@ -45,8 +47,8 @@ class SessionProfile:
 
     # Every idle session has one.
     __slots__ = (
-        *("_environments", "_inherited", "_key", "_last", "_profiles", "_project", "_reads"),
-        *("_variable", "by_hand", "choice"),
+        *("_bridge", "_bridges", "_environments", "_inherited", "_key", "_last", "_profiles"),
+        *("_project", "_reads", "_variable", "by_hand", "choice"),
     )
 
     def __init__(
@@ -58,9 +60,17 @@ class SessionProfile:
         project: str,
         variable: str = "",
         inherited: Callable[[], str] = lambda: "",
+        bridge: str = "",
+        bridges: Callable[[], Mapping[str, BridgeRules]] = dict,
     ) -> None:
-        """`variable` is the client's CAPD_PROFILE, `inherited` the parent session's profile."""
+        """`variable` is the client's CAPD_PROFILE, `inherited` the parent session's profile.
+
+        Over a `bridge`, its own table in `bridges` names the profile, and nothing else does but a
+        person here.
+        """
         self.by_hand = ""
+        self._bridge = bridge
+        self._bridges = bridges
         self.choice = Choice()
         self._environments = environments
         self._inherited = inherited
@@ -73,6 +83,8 @@ class SessionProfile:
 
     async def refresh(self, clients: tuple[str, ...]) -> bool:
         """Choose again; return whether the session's profile is another one, or has changed."""
+        if self._bridge:
+            return self._use(self._of_bridge())
         profiles = self._profiles()
         if any(each.remotes or each.branches for each in profiles.values()) and self._project:
             self._last = await self._reads.checkout(self._project, self._last)
@@ -83,9 +95,19 @@ class SessionProfile:
             variable=self._variable,
             inherited=self._inherited(),
         )
+        return self._use(chosen)
+
+    def _of_bridge(self) -> Choice:
+        table = self._bridges().get(self._bridge, BridgeRules())
+        if not self.by_hand and not table.profile:
+            return Choice()
+        chosen = choose(self._profiles(), Facts(), by_hand=self.by_hand, inherited=table.profile)
+        return chosen if self.by_hand else replace(chosen, why=f"[bridges.{self._bridge}] profile")
+
+    def _use(self, chosen: Choice) -> bool:
         before, self.choice = self.choice.profile, chosen
         if self._key:
-            self._use(self._key)
+            self._give_environment(self._key)
         if before != chosen.profile:
             log.info("profile", session=self._key, name=chosen.name, why=chosen.why)
         return before != chosen.profile
@@ -93,9 +115,9 @@ class SessionProfile:
     def belongs_to(self, session: SessionKey) -> None:
         """Use the profile's accounts in a session from now on."""
         self._key = session
-        self._use(session)
+        self._give_environment(session)
 
-    def _use(self, session: SessionKey) -> None:
+    def _give_environment(self, session: SessionKey) -> None:
         self._environments.use_namespace(session, self.namespace)
         self._environments.use_sandbox(session, self.sandbox)
 
@@ -111,4 +133,5 @@ class SessionProfile:
 
     def applied(self, rules: SessionRules) -> SessionRules:
         """Return the rules of the session under its profile."""
-        return with_profile(rules, self.choice.profile)
+        applied = with_profile(rules, self.choice.profile)
+        return with_bridge(applied, self._bridge, self._bridges()) if self._bridge else applied

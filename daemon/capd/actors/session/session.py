@@ -70,6 +70,8 @@ def session_entry(
         calls=state.active.uses,
         client_title=view.traits.title,
         client_line=view.line,
+        bridge=place.bridge,
+        far_project=place.far_project,
     )
 
 
@@ -112,6 +114,8 @@ class Session:
             services.environments,
             services.settings.profiles,
             project=place.project,
+            bridge=place.bridge,
+            bridges=services.settings.bridges,
         )
         self.profile.belongs_to(place.key)
         surface = Surface((), is_bare=view.is_bare)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from capd.actors.session.results import ResultStorage
 from capd.adapters.live_settings import LiveSettings
 from capd.adapters.session_settings import result_limits
+from capd.core.sessions.bridges import BridgeRules
 from capd.core.sessions.domains import Domains
 from capd.core.sessions.profiles import Profile
 from capd.core.sessions.session_rules import SessionRules
@@ -45,6 +46,10 @@ class FollowedSettings:
     def profiles(self) -> Mapping[str, Profile]:
         """Return the user's profiles by name."""
         return self._profiles() if self._live is None else self._live.current.sessions_profiles()
+
+    def bridges(self) -> Mapping[str, BridgeRules]:
+        """Return the user's bridges by name."""
+        return {} if self._live is None else self._live.current.bridge_rules()
 
     def domain(self, client: str, project: str) -> str:
         """Return the domain for a session that starts."""

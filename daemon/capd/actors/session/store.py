@@ -23,6 +23,10 @@ class SessionStore(Protocol):
         """Save `record`; return whether that worked."""
         ...
 
+    async def forget(self, prefix: str) -> None:
+        """Remove the records of sessions whose keys begin with `prefix`."""
+        ...
+
     async def sweep(self) -> None:
         """Remove records that are past their retention."""
         ...

@@ -66,7 +66,12 @@ class OpenSessions(dict[SessionKey, OpenSession]):
         self, request: messages.TakeHookTurn, table: Mapping[str, ClientTraits]
     ) -> Session | messages.CuratorRefused:
         """Return the session whose prompt a hook hands over, and count how it was found."""
-        candidates = [candidate_of(each.session, each.parent_pid) for each in self.values()]
+        # A hook of this machine is of no client on the other side of a bridge, whatever that says.
+        candidates = [
+            candidate_of(each.session, each.parent_pid)
+            for each in self.values()
+            if not each.session.place.bridge
+        ]
         found = link(hook_of(request, table), candidates)
         self._hooks.note(request.client, found)
         log.info("hook_linked", client=request.client, session=found.key, how=found.how)

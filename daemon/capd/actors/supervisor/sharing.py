@@ -67,6 +67,7 @@ class Sharing:
                 *facts,
                 scope=scope,
                 sandbox_request=self._sandbox_request(server),
+                bridge=request.bridge,
                 account=account,
             )
 

@@ -9,6 +9,7 @@ from capd.adapters.clients.conversation import Conversation
 from capd.adapters.servers.callers import OnProgress
 from capd.adapters.stdio_frames import FrameCutError, WriterFullError
 from capd.core.protocol import generations
+from capd.core.protocol.far_roots import without_roots
 from capd.core.protocol.outcomes import RefusedError
 from capd_protos.types import ClientFacts, SessionKey
 
@@ -76,6 +77,8 @@ class ClientCall:
         Raises:
             EnvelopeError: what it says of its sender cannot be used.
         """
+        if self._connection.connection.is_far:
+            members.update(without_roots(members))
         written = members.get("_meta")
         if written is None:
             return False

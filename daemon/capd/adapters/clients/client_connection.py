@@ -63,7 +63,7 @@ class ClientConnection:
 
     __slots__ = (
         *("client", "client_sessions", "is_initialized", "linked_by", "log_level"),
-        "may_be_servers",
+        *("is_far", "may_be_servers"),
         *("relisted", "session", "subscriptions", "upstream"),
     )
 
@@ -77,6 +77,9 @@ class ClientConnection:
         """Resources to which a client of the handshake generation has subscribed."""
         self.may_be_servers = False
         """Whether a server may be the client: then nobody is asked there for an approval."""
+        self.is_far = False
+        """Whether the client is on the other side of a bridge: its paths are of another machine,
+        and it approves nothing."""
         self.is_initialized = False
         """Whether the client has completed its handshake. Before that it gets no notifications."""
         self.client_sessions: set[str] = set()

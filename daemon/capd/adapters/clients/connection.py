@@ -19,3 +19,6 @@ class Connection:
     """Set when the welcome is written. Nothing else may be written before it."""
     may_be_servers: bool = False
     """Whether a process of a server may be the client (`[servers] may_connect`)."""
+    is_far: bool = False
+    """Whether the client is on the other side of a bridge: it speaks for itself, not for the user
+    of this machine."""

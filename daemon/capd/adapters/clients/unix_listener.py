@@ -199,14 +199,38 @@ def _inode(path: Path) -> int:
     return found.st_ino if stat.S_ISSOCK(found.st_mode) else 0
 
 
-def _bound(path: Path) -> tuple[socket.socket, int]:
+@contextlib.contextmanager
+def private_socket(path: Path, backlog: int) -> Iterator[trio.SocketListener]:
+    """Listen at `path` in a private folder while the block runs; what lies there is replaced.
+
+    Raises:
+        PlaceUnsafeError: the path is too long for a socket.
+        OSError: it cannot be bound.
+    """
+    if len(os.fsencode(path)) > _LONGEST_PATH_BYTES:
+        raise PlaceUnsafeError(
+            f"{path} is too long for a socket: take a shorter name, or set CAPD_HOME to a shorter "
+            "path"
+        )
+    path.unlink(missing_ok=True)
+    sock, ours = _bound(path, backlog)
+    try:
+        yield trio.SocketListener(trio.socket.from_stdlib_socket(sock))
+    finally:
+        sock.close()
+        with contextlib.suppress(OSError):
+            if _inode(path) == ours:
+                path.unlink()
+
+
+def _bound(path: Path, backlog: int = BACKLOG) -> tuple[socket.socket, int]:
     """Return a listening socket at `path`, and its inode."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     # Under this umask the socket is never open to others, not even between bind and chmod.
     before = os.umask(0o177)
     try:
         sock.bind(str(path))
-        sock.listen(BACKLOG)
+        sock.listen(backlog)
     except OSError:
         sock.close()
         raise

@@ -58,6 +58,7 @@ from capd.adapters.stdio_frames import (
 )
 from capd.core.back_references import weakly
 from capd.core.protocol import generations
+from capd.core.protocol.far_roots import capabilities_without_roots
 from capd.core.protocol.handshake import agreed_version, discover_result, initialize_result
 from capd.core.protocol.outcomes import CallFailedError, RefusedError, failed_result
 from capd.core.protocol.resource_uris import is_within
@@ -376,7 +377,10 @@ class Upstream:
     async def _initialized(self, params: msgspec.Raw, conversation: Conversation) -> bytes:
         said = INITIALIZE.decode(params)
         version = agreed_version(said.protocolVersion)
-        self.client = generations.facts(version, bytes(said.clientInfo), bytes(said.capabilities))
+        offered = bytes(said.capabilities)
+        if self.connection.is_far:
+            offered = capabilities_without_roots(offered)
+        self.client = generations.facts(version, bytes(said.clientInfo), offered)
         conversation.on_client_info(self.client)
         await conversation.wait_ready()
         return msgspec.json.encode(

@@ -29,7 +29,8 @@ class InstanceKey:
     """The name that the first holder uses; another name for the same server means the same
     instance."""
     scope: str
-    """The project's path, the session's key, or empty for a shared instance."""
+    """The project's path, the session's key, or empty for a shared instance. Of sessions over a
+    bridge, the bridge."""
     credentials: str
     """Keyed digest of the secrets that it gets; empty if there are none."""
     account: str = ""
@@ -66,18 +67,21 @@ def instance_key(
     *,
     scope: str = "",
     sandbox_request: SandboxRequest = _USUAL,
+    bridge: str = "",
     account: str = "",
 ) -> InstanceKey:
     """Return the key under which `session` finds or makes its instance of `server`.
 
     `scope` is given if it differs from the definition's. `values` are the secrets by key, `pepper`
     a random key of this daemon's run: the digest tells equal secrets from different ones and gives
-    nothing away about them.
+    nothing away about them. A session over a `bridge` shares nothing with local ones, nor with
+    those of another bridge.
     """
     # A folder in the definition makes what is shared a thing of its project
     # (docs/design/catalog.md).
     shared_by = project if has_folder_placeholder(server) else ""
-    sharers = {"shared": shared_by, "project": project, "session": session}
+    far = f"bridge {bridge}" if bridge else ""
+    sharers = {"shared": shared_by or far, "project": project or far, "session": session}
     keys = wanted_keys(server)
     credentials = ""
     if keys:

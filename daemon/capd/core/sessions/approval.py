@@ -137,6 +137,9 @@ class Question:
     """As a person is shown them."""
     hint: Hint
     rule: AskRule
+    is_far: bool = False
+    """Whether its session came over a bridge: it has no approval but its own, and gives none to
+    others."""
 
     def text(self) -> str:
         """Return the question for a person, a few lines of plain text."""
@@ -175,9 +178,13 @@ class Approvals:
         """The tools that are approved for always, the oldest first."""
         return tuple(self._lasting.values())
 
-    def is_approved(self, session: SessionKey, key: ToolKey) -> bool:
-        """Tell whether a tool may be called in a session without a question."""
-        return key in self._lasting or key in self._of_sessions.get(session, ())
+    def is_approved(self, session: SessionKey, key: ToolKey, *, is_far: bool = False) -> bool:
+        """Tell whether a tool may be called in a session without a question.
+
+        What was approved for always does not count if the session `is_far`.
+        """
+        of_session = self._of_sessions.get(session, ())
+        return key in of_session or (key in self._lasting and not is_far)
 
     def ask(self, question: Question) -> int:
         """Open a question; return its number."""
@@ -193,12 +200,16 @@ class Approvals:
         question = self._open.pop(number, None)
         if question is None:
             return ()
+        if answer == "always" and question.is_far:
+            answer = "session"
         self._answered[number] = answer
         if answer == "session":
             self._of_sessions.setdefault(question.session, set()).add(question.key)
         elif answer == "always":
             self.put(Lasting(question.key, question.server))
-        others = [n for n, q in self._open.items() if self.is_approved(q.session, q.key)]
+        others = [
+            n for n, q in self._open.items() if self.is_approved(q.session, q.key, is_far=q.is_far)
+        ]
         if answer in {"session", "always"}:
             for other in others:
                 del self._open[other]

@@ -33,6 +33,13 @@ class PolicyRules:
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     ask: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] | None = None
+    """Globs of the capabilities that may be used, as `name` or `tap/name`; None for all."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it restricts nothing and asks for nothing."""
+        return not (self.allow or self.deny or self.ask) and self.capabilities is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +76,6 @@ class Policy:
                 return _by_no_rule(table)
         return None
 
-    def restrict_capability(self, capability: CapabilityId) -> Restriction | None:
-        """Return why a capability is off as a whole, None if some of it may be permitted."""
-        for name, profile in self.off:
-            if name in {str(capability.name), str(capability)}:
-                return Restriction(DENIED, f"the profile {profile} keeps it off")
-        return None
-
     @property
     def asks(self) -> bool:
         """Whether a person has to approve any call."""
@@ -100,6 +100,21 @@ class Policy:
         """Return why a resource or template is denied, however its URI is spelled."""
         restrictions = (self.restriction(server, spelling) for spelling in spellings(uri))
         return next((restriction for restriction in restrictions if restriction is not None), None)
+
+    def restrict_capability(self, capability: CapabilityId) -> Restriction | None:
+        """Return why a capability is denied whatever its tools are, None if it is not."""
+        names = (str(capability.name), str(capability))
+        for name, profile in self.off:
+            if name in names:
+                return Restriction(DENIED, f"the profile {profile} keeps it off")
+        for table in self.tables:
+            if table.capabilities is not None and not any(
+                matches(name, pattern) for pattern in table.capabilities for name in names
+            ):
+                return Restriction(
+                    DENIED, f"denied by policy: not among the capabilities of {table.place}"
+                )
+        return None
 
     def restrict_server(self, server: ServerName | str) -> Restriction | None:
         """Return why a server is denied as a whole, None if some of it may be permitted."""
@@ -131,7 +146,7 @@ def policy_for(
         if any(matches(name, pattern.casefold()) for name in known)
     ]
     tables += [rules for folder, rules in projects if _is_within(project, folder)]
-    return Policy(tuple(table for table in tables if table.allow or table.deny or table.ask))
+    return Policy(tuple(table for table in tables if not table.is_empty))
 
 
 def _by_rule(pattern: str, table: PolicyRules) -> Restriction:

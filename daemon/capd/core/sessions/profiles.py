@@ -156,11 +156,10 @@ def with_profile(rules: SessionRules, profile: Profile | None) -> SessionRules:
     if profile is None:
         return rules
     table = profile.policy
-    has_rules = table.allow or table.deny or table.ask
     return replace(
         rules,
         pins=(*rules.pins, *profile.pins),
-        added=(*rules.added, table) if has_rules else rules.added,
+        added=rules.added if table.is_empty else (*rules.added, table),
         off=tuple((name, profile.name) for name in profile.off),
     )
 

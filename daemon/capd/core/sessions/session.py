@@ -104,6 +104,8 @@ class SessionState:
     _specs: dict[CapabilityId, CapabilitySpec] = field(default_factory=dict)
     _pins: dict[ServerIdentity, tuple[str, ...]] = field(default_factory=dict)
     _leaving: dict[Grant, None] = field(default_factory=dict)
+    _vias: dict[Grant, CapabilityId] = field(default_factory=dict)
+    """The capability by which a single tool came on."""
     _origins: dict[tuple[CapabilityId, ServerName], ServerIdentity] = field(default_factory=dict)
     """The definition of a capability's server when it was switched on last."""
 
@@ -150,6 +152,8 @@ class SessionState:
         for tool in tools:
             if self.policy.restriction(tool.spec.name, tool.definition.name) is not None:
                 continue
+            if self.policy.restrict_capability(tool.via) is not None:
+                continue
             held = self._held.get(tool.identity)
             if held is None:
                 none = ServerLease(tool.spec, tool.identity, NO_INSTANCE, (), tool.via)
@@ -160,6 +164,7 @@ class SessionState:
                 more = (*held.tools, tool.definition)
                 self._held[tool.identity] = replace(held, tools=more)
             wanted.append(tool.grant)
+            self._vias[tool.grant] = tool.via
         granted = self.active.grants
         new = [grant for grant in wanted if grant not in granted]
         step = self._follow(self.active.activate_tools(new, now, spared), before, evicts=True)
@@ -171,6 +176,8 @@ class SessionState:
 
     def pin(self, server: ServerLease, patterns: Sequence[str]) -> Step:
         """Lease `server` and always show those of its tools that match."""
+        if server.via is not None and self.policy.restrict_capability(server.via) is not None:
+            return Step()
         before = self.surface.listed
         relisted = Step()
         old = self._held.get(server.identity)
@@ -385,6 +392,8 @@ class SessionState:
         return tuple(removed)
 
     def _granted(self, capability: CapabilitySpec, server: ServerLease) -> list[Grant]:
+        if self.policy.restrict_capability(capability.id) is not None:
+            return []
         spec, kept = kept_by(capability, server)
         return [
             Grant(server.identity, name)
@@ -406,6 +415,9 @@ class SessionState:
         ]
 
     def _permits(self, grant: Grant) -> bool:
+        via = self._vias.get(grant)
+        if via is not None and self.policy.restrict_capability(via) is not None:
+            return False
         return self.policy.restriction(self._held[grant.server].spec.name, grant.tool) is None
 
     def _permitted(self, activation: Activation, spec: CapabilitySpec) -> Activation:

@@ -29,5 +29,9 @@ class SessionPlace:
     project: str
     domain: str = ""
     """The domain of its capabilities; empty for all."""
+    bridge: str = ""
+    """The bridge that it came over; empty for a local session."""
+    far_project: str = ""
+    """The project's path on the far side of the bridge, which nothing here is read by."""
     parent: str = ""
     """The session that started this one, if any: its results may be read here."""

@@ -69,6 +69,7 @@ _REASONS: Mapping[str, str] = {
     "mcp": _STARTS,
     "mcpServers": _STARTS,
     "clients": f"it is about other sessions than the project's; {_OWN_FILE}",
+    "bridges": f"it opens a way in; {_OWN_FILE}",
     "profiles": f"it could choose your accounts; {_OWN_FILE}",
     "profile": f"it could choose your accounts; {_OWN_FILE}",
     "projects": f"it is about other projects as well; {_OWN_FILE}",

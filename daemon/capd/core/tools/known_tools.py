@@ -156,6 +156,7 @@ class KnownTools:
             for each in reversed(self._eager)
             if is_inside(domain, each.capability.domains)
             and policy.restrict_server(each.spec.name) is None
+            and policy.restrict_capability(each.capability.id) is None
         }
 
     def restrictions(
@@ -188,7 +189,10 @@ class KnownTools:
             if not missing or said.isdisjoint(each.named):
                 continue
             is_inside_domain = is_inside(domain, self._domains[each.capability])
-            if is_inside_domain and policy.restrict_server(each.spec.name) is None:
+            is_denied = policy.restrict_server(each.spec.name) or policy.restrict_capability(
+                each.capability
+            )
+            if is_inside_domain and not is_denied:
                 found.setdefault(each.spec.name, missing)
         return found
 
@@ -200,7 +204,10 @@ class KnownTools:
         if denied is None:
             if len(self._denied_capabilities) >= _MOST_POLICIES:
                 self._denied_capabilities.clear()
-            found = ((id_, _restriction_of(offers, policy)) for id_, offers in self._offers.items())
+            found = (
+                (id_, policy.restrict_capability(id_) or _restriction_of(offers, policy))
+                for id_, offers in self._offers.items()
+            )
             denied = {id_: restriction for id_, restriction in found if restriction is not None}
             self._denied_capabilities[policy] = denied
         return denied
@@ -255,6 +262,10 @@ class KnownTools:
     def _denied_by(self, policy: Policy) -> Iterator[tuple[WireName, Restriction]]:
         for wire, source in self.sources.items():
             restriction = policy.restriction(source.spec.name, source.definition.name)
+            if restriction is None:
+                # By one that is permitted it may be used, whichever else has it.
+                barred = [policy.restrict_capability(each) for each in source.capabilities]
+                restriction = barred[0] if barred and all(barred) else None
             if restriction is not None:
                 yield wire, restriction
 

@@ -1,0 +1,50 @@
+"""Makes the one file that a bridge puts on the far side: the shim, and what holds its place."""
+
+import io
+import zipfile
+from importlib.resources import files
+
+_MAIN = """\
+import sys
+
+folder = sys.argv[0].rpartition("/")[0] or "."
+if sys.argv[1:2] == ["hold"]:
+    from pathlib import Path
+
+    from capd_client.bridge.far_side import hold
+
+    hold(Path(folder).absolute(), sys.argv[2])
+    sys.exit(0)
+
+from capd_client.shim.bridged import main
+
+sys.exit(main(folder))
+"""
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+def far_side_program() -> bytes:
+    """Return the program that prepares the far side, as source."""
+    source = files("capd_client.bridge").joinpath("far_side.py").read_bytes()
+    return source + b"\n\nsys.exit(obey())\n"
+
+
+def bundle() -> bytes:
+    """Return the shim as a program in one file, the same bytes for the same version."""
+    data = io.BytesIO(b"#!/usr/bin/env python3\n")
+    data.seek(0, io.SEEK_END)
+    package = files("capd_client")
+    members = {
+        "__main__.py": _MAIN.encode(),
+        "capd_client/__init__.py": package.joinpath("__init__.py").read_bytes(),
+        "capd_client/bridge/__init__.py": b"",
+        "capd_client/bridge/far_side.py": package.joinpath("bridge", "far_side.py").read_bytes(),
+    }
+    for each in package.joinpath("shim").iterdir():
+        if each.name.endswith(".py"):
+            members[f"capd_client/shim/{each.name}"] = each.read_bytes()
+    # Stored, not deflated: a Python without zlib reads it, too.
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_STORED) as archive:
+        for name in sorted(members):
+            archive.writestr(zipfile.ZipInfo(name, _EPOCH), members[name])
+    return data.getvalue()

@@ -1,0 +1,253 @@
+"""What runs on the far side of a bridge: it puts the shim there, and takes it away again.
+
+    prepare ──> hold ──`bye`, end of input, silence, a signal──> everything removed
+                  └──a newer `prepare` came──> left as it is
+
+It needs Python 3.8 and its standard library, and reads its orders from standard input, so that no
+secret is ever among the arguments of a process. Everything is in one folder of mode 0700:
+
+    ~/.local/share/capd-bridge/NAME/  capd.pyz  credential  generation  pid  socket
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Any
+
+MARK = "capd-bridge:"
+"""Begins each line for the other side: a login shell may print lines of its own."""
+SILENCE = 60.0
+"""Seconds without a word from the other side after which it counts as gone."""
+FILES = ("capd.pyz", "credential", "generation", "socket", "pid")
+
+
+def folder_of(name: str) -> Path:
+    """Return the folder of a bridge."""
+    return Path("~/.local/share/capd-bridge").expanduser() / name
+
+
+def say(**members: object) -> None:
+    """Tell the other side."""
+    with contextlib.suppress(OSError):
+        sys.stdout.write(f"{MARK}{json.dumps(members)}\n")
+        sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of all bridges here, while the block runs."""
+    above = folder.parent
+    is_held = False
+    while not is_held:
+        above.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(above, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            with contextlib.suppress(FileNotFoundError):
+                # Whoever had it may have removed the folder, and another one may be there.
+                is_held = os.path.samestat(above.stat(), os.fstat(lock))
+            if is_held:
+                yield
+        finally:
+            os.close(lock)
+
+
+def write(path: Path, data: bytes, mode: int) -> None:
+    """Write a file whole, with its mode from the beginning."""
+    beside = path.with_name(f"{path.name}.{os.getpid()}")
+    beside.unlink(missing_ok=True)
+    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(data)
+    beside.replace(path)
+
+
+def prepare(order: dict[str, Any], shim: bytes) -> None:
+    """Put the shim and its credential in place; what an earlier one left is replaced."""
+    folder = folder_of(order["name"])
+    with locked(folder):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+            raise OSError(f"{folder} is a link, or somebody else's")
+        folder.chmod(0o700)
+        end_connection(holder_of(folder))
+        remove_files(folder, ("socket",))
+        write(folder / "capd.pyz", shim, 0o700)
+        write(folder / "credential", order["credential"].encode(), 0o600)
+        write(folder / "generation", order["generation"].encode(), 0o600)
+        if order.get("install"):
+            install(folder)
+    say(folder=str(folder), python=sys.executable or "python3", installed=order.get("install"))
+
+
+def hold(folder: Path, generation: str) -> None:
+    """Wait until the other side is gone; then remove everything."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, _stop)
+    try:
+        write(folder / "pid", str(os.getpid()).encode(), 0o600)
+        say(held=True)
+        why = _wait()
+    except _Stopped:
+        why = "stopped"
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        clean(folder, generation)
+    say(removed=True, why=why)
+
+
+def _wait() -> str:
+    heard_at = time.monotonic()
+    while time.monotonic() < heard_at + SILENCE:
+        if not select.select([0], [], [], 1.0)[0]:
+            continue
+        data = os.read(0, 4096)
+        heard_at = time.monotonic()
+        if not data or b"bye" in data:
+            return "bye" if data else "gone"
+    return "silence"
+
+
+class _Stopped(BaseException):
+    """A signal asks to end."""
+
+
+def _stop(_number: int, _frame: object) -> None:
+    raise _Stopped
+
+
+def clean(folder: Path, generation: str = "") -> None:
+    """Remove everything, unless a newer bridge of this name has taken the place."""
+    with locked(folder):
+        if generation:
+            try:
+                if (folder / "generation").read_text() != generation:
+                    return
+            except FileNotFoundError:
+                return
+        uninstall(folder)
+        remove_files(folder, FILES)
+        for each in (folder, folder.parent):
+            with contextlib.suppress(OSError):
+                each.rmdir()
+
+
+def remove(name: str) -> None:
+    """End the process that holds a bridge, and remove everything of it."""
+    folder = folder_of(name)
+    if folder.is_dir():
+        holder = holder_of(folder)
+        clean(folder)
+        if holder:
+            with contextlib.suppress(OSError):
+                os.kill(holder, signal.SIGTERM)
+    say(removed=True, why="asked")
+
+
+def holder_of(folder: Path) -> int:
+    """Return the process that holds a bridge; 0 where it is not certain."""
+    with contextlib.suppress(OSError, ValueError):
+        pid = int((folder / "pid").read_text())
+        command = Path("/proc", str(pid), "cmdline").read_bytes().split(b"\0")
+        if str(folder / "capd.pyz").encode() in command:
+            return pid
+    return 0
+
+
+def end_connection(holder: int) -> None:
+    """End the sshd through which an earlier connection came, if it is still there.
+
+    After a cut it may wait for hours, and the shims with it: they are connected to it, and see no
+    end. It runs as this user, like everything here.
+    """
+    pid = holder
+    while pid > 1:
+        with contextlib.suppress(OSError, ValueError):
+            stat = Path("/proc", str(pid), "stat").read_text()
+            name = stat.partition("(")[2].rpartition(")")[0]
+            if name.startswith("sshd"):
+                os.kill(pid, signal.SIGKILL)
+                return
+            pid = int(stat.rpartition(")")[2].split()[1])
+            continue
+        return
+
+
+def remove_files(folder: Path, names: Iterable[str]) -> None:
+    """Remove files, where they are."""
+    for name in names:
+        (folder / name).unlink(missing_ok=True)
+
+
+# Claude Code
+
+
+def config_file() -> Path:
+    """Return Claude Code's configuration."""
+    return Path("~/.claude.json").expanduser()
+
+
+def entry(folder: Path) -> dict[str, Any]:
+    """Return what Claude Code's configuration says of the shim."""
+    python = sys.executable or "python3"
+    return {"type": "stdio", "command": python, "args": [str(folder / "capd.pyz")]}
+
+
+def install(folder: Path) -> None:
+    """Add the shim to Claude Code's configuration, unless another `capd` is there."""
+    config = read_config()
+    servers = config.setdefault("mcpServers", {})
+    if servers.setdefault("capd", entry(folder)) != entry(folder):
+        raise OSError(f"{config_file()} has another server that is called capd")
+    write(config_file(), json.dumps(config, indent=2).encode(), 0o600)
+
+
+def uninstall(folder: Path) -> None:
+    """Take the shim out of Claude Code's configuration, if it is this one."""
+    with contextlib.suppress(OSError, ValueError):
+        config = read_config()
+        servers = config.get("mcpServers", {})
+        if servers.get("capd") != entry(folder):
+            return
+        del servers["capd"]
+        if not servers:
+            del config["mcpServers"]
+        if config:
+            write(config_file(), json.dumps(config, indent=2).encode(), 0o600)
+        else:
+            config_file().unlink()
+
+
+def read_config() -> dict[str, Any]:
+    """Return Claude Code's configuration; an empty one where there is none."""
+    try:
+        found: dict[str, Any] = json.loads(config_file().read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    return found
+
+
+def obey() -> int:
+    """Do what the line on standard input orders."""
+    order = json.loads(sys.stdin.buffer.readline())
+    try:
+        if order["do"] == "prepare":
+            prepare(order, sys.stdin.buffer.read(order["size"]))
+        else:
+            remove(order["name"])
+    except (OSError, ValueError) as error:
+        say(failed=str(error))
+        return 1
+    return 0

@@ -1,0 +1,128 @@
+"""`capd bridge`: editors of containers and other hosts use this user's daemon."""
+
+import os
+import signal
+import sys
+import time
+
+import click
+
+from capd_client import tables
+from capd_client.commands.shared import ask, fail, json_option, print_json, this_places
+from capd_client.status_text import bridge_line
+
+
+@click.group()
+def bridge() -> None:
+    """Let editors and agents of another host or a container use this daemon.
+
+    What they may use is in your configuration: `[bridges.NAME]`. A session over a bridge is not
+    you: it has no control over capd, grants no trust, and approves nothing.
+    """
+
+
+@bridge.command("list")
+@json_option
+def list_(*, as_json: bool) -> None:
+    """Show the bridges that are open."""
+    listed = ask("bridges")
+    if as_json:
+        print_json(listed)
+        return
+    found = listed.get("bridges") or []
+    for each in found:
+        tables.say(bridge_line(each, time.time()))
+    if not found:
+        tables.say("No bridge is open.")
+    closed = set(listed.get("configured") or []) - {each.get("name") for each in found}
+    if closed:
+        tables.say(f"Configured, and not open: {', '.join(sorted(map(str, closed)))}")
+
+
+@bridge.command("revoke")
+@click.argument("name")
+@json_option
+def revoke(*, name: str, as_json: bool) -> None:
+    """End the bridge NAME at once, with its sessions and what is saved of them.
+
+    Its credential counts no more. Whoever holds it open has to open it again.
+    """
+    answer = ask("bridge_revoke", name=name)
+    if as_json:
+        print_json(answer)
+    else:
+        tables.say(f"The bridge {answer.get('revoked')} is revoked.")
+
+
+@bridge.command("ssh")
+@click.argument("host")
+@click.option("--name", default="", help="What the bridge is called.  [default: from HOST]")
+@click.option("--install", type=click.Choice(["claude-code"]), help="Add it to an editor there.")
+@click.option("--remove", is_flag=True, help="Remove what a bridge has left there, and end.")
+@click.option("-p", "port", type=click.IntRange(1, 65535), help="The port of its sshd.")
+@click.option("-i", "identity", metavar="FILE", default="", help="The key to log in with.")
+@click.option("-F", "config", metavar="FILE", default="", help="Another configuration of ssh.")
+@click.option("-o", "options", metavar="OPTION", multiple=True, help="An option, as ssh has it.")
+def ssh(
+    *,
+    host: str,
+    name: str,
+    install: str | None,
+    remove: bool,
+    port: int | None,
+    identity: str,
+    config: str,
+    options: tuple[str, ...],
+) -> None:
+    """Let editors on HOST use this daemon, over OpenSSH, until Ctrl-C.
+
+    HOST is as for ssh. What they may use is in your configuration: `[bridges.NAME]`. A file with
+    capd's client is put there, and removed at the end.
+    """
+    # Only for these commands: others start without it.
+    from capd_client.bridge.ssh import FarSideError, SshBridge, name_of, removed  # noqa: PLC0415
+
+    if host.startswith("-"):
+        raise click.UsageError("HOST is as for ssh, and begins with no dash")
+    name = name or name_of(host)
+    own = [
+        *(["-p", str(port)] if port else []),
+        *(["-i", identity] if identity else []),
+        *(["-F", config] if config else []),
+        *(word for each in options for word in ("-o", each)),
+    ]
+    try:
+        if remove:
+            removed(name, host, own)
+            tables.say(f"Nothing of the bridge {name} is left on {host}.")
+            return
+        SshBridge(
+            this_places().socket,
+            name,
+            host,
+            options=own,
+            is_installed=install is not None,
+            say=said,
+            wake=ended_by_signal(),
+        ).run()
+    except FarSideError as error:
+        fail(str(error))
+
+
+def said(line: str) -> None:
+    """Print a line at once: it may be read by a program."""
+    tables.say(line)
+    sys.stdout.flush()
+
+
+def ended_by_signal() -> int:
+    """Return a descriptor that is readable once a signal asks this process to end."""
+    readable, writable = os.pipe()
+    os.set_blocking(writable, False)
+    signal.set_wakeup_fd(writable)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda _number, _frame: None)
+    return readable
+
+
+COMMANDS = {"bridge": bridge}

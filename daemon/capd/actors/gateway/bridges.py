@@ -1,0 +1,212 @@
+"""The gateway of bridges: which connection of a far side gets a session.
+
+A connection at a bridge's own socket has the role `mcp` or none: there is no way from here to a
+control method. It is judged in this order, and what fails costs that connection alone:
+
+    user at the socket ──> hello within 10 s ──> credential ──> role ──> process ──> session
+
+What is left of the hello then is in `adapters/clients/hellos`.
+"""
+
+import os
+import socket
+from itertools import count
+from typing import cast
+
+import structlog
+import trio
+
+from capd.actor_clients.client import ANSWER_TIMEOUT
+from capd.actor_clients.curator import CuratorClient
+from capd.actors.gateway.peer_rules import PeerRules
+from capd.adapters.clients.connection import Connection
+from capd.adapters.clients.hellos import (
+    HELLO_TIMEOUT,
+    far_hello,
+    read_hello,
+    refused,
+    send_frame,
+)
+from capd.adapters.clients.open_bridges import OpenBridge
+from capd.adapters.clients.peers import Peers
+from capd.adapters.clients.socket_sink import SocketSink
+from capd.adapters.clients.waiting_pool import WaitingPool
+from capd.adapters.stdio_frames import FrameReader
+from capd.core.sessions.bridges import shown_path
+from capd.runtime.boundary import contained
+from capd.runtime.bus import Bus
+from capd.runtime.handle_table import HandleTable
+from capd.runtime.peer import ActorUnavailableError
+from capd_protos import SOCKET_PROTOCOL, curator
+from capd_protos import socket as frames
+
+MOST_WAITING = 32
+"""Connections of one bridge without a hello."""
+MOST_SESSIONS = 64
+"""Connections of one bridge that have a session."""
+LINE_LIMIT_BYTES = 8 * 1024 * 1024
+_FIRST_ID = 1 << 40
+
+log = structlog.get_logger(actor="gateway")
+
+
+class BridgeGateway:
+    """Accepts connections of far sides, and hands their sessions to the curator."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        connections: HandleTable[int, Connection],
+        version: str,
+        *,
+        may_connect: tuple[str, ...] = (),
+        peers: Peers | None = None,
+    ) -> None:
+        """`may_connect` are globs of servers whose own processes may be clients."""
+        self._peers = peers or Peers()
+        self._rules = PeerRules(bus, may_connect)
+        self._curator = CuratorClient(bus)
+        self._connections = connections
+        self._daemon = frames.DaemonInfo(version, os.getpid())
+        # The user's socket has the small numbers of the same table, HTTP the negative ones.
+        self._ids = count(_FIRST_ID)
+
+    async def serve(self, bridge: OpenBridge) -> None:
+        """Serve a bridge until it ends; then none of its connections is left."""
+        waiting = WaitingPool(MOST_WAITING, HELLO_TIMEOUT + ANSWER_TIMEOUT)
+        try:
+            with bridge.scope:
+                async with trio.open_nursery() as nursery:
+                    while True:
+                        stream = await self._accepted(bridge)
+                        nursery.start_soon(self._contained, bridge, stream, waiting)
+        finally:
+            for stream in tuple(bridge.streams):
+                _shut(stream)
+        if bridge.is_revoked:
+            with trio.move_on_after(ANSWER_TIMEOUT, shield=True):
+                await self.forget(bridge)
+
+    async def forget(self, bridge: OpenBridge) -> None:
+        """End the sessions of a bridge, and forget what is saved of them."""
+        try:
+            await self._curator.end_bridge(bridge.name)
+        except ActorUnavailableError as error:
+            log.error("bridge_not_ended", bridge=bridge.name, reason=str(error))
+
+    async def _accepted(self, bridge: OpenBridge) -> trio.SocketStream:
+        while True:
+            try:
+                return await bridge.listener.accept()
+            except OSError as error:
+                log.error("accept_failed", reason=error.strerror)
+                await trio.sleep(0.1)
+
+    async def _contained(
+        self, bridge: OpenBridge, stream: trio.SocketStream, waiting: WaitingPool
+    ) -> None:
+        await contained("bridge connection", self._serve, bridge, stream, waiting, log=log)
+
+    async def _serve(
+        self, bridge: OpenBridge, stream: trio.SocketStream, waiting: WaitingPool
+    ) -> None:
+        is_handed_over = False
+        try:
+            with waiting.place() as place:
+                hello = await self._hello(bridge, stream)
+                place.leave()
+                if isinstance(hello, frames.Refused):
+                    bridge.refused += 1
+                    log.warning("bridge_refused", bridge=bridge.name, code=hello.code)
+                    await send_frame(stream, hello)
+                elif hello is not None:
+                    bridge.streams.add(stream)
+                    is_handed_over = await self._open_session(bridge, stream, *hello)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            log.info("connection_broken")
+        except OSError as error:
+            log.error("peer_not_seen", reason=error.strerror)
+        finally:
+            if not is_handed_over:
+                bridge.streams.discard(stream)
+                await trio.aclose_forcefully(stream)
+
+    async def _hello(
+        self, bridge: OpenBridge, stream: trio.SocketStream
+    ) -> tuple[frames.Hello, FrameReader] | frames.Refused | None:
+        """Return the hello of a connection that may have a session; None for another user's."""
+        peer = self._peers.of(cast("socket.socket", stream.socket))
+        try:
+            if peer.uid != os.getuid():
+                log.warning("foreign_connection", uid=peer.uid)
+                return None
+            reader = FrameReader(stream, frames.HELLO_LIMIT_BYTES)
+            hello = await read_hello(reader, LINE_LIMIT_BYTES)
+            if isinstance(hello, frames.Refused):
+                return hello
+            if not bridge.admits(hello.credential):
+                return refused("bridge_refused", "this bridge does not know that credential")
+            if hello.role != "mcp":
+                return refused("bridge_refused", "a bridge has sessions, and no control role")
+            if (descends := await self._rules.refusal(peer)) is not None:
+                return descends
+        finally:
+            peer.close()
+        if bridge.sessions >= MOST_SESSIONS:
+            return refused("overloaded", f"this bridge has {MOST_SESSIONS} sessions already")
+        return hello, reader
+
+    async def _open_session(
+        self,
+        bridge: OpenBridge,
+        stream: trio.SocketStream,
+        hello: frames.Hello,
+        reader: FrameReader,
+    ) -> bool:
+        """Open the session of a hello; return whether the curator owns the stream now."""
+        connection = next(self._ids)
+        welcomed = trio.Event()
+        self._connections.put(
+            connection, Connection(SocketSink(stream), reader, welcomed, is_far=True)
+        )
+        request = curator.OpenSession(
+            connection,
+            far_hello(bridge.name, hello),
+            0,
+            bridge=bridge.name,
+            far_project=shown_path(hello.project or hello.cwd),
+        )
+        try:
+            opened = await self._curator.open_session(request)
+        except BaseException as error:
+            is_taken = self._connections.take(connection) is None
+            if is_taken:
+                # Nobody will use it: the far side may connect again.
+                _shut(stream)
+            elif isinstance(error, ActorUnavailableError):
+                await send_frame(stream, refused("overloaded", str(error)))
+            if isinstance(error, ActorUnavailableError):
+                return is_taken
+            raise
+        if isinstance(opened, curator.CuratorRefused):
+            await send_frame(stream, refused(opened.code, opened.message))
+            return False
+        try:
+            await send_frame(
+                stream,
+                # No key is asked for: values of another machine are not taken.
+                frames.Welcome(
+                    SOCKET_PROTOCOL, self._daemon, opened.session, opened.resume, opened.resumed
+                ),
+            )
+        finally:
+            welcomed.set()
+        return True
+
+
+def _shut(stream: trio.SocketStream) -> None:
+    """Cut a connection that somebody else may be reading."""
+    try:
+        stream.socket.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return

@@ -1,0 +1,81 @@
+"""Reads the hello of a connection, and writes the answer to it."""
+
+import msgspec
+import trio
+
+from capd.adapters.stdio_frames import Frame, FrameReader, FrameStalledError
+from capd.core.sessions.bridges import session_key
+from capd_protos import SOCKET_PROTOCOL
+from capd_protos import socket as frames
+from capd_protos.codec import JsonCodec, MalformedError
+
+HELLO_TIMEOUT = 10.0
+
+_HELLO: JsonCodec[frames.Hello] = JsonCodec(frames.Hello)
+_LINES: JsonCodec[frames.FromDaemon] = JsonCodec(frames.FromDaemon)
+
+
+async def read_hello(
+    reader: FrameReader, line_limit_bytes: int | None = None
+) -> frames.Hello | frames.Refused:
+    """Return a connection's hello, or why there is none; later lines may be as long as given.
+
+    Without a limit they may be as long as the socket's.
+    """
+    with trio.move_on_after(HELLO_TIMEOUT):
+        try:
+            line = await anext(reader)
+        except (StopAsyncIteration, FrameStalledError):
+            return refused("bad_hello", "the connection closed before its hello")
+        if not isinstance(line, Frame):
+            limit = frames.HELLO_LIMIT_BYTES
+            return refused("bad_hello", f"the first line is over {limit} bytes")
+        try:
+            hello = _HELLO.decode(line.data)
+        except MalformedError as error:
+            return refused("bad_hello", f"the first line is not a hello: {error}")
+        if hello.protocol != SOCKET_PROTOCOL:
+            return refused(
+                "protocol",
+                f"this daemon speaks protocol {SOCKET_PROTOCOL}, the client {hello.protocol}; "
+                "update the older one",
+            )
+        reader.allow(line_limit_bytes or frames.LINE_LIMIT_BYTES)
+        return hello
+    return refused("bad_hello", f"no hello within {HELLO_TIMEOUT:g} s")
+
+
+def refused(code: str, message: str) -> frames.Refused:
+    """Return the answer to a hello that is not accepted."""
+    return frames.Refused(code, message, SOCKET_PROTOCOL)
+
+
+async def send_frame(stream: trio.SocketStream, frame: frames.FromDaemon) -> None:
+    """Write a link frame; give up after a while."""
+    with trio.move_on_after(HELLO_TIMEOUT):
+        await stream.send_all(_LINES.encode(frame) + b"\n")
+
+
+def far_hello(bridge: str, hello: frames.Hello) -> frames.Hello:
+    """Return what is left of a hello that came over a bridge.
+
+    It is a claim of somebody who is not the user. Left out are its project and working directory
+    (paths of another machine, which here would choose trust, settings and servers), its profile,
+    its process ids, and requests that an earlier daemon is to go on with. Its parent can only be a
+    session of the same bridge.
+    """
+    client = frames.ClientInfo(
+        hello.client.name, hello.client.version, session=hello.client.session
+    )
+    return msgspec.structs.replace(
+        hello,
+        client=client,
+        cwd="",
+        project="",
+        session=session_key(bridge, hello.session) if hello.session else "",
+        parent=session_key(bridge, hello.parent) if hello.parent else "",
+        profile="",
+        durable=False,
+        again=[],
+        credential="",
+    )

@@ -1,0 +1,150 @@
+"""The bridges that are open, each with its socket and its credential.
+
+    bridge_open ──> open ──its command ends, or its daemon──> closed
+                      └──bridge_revoke──────────────────────> revoked
+
+A bridge lives as long as the control connection that asked for it. Its credential is a random text
+that this process keeps as a digest only: a hello at the bridge's socket has to carry it. No other
+socket takes it, and the next bridge of the same name has another one.
+"""
+
+import contextlib
+import hashlib
+import hmac
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+import trio
+
+from capd.adapters.clients.unix_listener import make_private, private_socket
+from capd.core.errors import CapdError
+from capd.core.sessions.bridges import BridgeRules, is_name
+
+MOST_BRIDGES = 16
+BACKLOG = 64
+_SUFFIX = ".sock"
+
+log = structlog.get_logger(actor="gateway")
+
+
+class NoBridgeError(CapdError):
+    """A bridge cannot be opened, or there is none; the text says why."""
+
+
+@dataclass(slots=True, eq=False)
+class OpenBridge:
+    """One bridge that is open."""
+
+    name: str
+    kind: str
+    target: str
+    path: Path
+    listener: trio.SocketListener
+    digest: bytes
+    opened_at: float
+    pid: int
+    """The process that holds it open."""
+    streams: set[trio.SocketStream] = field(default_factory=set)
+    """The connections that have a session, or had one until a moment ago."""
+    refused: int = 0
+    is_revoked: bool = False
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+
+    @property
+    def sessions(self) -> int:
+        """How many connections with a session are open."""
+        self.streams = {each for each in self.streams if each.socket.fileno() >= 0}
+        return len(self.streams)
+
+    def admits(self, credential: str) -> bool:
+        """Tell whether a hello carries the bridge's credential, and it still counts."""
+        is_right = hmac.compare_digest(_digest(credential), self.digest)
+        return is_right and not self.is_revoked and not self.scope.cancel_called
+
+
+def _digest(credential: str) -> bytes:
+    return hashlib.sha256(credential.encode("utf-8", "surrogatepass")).digest()
+
+
+class OpenBridges:
+    """Opens bridges, finds them, and ends them."""
+
+    def __init__(self, folder: Path, rules: Callable[[], Mapping[str, BridgeRules]]) -> None:
+        """`folder` is for the sockets alone; `rules` returns the bridges of the configuration."""
+        self._folder = folder
+        self._rules = rules
+        self._open: dict[str, OpenBridge] = {}
+
+    def __iter__(self) -> Iterator[OpenBridge]:
+        """Iterate over the open bridges, the oldest first."""
+        return iter(tuple(self._open.values()))
+
+    def clear(self) -> None:
+        """Remove the sockets that a daemon before this one left."""
+        with contextlib.suppress(OSError):
+            for path in self._folder.iterdir():
+                if path.suffix == _SUFFIX:
+                    path.unlink(missing_ok=True)
+
+    @property
+    def configured(self) -> list[str]:
+        """The bridges of the configuration."""
+        return list(self._rules())
+
+    @contextlib.contextmanager
+    def opened(
+        self, name: str, kind: str, target: str, pid: int
+    ) -> Iterator[tuple[OpenBridge, str]]:
+        """Open a bridge while the block runs; return it and its credential.
+
+        Raises:
+            NoBridgeError: it has no table, is open already, or its socket cannot be made.
+        """
+        self._check(name)
+        credential = secrets.token_urlsafe(32)
+        path = self._folder / f"{name}{_SUFFIX}"
+        with contextlib.ExitStack() as stack:
+            try:
+                make_private(self._folder)
+                listener = stack.enter_context(private_socket(path, BACKLOG))
+            except (CapdError, OSError) as error:
+                raise NoBridgeError(f"the bridge's socket cannot be made: {error}") from None
+            digest = _digest(credential)
+            bridge = OpenBridge(name, kind, target, path, listener, digest, time.time(), pid)
+            self._open[name] = bridge
+            log.info("bridge_opened", bridge=name, kind=kind)
+            try:
+                yield bridge, credential
+            finally:
+                bridge.scope.cancel()
+                del self._open[name]
+                log.info("bridge_closed", bridge=name, revoked=bridge.is_revoked)
+
+    def _check(self, name: str) -> None:
+        if not is_name(name):
+            raise NoBridgeError("a bridge's name is 1 to 40 of A-Z a-z 0-9 . _ -")
+        if name not in self._rules():
+            raise NoBridgeError(
+                f"config.toml does not say what the bridge {name} may use: add a table "
+                f'[bridges.{name}] with capabilities = ["NAME"] or allow = ["SERVER:*"] '
+                "(docs/bridges.md)"
+            )
+        if name in self._open:
+            raise NoBridgeError(
+                f"the bridge {name} is open already, by process {self._open[name].pid}: end that "
+                f"one, or run: capd bridge revoke {name}"
+            )
+        if len(self._open) >= MOST_BRIDGES:
+            raise NoBridgeError(f"{MOST_BRIDGES} bridges are open already: end one first")
+
+    def revoke(self, name: str) -> OpenBridge | None:
+        """End a bridge at once: its credential counts no more. Return it, None if none is open."""
+        bridge = self._open.get(name)
+        if bridge is not None:
+            bridge.is_revoked = True
+            bridge.scope.cancel()
+        return bridge

@@ -1,0 +1,50 @@
+"""Keeps the roots of a client on another machine from the servers of this one.
+
+A root is a path of the machine on which the client runs. A server here would take it for a folder
+of its own machine, and might open it. So a client on the far side of a bridge counts as one that
+offers no roots, and an answer that lists some is dropped.
+"""
+
+import msgspec
+
+from capd.core.protocol.generations import (
+    CLIENT_CAPABILITIES,
+    Members,
+    joined,
+    members_of,
+    members_or_none,
+)
+
+_ROOTS = "roots"
+
+
+def capabilities_without_roots(capabilities: bytes) -> bytes:
+    """Return a client's capabilities, as it wrote them, without that of roots."""
+    offered = members_or_none(capabilities)
+    if _ROOTS not in offered:
+        return capabilities
+    return joined({name: value for name, value in offered.items() if name != _ROOTS})
+
+
+def without_roots(members: Members) -> Members:
+    """Return those params of a request that change: its `_meta`, and its answers to a server.
+
+    Raises:
+        MalformedError: one of them is no object.
+    """
+    changed: Members = {}
+    if "_meta" in members:
+        meta = members_of(members["_meta"])
+        if CLIENT_CAPABILITIES in meta:
+            offered = capabilities_without_roots(bytes(meta[CLIENT_CAPABILITIES]))
+            meta[CLIENT_CAPABILITIES] = msgspec.Raw(offered)
+            changed["_meta"] = msgspec.Raw(joined(meta))
+    if "inputResponses" in members:
+        answers = members_of(members["inputResponses"])
+        kept = {
+            key: value
+            for key, value in answers.items()
+            if _ROOTS not in members_or_none(bytes(value))
+        }
+        changed["inputResponses"] = msgspec.Raw(joined(kept))
+    return changed

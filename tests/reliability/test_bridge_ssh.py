@@ -1,0 +1,395 @@
+"""A bridge over a real sshd: sessions, cuts, ends of either side, and nothing left over there.
+
+Each connection has an sshd of its own, on the pipes of ssh (`sshd -i`), so that no port is opened
+and nothing of this machine's configuration is used. As root it logs in as the user `bob`, if there
+is one; else as whoever runs the tests, with another home.
+"""
+
+import contextlib
+import json
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from capd_client.control import DaemonDownError
+from capd_client.mcp_host import HostError, McpHost
+from support.bridges import Far, bridged_capability, configured
+from whole_daemon import Home, home_of_its_own, wait_for
+
+SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+TOKEN = "host-token-5c1d-which-stays-here"
+
+pytestmark = [
+    pytest.mark.reliability,
+    pytest.mark.skipif(SSHD is None, reason="there is no sshd on this machine"),
+    pytest.mark.skipif(shutil.which("ssh") is None, reason="there is no ssh on this machine"),
+]
+
+
+def far_user() -> pwd.struct_passwd:
+    with contextlib.suppress(KeyError):
+        if os.getuid() == 0:
+            return pwd.getpwnam("bob")
+    return pwd.getpwuid(os.getuid())
+
+
+class FarHost:
+    """Another host, as far as ssh sees: a home, and an sshd for each connection."""
+
+    def __init__(self, folder: Path) -> None:
+        self.user = far_user()
+        self.home = folder / "home"
+        self.home.mkdir()
+        folder.chmod(0o755)
+        os.chown(self.home, self.user.pw_uid, self.user.pw_gid)
+        self.config = folder / "ssh_config"
+        key, host_key = folder / "key", folder / "host_key"
+        for each in (key, host_key):
+            command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(each)]
+            subprocess.run(command, check=True)
+        authorized = folder / "authorized"
+        authorized.write_text(key.with_suffix(".pub").read_text())
+        sshd_config = folder / "sshd_config"
+        sshd_config.write_text(
+            f"HostKey {host_key}\nAuthorizedKeysFile {authorized}\nStrictModes no\nUsePAM no\n"
+            f"PidFile none\nSetEnv HOME={self.home}\nPrintMotd no\nPrintLastLog no\n"
+        )
+        if os.getuid() == 0:
+            Path("/run/sshd").mkdir(exist_ok=True)
+        self.config.write_text(
+            f"Host far\n User {self.user.pw_name}\n IdentityFile {key}\n IdentitiesOnly yes\n"
+            f" ProxyCommand {SSHD} -i -f {sshd_config}\n StrictHostKeyChecking no\n"
+            f" UserKnownHostsFile /dev/null\n LogLevel ERROR\n BatchMode yes\n"
+        )
+
+    @property
+    def folder(self) -> Path:
+        return self.home / ".local/share/capd-bridge/far"
+
+    def left(self) -> list[str]:
+        """Return every file that is in the home, with the processes that know the bridge."""
+        files = [str(each.relative_to(self.home)) for each in self.home.rglob("*")]
+        ours = {".local", ".local/share"}
+        return [*(each for each in files if each not in ours), *map(str, self.processes())]
+
+    def processes(self) -> list[int]:
+        return [pid for pid in pids() if str(self.folder).encode() in cmdline(pid)]
+
+    def editor(self, session: str) -> McpHost:
+        """Start an editor over there: the shim that the bridge has put there."""
+        env = {"HOME": str(self.home), "PATH": os.defpath, "CAPD_SESSION": session}
+        command = [shutil.which("python3") or sys.executable, str(self.folder / "capd.pyz")]
+        if self.user.pw_uid != os.getuid():
+            command = ["setpriv", f"--reuid={self.user.pw_uid}", "--clear-groups", *command]
+        return McpHost(command, env=env, cwd=str(self.home))
+
+
+class SshBridge:
+    """A running `capd bridge ssh`."""
+
+    def __init__(self, home: Home, host: FarHost, *more: str) -> None:
+        self.home, self.host = home, host
+        self.output = home.folder / "bridge.log"
+        with self.output.open("wb") as output:
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-P", "-m", "capd_client.entry", "bridge", "ssh", "far"),
+                    *("-F", str(host.config), *more),
+                ],
+                env=home.env,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        wait_for(self.is_up)
+
+    def is_up(self) -> bool:
+        text = self.output.read_text()
+        assert self.process.poll() is None, text
+        return "is up" in text
+
+    def tunnel(self) -> int:
+        """Return the process of ssh that forwards the socket."""
+        found = [
+            pid for pid in pids() if parent(pid) == self.process.pid and b"/socket:" in cmdline(pid)
+        ]
+        return found[0] if found else 0
+
+    def end(self, number: int = signal.SIGINT) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(60)
+
+
+def pids() -> list[int]:
+    return [int(each) for each in os.listdir("/proc") if each.isdigit()]  # noqa: PTH208 - /proc
+
+
+def cmdline(pid: int) -> bytes:
+    with contextlib.suppress(OSError):
+        return Path("/proc", str(pid), "cmdline").read_bytes()
+    return b""
+
+
+def parent(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        stat = Path("/proc", str(pid), "stat").read_text()
+        return int(stat.rpartition(")")[2].split()[1])
+    return 0
+
+
+def below(pid: int) -> list[int]:
+    """Return every process below one, parents first."""
+    children = [each for each in pids() if parent(each) == pid]
+    return [found for child in children for found in (child, *below(child))]
+
+
+def memory_has(pid: int, wanted: bytes) -> bool:
+    """Tell whether a process has a text in its memory or its environment."""
+    if wanted in Path("/proc", str(pid), "environ").read_bytes():
+        return True
+    maps = Path("/proc", str(pid), "maps").read_text().splitlines()
+    with Path("/proc", str(pid), "mem").open("rb", 0) as memory:
+        for line in maps:
+            span, mode, *_ = line.split()
+            if "r" not in mode or "[v" in line:
+                continue
+            start, end = (int(each, 16) for each in span.split("-"))
+            with contextlib.suppress(OSError):
+                memory.seek(start)
+                if wanted in memory.read(end - start):
+                    return True
+    return False
+
+
+@pytest.fixture
+def host() -> Iterator[FarHost]:
+    folder = Path(tempfile.mkdtemp(prefix="far"))
+    try:
+        yield FarHost(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def here() -> Iterator[Home]:
+    with home_of_its_own(is_shipped=False) as home:
+        journal = home.folder / "journal"
+        for name in ("shared", "private"):
+            bridged_capability(home, name, journal, sys.executable)
+        configured(home, '[surface]\nmode = "dynamic"\n[bridges.far]\ncapabilities = ["shared"]\n')
+        secrets = home.folder / "config" / "secrets.env"
+        secrets.write_text(f"API_TOKEN={TOKEN}\n")
+        secrets.chmod(0o600)
+        home.start()
+        wait_for(lambda: len(home.ask("caps")["capabilities"]) == 2)
+        yield home
+
+
+@pytest.fixture
+def bridge(here: Home, host: FarHost) -> Iterator[SshBridge]:
+    made = SshBridge(here, host)
+    yield made
+    if made.process.poll() is None:
+        made.end()
+    # Whatever a test did, nothing is left on either side.
+    wait_for(lambda: host.left() == [])
+    with contextlib.suppress(DaemonDownError):
+        assert here.ask("bridges")["bridges"] == []
+
+
+def session_of(home: Home, key: str) -> dict[str, Any]:
+    found = [each for each in home.ask("sessions")["sessions"] if each["key"] == key]
+    return dict(found[0]) if found else {}
+
+
+def enabled(editor: McpHost) -> None:
+    editor.initialize("far-editor")
+    answer = editor.call("capability", {"action": "enable", "name": "shared"})
+    assert not answer.get("isError"), answer
+
+
+def echoed(editor: McpHost, text: str) -> str:
+    return str(editor.call("shared__echo", {"text": text})["content"][0]["text"])
+
+
+def test_an_editor_over_there_uses_a_server_here_and_its_token_stays_here(
+    here: Home, host: FarHost, bridge: SshBridge
+) -> None:
+    with host.editor("one") as editor:
+        enabled(editor)
+
+        assert "hello" in echoed(editor, "hello")
+        with pytest.raises(HostError):
+            editor.call("private__echo", {"text": "x"})
+        session = session_of(here, "bridge:far:one")
+        assert (session["bridge"], session["far_project"]) == ("far", str(host.home))
+        files = [each for each in host.home.rglob("*") if each.is_file()]
+        assert [each.name for each in files if TOKEN.encode() in each.read_bytes()] == []
+        there = host.processes()
+        assert len(there) >= 2
+        searched = [pid for pid in there if os.access(f"/proc/{pid}/mem", os.R_OK)]
+        assert [pid for pid in searched if memory_has(pid, TOKEN.encode())] == []
+
+
+def test_the_far_side_gets_no_control_role(host: FarHost, bridge: SshBridge) -> None:
+    credential = (host.folder / "credential").read_text()
+
+    with Far(str(host.folder / "socket")) as far:
+        answer = far.hello(role="control", credential=credential)
+
+        assert answer["code"] == "bridge_refused"
+
+
+def test_a_session_is_there_again_after_its_connection_was_cut(
+    here: Home, host: FarHost, bridge: SshBridge
+) -> None:
+    with host.editor("cut") as editor:
+        enabled(editor)
+        before = echoed(editor, "x")
+        first = bridge.tunnel()
+
+        os.kill(first, signal.SIGKILL)
+        wait_for(lambda: bridge.tunnel() not in {0, first})
+        wait_for(lambda: session_of(here, "bridge:far:cut").get("connected"))
+
+        # The same process of the server: the session was kept, with what it holds.
+        assert echoed(editor, "x") == before
+
+
+def test_a_network_that_swallows_everything_is_noticed(
+    here: Home, host: FarHost, bridge: SshBridge
+) -> None:
+    with host.editor("hung") as editor:
+        enabled(editor)
+        first = bridge.tunnel()
+        proxies = below(first)
+        assert proxies
+
+        for pid in proxies:
+            os.kill(pid, signal.SIGSTOP)
+        wait_for(lambda: bridge.tunnel() not in {0, first})
+        wait_for(lambda: "x" in echoed(editor, "x"))
+        for pid in proxies:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_end_here_leaves_nothing_over_there(
+    here: Home, host: FarHost, bridge: SshBridge, number: signal.Signals
+) -> None:
+    assert host.left() != []
+
+    assert bridge.end(number) == 0
+
+    assert host.left() == []
+    assert here.ask("bridges")["bridges"] == []
+
+
+def test_a_killed_bridge_leaves_nothing_over_there(host: FarHost, bridge: SshBridge) -> None:
+    bridge.end(signal.SIGKILL)
+
+    wait_for(lambda: host.left() == [])
+
+
+def test_an_end_over_there_ends_the_bridge_here(
+    here: Home, host: FarHost, bridge: SshBridge
+) -> None:
+    holder = int(wait_for((host.folder / "pid").read_text))
+
+    os.kill(holder, signal.SIGTERM)
+
+    assert bridge.process.wait(60) == 1
+    assert "it was ended on far" in bridge.output.read_text()
+    assert here.ask("bridges")["bridges"] == []
+
+
+def test_a_revoked_bridge_ends_on_both_sides(here: Home, host: FarHost, bridge: SshBridge) -> None:
+    here.ask("bridge_revoke", name="far")
+
+    assert bridge.process.wait(60) == 1
+    assert "was revoked" in bridge.output.read_text()
+    assert host.left() == []
+
+
+def test_a_bridge_is_there_again_after_its_daemon_was_killed(
+    here: Home, host: FarHost, bridge: SshBridge
+) -> None:
+    with host.editor("daemon") as editor:
+        enabled(editor)
+        here.processes[0].kill()
+        here.processes[0].wait()
+
+        here.start()
+
+        wait_for(lambda: session_of(here, "bridge:far:daemon").get("connected"))
+        assert "again" in echoed(editor, "again")
+
+
+def test_what_a_lost_bridge_has_left_is_removed_by_the_command(here: Home, host: FarHost) -> None:
+    bridge = SshBridge(here, host)
+    # The far side dies without a word, and this side in the same moment.
+    bridge.process.send_signal(signal.SIGSTOP)
+    os.kill(int((host.folder / "pid").read_text()), signal.SIGKILL)
+    bridge.process.kill()
+    bridge.process.wait()
+    assert (host.folder / "capd.pyz").exists()
+
+    done = here.capd("bridge", "ssh", "far", "-F", str(host.config), "--remove")
+
+    assert done.stdout == "Nothing of the bridge far is left on far.\n"
+    wait_for(lambda: host.left() == [])
+
+
+def test_an_entry_for_claude_code_lasts_as_long_as_the_bridge(here: Home, host: FarHost) -> None:
+    config = host.home / ".claude.json"
+    before = {"theme": "dark", "mcpServers": {"other": {"command": "x"}}}
+    config.write_text(json.dumps(before))
+    os.chown(config, host.user.pw_uid, host.user.pw_gid)
+
+    bridge = SshBridge(here, host, "--install", "claude-code")
+    during = json.loads(config.read_text())
+    bridge.end()
+
+    assert during["mcpServers"]["capd"]["args"] == [str(host.folder / "capd.pyz")]
+    assert during["mcpServers"]["other"] == {"command": "x"}
+    assert json.loads(config.read_text()) == before
+
+
+def test_a_bridge_without_a_table_is_refused_before_ssh_is_started(
+    here: Home, host: FarHost
+) -> None:
+    done = here.capd("bridge", "ssh", "far", "-F", str(host.config), "--name", "unheard-of")
+
+    assert done.returncode == 1
+    assert "[bridges.unheard-of]" in done.stderr
+    assert host.left() == []
+
+
+def test_a_host_that_cannot_be_reached_is_said_and_nothing_stays(here: Home, host: FarHost) -> None:
+    host.config.write_text(host.config.read_text().replace(str(SSHD), "/bin/false"))
+
+    done = here.capd("bridge", "ssh", "far", "-F", str(host.config))
+
+    assert done.returncode == 1
+    assert "far cannot be prepared" in done.stderr
+    assert here.ask("bridges")["bridges"] == []
+
+
+def test_the_forwarded_socket_is_for_its_user_alone(host: FarHost, bridge: SshBridge) -> None:
+    mode = (host.folder / "socket").stat().st_mode
+
+    assert mode & 0o077 == 0
+    assert host.folder.stat().st_mode & 0o077 == 0
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.connect(str(host.folder / "socket"))
