@@ -508,6 +508,13 @@ class UseProfileParams(msgspec.Struct, frozen=True):
     """The key of a session; empty for the only one there is."""
 
 
+class ToolParams(msgspec.Struct, frozen=True):
+    """Params of `tool`: how a tool is shown, and how its server lists it."""
+
+    name: str
+    """The tool, as clients call it or as `server:tool`."""
+
+
 class ForgetApprovalsParams(msgspec.Struct, frozen=True):
     """Params of `approvals_forget`: ask again about what was approved for always."""
 
@@ -568,5 +575,7 @@ METHODS: dict[str, type[msgspec.Struct]] = {
     "profile_use": UseProfileParams,
     "learning": LearningParams,
     "learning_forget": ForgetLearningParams,
+    "tool": ToolParams,
+    "tool_edits": NoParams,
 }
 """The control methods and their params."""

@@ -56,6 +56,7 @@ _WHERE = {
     "service": ("daemon", "mcp", "restart", "stop"),
     "skill": ("skill",),
     "status": ("status", "top"),
+    "tool_edits": ("tool",),
 }
 _MODULES = {name: module for module, names in _WHERE.items() for name in names}
 _UNLISTED = set(purposes.FOR_PROGRAMS)

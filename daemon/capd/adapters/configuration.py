@@ -336,12 +336,16 @@ class ProfileTable(msgspec.Struct, frozen=True):
     """It is chosen for such clients, as globs of their names."""
     on: tuple[str, ...] = ()
     """Capabilities that are switched on with it."""
+    off: tuple[str, ...] = ()
+    """Capabilities that are off with it, whoever asks for them: `name` or `tap/name`."""
     pins: tuple[str, ...] = ()
     """More tools that are always listed, in sessions that begin with it."""
     secrets: Annotated[str, msgspec.Meta(pattern="^([A-Za-z][A-Za-z0-9_]*)?$", max_length=64)] = ""
     """The namespace of its secrets: with `work`, `WORK__KEY` counts before `KEY`."""
     policy: RulesTable = RulesTable()
     """More rules; they narrow yours."""
+    sandbox: Level | None = None
+    """The least level at which servers run for it: `guard` or `strict`. It never lowers one."""
 
 
 class Configuration(msgspec.Struct, frozen=True):
@@ -392,6 +396,8 @@ class Configuration(msgspec.Struct, frozen=True):
                     table.policy.deny,
                     table.policy.ask,
                 ),
+                table.off,
+                table.sandbox or "off",
             )
             for name, table in self.profiles.items()
         }

@@ -52,6 +52,8 @@ from capd.core.sessions.admission import (
 )
 from capd.core.sessions.instructions import instructions
 from capd.core.sessions.search_tools import BadCallError
+from capd.core.sessions.surface import Shown
+from capd.core.tools.tool_edits import sent_arguments
 from capd_protos.codec import JsonCodec
 from capd_protos.curator import CapabilityUsed
 from capd_protos.types import CapabilityId, ClientFacts, ServerIdentity, ToolName, WireName
@@ -79,13 +81,14 @@ class ToolRoute:
         server_connection: ServerConnection,
         request: Request,
         listed: Listed,
+        members: Members,
     ) -> None:
         self._calls = calls
         self._listed = listed
         spec = listed.lease.spec
-        self._call = Call(request, listed.shown, spec.name, time.monotonic())
+        self._call = Call(request, listed.shown, spec.name, time.monotonic(), members)
         self.server_connection = server_connection
-        self.members: Members = {**request.members, "name": raw(listed.shown.grant.tool)}
+        self.members = members
         self.timeout = spec.timeout
 
     def leave(
@@ -336,14 +339,15 @@ class SessionCalls:
         if self._parts.approvals.rule(listed) is not None:
             return None
         try:
-            if not self._memories.lets_through(listed.shown, request.members):
+            members = _sent_members(listed.shown, request)
+            if not self._memories.lets_through(listed.shown, members):
                 return None
             self._check_arguments(listed, request.members)
         except CallFailedError:
             # `relay` says it.
             return None
         self.leases.keep(listed.lease)
-        return ToolRoute(self, instance.server_connection, request, listed)
+        return ToolRoute(self, instance.server_connection, request, listed, members)
 
     # Calls of tools
 
@@ -399,22 +403,26 @@ class SessionCalls:
     async def _sent(self, listed: Listed, by: By, request: Request) -> tuple[Call, Result]:
         """Return a call and what its server answered; raises as `answer`."""
         shown, server = listed.shown, listed.shown.grant.server
-        call = Call(request, shown, listed.lease.spec.name, time.monotonic())
+        call = Call(request, shown, listed.lease.spec.name, time.monotonic(), request.members)
         try:
             check_read_only(shown, by, self._view)
-            self._check(listed, request.members)
-            is_approved = await self._parts.approvals.check(listed, request)
+            call.sent = _sent_members(shown, request)
+            self._check(listed, request.members, call.sent)
+            is_approved = await self._parts.approvals.check(listed, request, call.sent)
             # How long a person took says nothing of the server.
             call.began_at = time.monotonic()
-            members = {**request.members, "name": raw(shown.grant.tool)}
             if self.leases.running(server) is None:
                 await self._start_server(listed)
                 # It may define the tool otherwise than when it was listed.
                 fresh = replace(listed, shown=self._state.surface.find(shown.name) or shown)
                 check_read_only(fresh.shown, by, self._view)
-                if not is_approved:
-                    await self._parts.approvals.check(fresh, request)
-            result = await self._requests.send(server, request, members)
+                is_other = fresh.shown.edit != shown.edit
+                if is_other:
+                    call.sent = _sent_members(fresh.shown, request)
+                    self._check(fresh, request.members, call.sent)
+                if is_other or not is_approved:
+                    await self._parts.approvals.check(fresh, request, call.sent)
+            result = await self._requests.send(server, request, call.sent)
         except (CallFailedError, ServerError) as error:
             self.end(call, None, error)
             raise
@@ -436,14 +444,16 @@ class SessionCalls:
         if lease is None or all(each.name != tool for each in lease.tools):
             await self._parts.withheld.refuse(listed.shown.name)
 
-    def _check(self, listed: Listed, members: Members) -> None:
+    def _check(self, listed: Listed, given: Members, sent: Members) -> None:
         """Raise if the arguments are a known mistake or do not fit the tool's schema.
+
+        A mistake is one of the arguments that are `sent`; the schema is of those that are `given`.
 
         Raises:
             RefusedError: they are.
         """
-        self._memories.check(listed.shown, members)
-        self._check_arguments(listed, members)
+        self._memories.check(listed.shown, sent)
+        self._check_arguments(listed, given)
 
     def _check_arguments(self, listed: Listed, members: Members) -> None:
         if listed.checks_arguments:
@@ -456,7 +466,7 @@ class SessionCalls:
         if isinstance(result, bytes) and LINK_MARK in result[:LINKS_BYTES]:
             self._requests.note_links(call.shown.grant.server, result)
         self._note_extensions(call, result)
-        self._memories.ended(call.shown, call.server, call.request.members, outcome, error)
+        self._memories.ended(call.shown, call.server, call.sent, outcome, error)
         if outcome == RESULT:
             self._state.active.used(call.shown.grant, time.time())
             self._publish_used(call.shown.grant)
@@ -489,3 +499,17 @@ class SessionCalls:
         """Return a server's result, shortened if it is too long."""
         client = call.request.caller.client
         return await self.results.passed(result, call.shown, call.server, client)
+
+
+def _sent_members(shown: Shown, request: Request) -> Members:
+    """Return the members of a call as its server gets them.
+
+    Raises:
+        NotSentError: see `sent_arguments`.
+    """
+    members = {**request.members, "name": raw(shown.grant.tool)}
+    if shown.edit is None or not shown.edit.arguments:
+        return members
+    given = bytes(members.get("arguments", b""))
+    members["arguments"] = msgspec.Raw(sent_arguments(shown.name, shown.edit, given))
+    return members

@@ -258,7 +258,7 @@ class SessionScripts:
         for shown in self._state.surface.shown:
             lease = self._state.granted_by(shown.grant)
             if lease is not None:
-                found.append((lease.spec.name, shown.grant.tool, shown.name, shown.definition))
+                found.append((lease.spec.name, shown.shown_name, shown.name, shown.definition))
         return found
 
     async def _functions(self, code: str) -> list[ToolFunction]:
@@ -273,7 +273,7 @@ class SessionScripts:
         # Two names may be of one tool; the ledger knows it by its own.
         known = {hit.wire_name: hit for hit in hits.values()}
         found = tool_functions(
-            ((hit.server, hit.name, name, hit.definition) for name, hit in known.items()),
+            ((hit.server, hit.shown_name, name, hit.definition) for name, hit in known.items()),
             missing,
         )
         return on + [each for each in found if (each.module, each.function) in missing]

@@ -11,6 +11,7 @@ from functools import partial
 from itertools import count
 from random import random
 
+import msgspec
 import structlog
 import trio
 
@@ -149,6 +150,10 @@ class Supervisor:
         # A copy of no more than it asks for: it outlives the session.
         wanted = wanted_keys(server)
         values = {name: known_values[name] for name in wanted if name in known_values}
+        least = self._environments.least_sandbox(session)
+        if least != server.least_sandbox:
+            server = msgspec.structs.replace(server, least_sandbox=least)
+            request = msgspec.structs.replace(request, server=server)
         account = await self._account(session, server, values, request.project)
         key, server = self._sharing.chosen(request, values, account)
         while self._is_dying(key):
