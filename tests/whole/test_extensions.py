@@ -21,6 +21,7 @@ PATIENCE = 60.0
 APPS, TASKS = "io.modelcontextprotocol/ui", "io.modelcontextprotocol/tasks"
 SHARED = "ui://board/main"
 WARNED = ("-W", "ignore")
+TaskMethod = Literal["tasks/get", "tasks/update", "tasks/cancel"]
 MODES = {"handshake": "legacy", "stateless": "2026-07-28"}
 HOST = [advertise(APPS, {"mimeTypes": ["text/html;profile=mcp-app"]}), advertise(TASKS)]
 
@@ -36,21 +37,21 @@ class Loose(types.Result):
         return dict(self.model_extra or {})
 
 
-class TaskRequest(types.Request[dict[str, Any], str]):
+class TaskRequest(types.Request[dict[str, Any], TaskMethod]):
     """A request on a task."""
 
-    method: Literal["tasks/get", "tasks/update", "tasks/cancel"]
+    method: TaskMethod
     params: dict[str, Any]
 
 
-class DiscoverRequest(types.Request[dict[str, Any], str]):
+class DiscoverRequest(types.Request[dict[str, Any], Literal["server/discover"]]):
     """What the SDK's client asks by itself alone where it does not know the version."""
 
     method: Literal["server/discover"] = "server/discover"
     params: dict[str, Any]
 
 
-class CallRequest(types.Request[dict[str, Any], str]):
+class CallRequest(types.Request[dict[str, Any], Literal["tools/call"]]):
     """A call of a tool whose result may be a task."""
 
     method: Literal["tools/call"] = "tools/call"

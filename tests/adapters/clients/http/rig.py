@@ -64,7 +64,7 @@ class Talk:
         return self.tools if kind in {"tools", "seen tools"} else []
 
     async def relay(self, request: Request) -> bytes:
-        self.journal.append(f"call {bytes(request.members['name']).decode()}")
+        self.journal.append(f"call {bytes(request.members.get('name', b'-')).decode()}")
         try:
             return await self.run(request) if self.run is not None else b'{"content":[ ]}'
         except trio.Cancelled:

@@ -64,6 +64,9 @@ async def test_what_is_on_from_the_start_is_switched_on_when_the_client_is_known
         assert front.talks[0].journal[:2] == [MET, "prepared"]
 
 
+TASK = stateless("tasks/get", {"taskId": "t"})
+
+
 @pytest.mark.parametrize(
     ("body", "headers", "status", "code"),
     [
@@ -77,6 +80,10 @@ async def test_what_is_on_from_the_start_is_switched_on_when_the_client_is_known
         (CALL, modern("tools/call", "other"), 400, -32020),
         (CALL, modern("tools/call", "=?base64?dA==?="), 200, None),
         (CALL, modern("tools/call", "=?base64?dB==?="), 400, -32020),
+        (TASK, modern("tasks/get", "t"), 200, None),
+        (TASK, modern("tasks/get"), 200, None),
+        (TASK, modern("tasks/get", "u"), 400, -32020),
+        (stateless("tasks/get"), modern("tasks/get", "t"), 400, -32020),
         (stateless("ping"), modern("ping"), 404, -32601),
         (stateless("initialize"), modern("initialize"), 404, -32601),
         (stateless("no/such"), modern("no/such"), 404, -32601),

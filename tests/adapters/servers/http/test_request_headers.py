@@ -120,6 +120,13 @@ def test_marked_arguments_are_sent_as_the_sdk_wants_them(arguments: Json) -> Non
     assert validate_mcp_param_headers(SCHEMA, arguments, sent) is None
 
 
+@pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
+def test_a_request_on_a_task_is_named_by_the_task(method: str) -> None:
+    sent = headers_of(method, modern(taskId="größe"))
+
+    assert sent["mcp-name"] == encode_header_value("größe")
+
+
 def test_a_tool_whose_marks_are_gone_sends_none() -> None:
     headers = RequestHeaders()
     for schema in (SCHEMA, {}):
