@@ -39,7 +39,7 @@ from capd_client.mcp_host import without_capd
 SERVER = Path(__file__).parents[1] / "tests" / "whole" / "plain_server.py"
 COUNTS = (10, 1000, 10_000)
 PHRASES = 5
-TURNS = 60
+TURNS = 200
 PATIENCE = 1800.0
 MODEL_NOT_READY = "model_not_ready"
 PING_PAUSE = 0.005
