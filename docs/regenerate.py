@@ -55,6 +55,8 @@ PRINTED_BY = {
     "learning_forget": "learn --forget",
     "secrets": "secret list",
     "tokens": "status --tokens",
+    "tool": "tool show",
+    "tool_edits": "tool list",
     "trust_grant": "trust",
     "trust_list": "trust --list",
 }

@@ -11,9 +11,9 @@ from pathlib import Path
 from bench.relay.running import end_on_signals
 from bench.tokens.catalog import SERVERS, Server
 from bench.tokens.day import day
-from bench.tokens.figures import Line, lines, table, verdicts
+from bench.tokens.figures import Line, floor, lines, table, verdicts
 from bench.tokens.project_folder import FOLDER, PROJECT, WEB, made_project, served_web
-from bench.tokens.rows import ROWS, Day50, Row, direct, played
+from bench.tokens.rows import AGGREGATOR, ROWS, Day50, Row, direct, played
 from bench.tokens.token_price import Rates
 
 from capd.adapters.tokens.token_counts import token_ids
@@ -60,6 +60,8 @@ def run(
         began = time.monotonic()
         through = played(row, script, servers, PLACES, tools)
         shown += lines(through, tokens, rates)
+        if row is AGGREGATOR:
+            shown.append(floor(through, tokens, rates))
         if transcripts is not None:
             write_transcripts(transcripts, through)
         for conversation in through.played:

@@ -1,13 +1,14 @@
 """The table: what each row came to, and whether it is what capd wants to meet."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bench.tokens.prompts import Kind, Tokens, prompts
 from bench.tokens.rows import AGGREGATOR, AUTO, Day50
 from bench.tokens.token_price import Bill, Rates, bill
 
 STABLE_AT_MOST = 0.23
+SCRIPTS_AT_MOST = 0.14
 STABLE_REQUESTS = 104
 APPENDS_AT_MOST = 0.4
 UNHOOKED_AT_MOST = 0.26
@@ -31,6 +32,7 @@ class Line:
     tools: int
     hands_over_turns: bool = True
     """Whether its client has a prompt hook."""
+    writes_scripts: bool = False
 
     def units(self, rates: Rates) -> float:
         return self.bill.units(rates)
@@ -39,6 +41,16 @@ class Line:
 def lines(day: Day50, tokens: Tokens, rates: Rates) -> list[Line]:
     """Return a row's lines, one a kind of client."""
     return [_line(day, kind, tokens, rates) for kind in day.row.kinds]
+
+
+def floor(day: Day50, tokens: Tokens, rates: Rates) -> Line:
+    """Return what the messages of a day cost without any tool in a prompt: no way costs less."""
+    played = [
+        replace(each, requests=[replace(request, tools=()) for request in each.requests])
+        for each in day.played
+    ]
+    row = replace(day.row, name="messages alone")
+    return _line(Day50(row, played, day.mode), "tools first", tokens, rates)
 
 
 def _line(day: Day50, kind: Kind, tokens: Tokens, rates: Rates) -> Line:
@@ -59,6 +71,7 @@ def _line(day: Day50, kind: Kind, tokens: Tokens, rates: Rates) -> Line:
         sum(len(played.failed) for played in day.played),
         max(played.longest_list for played in day.played),
         day.row.hands_over_turns,
+        day.row.writes_scripts,
     )
 
 
@@ -117,6 +130,7 @@ def verdicts(shown: Sequence[Line], rates: Rates, *, is_whole: bool) -> list[str
     if is_whole:
         for name, most in (
             ("capd stable", STABLE_AT_MOST),
+            ("capd stable + scripts", SCRIPTS_AT_MOST),
             ("capd dynamic, appends", APPENDS_AT_MOST),
             ("capd stable, no prompt hook", UNHOOKED_AT_MOST),
         ):
@@ -138,7 +152,7 @@ def verdicts(shown: Sequence[Line], rates: Rates, *, is_whole: bool) -> list[str
 def _rivals(shown: Sequence[Line], auto: Line) -> Iterable[Line]:
     """Return what a client like that of `auto` could have had instead."""
     for line in shown:
-        is_capd = line.name.startswith("capd")
+        is_capd = line.name.startswith("capd") and line.writes_scripts == auto.writes_scripts
         is_same = line.hands_over_turns == auto.hands_over_turns and (
             line.kind == auto.kind or line.bill.breaks == 0
         )

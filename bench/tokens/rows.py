@@ -3,6 +3,7 @@
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from bench.tokens.search_proxy import SearchProxy
 from bench.tokens.toolboxes import Aggregator, CapdSession, Toolbox
 from uv import find_uv_bin
 
+from capd.actors.session import recent_uses
 from capd_client.mcp_host import without_capd
 
 
@@ -34,6 +36,7 @@ class Row:
     """How its client puts tools into a prompt; both are priced where both are out there."""
     hands_over_turns: bool = True
     is_stateless: bool = False
+    writes_scripts: bool = False
 
 
 @dataclass(slots=True)
@@ -52,6 +55,7 @@ MODES = (
     Row("capd dynamic, tools first", "dynamic", "opencode", "at once"),
     Row("capd dynamic, appends", "dynamic", "claude-code", "after results", ("appends",)),
     Row("capd stable", "stable", "opencode", "at once"),
+    Row("capd stable + scripts", "stable", "opencode", "at once", writes_scripts=True),
     Row("capd stable, no prompt hook", "stable", "opencode", "at once", hands_over_turns=False),
     # A client that takes a million tokens: everything fits.
     Row("capd pass-through", "pass-through", "gemini", "each turn"),
@@ -115,9 +119,13 @@ def _played(
 ) -> Day50:
     whole = Day50(row)
     for conversation in day.conversations:
+        if capd is not None and whole.played:
+            # A person's conversations are minutes apart: what one used is known to the next.
+            time.sleep(recent_uses.REFRESH)
         toolbox = opened()
         try:
-            whole.played.append(ScriptedModel(toolbox, day.wants).play(conversation))
+            model = ScriptedModel(toolbox, day.wants, writes_scripts=row.writes_scripts)
+            whole.played.append(model.play(conversation))
             if capd is not None:
                 whole.mode = "+".join(sorted(capd.modes()))
         finally:

@@ -7,6 +7,9 @@ it has read less are looked up by name, all that a turn needs at once, and so is
 search has brought too short a card; any other is searched for by what it should do when a step
 needs it, several questions at once where the search takes them. Each round is a model request more.
 What two searches do not bring is lost: the step goes on without it, and the loss is counted.
+
+A model that writes scripts puts the calls of a turn that needs three or more into one of them, with
+all their results as its value.
 """
 
 import json
@@ -19,6 +22,8 @@ from bench.tokens.day import Call, Conversation, Turn
 from bench.tokens.prompts import ModelRequest
 from bench.tokens.toolboxes import Toolbox, offered, text_of
 
+from capd.core.scripts.script_tool import SCRIPT_RUN
+
 HOST = (
     "You are a coding assistant in the user's editor. Answer in plain words and keep it short. "
     "Use the tools where they help, several at once where they do not need each other, and say "
@@ -29,6 +34,8 @@ HOST = (
 _SCHEMA_OF = re.compile(r'^(?:## (\S+)|\{"name":"([^"]+)",)', re.MULTILINE)
 # A call card: `- name(argument, other=1, third?: [str])  What it does`.
 _CARD_OF = re.compile(r"^- ([\w.-]+)\((.*)\)(?:  .*)?$", re.MULTILINE)
+SCRIPT_CALLS = 3
+"""From so many calls of one turn on a script is written."""
 _ARGUMENT = re.compile(r"[\w.$-]+")
 
 
@@ -51,9 +58,12 @@ class Played:
 class ScriptedModel:
     """One conversation through one way."""
 
-    def __init__(self, toolbox: Toolbox, wants: dict[str, str]) -> None:
+    def __init__(
+        self, toolbox: Toolbox, wants: dict[str, str], *, writes_scripts: bool = False
+    ) -> None:
         self._toolbox = toolbox
         self._wants = wants
+        self._writes_scripts = writes_scripts
         self._system = "\n\n".join(part for part in (HOST, toolbox.system) if part)
         self._messages: list[str] = []
         self._schemas: set[str] = set()
@@ -77,13 +87,15 @@ class ScriptedModel:
             self._cards.update(cards(told))
         self._begins_turn = True
         self._look()
-        self._look_up_named([call for step in turn.steps for call in step])
-        for step in turn.steps:
+        calls = [call for step in turn.steps for call in step]
+        self._look_up_named(calls)
+        is_script = self._writes_scripts and len(calls) >= SCRIPT_CALLS
+        for step in [calls] if is_script else turn.steps:
             self._search_for(step, turn.say)
             reachable = [call for call in step if self._is_known(call)]
             self.played.lost += [call.tool for call in step if not self._is_known(call)]
             if reachable:
-                self._call(reachable)
+                (self._call_in_script if is_script else self._call)(reachable)
         self._answer(turn.answer.strip())
 
     def _is_known(self, call: Call) -> bool:
@@ -131,6 +143,11 @@ class ScriptedModel:
         self.played.calls += len(calls)
         self._asked(asked, calls)
 
+    def _call_in_script(self, calls: Sequence[Call]) -> None:
+        arguments = {"name": SCRIPT_RUN, "arguments": {"code": script_of(calls)}}
+        self.played.calls += len(calls)
+        self._asked([(self._toolbox.caller, arguments)], calls[:1])
+
     def _asked(
         self, asked: Sequence[tuple[str, dict[str, Any]]], calls: Sequence[Call] = ()
     ) -> list[str]:
@@ -171,6 +188,16 @@ class ScriptedModel:
         self.played.requests.append(request)
         self._messages.append(written)
         self._begins_turn = False
+
+
+def script_of(calls: Sequence[Call]) -> str:
+    """Return a script that makes calls one after the other, and has their results as its value."""
+    lines = []
+    for call in calls:
+        server, _, tool = call.tool.partition(":")
+        given = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
+        lines.append(f"    await {server.replace('-', '_')}.{tool}({given}),\n")
+    return f"[\n{''.join(lines)}]"
 
 
 def with_schemas(found: str) -> set[str]:

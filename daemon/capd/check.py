@@ -46,7 +46,12 @@ from capd.core.taps.tap_format import (
     read_capability,
 )
 from capd.core.taps.tap_vectors import FILE as VECTORS
-from capd.core.taps.unmatched_filters import ToolNames, unknown_capabilities, unmatched_filters
+from capd.core.taps.unmatched_filters import (
+    ToolsOfServers,
+    unapplied_edits,
+    unknown_capabilities,
+    unmatched_filters,
+)
 from capd.tap_build import embedded, phrases
 from capd_protos.types import Finding, TapName
 
@@ -119,9 +124,11 @@ def _check_taps(report: Report, path: Path | None, list_file: Path, cache: Path 
     for place, tap in checked:
         report.taps.append(tap)
         report.findings += _of_tap(place, tap, catalog, cache)
-    if path is None:
-        said_more = overlaid([tap for _, tap in installed], read_overlays(list_file))
-        report.findings += said_more.findings
+    overlays = read_overlays(list_file) if path is None else []
+    said_more = overlaid([tap for _, tap in checked], overlays)
+    report.findings += said_more.findings
+    for tap in said_more.taps:
+        report.findings += unapplied_edits(tap, _known_tools(tap, cache))
 
 
 def _of_settings(config: Path) -> list[Finding]:
@@ -175,7 +182,8 @@ def _of_tap(place: TapPlace, tap: Tap, catalog: Catalog, cache: Path | None) -> 
         if not any(finding.path.startswith(f"{folder}/") for finding in findings):
             findings.append(Finding(folder, 0, f"not routable: {reason}", "warning"))
     findings += missing_scripts(whole, lambda command: shutil.which(command) is not None)
-    tools = _known_tools(whole, cache)
+    lists = _known_tools(whole, cache)
+    tools = {identity: [tool.name for tool in listed] for identity, listed in lists.items()}
     for capability in whole.capabilities:
         findings += unmatched_filters(files[capability.id.name], capability, tools)
     findings += unknown_capabilities(tap, catalog)
@@ -215,12 +223,12 @@ def _other_providers(place: TapPlace, files: CapabilityFiles) -> list[Capability
     return [read_capability(place.name, files, name) for name in provider_names(files)]
 
 
-def _known_tools(tap: Tap, cache: Path | None) -> ToolNames:
+def _known_tools(tap: Tap, cache: Path | None) -> ToolsOfServers:
     if cache is None:
         return {}
     servers = {server_identity(server) for c in tap.capabilities for server in c.servers}
     lists = trio.run(ToolLists(cache / "tools").load_all, sorted(servers))
-    return {identity: [tool.name for tool in kept.tools] for identity, kept in lists.items()}
+    return {identity: kept.tools for identity, kept in lists.items()}
 
 
 def _document(report: Report) -> str:

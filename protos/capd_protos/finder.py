@@ -13,6 +13,7 @@ from capd_protos.types import (
     ServerSpec,
     SessionKey,
     SkillSpec,
+    ToolEdit,
     ToolName,
     WireName,
 )
@@ -57,7 +58,7 @@ class FindTools(msgspec.Struct, frozen=True, tag="finder.find"):
     """Only tools of capabilities of this domain, or whose name begins with it (`messaging`)."""
 
 
-class ToolHit(msgspec.Struct, frozen=True):
+class ToolHit(msgspec.Struct, frozen=True, omit_defaults=True):
     """One tool that fits."""
 
     wire_name: WireName
@@ -65,11 +66,20 @@ class ToolHit(msgspec.Struct, frozen=True):
     server: ServerName
     identity: ServerIdentity
     definition: bytes
-    """As its server wrote it."""
+    """As its server wrote it, but for the changes of `edit`."""
     score: float = 0.0
     spec: ServerSpec | None = None
     via: CapabilityId | None = None
     """A capability that grants it and whose secrets are there, if one's are."""
+    edit: ToolEdit | None = None
+    """How the definition differs from its server's; None where it does not."""
+    listed: bytes = b""
+    """The definition as its server wrote it, where one tool with an edit was looked up."""
+
+    @property
+    def shown_name(self) -> ToolName:
+        """Return what the tool is called where its server's name stands before it."""
+        return ToolName(self.edit.name) if self.edit and self.edit.name else self.name
 
 
 class ToolsFound(msgspec.Struct, frozen=True, tag="finder.found"):

@@ -300,11 +300,39 @@ class EventParams(msgspec.Struct, frozen=True):
     """Beginnings of topics, such as `server.`; none for every event."""
 
 
+LoginWay = Literal["browser", "device"]
+Account = Annotated[str, msgspec.Meta(pattern="^([A-Za-z][A-Za-z0-9_]*)?$", max_length=64)]
+"""As the namespace of a profile's secrets."""
+
+
 class LoginParams(msgspec.Struct, frozen=True):
     """Params of `login`: a server that is reached by URL."""
 
     name: str
     """The server, as a definition calls it."""
+    account: Account = ""
+    """Which of several logins at the server; empty for the usual one."""
+    way: LoginWay = "browser"
+    """`browser`: by a page that leads back to this machine. `device`: with a code, by a page that
+    any device can open."""
+
+
+class LoginPasteParams(msgspec.Struct, frozen=True):
+    """Params of `login_paste`."""
+
+    ticket: int
+    """What `login` answered."""
+    address: Annotated[str, msgspec.Meta(max_length=16384)]
+    """The address that the browser was sent to at the end of the login."""
+
+
+class LogoutParams(msgspec.Struct, frozen=True):
+    """Params of `logout`: as of `login`."""
+
+    name: str
+    """The server, as a definition calls it."""
+    account: Account = ""
+    """Which of several logins at the server; empty for the usual one."""
 
 
 class LoginWaitParams(msgspec.Struct, frozen=True):
@@ -480,6 +508,13 @@ class UseProfileParams(msgspec.Struct, frozen=True):
     """The key of a session; empty for the only one there is."""
 
 
+class ToolParams(msgspec.Struct, frozen=True):
+    """Params of `tool`: how a tool is shown, and how its server lists it."""
+
+    name: str
+    """The tool, as clients call it or as `server:tool`."""
+
+
 class ForgetApprovalsParams(msgspec.Struct, frozen=True):
     """Params of `approvals_forget`: ask again about what was approved for always."""
 
@@ -510,7 +545,9 @@ METHODS: dict[str, type[msgspec.Struct]] = {
     "call": CallParams,
     "events": EventParams,
     "login": LoginParams,
+    "login_paste": LoginPasteParams,
     "login_wait": LoginWaitParams,
+    "logout": LogoutParams,
     "reload": NoParams,
     "secrets": NoParams,
     "why": WhyParams,
@@ -538,5 +575,7 @@ METHODS: dict[str, type[msgspec.Struct]] = {
     "profile_use": UseProfileParams,
     "learning": LearningParams,
     "learning_forget": ForgetLearningParams,
+    "tool": ToolParams,
+    "tool_edits": NoParams,
 }
 """The control methods and their params."""

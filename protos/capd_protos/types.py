@@ -34,6 +34,8 @@ InstanceId = NewType("InstanceId", str)
 FailedOutcome = Literal["not_sent", "outcome_unknown", "refused"]
 """How a call ends that has no result of its server's (docs/design/outcomes.md)."""
 Scope = Literal["shared", "project", "session"]
+SandboxLevel = Literal["off", "guard", "strict"]
+"""How much of the machine a server is kept from, the least first (docs/sandbox.md)."""
 Severity = Literal["error", "warning"]
 MemoryKind = Literal["corrective", "procedural", "declarative", "episodic"]
 DecisionOutcome = Literal["activate", "suggest", "abstain"]
@@ -98,6 +100,35 @@ class OAuthClient(msgspec.Struct, frozen=True, omit_defaults=True):
     """The port that was registered to come back to; 0 for any."""
 
 
+class ArgumentEdit(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a person wants one argument of a tool to be."""
+
+    argument: str
+    """Its name at the server."""
+    name: str = ""
+    """What clients call it; empty leaves its name."""
+    description: str = ""
+    is_hidden: bool = False
+    """Whether clients do not see it, and cannot set it."""
+    preset: bytes = b""
+    """The JSON value that the server always gets, which hides the argument; empty presets none."""
+
+
+class ToolEdit(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a person wants one tool to be; whatever is empty stays as its server says."""
+
+    server: ServerName
+    tool: ToolName
+    name: str = ""
+    """What it is called in place of `tool`."""
+    title: str = ""
+    description: str = ""
+    is_disabled: bool = False
+    arguments: tuple[ArgumentEdit, ...] = ()
+    file: str = ""
+    """The file of the overlay that says so."""
+
+
 class ServerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """A server as its tap defines it, placeholders unresolved: secrets never cross the bus."""
 
@@ -127,6 +158,10 @@ class ServerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """The real path of the project whose files define it; empty for a tap's."""
     sandbox: str = ""
     """What it asks to be confined to, such as `strict+network`; empty asks for nothing."""
+    edits: tuple[ToolEdit, ...] = ()
+    """How overlays want its tools to be; no part of its identity."""
+    least_sandbox: SandboxLevel = "off"
+    """The least level at which it runs for one session; no part of its identity."""
 
 
 class CapabilitySpec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -249,12 +284,20 @@ class LearntEntry(msgspec.Struct, frozen=True):
     last_at: float
 
 
-class ToolDefinition(msgspec.Struct, frozen=True):
+class ToolDefinition(msgspec.Struct, frozen=True, omit_defaults=True):
     """A tool as its server lists it: the bytes are passed on as they came."""
 
     name: ToolName
+    """Its name at the server, whatever it is called: rules are about this one."""
     json: bytes
-    """The whole definition, as the server wrote it."""
+    """The whole definition, as the server wrote it, but for the changes of `edit`."""
+    edit: ToolEdit | None = None
+    """What was changed in it, as far as it applies; None where nothing was."""
+
+    @property
+    def shown_name(self) -> ToolName:
+        """Return what the tool is called where its server's name stands before it."""
+        return ToolName(self.edit.name) if self.edit and self.edit.name else self.name
 
 
 class SkillSpec(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ from typing import Any
 
 from bench.tokens.day import Call, Conversation, Turn, day
 from bench.tokens.mcp_client import Tool
-from bench.tokens.scripted_model import Played, ScriptedModel, cards
+from bench.tokens.scripted_model import Played, ScriptedModel, cards, script_of
 from bench.tokens.toolboxes import Result
 
 LOG = Call("git:log", {"count": 5})
@@ -47,9 +47,9 @@ class Toolbox:
         pass
 
 
-def play(toolbox: Toolbox, *steps: list[Call]) -> Played:
+def play(toolbox: Toolbox, *steps: list[Call], writes_scripts: bool = False) -> Played:
     conversation = Conversation("one", [Turn("what happened?", list(steps), "This.")])
-    return ScriptedModel(toolbox, WANTS).play(conversation)
+    return ScriptedModel(toolbox, WANTS, writes_scripts=writes_scripts).play(conversation)
 
 
 def test_a_listed_tool_is_called_by_its_name() -> None:
@@ -155,3 +155,17 @@ def test_a_day_with_fewer_servers_only_talks_about_the_rest() -> None:
     turns = [turn for conversation in read.conversations for turn in conversation.turns]
     calls = [call.tool for turn in turns for step in turn.steps for call in step]
     assert (len(turns), calls) == (50, ["time:get_current_time", "time:convert_time"])
+
+
+def test_three_calls_of_a_turn_are_one_script_and_two_are_not() -> None:
+    three, two = Toolbox(["git__log", "git__add"]), Toolbox(["git__log", "git__add"])
+
+    many = play(three, [LOG, ADD], [LOG], writes_scripts=True)
+    few = play(two, [LOG], [ADD], writes_scripts=True)
+
+    code = script_of([LOG, ADD, LOG])
+    assert three.called == [("call", {"name": "script_run", "arguments": {"code": code}})]
+    assert "await git.log(count=5),\n    await git.add(),\n" in code
+    assert (many.calls, len(many.requests)) == (3, 2)
+    assert [name for name, _ in two.called] == ["git__log", "git__add"]
+    assert (few.calls, len(few.requests)) == (2, 3)

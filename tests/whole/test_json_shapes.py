@@ -166,6 +166,18 @@ def test_profiles_are_of_their_shape() -> None:
     assert problems("profile", printed) == []
 
 
+def test_edited_tools_are_of_their_shape(home: Home, editor: McpHost) -> None:
+    home.ask("index")
+    wait_for(lambda: home.capd("tool", "edit", "alpha:echo", "--title", "Echo").returncode == 0)
+
+    shown = json.loads(home.capd("tool", "show", "alpha:echo", "--json").stdout)
+    listed = json.loads(home.capd("tool", "list", "--json").stdout)
+
+    assert problems("tool show", shown) == []
+    assert problems("tool list", listed) == []
+    assert len(listed["edits"]) == 1
+
+
 def test_a_ranking_is_of_its_shape() -> None:
     hit = registry.CapabilityHit(CapabilityId(TapName("t"), CapabilityName("git")), 0.5, ["x"], [])
     skill = finder.SkillHit(WireName("t__s"), SkillSpec(TapName("t"), "s", "/t/s"), 0.25)

@@ -280,3 +280,99 @@ def test_a_wrong_param_is_named(home: Home) -> None:
         control.call("profile_use", {"name": 1})
 
     assert "Expected `str`, got `int` - at `$.name`" in str(error.value)
+
+
+def test_a_profile_keeps_capabilities_off(machine: Machine) -> None:
+    machine.home.plain("alpha")
+    machine.settings(
+        f'[profiles.work]\nfolders = ["{machine.work}"]\noff = ["account"]\n'
+        '[profiles.quiet]\noff = ["mine/alpha"]\n'
+    )
+    machine.home.start()
+    editor = machine.home.shim("w", machine.work)
+    machine.open.append(editor)
+    wait_for(lambda: machine.home.ask("caps")["capabilities"])
+    alpha = machine.home.ask("enable", session="w", name="alpha")
+
+    refused = machine.home.ask("enable", session="w", name="account")
+    by_message = machine.home.ask("turn", session="w", text="use account now")
+    by_model = editor.call("capability", {"action": "enable", "name": "account"})
+    listed = editor.call("capability", {"action": "list"})["content"][0]["text"]
+    before = active(machine, "w")
+    machine.home.at_terminal("profile", "use", "quiet", "--session", "w", typed="")
+    after = active(machine, "w")
+    account = machine.home.ask("enable", session="w", name="account")
+
+    assert alpha["ok"]
+    assert not refused["ok"]
+    assert "the profile work keeps it off" in refused["text"]
+    assert "account" not in str(by_message["changed"])
+    assert "the profile work keeps it off" in by_model["content"][0]["text"]
+    assert "account" not in listed
+    assert (before, after) == (["alpha"], [])
+    assert account["ok"]
+
+
+def test_a_tool_of_a_capability_that_is_off_is_neither_found_nor_called(machine: Machine) -> None:
+    machine.settings(
+        f'[surface]\nmode = "stable"\n[profiles.work]\nfolders = ["{machine.work}"]\n'
+        'off = ["account"]\n'
+    )
+    machine.home.start()
+    machine.home.ask("index")
+    editor = machine.home.shim("w", machine.work)
+    elsewhere = machine.home.shim("e", machine.private)
+    machine.open += [editor, elsewhere]
+
+    def found(by: McpHost) -> str:
+        return str(by.call("tool_search", {"query": "account who"})["content"][0]["text"])
+
+    wait_for(lambda: "account__who" in found(elsewhere))
+    here = found(editor)
+    called = editor.call("account__who", {})
+
+    assert "account__who" not in here
+    assert called["isError"]
+    assert "the profile work keeps it off" in called["content"][0]["text"]
+
+
+def test_servers_are_confined_at_least_as_their_sessions_profile_says(machine: Machine) -> None:
+    machine.settings(
+        '[sandbox]\nlevel = "off"\n'
+        f'[profiles.work]\nfolders = ["{machine.work}"]\nsandbox = "guard"\n'
+    )
+    machine.home.start()
+    work = machine.editor("w", machine.work)
+    elsewhere = machine.editor("e", machine.private)
+    first, other = who(work)[1], who(elsewhere)[1]
+
+    levels = {each["pid"]: each["sandbox"].partition(",")[0] for each in machine.home.servers()}
+    machine.home.at_terminal("profile", "use", "work", "--session", "e", typed="")
+    moved = who(elsewhere)[1]
+    then = {each["pid"]: each["sandbox"].partition(",")[0] for each in machine.home.servers()}
+
+    assert first != other
+    assert (levels[first], levels[other]) == ("guard", "off")
+    assert then[moved] == "guard"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('sandbox = "tight"', "`profiles.NAME.sandbox`: Invalid enum value"),
+        ("off = 3", "`profiles.NAME.off`: Expected `array`"),
+        ('of = ["x"]', "profiles.work.of"),
+    ],
+)
+def test_a_bad_key_of_a_profile_is_a_finding(machine: Machine, text: str, reason: str) -> None:
+    machine.settings(f"[profiles.work]\n{text}\n")
+
+    checked = machine.home.capd("check").stdout
+
+    assert reason in checked
+
+
+def active(machine: Machine, session: str) -> list[str]:
+    sessions = machine.home.ask("sessions")["sessions"]
+    [found] = [each["active"] for each in sessions if each["key"] == session]
+    return [each["name"] if isinstance(each, dict) else str(each) for each in found]

@@ -38,6 +38,7 @@ PATIENCE = 240.0
 NEEDS_THE_MODEL = {"discover", "index", "search", "turn"}
 """They wait until it is loaded, which takes minutes on a machine that has much to do."""
 BEFORE = {
+    "tool reset": "tool edit alpha:echo --title Echo",
     "remove": "add notes --trigger 'look into my notes' -- true",
     "uninstall": "install codex",
 }
@@ -73,6 +74,10 @@ GOOD: dict[str, list[str]] = {
     "sessions": [""],
     "status": ["", "--json", "--tokens", "--line"],
     "tap list": [""],
+    "tool edit": ["alpha:echo --title Echo"],
+    "tool list": ["", "--json"],
+    "tool reset": ["alpha:echo"],
+    "tool show": ["alpha:echo", "alpha__echo --json"],
     "tools": [""],
     "turn": ["'thanks a lot'"],
     "trust definitions": [""],
@@ -92,7 +97,7 @@ BAD: dict[str, list[tuple[str, int]]] = {
     "completion": [("no-such-shell", USAGE)],
     "daemon logs": [("-n 2", FAILED)],
     # What is not on is off already.
-    "disable": [("nothing", FINE)],
+    "disable": [("nothing", FAILED)],
     "discover": [("", USAGE)],
     "enable": [("", USAGE), ("no-such-capability", FAILED)],
     "help": [("no-such-command", USAGE)],
@@ -112,8 +117,12 @@ BAD: dict[str, list[tuple[str, int]]] = {
     "setup": [("no-such-editor", USAGE)],
     "tap add": [("", USAGE), ("/no/such/tap", FAILED)],
     "tap build": [("/no/such/tap", USAGE)],
+    "tap export": [("", USAGE), (".", FAILED)],
     "tap remove": [("no-such-tap", FAILED)],
     "tap update": [("no-such-tap", FAILED)],
+    "tool edit": [("", USAGE), ("alpha:echo", USAGE), ("alpha:gone --name x", FAILED)],
+    "tool reset": [("alpha:gone", FAILED), ("alpha:shout", FAILED)],
+    "tool show": [("", USAGE), ("alpha:gone", FAILED)],
     "trust definitions": [("no-such-server", FAILED)],
     "trust project": [("/no/such/folder", FAILED)],
     "turn": [("", USAGE), ("--session none 'thanks'", FAILED)],

@@ -33,7 +33,7 @@ _WHERE = {
         "tools",
         "version",
     ),
-    "acting": ("call", "disable", "enable", "login", "reload", "routing", "turn"),
+    "acting": ("call", "disable", "enable", "login", "logout", "reload", "routing", "turn"),
     "approving": ("approve",),
     "catalog": ("check", "eval", "tap"),
     "completion": ("completion",),
@@ -56,6 +56,7 @@ _WHERE = {
     "service": ("daemon", "mcp", "restart", "stop"),
     "skill": ("skill",),
     "status": ("status", "top"),
+    "tool_edits": ("tool",),
 }
 _MODULES = {name: module for module, names in _WHERE.items() for name in names}
 _UNLISTED = set(purposes.FOR_PROGRAMS)

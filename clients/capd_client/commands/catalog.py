@@ -80,6 +80,39 @@ def tap_build(*, path: Path) -> None:
     click.get_current_context().exit(subprocess.run(command, check=False).returncode)
 
 
+@tap.command("export")
+@click.argument("folder", type=click.Path(path_type=Path))
+def tap_export(*, folder: Path) -> None:
+    """Write what you added yourself into FOLDER, as a tap for others, without secrets.
+
+    It has the servers that you added, imported or took from a registry, with your triggers and your
+    edits of their tools. In place of each secret is the name of its key.
+    """
+    import subprocess  # noqa: PLC0415 - as in `tap add`
+
+    from capd_client.stored_secrets import SecretError  # noqa: PLC0415 - as few commands need it
+    from capd_client.tap_export import TapExport  # noqa: PLC0415
+
+    places = this_places()
+    try:
+        made = TapExport(places.config, places.data, os.environ).write(folder)
+    except SecretError as error:
+        fail(str(error))
+    for name in made.names:
+        keys = made.keys.get(name, ())
+        needs = f" (needs {', '.join(keys)}: capd secret set KEY)" if keys else ""
+        tables.say(f"{name}: exported{needs}")
+    for name, reason in made.left_out.items():
+        tables.say(f"{name}: left out: {reason}")
+    for note in made.notes:
+        tables.say(f"note: {note}")
+    command = [sys.executable, "-P", "-m", "capd", "check", str(folder)]
+    sys.stdout.flush()
+    checked = subprocess.run(command, check=False).returncode
+    if checked or made.left_out:
+        fail(f"{folder} is written, and not all is in it that could be: see above")
+
+
 @tap.command("update")
 @click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=completing.taps)
 def tap_update(*, names: tuple[str, ...]) -> None:

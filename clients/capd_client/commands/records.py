@@ -17,6 +17,7 @@ from capd_client.terminal import width, wrapped
 WHOLE = 100
 """Of a hundred: routing knows the whole catalog by meaning."""
 _SEEN = 4000
+_MOST_EDITS = 10
 ACTS = {"enabled": "switched on", "disabled": "switched off", "called": "called"}
 """What followed messages, in words."""
 
@@ -102,6 +103,12 @@ def _print_why(result: Mapping[str, Any]) -> None:
         click.echo("\nscripts, and what they called")
         for each in reversed(scripts):
             say(f"  {_when(each)}  {each.get('session', '?')}  {script_words(each)}")
+    if edits := result.get("edits"):
+        click.echo("\ntools that were edited (capd tool show NAME has the original)")
+        for each in edits[:_MOST_EDITS]:
+            say(f"  {edit_line(each)}")
+        if len(edits) > _MOST_EDITS:
+            say(f"  and {len(edits) - _MOST_EDITS} more: capd tool list")
     if not decisions:
         say("no decision yet: capd has heard no message of a user")
         say("capd turn TEXT tries one; capd doctor says whether prompts reach capd")
@@ -133,6 +140,12 @@ def _print_decision(each: Mapping[str, Any]) -> None:
             _say_wrapped(word, text)
     for line in each.get("next") or []:
         _say_wrapped("next", line)
+
+
+def edit_line(each: Mapping[str, Any]) -> str:
+    """Return what an edit makes of a tool, in a line."""
+    said = ", ".join(map(str, each.get("changes") or ()))
+    return f"{each.get('name')}  is {each.get('tool')}: {said}"
 
 
 def _say_wrapped(word: str, text: object) -> None:

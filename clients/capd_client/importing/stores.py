@@ -66,6 +66,15 @@ class KnownValues(Mapping[str, str]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
+    def stored_keys(self) -> list[str]:
+        """Return the keys in the file; the keyring does not tell which it has."""
+        return list(self._file)
+
+    def all_of(self, key: str) -> list[str]:
+        """Return every value that a key has anywhere."""
+        values = (self._env.get(key), self._in_keyring(key), self._file.get(key))
+        return list(dict.fromkeys(value for value in values if value))
+
     def is_stored(self, key: str, value: str) -> bool:
         """Tell whether a store already has this value."""
         return value in (self._in_keyring(key), self._file.get(key))

@@ -54,6 +54,16 @@ class ServersTable(msgspec.Struct, frozen=True):
     """Globs of servers whose own processes may use capd as clients do."""
 
 
+class LoginsTable(msgspec.Struct, frozen=True):
+    """`[logins]`: how capd logs in at servers by URL (docs/logins.md)."""
+
+    client_metadata_url: Annotated[
+        str, msgspec.Meta(pattern=r"^(https://[^\s/?#@]+/[^\s?#]+)?$", max_length=2048)
+    ] = ""
+    """Where you publish the metadata document of capd as an OAuth client. Authorization servers
+    that take such documents know capd by this address; at others it registers itself."""
+
+
 class SandboxServerTable(msgspec.Struct, frozen=True):
     """`[sandbox.servers."GLOB"]`: settings for single servers, which override their definitions."""
 
@@ -326,12 +336,16 @@ class ProfileTable(msgspec.Struct, frozen=True):
     """It is chosen for such clients, as globs of their names."""
     on: tuple[str, ...] = ()
     """Capabilities that are switched on with it."""
+    off: tuple[str, ...] = ()
+    """Capabilities that are off with it, whoever asks for them: `name` or `tap/name`."""
     pins: tuple[str, ...] = ()
     """More tools that are always listed, in sessions that begin with it."""
     secrets: Annotated[str, msgspec.Meta(pattern="^([A-Za-z][A-Za-z0-9_]*)?$", max_length=64)] = ""
     """The namespace of its secrets: with `work`, `WORK__KEY` counts before `KEY`."""
     policy: RulesTable = RulesTable()
     """More rules; they narrow yours."""
+    sandbox: Level | None = None
+    """The least level at which servers run for it: `guard` or `strict`. It never lowers one."""
 
 
 class Configuration(msgspec.Struct, frozen=True):
@@ -351,6 +365,7 @@ class Configuration(msgspec.Struct, frozen=True):
     clients: dict[str, PlaceTable] = {}
     projects: dict[str, PlaceTable] = {}
     profiles: dict[str, ProfileTable] = {}
+    logins: LoginsTable = LoginsTable()
     ledger: LedgerTable = LedgerTable()
     sandbox: SandboxTable = SandboxTable()
     memories: MemoriesTable = MemoriesTable()
@@ -381,6 +396,8 @@ class Configuration(msgspec.Struct, frozen=True):
                     table.policy.deny,
                     table.policy.ask,
                 ),
+                table.off,
+                table.sandbox or "off",
             )
             for name, table in self.profiles.items()
         }

@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from capd.core.sessions.active_set import Grant
 from capd.core.sessions.surface import PROMPT, Surface, renamed
-from capd_protos.types import ServerIdentity, ServerName, ToolDefinition, ToolName, WireName
+from capd_protos.types import (
+    ServerIdentity,
+    ServerName,
+    ToolDefinition,
+    ToolEdit,
+    ToolName,
+    WireName,
+)
 
 GIT, DB = ServerIdentity("1" * 16), ServerIdentity("2" * 16)
 NAMES = {GIT: ServerName("git"), DB: ServerName("db")}
@@ -274,3 +281,55 @@ def test_a_bare_surface_is_what_its_one_server_lists_byte_for_byte() -> None:
 
     assert added == ["log"]
     assert shown.definitions() == [written[LOG].json]
+
+
+def called(name: str, grant: Grant = LOG) -> dict[Grant, ToolDefinition]:
+    edit = ToolEdit(ServerName("git"), grant.tool, name=name)
+    return {grant: ToolDefinition(grant.tool, f'{{"name":"{name}"}}'.encode(), edit)}
+
+
+def test_an_edited_tool_has_its_new_name_behind_its_servers() -> None:
+    shown = Surface([OWN])
+
+    added = shown.add([LOG], NAMES, called("history"))
+
+    found = shown.find("git__history")
+    assert added == ["git__history"]
+    assert found is not None
+    assert (found.grant, found.shown_name) == (LOG, "history")
+    assert shown.find("git__log") is None
+
+
+def test_a_tool_that_is_renamed_while_it_is_listed_keeps_its_name() -> None:
+    shown = surface(LOG)
+
+    shown.redefine(called("history"))
+
+    assert [each.name for each in shown.shown] == ["git__log"]
+    assert shown.name(LOG, NAMES[GIT], "history") == "git__log"
+
+
+def test_a_tool_that_is_renamed_while_it_is_off_is_known_by_both_names() -> None:
+    shown = surface(LOG)
+    shown.remove([LOG])
+
+    added = shown.add([LOG], NAMES, called("history"))
+    other = shown.add([PUSH], NAMES, called("log", PUSH))
+    shown.remove([LOG])
+    back = shown.add([LOG], NAMES, DEFINITIONS)
+
+    assert added == ["git__history"]
+    # A name is never given to another tool, also if its own one has another by now.
+    assert other != ["git__log"]
+    assert (shown.known("git__log"), shown.known("git__history")) == (LOG, LOG)
+    assert back == ["git__log"]
+
+
+def test_a_restored_session_keeps_the_name_of_an_edited_tool() -> None:
+    shown = Surface([OWN])
+    shown.restore({LOG: WireName("git__history")})
+
+    added = shown.add([LOG], NAMES, called("history"))
+
+    assert added == ["git__history"]
+    assert shown.names == {LOG: "git__history"}

@@ -1,12 +1,15 @@
 """What overlays add to other taps' capabilities, to which, and what they can never change."""
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from capd.core.servers.identity import server_identity
 from capd.core.taps.catalog import Tap
 from capd.core.taps.overlays import Overlay, Words, folded, overlaid, read_overlay
 from capd.core.taps.tap_format import CapabilityRead
@@ -20,6 +23,8 @@ from capd_protos.types import (
     ServerSpec,
     Severity,
     TapName,
+    ToolEdit,
+    ToolName,
 )
 
 PATH = "overlays/mine"
@@ -131,15 +136,15 @@ def test_an_overlay_that_does_not_say_whose_capabilities_it_means_is_for_none(
             '\ntriggers = "a"\n',
             [
                 (2, "`triggers` is not a list"),
-                (0, "neither `triggers` nor `description` nor `files`"),
+                (0, "neither `triggers` nor `description` nor `files` nor `tool`"),
             ],
         ),
-        ("", [(0, "neither `triggers` nor `description` nor `files`")]),
+        ("", [(0, "neither `triggers` nor `description` nor `files` nor `tool`")]),
         (
             "\ndescription = 3\n",
             [
                 (2, "`description` is not text"),
-                (0, "neither `triggers` nor `description` nor `files`"),
+                (0, "neither `triggers` nor `description` nor `files` nor `tool`"),
             ],
         ),
         (
@@ -321,3 +326,71 @@ def test_files_that_an_overlay_names_join_those_of_the_tap() -> None:
 
     assert got.findings == ()
     assert got.taps[0].capabilities[0].files == (".git/", "*.patch")
+
+
+def edited_by(path: str, name: str = "git", server: str = "s", **members: Any) -> Words:
+    edit = ToolEdit(ServerName(server), ToolName("log"), file=f"{path}/{name}.toml", **members)
+    return _with(words(name), edit)
+
+
+def _with(of: Words, *edits: ToolEdit) -> Words:
+    return replace(of, edits=edits)
+
+
+def named(got: Tap, at: int = 0) -> list[str]:
+    return [edit.name for edit in got.capabilities[at].servers[0].edits]
+
+
+def test_the_first_overlay_that_edits_a_tool_counts_and_the_other_is_a_warning() -> None:
+    first = overlay(edited_by("a", description="One."), path="a")
+    second = overlay(edited_by("b", description="Two."), path="b")
+
+    got = overlaid([tap(spec("t", "git", "s"))], [first, second])
+
+    [edit] = got.taps[0].capabilities[0].servers[0].edits
+    reason = 'tool."s:log": a/git.toml edits this tool, and comes first: the edit changes nothing'
+    assert edit.description == "One."
+    assert got.findings == (Finding("b/git.toml", 0, reason, "warning"),)
+
+
+def test_capabilities_with_equal_definitions_share_the_edits_of_their_server() -> None:
+    both = tap(spec("t", "git", "s"), spec("t", "git-write", "other"))
+    mine = overlay(_with(words("git"), ToolEdit(ServerName("s"), ToolName("log"), name="history")))
+
+    got = overlaid([both], [mine]).taps[0]
+
+    assert named(got, 0) == named(got, 1) == ["history"]
+    assert [each.servers[0].edits[0].server for each in got.capabilities] == ["s", "other"]
+
+
+def test_a_tap_has_no_say_in_the_tools_of_an_earlier_taps_server() -> None:
+    own_edit = ToolEdit(ServerName("s"), ToolName("log"), name="trap", file="default.toml")
+    theirs = spec("later", "git", "s")
+    server = msgspec.structs.replace(theirs.servers[0], edits=(own_edit,))
+    theirs = msgspec.structs.replace(theirs, servers=(server,))
+
+    got = overlaid([tap(spec("t", "git", "s")), tap(theirs, name="later")], [])
+    alone = overlaid([tap(theirs, name="later")], [])
+
+    assert [named(each) for each in got.taps] == [[], []]
+    assert "tap t has the same server, and comes first" in got.findings[0].reason
+    assert named(alone.taps[0]) == ["trap"]
+    assert alone.findings == ()
+
+
+def test_an_edit_of_a_server_that_is_not_there_is_a_warning() -> None:
+    got = overlaid([tap(spec("t", "git", "s"))], [overlay(edited_by(PATH, server="gone"))])
+
+    assert named(got.taps[0]) == []
+    assert [each.reason for each in got.findings] == [
+        "tool.\"gone:log\": t/git has no server 'gone': the edit changes nothing"
+    ]
+
+
+def test_an_edit_is_no_part_of_a_servers_identity() -> None:
+    before = spec("t", "git", "s").servers[0]
+    after = msgspec.structs.replace(
+        before, edits=(ToolEdit(before.name, ToolName("log"), name="history"),)
+    )
+
+    assert server_identity(before) == server_identity(after)

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from capd.core.tools.names import LIMIT, bare_name, wire_name
+from capd.core.tools.names import LIMIT, bare_name, original_name, wire_name
 from capd_protos.types import ServerIdentity, ServerName, ToolName, WireName
 
 IDENTITY = ServerIdentity("0123456789abcdef")
@@ -141,3 +141,13 @@ def test_a_bare_name_is_the_tools_own_unless_another_has_it(
     name = bare_name(ServerName("git"), IDENTITY, ToolName(tool), names)
 
     assert name == expected
+
+
+def test_rules_know_a_renamed_tool_by_its_servers_name() -> None:
+    server, identity, tool = ServerName("notes"), ServerIdentity("1" * 16), ToolName("delete")
+    new = WireName("notes__tidy")
+
+    renamed = original_name(new, server, identity, tool, is_new=True)
+    other = original_name(new, server, identity, tool, is_new=False)
+
+    assert (renamed, other) == ("notes__delete", "notes__tidy")

@@ -23,7 +23,7 @@ READING = frozenset(
         *("status", "caps", "servers", "sessions", "tools", "discover", "search", "events"),
         *("why", "metrics", "tokens", "config", "secrets", "definitions"),
         *("memories", "memory_read", "memory_suggest", "learning", "approvals"),
-        "profiles",
+        *("profiles", "tool", "tool_edits"),
     }
 )
 """Methods that change nothing."""

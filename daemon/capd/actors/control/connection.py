@@ -23,6 +23,7 @@ from capd.actors.control.memories import MemoryMethods
 from capd.actors.control.profiles import ProfileMethods
 from capd.actors.control.reading import Reading
 from capd.actors.control.records import Records
+from capd.actors.control.tool_edits import ToolEditMethods
 from capd.actors.control.trusting import Trusting
 from capd.adapters.clients.peers import Peer
 from capd.adapters.clients.session_environment import SessionEnvironments
@@ -112,6 +113,7 @@ class Control:
             **learning.methods,
             **approvals.methods,
             **profiles.methods,
+            **ToolEditMethods(actors).methods,
             **Indexing(actors).methods,
         }
 

@@ -8,6 +8,7 @@ import trio
 from capd.actors.control import documents
 from capd.actors.control.actors import LEDGER_TIMEOUT, Actors, MethodError, accepted
 from capd.actors.control.learning import entry_document
+from capd.actors.control.tool_edits import edits_in_force
 from capd.core.records.tally import Tally
 from capd.core.routing.explanation import counted, explained
 from capd.core.routing.remedies import CapabilityFacts, consequence, followed, remedies
@@ -95,6 +96,7 @@ class Records:
                 for note in activations[: params.limit]
             ],
             "scripts": [_script(note) for note in scripts],
+            "edits": await edits_in_force(self._actors),
         }
 
     async def _metrics(self, _: frames.NoParams) -> dict[str, Any]:

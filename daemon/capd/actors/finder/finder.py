@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import structlog
 import trio
 
@@ -314,6 +315,8 @@ class ToolFinder:
         searched, unlisted = len(tools.index.tools), len(tools.unlisted_for(policy))
         barred = tools.restrictions(policy, request.keys, request.domain)
         source = tools.known.source(request.name, request.identity)
+        if source is None and not request.identity and ":" in request.name:
+            source = tools.known.meant(request.name)
         if source is None and not request.identity:
             meant = tools.index.named(request.name)
             source = tools.known.source(meant) if meant is not None else None
@@ -335,7 +338,10 @@ class ToolFinder:
         told = (
             messages.ToolRestriction(restriction.code, restriction.reason) if restriction else None
         )
-        return messages.ToolLookedUp(hit_of(source), told, searched=searched, unlisted=unlisted)
+        hit = hit_of(source)
+        if source.listed is not None:
+            hit = msgspec.structs.replace(hit, listed=source.listed.json)
+        return messages.ToolLookedUp(hit, told, searched=searched, unlisted=unlisted)
 
     async def _described(self, request: messages.DescribeTools) -> messages.ToolsDescribed:
         if request.waits:
@@ -557,4 +563,5 @@ def hit_of(source: Source, score: float = 0.0) -> messages.ToolHit:
         score,
         source.spec,
         source.capabilities[0],
+        source.definition.edit,
     )

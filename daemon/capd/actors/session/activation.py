@@ -38,6 +38,7 @@ from capd.core.sessions.server_instructions import ANSWER_TOKENS, passed_on
 from capd.core.sessions.session import NO_INSTANCE, ServerLease, Step
 from capd.core.sessions.session_place import NotActivatedError, Outcome
 from capd.core.taps.catalog import Unknown
+from capd.core.tools.tool_edits import edited_tools
 from capd_protos import registry, supervisor
 from capd_protos.curator import CapabilityUsed
 from capd_protos.ledger import ActivationNote
@@ -250,7 +251,8 @@ class Activation:
         """
         identity = server_identity(server)
         async with self._started(ServerLease(server, identity, NO_INSTANCE, (), via)) as ready:
-            held = ServerLease(server, ready.identity, ready.instance, tuple(ready.tools))
+            tools = edited_tools(ready.tools, server.edits)
+            held = ServerLease(server, ready.identity, ready.instance, tools)
             await self._followed(self._state.pin(held, ["*"]))
 
     def restrict(self, policy: Policy) -> None:
@@ -265,17 +267,19 @@ class Activation:
         self._left += [*step.unheld, *denied]
         self._on_step(step)
 
-    async def leave_instances(self) -> None:
-        """Let go of the servers that get secrets, because the session has other ones now.
+    async def leave_instances(self, *, are_all: bool = False) -> None:
+        """Let go of the servers that get secrets or logins: the session has other ones now.
 
-        A call under way ends there. The next use starts them again, with the other values.
+        With `are_all` those without go as well, because they are to be confined otherwise. A call
+        under way ends there. The next use starts them again.
         """
         async with self._transaction:
             self._changes += 1
             left = [
                 held
                 for held in self._state.servers
-                if held.instance != NO_INSTANCE and wanted_keys(held.spec)
+                if held.instance != NO_INSTANCE
+                and (are_all or wanted_keys(held.spec) or held.spec.transport != "stdio")
             ]
             for held in left:
                 self._state.server_lists(held.identity, NO_INSTANCE, held.tools)
@@ -309,7 +313,8 @@ class Activation:
                 running = self.leases.running(server)
                 if running is not None:
                     return running
-                await self._followed(self._state.server_lists(server, ready.instance, ready.tools))
+                tools = edited_tools(ready.tools, held.spec.edits)
+                await self._followed(self._state.server_lists(server, ready.instance, tools))
         except NotActivatedError as error:
             raise NotSentError(f"{error} The call was not sent.") from None
         running = self.leases.found(ready.instance)
@@ -331,7 +336,8 @@ class Activation:
                 self._log.warning("tools_not_followed", instance=instance, reason=str(error))
                 return
             if isinstance(reply, supervisor.ServerTools):
-                step = self._state.server_lists(held.identity, instance, reply.tools)
+                tools = edited_tools(reply.tools, held.spec.edits)
+                step = self._state.server_lists(held.identity, instance, tools)
                 await self._followed(step)
 
     async def _active(self, name: str) -> CapabilityId | None:
@@ -458,6 +464,9 @@ class Activation:
 
     async def _check(self, capability: CapabilitySpec) -> None:
         name = capability.id.name
+        off = self._state.policy.restrict_capability(capability.id)
+        if off is not None:
+            raise NotActivatedError(own_tools.denied_by_policy(name, off.reason))
         if any(server.transport == "builtin" for server in capability.servers):
             raise NotActivatedError(own_tools.builtin_unsupported(name))
         if not capability.servers and not capability.requires:

@@ -16,7 +16,7 @@ import structlog
 from capd.actors.session.services import SessionContext
 from capd.adapters.clients.conversation import Request
 from capd.core.protocol import elicitation
-from capd.core.protocol.generations import offers
+from capd.core.protocol.generations import Members, offers
 from capd.core.protocol.outcomes import CallFailedError, RefusedError, ServerError
 from capd.core.sessions.admission import Listed, denied
 from capd.core.sessions.approval import (
@@ -72,8 +72,10 @@ class SessionApprovals:
         is_approved = self._service.approvals.is_approved(self._context.place.key, key)
         return None if rule is None or is_approved else rule
 
-    async def check(self, listed: Listed, request: Request) -> bool:
+    async def check(self, listed: Listed, request: Request, sent: Members) -> bool:
         """Have a person approve a call, if a rule says so; return whether one was asked.
+
+        They are shown what is `sent`, not what an edit of the tool makes of it for the client.
 
         Raises:
             RefusedError: they refused it, or nobody answered, or policy denies it by now.
@@ -83,7 +85,7 @@ class SessionApprovals:
             return False
         name, server = listed.shown.name, listed.lease.spec.name
         within = self._context.view.rules.ask_timeout
-        question = self._question(listed, request, rule)
+        question = self._question(listed, sent, rule)
         answer = await self._service.ask(
             question, within, lambda number: self._elicit(number, question, request)
         )
@@ -100,9 +102,9 @@ class SessionApprovals:
             raise RefusedError(denied(name, restriction.reason))
         return True
 
-    def _question(self, listed: Listed, request: Request, rule: AskRule) -> Question:
+    def _question(self, listed: Listed, sent: Members, rule: AskRule) -> Question:
         place, shown = self._context.place, listed.shown
-        arguments = bytes(request.members.get("arguments", b""))
+        arguments = bytes(sent.get("arguments", b""))
         return Question(
             place.key,
             self._context.view.traits.title or place.client,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from capd.adapters.clients.conversation import Request
 from capd.adapters.ledger.journal import Journal
 from capd.core.protocol.calls import outcome_of, size_of
+from capd.core.protocol.generations import Members
 from capd.core.protocol.outcomes import CallFailedError
 from capd.core.results.large_results import Result
 from capd.core.scripts.run import PastCall
@@ -27,6 +28,8 @@ class Call:
     server: ServerName
     began_at: float
     """By the monotonic clock."""
+    sent: Members
+    """What its server gets, whatever an edit of the tool makes of names and arguments."""
 
 
 class CallNotes:
@@ -41,7 +44,7 @@ class CallNotes:
         """Note a call that has ended, with or without an error; return its outcome."""
         outcome = outcome_of(result, error)
         seconds = time.monotonic() - call.began_at
-        arguments = call.request.members.get("arguments", b"")
+        arguments = call.sent.get("arguments", b"")
         sizes = (len(arguments), size_of(result))
         self._note(call.shown.grant, call.server, outcome, seconds, sizes)
         return outcome

@@ -8,6 +8,7 @@ Everything of a request but the tool's name, and all of its result, goes through
 """
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 
 import msgspec
@@ -21,9 +22,11 @@ from capd.actors.session.scripts import SessionScripts
 from capd.actors.session.server_requests import LINK_MARK, LINKS_BYTES
 from capd.actors.session.tool_search import ToolSearch
 from capd.actors.session.turns import SessionTurns
-from capd.adapters.clients.conversation import DirectRoute, Request
+from capd.adapters.clients.conversation import DirectRoute, Request, UnknownNameError
 from capd.adapters.servers.server_connection import ServerConnection
+from capd.core.protocol.apps import page_named, page_of
 from capd.core.protocol.calls import RESULT
+from capd.core.protocol.extensions import session_extensions
 from capd.core.protocol.generations import (
     Members,
     is_stateless,
@@ -33,6 +36,7 @@ from capd.core.protocol.generations import (
     text_of,
 )
 from capd.core.protocol.outcomes import CallFailedError, RefusedError, ServerError
+from capd.core.protocol.tasks import TASK_METHODS, task_of
 from capd.core.results.large_results import Result
 from capd.core.scripts.script_answers import MOST_VALUE_BYTES
 from capd.core.sessions.active_set import Grant
@@ -48,9 +52,11 @@ from capd.core.sessions.admission import (
 )
 from capd.core.sessions.instructions import instructions
 from capd.core.sessions.search_tools import BadCallError
+from capd.core.sessions.surface import Shown
+from capd.core.tools.tool_edits import sent_arguments
 from capd_protos.codec import JsonCodec
 from capd_protos.curator import CapabilityUsed
-from capd_protos.types import CapabilityId, ClientFacts, WireName
+from capd_protos.types import CapabilityId, ClientFacts, ServerIdentity, ToolName, WireName
 
 INDEX_PATIENCE = 1.5
 """Seconds for which the first answer on a connection waits for what its instructions name."""
@@ -75,13 +81,14 @@ class ToolRoute:
         server_connection: ServerConnection,
         request: Request,
         listed: Listed,
+        members: Members,
     ) -> None:
         self._calls = calls
         self._listed = listed
         spec = listed.lease.spec
-        self._call = Call(request, listed.shown, spec.name, time.monotonic())
+        self._call = Call(request, listed.shown, spec.name, time.monotonic(), members)
         self.server_connection = server_connection
-        self.members: Members = {**request.members, "name": raw(listed.shown.grant.tool)}
+        self.members = members
         self.timeout = spec.timeout
 
     def leave(
@@ -153,6 +160,15 @@ class SessionCalls:
             dict(self._view.own), is_fixed=is_fixed, index=index, has_scripts=has_scripts
         )
         return self._parts.tokens.instructed(text)
+
+    def extensions(self) -> Mapping[str, msgspec.Raw]:
+        """Return the extensions of the protocol that are supported, with their settings."""
+        running = (self.leases.running(held.identity) for held in self._state.servers)
+        return session_extensions(
+            bytes(each.server_connection.capabilities.get("extensions", b""))
+            for each in running
+            if each is not None
+        )
 
     def on_client_info(self, client: ClientFacts) -> None:
         """Note the client info from the handshake."""
@@ -264,11 +280,56 @@ class SessionCalls:
                 return await self._requests.resource(request) if media is None else media
             case "completion/complete":
                 return await self._requests.completion(request)
+            case method if method in TASK_METHODS:
+                return await self._requests.task(request)
         call = _CALL.decode(joined(request.members))
-        return await self._call(call.name, "client", request, call.arguments)
+        name = self._app_tool(call.name, request) or call.name
+        return await self._call(name, "client", request, call.arguments)
+
+    def _page_named(self, request: Request) -> str:
+        return page_named(bytes(request.members.get("_meta", b"")))
+
+    def _app_tool(self, name: str, request: Request) -> str:
+        """Return the tool that an app calls by the name of its server; empty if no app calls.
+
+        Raises:
+            RefusedError: it may be the call of two apps.
+            UnknownNameError: the app that the call names has no such tool.
+        """
+        page = self._page_named(request)
+        surface = self._state.surface
+        is_given = surface.find(name) is not None or WireName(name) in self._view.own
+        if not page and (is_given or not self._requests.apps):
+            return ""
+        having = {
+            held.identity: held
+            for held in self._state.servers
+            if any(tool.name == name for tool in held.tools)
+        }
+        named = self._requests.with_app(page) if page else None
+        caller = self._requests.apps.caller(list(having), named)
+
+        def given(server: ServerIdentity) -> WireName:
+            tool = ToolName(name)
+            return surface.name(Grant(server, tool), having[server].spec.name, tool)
+
+        if caller.server is not None:
+            return given(caller.server)
+        if caller.rivals:
+            raise RefusedError(
+                f"{name} is a tool of {len(caller.rivals)} servers with an app, and the call does"
+                " not say whose app makes it. It was not sent. Say it in"
+                " `_meta.ui.resourceUri`, or call"
+                f" {' or '.join(given(each) for each in caller.rivals)}."
+            )
+        if page and not is_given:
+            raise UnknownNameError(f"no server with the app {page[:200]} has a tool {name[:100]!r}")
+        return ""
 
     def direct_route(self, request: Request) -> DirectRoute | None:
         """Return the route of a tool call that `relay` would pass on unchanged, without waiting."""
+        if self._page_named(request):
+            return None
         listed = admit(text_of(request.members.get("name")), "client", self._state, self._view)
         if not isinstance(listed, Listed):
             return None
@@ -278,14 +339,15 @@ class SessionCalls:
         if self._parts.approvals.rule(listed) is not None:
             return None
         try:
-            if not self._memories.lets_through(listed.shown, request.members):
+            members = _sent_members(listed.shown, request)
+            if not self._memories.lets_through(listed.shown, members):
                 return None
             self._check_arguments(listed, request.members)
         except CallFailedError:
             # `relay` says it.
             return None
         self.leases.keep(listed.lease)
-        return ToolRoute(self, instance.server_connection, request, listed)
+        return ToolRoute(self, instance.server_connection, request, listed, members)
 
     # Calls of tools
 
@@ -341,22 +403,26 @@ class SessionCalls:
     async def _sent(self, listed: Listed, by: By, request: Request) -> tuple[Call, Result]:
         """Return a call and what its server answered; raises as `answer`."""
         shown, server = listed.shown, listed.shown.grant.server
-        call = Call(request, shown, listed.lease.spec.name, time.monotonic())
+        call = Call(request, shown, listed.lease.spec.name, time.monotonic(), request.members)
         try:
             check_read_only(shown, by, self._view)
-            self._check(listed, request.members)
-            is_approved = await self._parts.approvals.check(listed, request)
+            call.sent = _sent_members(shown, request)
+            self._check(listed, request.members, call.sent)
+            is_approved = await self._parts.approvals.check(listed, request, call.sent)
             # How long a person took says nothing of the server.
             call.began_at = time.monotonic()
-            members = {**request.members, "name": raw(shown.grant.tool)}
             if self.leases.running(server) is None:
                 await self._start_server(listed)
                 # It may define the tool otherwise than when it was listed.
                 fresh = replace(listed, shown=self._state.surface.find(shown.name) or shown)
                 check_read_only(fresh.shown, by, self._view)
-                if not is_approved:
-                    await self._parts.approvals.check(fresh, request)
-            result = await self._requests.send(server, request, members)
+                is_other = fresh.shown.edit != shown.edit
+                if is_other:
+                    call.sent = _sent_members(fresh.shown, request)
+                    self._check(fresh, request.members, call.sent)
+                if is_other or not is_approved:
+                    await self._parts.approvals.check(fresh, request, call.sent)
+            result = await self._requests.send(server, request, call.sent)
         except (CallFailedError, ServerError) as error:
             self.end(call, None, error)
             raise
@@ -378,14 +444,16 @@ class SessionCalls:
         if lease is None or all(each.name != tool for each in lease.tools):
             await self._parts.withheld.refuse(listed.shown.name)
 
-    def _check(self, listed: Listed, members: Members) -> None:
+    def _check(self, listed: Listed, given: Members, sent: Members) -> None:
         """Raise if the arguments are a known mistake or do not fit the tool's schema.
+
+        A mistake is one of the arguments that are `sent`; the schema is of those that are `given`.
 
         Raises:
             RefusedError: they are.
         """
-        self._memories.check(listed.shown, members)
-        self._check_arguments(listed, members)
+        self._memories.check(listed.shown, sent)
+        self._check_arguments(listed, given)
 
     def _check_arguments(self, listed: Listed, members: Members) -> None:
         if listed.checks_arguments:
@@ -397,11 +465,24 @@ class SessionCalls:
         outcome = self._parts.notes.ended(call, result, error)
         if isinstance(result, bytes) and LINK_MARK in result[:LINKS_BYTES]:
             self._requests.note_links(call.shown.grant.server, result)
-        self._memories.ended(call.shown, call.server, call.request.members, outcome, error)
+        self._note_extensions(call, result)
+        self._memories.ended(call.shown, call.server, call.sent, outcome, error)
         if outcome == RESULT:
             self._state.active.used(call.shown.grant, time.time())
             self._publish_used(call.shown.grant)
             self._parts.feedback.on_called(self._state.why_on(call.shown.grant))
+            self._context.on_change()
+
+    def _note_extensions(self, call: Call, result: Result | None) -> None:
+        """Remember whose task a result stands for, and whose app shows it."""
+        server = call.shown.grant.server
+        task = task_of(result) if result is not None else ""
+        if task:
+            self._requests.tasks.add(task, server)
+        page = page_of(call.shown.definition) if result is not None else ""
+        if page:
+            self._requests.apps.on_called(page, server)
+        if task or page:
             self._context.on_change()
 
     def _publish_used(self, grant: Grant) -> None:
@@ -418,3 +499,17 @@ class SessionCalls:
         """Return a server's result, shortened if it is too long."""
         client = call.request.caller.client
         return await self.results.passed(result, call.shown, call.server, client)
+
+
+def _sent_members(shown: Shown, request: Request) -> Members:
+    """Return the members of a call as its server gets them.
+
+    Raises:
+        NotSentError: see `sent_arguments`.
+    """
+    members = {**request.members, "name": raw(shown.grant.tool)}
+    if shown.edit is None or not shown.edit.arguments:
+        return members
+    given = bytes(members.get("arguments", b""))
+    members["arguments"] = msgspec.Raw(sent_arguments(shown.name, shown.edit, given))
+    return members

@@ -98,8 +98,15 @@ class Curation:
             # Routing has just asked in vain: a message does not wait for the model twice.
             asks_model=decision.reason != "model_not_ready",
         )
+        policy = self._view.policy
         try:
-            return await self._finder.curate(request, timeout=RANK_TIMEOUT)
+            found = await self._finder.curate(request, timeout=RANK_TIMEOUT)
+            # What is off as a whole brings no tool either.
+            return [
+                each
+                for each in found
+                if each.hit.via is None or policy.restrict_capability(each.hit.via) is None
+            ]
         except ActorUnavailableError as error:
             self._log.warning("not_curated", reason=str(error))
             return []
@@ -189,12 +196,12 @@ class Curation:
         )
 
     def _name(self, grant: Grant, hit: finder.ToolHit) -> WireName:
-        return self._state.surface.name(grant, hit.server, hit.name)
+        return self._state.surface.name(grant, hit.server, hit.shown_name)
 
 
 def single(hit: finder.ToolHit) -> SingleTool:
     """Return a hit as what can be switched on."""
     assert hit.spec is not None
     assert hit.via is not None
-    definition = ToolDefinition(hit.name, hit.definition)
+    definition = ToolDefinition(hit.name, hit.definition, hit.edit)
     return SingleTool(hit.spec, hit.identity, definition, hit.via)

@@ -65,7 +65,9 @@ class InitialTools:
             with trio.move_on_after(LOOK_AGAIN):
                 await self._has_new_values.wait()
         # The client may have said since then who it is.
-        if self._view.policy.restrict_server(server.spec.name) is not None:
+        policy = self._view.policy
+        is_off = policy.restrict_capability(server.via) is not None
+        if is_off or policy.restrict_server(server.spec.name) is not None:
             return
         try:
             await self._activation.pin(server.spec, server.via)

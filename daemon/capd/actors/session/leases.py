@@ -24,6 +24,7 @@ from capd.core.sessions import own_tools
 from capd.core.sessions.pending_starts import PendingStarts
 from capd.core.sessions.session import NO_INSTANCE, ServerLease
 from capd.core.sessions.session_place import NotActivatedError
+from capd.core.tools.tool_edits import edited_tools
 from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
 from capd_protos import registry, supervisor
 from capd_protos.codec import MsgpackCodec
@@ -181,7 +182,8 @@ class SessionLeases:
         servers: list[ServerLease] = []
         for spec in capability.servers:
             ready = await self.acquire(spec)
-            servers.append(ServerLease(spec, ready.identity, ready.instance, tuple(ready.tools)))
+            tools = edited_tools(ready.tools, spec.edits)
+            servers.append(ServerLease(spec, ready.identity, ready.instance, tools))
         return servers
 
     async def acquire(self, server: ServerSpec) -> supervisor.ServerReady:

@@ -25,9 +25,10 @@ from capd.core.results.large_results import Result
 from capd.core.results.text_blocks import takes_text, with_text
 from capd.core.sessions.active_set import Grant
 from capd.core.sessions.conversations import Conversations
-from capd.core.sessions.session import SessionState
+from capd.core.sessions.session import ServerLease, SessionState
 from capd.core.sessions.session_place import SessionPlace
 from capd.core.sessions.surface import Shown
+from capd.core.tools.names import original_name
 from capd_protos.types import CapabilityId, MemorySpec, ServerName, TapName, WireName
 
 MOST_OF_A_TURN = 8000
@@ -157,7 +158,7 @@ class SessionMemories:
             held = self._state.held(grant.server)
             if held is None or not self._known.all:
                 return ""
-            found = self._known.of_tool((held.spec.name, grant.tool, name))
+            found = self._known.of_tool(_known_as(held, grant, name))
             has_room = bool(found.note) and self._delivery.take_room(found.note_tokens)
             self._notes[grant] = found.note if has_room else ""
             of = (each.memory for each in found.memories if each.memory.kind == "corrective")
@@ -236,15 +237,14 @@ class SessionMemories:
     def _known(self) -> KnownMemories:
         return self._catalog.of(self._place.project)
 
-    def _server(self, shown: Shown) -> ServerName:
-        held = self._state.held(shown.grant.server)
-        return held.spec.name if held is not None else ServerName("")
-
     def _of(self, shown: Shown) -> OfTool:
         return self._known.of_tool(self._tool(shown))
 
     def _tool(self, shown: Shown) -> Tool:
-        return self._server(shown), shown.grant.tool, shown.name
+        held = self._state.held(shown.grant.server)
+        if held is None:
+            return ServerName(""), shown.grant.tool, shown.name
+        return _known_as(held, shown.grant, shown.name)
 
     def _due_now(self) -> list[PricedMemory]:
         """Return the memories that are due.
@@ -315,6 +315,14 @@ class SessionMemories:
                 if has_worked:
                     self._catalog.outcomes.add(memory, worked=1)
                     self._catalog.save_soon()
+
+
+def _known_as(held: ServerLease, grant: Grant, name: WireName) -> Tool:
+    """Return a tool as memories name it: as its server does, whatever an edit calls it."""
+    is_new = any(edit.tool == grant.tool and edit.name for edit in held.spec.edits)
+    server = held.spec.name
+    known = original_name(name, server, grant.server, grant.tool, is_new=is_new)
+    return server, grant.tool, known
 
 
 class NoMemories:

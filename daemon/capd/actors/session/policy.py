@@ -7,6 +7,7 @@ does not ask.
 from collections.abc import Iterable
 
 from capd.actor_clients.finder import FinderClient
+from capd.actor_clients.registry import RegistryClient
 from capd.core.sessions.session_place import NotActivatedError
 from capd.core.sessions.session_view import SessionView
 from capd.runtime.peer import ActorUnavailableError
@@ -20,18 +21,36 @@ class Denials:
     """The capabilities that one session may not name."""
 
     # Every idle session has one.
-    __slots__ = ("_finder", "_view")
+    __slots__ = ("_finder", "_registry", "_view")
 
-    def __init__(self, finder_client: FinderClient, view: SessionView) -> None:
+    def __init__(
+        self, finder_client: FinderClient, registry_client: RegistryClient, view: SessionView
+    ) -> None:
         self._finder = finder_client
+        self._registry = registry_client
         self._view = view
 
     async def all(self) -> list[CapabilityId]:
-        """Return the denied capabilities.
+        """Return the denied capabilities, and those that the session's profile keeps off.
 
         Raises:
             NotActivatedError: nobody can say, so none may be named.
         """
+        return [*await self._off(), *await self._denied()]
+
+    async def _off(self) -> list[CapabilityId]:
+        policy = self._view.policy
+        if not policy.off:
+            return []
+        try:
+            known = await self._registry.capabilities(self._view.project, timeout=ASK_TIMEOUT)
+        except ActorUnavailableError as error:
+            text = f"capd's registry does not answer: {error}. Try again."
+            raise NotActivatedError(text) from None
+        ids = (CapabilityId(each.tap, each.name) for each in known)
+        return [id_ for id_ in ids if policy.restrict_capability(id_) is not None]
+
+    async def _denied(self) -> list[CapabilityId]:
         rules = rules_of(self._view)
         if not rules:
             return []

@@ -17,7 +17,7 @@ from capd.adapters.patient_reads import NoAnswerError, PatientReads
 from capd.core.sessions.git_checkout import NO_CHECKOUT, GitCheckout
 from capd.core.sessions.profiles import Choice, Facts, Profile, choose, with_profile
 from capd.core.sessions.session_rules import SessionRules
-from capd_protos.types import SessionKey
+from capd_protos.types import SandboxLevel, SessionKey
 
 READ_PATIENCE = 1.0
 """Seconds for the files of a checkout; after that the last known ones count."""
@@ -85,7 +85,7 @@ class SessionProfile:
         )
         before, self.choice = self.choice.profile, chosen
         if self._key:
-            self._environments.use_namespace(self._key, self.namespace)
+            self._use(self._key)
         if before != chosen.profile:
             log.info("profile", session=self._key, name=chosen.name, why=chosen.why)
         return before != chosen.profile
@@ -93,12 +93,21 @@ class SessionProfile:
     def belongs_to(self, session: SessionKey) -> None:
         """Use the profile's accounts in a session from now on."""
         self._key = session
+        self._use(session)
+
+    def _use(self, session: SessionKey) -> None:
         self._environments.use_namespace(session, self.namespace)
+        self._environments.use_sandbox(session, self.sandbox)
 
     @property
     def namespace(self) -> str:
         """The namespace of its secrets; empty for none."""
         return self.choice.profile.secrets if self.choice.profile is not None else ""
+
+    @property
+    def sandbox(self) -> SandboxLevel:
+        """The least level at which servers run for the session."""
+        return self.choice.profile.sandbox if self.choice.profile is not None else "off"
 
     def applied(self, rules: SessionRules) -> SessionRules:
         """Return the rules of the session under its profile."""

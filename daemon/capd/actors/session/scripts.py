@@ -35,6 +35,7 @@ from capd.core.protocol.outcomes import (
     ServerError,
     text_result,
 )
+from capd.core.protocol.tasks import without_tasks
 from capd.core.results.large_results import LargeResult, Result
 from capd.core.scripts.run import (
     ENGINE,
@@ -111,8 +112,8 @@ class _InnerCaller:
 
     @property
     def client(self) -> ClientFacts:
-        """What the client says of itself."""
-        return self._outer.client
+        """What the client says of itself. A script waits for results, and asks for no task."""
+        return without_tasks(self._outer.client)
 
     @property
     def log_level(self) -> str:
@@ -257,7 +258,7 @@ class SessionScripts:
         for shown in self._state.surface.shown:
             lease = self._state.granted_by(shown.grant)
             if lease is not None:
-                found.append((lease.spec.name, shown.grant.tool, shown.name, shown.definition))
+                found.append((lease.spec.name, shown.shown_name, shown.name, shown.definition))
         return found
 
     async def _functions(self, code: str) -> list[ToolFunction]:
@@ -272,7 +273,7 @@ class SessionScripts:
         # Two names may be of one tool; the ledger knows it by its own.
         known = {hit.wire_name: hit for hit in hits.values()}
         found = tool_functions(
-            ((hit.server, hit.name, name, hit.definition) for name, hit in known.items()),
+            ((hit.server, hit.shown_name, name, hit.definition) for name, hit in known.items()),
             missing,
         )
         return on + [each for each in found if (each.module, each.function) in missing]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from capd.actor_clients.definitions import DefinitionsClient
 from capd.actor_clients.finder import FinderClient
+from capd.actor_clients.registry import RegistryClient
 from capd.actors.session.approval_service import ApprovalService, ApprovalStore
 from capd.actors.session.client_habits import HabitSaver, HabitStore
 from capd.actors.session.index import IndexCache
@@ -39,6 +40,7 @@ class SessionServices:
     bus: Bus
     definitions: DefinitionsClient
     finder: FinderClient
+    registry: RegistryClient
     instances: HandleTable[InstanceId, Instance]
     environments: SessionEnvironments
     journal: Journal
@@ -84,6 +86,7 @@ def session_services(
         bus,
         DefinitionsClient(bus),
         FinderClient(bus),
+        RegistryClient(bus),
         instances,
         environments,
         # Not `or`: a journal in which nothing waits is false.

@@ -134,7 +134,7 @@ class Session:
 
     def _make_parts(self, context: SessionContext) -> SessionParts:
         place, view, services = context.place, context.view, context.services
-        denials = Denials(services.finder, view)
+        denials = Denials(services.finder, services.registry, view)
         # Parts know their session weakly: it ends when nothing uses it, not with a collection.
         activation = Activation(context, denials, weakly(self._on_step))
         conversations = Conversations(view.rules.memory_tokens)
@@ -251,19 +251,23 @@ class Session:
 
     async def follow_profile(self) -> None:
         """Apply the profile that fits by now, if it is another one."""
-        before = self.profile.namespace
+        before, before_it = self.profile.namespace, self.profile.sandbox
         if not await self.profile.refresh(self.view.names):
             return
         settings = self._parts.context.services.settings
         self.on_rules(settings.rules(self.place.project))
-        if self.profile.namespace != before:
-            await self.activation.leave_instances()
+        is_confined_otherwise = self.profile.sandbox != before_it
+        if self.profile.namespace != before or is_confined_otherwise:
+            await self.activation.leave_instances(are_all=is_confined_otherwise)
         await self.activation.release_left()
         await self.enable_of_profile()
 
     async def enable_of_profile(self) -> None:
-        """Switch on the capabilities of the session's profile."""
+        """Switch on the capabilities of the session's profile, and off those that it keeps off."""
         profile = self.profile.choice.profile
+        for each in self._parts.context.state.active.activations:
+            if self.view.policy.restrict_capability(each.id) is not None:
+                await self.activation.disable(str(each.id), by="profile")
         for name in profile.on if profile is not None else ():
             outcome = await self.activation.enable(name, by="profile")
             if not outcome.is_ok:

@@ -21,13 +21,14 @@ from capd.actors.session.memories import NoMemories, SessionMemories
 from capd.actors.session.policy import rules_of
 from capd.actors.session.services import SessionContext
 from capd.core.memories.choosing import HEAD_TOKENS
-from capd.core.memories.known import PricedMemory, tokens_of
+from capd.core.memories.known import PricedMemory, Tool, tokens_of
 from capd.core.memories.task_set import Part, TaskSet, best_set
 from capd.core.routing.user_bars import REASON as SET_BY_USER
 from capd.core.sessions.hook_context import TURN_TOKENS
 from capd.core.sessions.session import SessionState
 from capd.core.sessions.surface import described, renamed
 from capd.core.sessions.turn_shares import shares
+from capd.core.tools.names import original_name
 from capd.runtime.peer import ActorUnavailableError
 from capd_protos import curator as messages
 from capd_protos import finder
@@ -177,7 +178,7 @@ class TaskBudget:
         known = {each.key for each, _ in found}
         by_id = {each.id: each for each in granted}
         for id_ in capabilities:
-            tools = [(hit.server, hit.name, hit.wire_name) for hit in by_id[id_].tools]
+            tools = [_known_as(hit) for hit in by_id[id_].tools]
             for each in self._memories.of(id_, tools):
                 if each.key not in known:
                     known.add(each.key)
@@ -197,7 +198,7 @@ class TaskBudget:
     def _listed(self, hit: finder.ToolHit) -> bytes:
         """Return a tool's definition as it would be listed."""
         definition = renamed(hit.definition, hit.wire_name)
-        note = self._memories.foreseen((hit.server, hit.name, hit.wire_name))
+        note = self._memories.foreseen(_known_as(hit))
         return described(definition, note) if note else definition
 
     def _tokens(self, hit: finder.ToolHit, counted: dict[bytes, int]) -> int:
@@ -275,3 +276,10 @@ def _habit(hits: Sequence[finder.ToolHit], used: dict[tuple[str, str], int]) -> 
     """Return the factor by which recent use increases the worth of something."""
     uses = sum(used.get((hit.identity, hit.name), 0) for hit in hits)
     return 1 + math.log2(1 + uses)
+
+
+def _known_as(hit: finder.ToolHit) -> Tool:
+    """Return a tool as memories name it: as its server does, whatever an edit calls it."""
+    is_new = hit.shown_name != hit.name
+    known = original_name(hit.wire_name, hit.server, hit.identity, hit.name, is_new=is_new)
+    return hit.server, hit.name, known

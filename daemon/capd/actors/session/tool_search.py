@@ -8,6 +8,7 @@ says so.
 import time
 from collections.abc import Mapping, Sequence
 
+import msgspec
 import structlog
 
 from capd.actor_clients.finder import FinderClient
@@ -30,6 +31,7 @@ from capd.core.sessions.session_place import NotActivatedError
 from capd.core.sessions.session_view import SessionView
 from capd.core.sessions.turn_cards import further_cards
 from capd.core.tools.tool_question import SELECT
+from capd.core.tools.tool_search import Restriction
 from capd.runtime.peer import ActorUnavailableError
 from capd_protos import finder
 from capd_protos.naming import near_names
@@ -182,7 +184,12 @@ class ToolSearch:
             raise NotSearchedError(f"capd's finder does not answer: {error}. Try again.") from None
         if isinstance(found, finder.FinderRefused):
             raise NotSearchedError(found.message)
-        return found
+        hits = [hit for hit in found.hits if self._off(hit) is None]
+        return found if hits == found.hits else msgspec.structs.replace(found, hits=hits)
+
+    def _off(self, hit: finder.ToolHit) -> Restriction | None:
+        """Return why the capability that grants a tool is off as a whole."""
+        return None if hit.via is None else self._view.policy.restrict_capability(hit.via)
 
     async def reach(self, name: str) -> Listed:
         """Switch on a single tool by name, start its server, and return it.
@@ -209,8 +216,10 @@ class ToolSearch:
     async def _switch_on(
         self, name: str, hit: finder.ToolHit, restriction: finder.ToolRestriction | None
     ) -> Listed:
-        if restriction is not None:
-            raise RefusedError(denied(name, restriction.reason))
+        off = self._off(hit)
+        reason = restriction.reason if restriction is not None else off.reason if off else ""
+        if reason:
+            raise RefusedError(denied(name, reason))
         tool = single(hit)
         wire = self._name(hit)
         await self._check_catalog(hit)
@@ -283,12 +292,13 @@ class ToolSearch:
         hint = f" Near names: {', '.join(near)}." if near else ""
         where = f"No tool {echo(name)} is on, and none of the {looked_up.searched} known tools"
         unlisted = looked_up.unlisted
-        gap = f" {unlisted} servers were never asked for theirs (capd index)." if unlisted else ""
+        servers = "1 server was" if unlisted == 1 else f"{unlisted} servers were"
+        gap = f" {servers} never asked for theirs (capd index)." if unlisted else ""
         finds = next(iter(self._view.own), "capd search")
         return f"{where} has that name.{hint}{gap} The tool `{finds}` finds others."
 
     def _name(self, hit: finder.ToolHit) -> WireName:
-        return self._state.surface.name(Grant(hit.identity, hit.name), hit.server, hit.name)
+        return self._state.surface.name(Grant(hit.identity, hit.name), hit.server, hit.shown_name)
 
 
 async def described(

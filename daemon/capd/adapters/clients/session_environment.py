@@ -11,7 +11,7 @@ import trio
 
 from capd.core.sessions.profiles import values_of
 from capd_protos.secret_places import SESSION
-from capd_protos.types import SessionKey
+from capd_protos.types import SandboxLevel, SessionKey
 
 
 class Stored(Protocol):
@@ -70,6 +70,7 @@ class SessionEnvironments:
         self.stored: Stored = stored or NothingStored()
         self._values: dict[SessionKey, dict[str, str]] = {}
         self._namespaces: dict[SessionKey, str] = {}
+        self._sandboxes: dict[SessionKey, SandboxLevel] = {}
 
     def __repr__(self) -> str:
         """Show no values."""
@@ -94,6 +95,21 @@ class SessionEnvironments:
         else:
             self._namespaces.pop(session, None)
 
+    def namespace(self, session: SessionKey) -> str:
+        """Return the namespace of the stored values that count first; empty for none."""
+        return self._namespaces.get(session, "")
+
+    def use_sandbox(self, session: SessionKey, level: SandboxLevel) -> None:
+        """Run servers for `session` at this level at least; `off` for none."""
+        if level != "off":
+            self._sandboxes[session] = level
+        else:
+            self._sandboxes.pop(session, None)
+
+    def least_sandbox(self, session: SessionKey) -> SandboxLevel:
+        """Return the least level at which servers run for `session`."""
+        return self._sandboxes.get(session, "off")
+
     def own(self, session: SessionKey) -> Mapping[str, str]:
         """Return the values that the client of `session` sent."""
         return self._values.get(session, {})
@@ -117,3 +133,4 @@ class SessionEnvironments:
         """Forget the values of `session`."""
         self._values.pop(session, None)
         self._namespaces.pop(session, None)
+        self._sandboxes.pop(session, None)

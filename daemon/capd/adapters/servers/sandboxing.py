@@ -128,7 +128,10 @@ class Sandboxes:
     def sandbox_request(self, server: ServerSpec) -> SandboxRequest:
         """Return the confinement that is requested for `server`."""
         return self.rules.sandbox_request(
-            server.name, server.sandbox, is_project=bool(server.project)
+            server.name,
+            server.sandbox,
+            is_project=bool(server.project),
+            least=server.least_sandbox,
         )
 
     def box(self, server: ServerSpec, project: str, environment: Mapping[str, str]) -> Box:

@@ -18,8 +18,9 @@ from typing import Literal
 
 from capd.core.errors import CapdError
 from capd.core.servers.own_folders import PACKAGES, Cover
+from capd_protos.types import SandboxLevel
 
-Level = Literal["off", "guard", "strict"]
+Level = SandboxLevel
 Means = Literal["bwrap", "landlock", "none"]
 MaskName = Literal[
     "capd",

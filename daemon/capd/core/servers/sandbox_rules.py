@@ -36,8 +36,12 @@ class SandboxRules:
     servers: Mapping[str, SandboxRule] = field(default_factory=dict)
     """By globs of their names; the first that matches counts."""
 
-    def sandbox_request(self, name: str, declared: str, *, is_project: bool) -> SandboxRequest:
+    def sandbox_request(
+        self, name: str, declared: str, *, is_project: bool, least: Level = "off"
+    ) -> SandboxRequest:
         """Return the confinement requested for a server; `declared` is its definition's `sandbox`.
+
+        `least` is the level below which nothing lowers it, the user's setting for it included.
 
         Raises:
             ValueError: `declared` is invalid.
@@ -48,7 +52,7 @@ class SandboxRules:
         matching = (rule for glob, rule in self.servers.items() if matches(name, glob))
         rule = next(matching, SandboxRule())
         return SandboxRequest(
-            rule.level or level,
+            LEVELS[max(LEVELS.index(rule.level or level), LEVELS.index(least))],
             self.masks if rule.masks is None else rule.masks,
             # Whoever agreed to the definition has seen what it asks for.
             asks_network if rule.network is None else rule.network,

@@ -11,14 +11,17 @@ What policy denies is never on: `SessionState.restrict` takes it off the surface
 from dataclasses import dataclass
 from typing import Literal
 
+from capd.core.protocol.apps import is_for_apps_alone
 from capd.core.protocol.outcomes import CallFailedError, NotSentError, RefusedError
 from capd.core.sessions.hook_context import TURN
 from capd.core.sessions.own_tool_list import SCRIPT_TOOL, OwnTool
 from capd.core.sessions.session import ServerLease, SessionState
 from capd.core.sessions.session_view import SessionView
 from capd.core.sessions.surface import Shown
+from capd.core.tools.names import wire_name
 from capd.core.tools.read_only import is_read_only
-from capd_protos.types import WireName
+from capd.core.tools.tool_edits import DISABLED
+from capd_protos.types import ToolName, WireName
 
 By = Literal["client", "tool_call", "tool_call_readonly", "script"]
 """Who names the tool: the client that calls it, the arguments of one of the own tools that call by
@@ -65,6 +68,8 @@ Admission = Listed | Own | Turn | NotOn | NotCallable
 def admit(name: str, by: By, state: SessionState, view: SessionView) -> Admission:
     """Return what a call of `name` reaches."""
     listed = admit_shown(state.surface.find(name), state, view)
+    if listed is not None and by != "client" and is_for_apps_alone(listed.shown.definition):
+        return NotCallable(f"{name} is for the app of its server alone.")
     if listed is not None:
         return listed
     own = view.own.get(WireName(name))
@@ -117,7 +122,7 @@ def refusal_of(name: str, state: SessionState) -> CallFailedError | None:
     """
     known = state.surface.known(name)
     if known is None:
-        return None
+        return _refusal_of_disabled(name, state)
     lease = state.held(known.server)
     if lease is None:
         why = "its server was switched off, replaced or removed"
@@ -125,5 +130,16 @@ def refusal_of(name: str, state: SessionState) -> CallFailedError | None:
     restriction = state.policy.restriction(lease.spec.name, known.tool)
     if restriction is not None:
         return RefusedError(denied(name, restriction.reason))
+    if any(edit.tool == known.tool and edit.is_disabled for edit in lease.spec.edits):
+        return RefusedError(denied(name, DISABLED))
     why = f"{lease.spec.name} does not offer {known.tool} any more"
     return NotSentError(f"{name} is not on any more: {why}. The call was not sent.")
+
+
+def _refusal_of_disabled(name: str, state: SessionState) -> CallFailedError | None:
+    for lease in state.servers:
+        for edit in lease.spec.edits:
+            wire = wire_name(lease.spec.name, lease.identity, ToolName(edit.name or edit.tool))
+            if edit.is_disabled and wire == name:
+                return RefusedError(denied(name, DISABLED))
+    return None

@@ -17,7 +17,7 @@ from capd.core.globs import GlobSet, matches
 from capd.core.protocol.resource_uris import spellings
 from capd.core.sessions.approval import DESTRUCTIVE, AskRule, Hint, counts_as_destructive
 from capd.core.tools.tool_search import Restriction
-from capd_protos.types import ServerName
+from capd_protos.types import CapabilityId, ServerName
 
 DENIED = "denied"
 _MOST_VERDICTS = 8192
@@ -40,6 +40,8 @@ class Policy:
     """Every table that applies to one session."""
 
     tables: tuple[PolicyRules, ...] = ()
+    off: tuple[tuple[str, str], ...] = ()
+    """Capabilities that are off as a whole, `name` or `tap/name`, each with its profile's name."""
     _verdicts: dict[tuple[str, str], Restriction | None] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -65,6 +67,13 @@ class Policy:
                 return _by_rule(denied, table)
             if table.allow and _rules(table.allow).first(server, name) is None:
                 return _by_no_rule(table)
+        return None
+
+    def restrict_capability(self, capability: CapabilityId) -> Restriction | None:
+        """Return why a capability is off as a whole, None if some of it may be permitted."""
+        for name, profile in self.off:
+            if name in {str(capability.name), str(capability)}:
+                return Restriction(DENIED, f"the profile {profile} keeps it off")
         return None
 
     @property

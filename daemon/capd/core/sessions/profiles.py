@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from capd.core.globs import matches
+from capd.core.servers.sandbox import Level
 from capd.core.sessions.git_checkout import NO_CHECKOUT, GitCheckout
 from capd.core.sessions.policy import PolicyRules
 from capd.core.sessions.session_rules import SessionRules
@@ -38,6 +39,10 @@ class Profile:
     secrets: str = ""
     """The namespace of its secrets; empty for none."""
     policy: PolicyRules = field(default_factory=lambda: PolicyRules(""))
+    off: tuple[str, ...] = ()
+    """Capabilities that are off: `name` or `tap/name`."""
+    sandbox: Level = "off"
+    """The least level at which servers run for its sessions."""
 
     @property
     def has_conditions(self) -> bool:
@@ -156,6 +161,7 @@ def with_profile(rules: SessionRules, profile: Profile | None) -> SessionRules:
         rules,
         pins=(*rules.pins, *profile.pins),
         added=(*rules.added, table) if has_rules else rules.added,
+        off=tuple((name, profile.name) for name in profile.off),
     )
 
 

@@ -34,6 +34,8 @@ class SessionRules:
     projects: tuple[tuple[str, PolicyRules], ...] = ()
     added: tuple[PolicyRules, ...] = ()
     """The tables of the session's profile."""
+    off: tuple[tuple[str, str], ...] = ()
+    """The capabilities that a profile keeps off, each with the profile's name."""
     table: Mapping[str, ClientTraits] = field(default_factory=dict)
     routing: RoutingSwitch = field(default_factory=RoutingSwitch)
     learns: bool = True
@@ -55,4 +57,5 @@ class SessionRules:
     def policy(self, names: Sequence[str], project: str) -> Policy:
         """Return what applies to a client that is known by `names`, in `project`."""
         found = policy_for(self.everyone, self.clients, self.projects, names, project)
-        return Policy((*found.tables, *self.added)) if self.added else found
+        is_same = not self.added and not self.off
+        return found if is_same else Policy((*found.tables, *self.added), self.off)

@@ -19,7 +19,14 @@ from capd.core.protocol.generations import text_of
 from capd.core.results.cut_schemas import promises_too_much
 from capd.core.sessions.active_set import Grant
 from capd.core.tools.names import LIMIT, bare_name, wire_name
-from capd_protos.types import ServerIdentity, ServerName, ToolDefinition, ToolName, WireName
+from capd_protos.types import (
+    ServerIdentity,
+    ServerName,
+    ToolDefinition,
+    ToolEdit,
+    ToolName,
+    WireName,
+)
 
 PROMPT = "prompt "
 """The prefix under which prompts share the names' table: no tool's name has a space."""
@@ -44,6 +51,13 @@ class Shown:
     """The definition as the client gets it."""
     whole: bytes = b""
     """The same with its output schema, if the client does not get that."""
+    edit: ToolEdit | None = None
+    """How a person wants it to be other than its server lists it."""
+
+    @property
+    def shown_name(self) -> ToolName:
+        """Return what the tool is called where its server's name stands before it."""
+        return ToolName(self.edit.name) if self.edit and self.edit.name else self.grant.tool
 
     @property
     def definition(self) -> bytes:
@@ -89,6 +103,9 @@ class Surface:
         self._by_name: dict[WireName, Shown] = {}
         # A name is never given to another tool, because a model may still remember it.
         self._names: dict[Grant, WireName] = {}
+        # The edited names from which names were made, and those that tools had before an edit.
+        self._own_names: dict[Grant, str] = {}
+        self._former: dict[WireName, Grant] = {}
         # A cache of the values of `_names`, built once there are many.
         self._taken: dict[bool, set[WireName]] = {}
 
@@ -150,7 +167,7 @@ class Surface:
         for grant, given in self._names.items():
             if given == name and not grant.tool.startswith(PROMPT):
                 return grant
-        return None
+        return self._former.get(WireName(name))
 
     @property
     def names(self) -> dict[Grant, WireName]:
@@ -181,7 +198,7 @@ class Surface:
         new = [grant for grant in dict.fromkeys(grants) if grant not in self._shown]
         self._unlisted.update(self._too_many(new, definitions))
         for grant in new:
-            name = self.name(grant, names[grant.server], grant.tool)
+            name = self.name(grant, names[grant.server], definitions[grant].shown_name)
             shown = self._made(name, grant, definitions[grant])
             self._shown[grant] = self._by_name[name] = shown
             added.append(name)
@@ -203,18 +220,34 @@ class Surface:
         ]
 
     def name(self, grant: Grant, server: ServerName, own_name: str) -> WireName:
-        """Return the wire name of the tool `own_name` of `server`, always the same one."""
+        """Return the wire name of the tool `own_name` of `server`.
+
+        It is always the same one, unless an edit has given another name to a tool that is off.
+        """
         known = self._names.get(grant)
-        if known is not None:
+        if known is not None and (grant in self._shown or not self._is_renamed(grant, own_name)):
             return known
         taken = self._taken_beside(is_prompt=grant.tool.startswith(PROMPT))
+        if known is not None:
+            # A restored session knows names, and not from what they were made.
+            own = {known, *(name for name, of in self._former.items() if of == grant)}
+            taken = taken - own
+            self._taken = {}
         if self._is_bare:
             name = bare_name(server, grant.server, ToolName(own_name), taken)
         else:
             name = wire_name(server, grant.server, ToolName(own_name), taken, self.name_limit)
+        if known is not None and known != name:
+            self._former[known] = grant
+            self._former.pop(name, None)
+        if known is not None or own_name != grant.tool.removeprefix(PROMPT):
+            self._own_names[grant] = own_name
         self._names[grant] = name
         taken.add(name)
         return name
+
+    def _is_renamed(self, grant: Grant, own_name: str) -> bool:
+        return own_name != self._own_names.get(grant, grant.tool.removeprefix(PROMPT))
 
     def replace_server(self, old: ServerIdentity, new: ServerIdentity) -> None:
         """Give the tools of `new` the names of the same tools of `old`, if those are off.
@@ -232,7 +265,7 @@ class Surface:
         if kept is not None:
             return kept
         named = self._names.items()
-        alike = {*self.own}
+        alike = {*self.own, *self._former}
         alike.update(n for g, n in named if g.tool.startswith(PROMPT) == is_prompt)
         if len(alike) > _FEW_NAMES:
             self._taken[is_prompt] = alike
@@ -278,8 +311,8 @@ class Surface:
         if note:
             whole = described(whole, note)
         if self.cuts_results and promises_too_much(whole):
-            return Shown(name, grant, without_output_schema(whole), whole)
-        return Shown(name, grant, whole)
+            return Shown(name, grant, without_output_schema(whole), whole, definition.edit)
+        return Shown(name, grant, whole, edit=definition.edit)
 
     def _listed_own(self) -> list[bytes]:
         return list(self._own.values())[: self.limit]

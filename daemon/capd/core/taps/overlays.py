@@ -1,9 +1,10 @@
-"""Words that one folder adds to another tap's capabilities: phrases and a description, no more.
+"""What one folder adds to another tap's capabilities: phrases, a description, edits of tools.
 
 An overlay is `overlay.toml`, which says whose capabilities it describes, and a file
 `capabilities/<name>.toml` for each of them. It describes the tap of one name, or any tap that has
-enough of what the overlay names. Nothing in it changes what a capability does: servers, filters,
-scripts and keys stay as the tap has them (docs/taps.md).
+enough of what the overlay names. Servers, filters, scripts and keys stay as the tap has them
+(docs/taps.md). An edit changes how a tool looks to clients, and never which rules it is under
+(docs/tools.md).
 """
 
 import re
@@ -13,14 +14,26 @@ from typing import Any
 
 import msgspec
 
+from capd.core.servers.identity import server_identity
 from capd.core.taps.catalog import Tap
+from capd.core.taps.edit_tables import KEY as EDITS
+from capd.core.taps.edit_tables import tool_edits
 from capd.core.taps.toml_folder import TomlFolder
-from capd_protos.types import CapabilityName, CapabilitySpec, Finding, TapName
+from capd_protos.types import (
+    CapabilityName,
+    CapabilitySpec,
+    Finding,
+    ServerIdentity,
+    ServerSpec,
+    TapName,
+    ToolEdit,
+    ToolName,
+)
 
 OVERLAY_FILE = "overlay.toml"
 
 _OVERLAY_KEYS = frozenset({"tap", "least_in_common"})
-_WORDS_KEYS = frozenset({"triggers", "description", "parts", "files"})
+_WORDS_KEYS = frozenset({"triggers", "description", "parts", "files", EDITS})
 _CAPABILITY_FILE = re.compile(r"capabilities/(.+)\.toml")
 _BETWEEN_WORDS = re.compile(r"[\W_]+")
 
@@ -37,6 +50,8 @@ class Words:
     """
     files: tuple[str, ...] = ()
     """Patterns of names in a project's root that make the capability more likely."""
+    edits: tuple[ToolEdit, ...] = ()
+    """How tools of its servers are to be."""
 
     def are_of(self, capability: CapabilitySpec) -> bool:
         """Tell whether the words were written for `capability`."""
@@ -105,6 +120,7 @@ def overlaid(taps: Iterable[Tap], overlays: Iterable[Overlay]) -> Overlaid:
     """
     result = list(taps)
     findings: list[Finding] = []
+    edits = _Edits()
     for overlay in overlays:
         findings += overlay.findings
         meant = [at for at, tap in enumerate(result) if overlay.is_for(tap)]
@@ -113,8 +129,13 @@ def overlaid(taps: Iterable[Tap], overlays: Iterable[Overlay]) -> Overlaid:
             findings.append(Finding(f"{overlay.path}/{OVERLAY_FILE}", 0, reason, "warning"))
         for at in meant:
             findings += _unmatched(overlay, result[at])
+            edits.take_overlay(overlay, result[at])
             result[at] = _with_words(result[at], overlay)
-    return Overlaid(tuple(result), tuple(findings))
+    if edits.has_any or any(server.edits for tap in result for server in _servers(tap)):
+        for tap in result:
+            edits.take_tap(tap)
+        result = [edits.put_into(tap) for tap in result]
+    return Overlaid(tuple(result), (*findings, *edits.findings))
 
 
 def folded(phrase: str) -> str:
@@ -148,10 +169,12 @@ def _words(name: CapabilityName, file: str, folder: TomlFolder) -> Words | None:
         folder.add(file, "`parts` names nothing, so no capability is meant", near="parts")
         return None
     files = folder.strings(body.get("files", []), file, "files")
-    if not triggers and not description.strip() and not files:
-        folder.add(file, "neither `triggers` nor `description` nor `files`")
+    edits = tool_edits(body, file, folder)
+    if not triggers and not description.strip() and not files and not edits:
+        if EDITS not in body:
+            folder.add(file, "neither `triggers` nor `description` nor `files` nor `tool`")
         return None
-    return Words(name, triggers, description.strip(), frozenset(parts), files)
+    return Words(name, triggers, description.strip(), frozenset(parts), files, edits)
 
 
 def _report_foreign(
@@ -204,3 +227,81 @@ def _said_more(capability: CapabilitySpec, words: Words) -> CapabilitySpec:
         extra_description=capability.extra_description or words.description,
         files=tuple(dict.fromkeys((*capability.files, *words.files))),
     )
+
+
+def _servers(tap: Tap) -> Iterable[ServerSpec]:
+    return (server for each in tap.capabilities for server in each.servers)
+
+
+class _Edits:
+    """The edits of each server's tools; equal definitions are one server, with one edit of a tool.
+
+    The first overlay counts, then the first tap that defines the server: another tap has no say in
+    a server that is not its own.
+    """
+
+    def __init__(self) -> None:
+        self.findings: list[Finding] = []
+        self._edits: dict[ServerIdentity, dict[ToolName, ToolEdit]] = {}
+        self._owners: dict[ServerIdentity, TapName] = {}
+
+    @property
+    def has_any(self) -> bool:
+        """Whether an overlay edits a tool."""
+        return bool(self._edits)
+
+    def take_overlay(self, overlay: Overlay, tap: Tap) -> None:
+        """Take an overlay's edits of a tap's servers."""
+        capabilities = {capability.id.name: capability for capability in tap.capabilities}
+        for words in overlay.words:
+            capability = capabilities.get(words.name)
+            if capability is None or not words.are_of(capability):
+                continue
+            servers = {server.name: server for server in capability.servers}
+            for edit in words.edits:
+                server = servers.get(edit.server)
+                if server is None:
+                    self._add(edit, f"{capability.id} has no server {edit.server!r}")
+                else:
+                    self._take(server, edit)
+
+    def take_tap(self, tap: Tap) -> None:
+        """Take what a tap says itself of the tools of servers that no earlier tap defines."""
+        for server in _servers(tap):
+            owner = self._owners.setdefault(server_identity(server), tap.name)
+            for its_edit in server.edits:
+                edit = msgspec.structs.replace(its_edit, file=f"{tap.path}/{its_edit.file}")
+                if owner == tap.name:
+                    self._take(server, edit)
+                else:
+                    self._add(edit, f"tap {owner} has the same server, and comes first")
+
+    def put_into(self, tap: Tap) -> Tap:
+        """Return a tap whose servers have the edits that count for them."""
+        reads = (
+            read if (it := read.capability) is None else replace(read, capability=self._put(it))
+            for read in tap.reads
+        )
+        return replace(tap, reads=tuple(reads))
+
+    def _put(self, capability: CapabilitySpec) -> CapabilitySpec:
+        servers = tuple(self._edited(server) for server in capability.servers)
+        if servers == capability.servers:
+            return capability
+        return msgspec.structs.replace(capability, servers=servers)
+
+    def _edited(self, server: ServerSpec) -> ServerSpec:
+        edits = self._edits.get(server_identity(server), {}).values()
+        named = tuple(msgspec.structs.replace(edit, server=server.name) for edit in edits)
+        return server if named == server.edits else msgspec.structs.replace(server, edits=named)
+
+    def _take(self, server: ServerSpec, edit: ToolEdit) -> None:
+        of_server = self._edits.setdefault(server_identity(server), {})
+        first = of_server.setdefault(edit.tool, edit)
+        same = msgspec.structs.replace(edit, file=first.file, server=first.server)
+        if same != first:
+            self._add(edit, f"{first.file} edits this tool, and comes first")
+
+    def _add(self, edit: ToolEdit, reason: str) -> None:
+        text = f'{EDITS}."{edit.server}:{edit.tool}": {reason}: the edit changes nothing'
+        self.findings.append(Finding(edit.file, 0, text, "warning"))

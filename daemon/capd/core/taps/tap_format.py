@@ -22,6 +22,8 @@ import msgspec
 from capd.core.servers.placeholders import keys_in_args, wanted_keys
 from capd.core.servers.sandbox_rules import declared_level
 from capd.core.servers.scopes import default_scope, is_scope_fixed
+from capd.core.taps.edit_tables import KEY as EDITS
+from capd.core.taps.edit_tables import tool_edits
 from capd.core.taps.package_pins import unpinned_package
 from capd.core.taps.toml_folder import TomlFolder
 from capd_protos.types import (
@@ -45,7 +47,7 @@ _LONGEST_DESCRIPTION = 2000
 
 _CONFIG_KEYS = frozenset({"triggers", "domains", "files"})
 _PROVIDER_KEYS = {
-    "": frozenset({"deps", "roles", "mcp"}),
+    "": frozenset({"deps", "roles", "mcp", EDITS}),
     "deps": frozenset({"require"}),
     "roles": frozenset({"mcp"}),
     "roles.mcp": frozenset({"server_refs", "allowed_tools"}),
@@ -145,7 +147,7 @@ def read_capability(tap: TapName, files: CapabilityFiles, provider: str = "") ->
             key = path.rpartition(".")[2]
             folder.add(file, f"`{path}` is no table, and is passed over", near=key)
         _report_unknown(_table(body, path), known, file, f"{path}: " if path else "", folder)
-    servers = _servers(tap, body, file, folder)
+    servers = _with_edits(_servers(tap, body, file, folder), body, file, folder)
     headers = {key: said.strip() for key, said in _HEADER.findall(files.texts[file])}
     capability = CapabilitySpec(
         id=CapabilityId(tap, files.name),
@@ -220,6 +222,22 @@ def _servers(
         if ref not in found:
             folder.add(file, f"server_refs names {ref!r}, which no usable block defines", near=ref)
     return tuple(found[ref] for ref in wanted if ref in found)
+
+
+def _with_edits(
+    servers: tuple[ServerSpec, ...], body: Mapping[str, Any], file: str, folder: TomlFolder
+) -> tuple[ServerSpec, ...]:
+    """Return servers with the edits of their tools that stand beside them."""
+    edits = tool_edits(body, file, folder)
+    names = {server.name for server in servers}
+    for edit in edits:
+        if edit.server not in names:
+            reason = f'{EDITS}."{edit.server}:{edit.tool}": there is no server {edit.server!r} here'
+            folder.add(file, reason, near=f"{edit.server}:{edit.tool}")
+    return tuple(
+        msgspec.structs.replace(server, edits=tuple(e for e in edits if e.server == server.name))
+        for server in servers
+    )
 
 
 def _server(tap: TapName, block: Any, file: str, folder: TomlFolder, at: int) -> ServerSpec | None:

@@ -1,15 +1,17 @@
-"""Filters that keep no tool of a server, and patterns that match none (docs/design/catalog.md).
+"""Filters and edits that do not fit the tools of a server (docs/design/catalog.md).
 
-A filter fails closed, so a misspelt one costs a capability its tools without any error. The
-patterns are compared with the lists that servers gave when they last ran.
+A filter fails closed, so a misspelt one costs a capability its tools without any error; a misspelt
+edit changes nothing. Both are compared with the lists that servers gave when they last ran.
 """
 
 from collections.abc import Mapping, Sequence
 
 from capd.core.servers.identity import server_identity
 from capd.core.taps.catalog import Catalog, Tap, Unknown
+from capd.core.taps.edit_tables import KEY as EDITS
 from capd.core.taps.tap_format import CapabilityFiles
 from capd.core.taps.toml_folder import TomlFolder
+from capd.core.tools.tool_edits import problems
 from capd.core.tools.tool_filter import kept_tools, patterns_for
 from capd_protos.types import (
     CapabilitySpec,
@@ -17,6 +19,7 @@ from capd_protos.types import (
     ServerIdentity,
     ServerName,
     ServerSpec,
+    ToolDefinition,
     ToolName,
 )
 
@@ -37,6 +40,9 @@ def unknown_capabilities(tap: Tap, catalog: Catalog) -> tuple[Finding, ...]:
 
 
 ToolNames = Mapping[ServerIdentity, Sequence[ToolName]]
+
+
+ToolsOfServers = Mapping[ServerIdentity, Sequence[ToolDefinition]]
 
 
 _SHOWN = 8
@@ -63,6 +69,18 @@ def unmatched_filters(
     for pattern in _idle(capability.allowed_tools or (), servers, known):
         add(f"pattern {pattern!r} matches no tool of the servers that are known", f'"{pattern}"')
     return tuple(folder.findings)
+
+
+def unapplied_edits(tap: Tap, known: ToolsOfServers) -> tuple[Finding, ...]:
+    """Return a finding for each part of an edit that does not fit what its server lists."""
+    found: dict[Finding, None] = {}
+    for server in (server for each in tap.capabilities for server in each.servers):
+        listed = known.get(server_identity(server))
+        for edit in server.edits if listed is not None else ():
+            for reason in problems(listed or (), edit):
+                text = f'{EDITS}."{edit.server}:{edit.tool}": {reason}'
+                found.setdefault(Finding(edit.file, 0, text, "warning"))
+    return tuple(found)
 
 
 def _idle(patterns: Sequence[str], servers: Sequence[ServerSpec], known: ToolNames) -> list[str]:

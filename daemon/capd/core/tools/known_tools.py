@@ -15,8 +15,9 @@ from capd.core.lexical import words
 from capd.core.servers.identity import server_identity
 from capd.core.servers.placeholders import wanted_keys
 from capd.core.sessions.domains import is_inside
-from capd.core.sessions.policy import Policy
+from capd.core.sessions.policy import DENIED, Policy
 from capd.core.tools.names import wire_name
+from capd.core.tools.tool_edits import DISABLED, edited
 from capd.core.tools.tool_filter import is_named, kept_tools
 from capd.core.tools.tool_search import Restriction
 from capd.core.tools.tool_text import Tool, tool
@@ -47,6 +48,8 @@ class Source:
     definition: ToolDefinition
     capabilities: tuple[CapabilityId, ...]
     """The capabilities that grant it, in the catalog's order."""
+    listed: ToolDefinition | None = None
+    """The tool as its server listed it; None where no edit changes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,7 @@ class KnownTools:
             if not spec.lazy and spec.transport != "builtin"
         ]
         self._by_tool: dict[tuple[ServerIdentity, str], Source] = {}
+        self._disabled: dict[WireName, Restriction] = {}
         self._denied: dict[Policy, dict[WireName, Restriction]] = {}
         self._denied_capabilities: dict[Policy, dict[CapabilityId, Restriction]] = {}
         self._wanted: dict[ServerIdentity, tuple[str, ...]] = {}
@@ -109,19 +113,41 @@ class KnownTools:
                     found.setdefault(key, (spec, definition))
                     granting.setdefault(key, []).append(capability.id)
         for (identity, name), (spec, definition) in found.items():
-            wire = wire_name(spec.name, identity, definition.name, self.sources)
+            edit = next((each for each in spec.edits if each.tool == name), None)
+            made = edited(definition, edit) if edit is not None else None
+            shown = made.definition if made is not None else definition
+            wire = wire_name(spec.name, identity, shown.shown_name, self.sources)
             grants = granting[identity, name]
-            source = Source(wire, spec, identity, definition, tuple(grants))
+            source = Source(
+                *(wire, spec, identity, shown, tuple(grants)),
+                definition if made is not None else None,
+            )
             self.sources[wire] = self._by_tool[identity, name] = source
+            if edit is not None and edit.is_disabled:
+                self._disabled[wire] = Restriction(DENIED, DISABLED)
             if identity not in self._wanted:
                 self._wanted[identity] = wanted_keys(spec)
-            self.tools.append(tool(definition, spec.name, wire, [each.name for each in grants]))
+            self.tools.append(tool(shown, spec.name, wire, [each.name for each in grants]))
 
     def source(self, name: str, identity: str = "") -> Source | None:
         """Return the tool of this wire name, or with `identity` of this name at its server."""
         if identity:
             return self._by_tool.get((ServerIdentity(identity), name))
         return self.sources.get(WireName(name))
+
+    def meant(self, name: str) -> Source | None:
+        """Return the tool that a person means: by its wire name, or `server:tool`.
+
+        The tool is its server's own name, or what an edit calls it.
+        """
+        by_wire = self.source(name)
+        if by_wire is not None:
+            return by_wire
+        server, _, own = name.partition(":")
+        of_server = [each for each in self.sources.values() if each.spec.name == server]
+        by_own_name = (each for each in of_server if each.definition.name == own)
+        by_new_name = (each for each in of_server if each.definition.shown_name == own)
+        return next(by_own_name, None) or next(by_new_name, None)
 
     def eager(self, policy: Policy, domain: str = "") -> dict[ServerIdentity, Eager]:
         """Return the servers that run from the beginning of a session."""
@@ -140,7 +166,8 @@ class KnownTools:
         if barred is None:
             if len(self._denied) >= _MOST_POLICIES:
                 self._denied.clear()
-            barred = self._denied[policy] = dict(self._denied_by(policy))
+            barred = {**self._disabled, **dict(self._denied_by(policy))}
+            self._denied[policy] = barred
         outside = dict(self._outside(domain)) if domain else {}
         secret = dict(self._lacking(keys)) if keys is not None else {}
         return {**secret, **outside, **barred} if secret or outside else barred

@@ -46,6 +46,13 @@ def wire_name(
     raise AssertionError("a whole SHA-256 is taken")
 
 
+def original_name(
+    name: WireName, server: ServerName, identity: ServerIdentity, tool: ToolName, *, is_new: bool
+) -> WireName:
+    """Return the wire name by which rules know `tool`; `name` is its own, or new by an edit."""
+    return wire_name(server, identity, tool) if is_new else name
+
+
 def bare_name(
     server: ServerName,
     identity: ServerIdentity,

@@ -69,7 +69,7 @@ def tool(
         read = msgspec.json.decode(definition.json)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         read = {}
-    return described(read, definition.name, server, wire_name, capabilities)
+    return described(read, definition.shown_name, server, wire_name, capabilities)
 
 
 def described(

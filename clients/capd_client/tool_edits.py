@@ -1,0 +1,186 @@
+"""The user's own edits of tools: overlays that `capd tool edit` writes, one for each tap.
+
+    <config>/overlays/edits-TAP/overlay.toml               the tap whose capabilities are meant
+    <config>/overlays/edits-TAP/capabilities/NAME.toml     its tables `[tool."server:tool"]`
+
+The files are ordinary overlays, and may be edited by hand as well (docs/tools.md).
+"""
+
+import fcntl
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from capd_client.toml_files import EditError, store
+
+if TYPE_CHECKING:
+    from tomlkit import TOMLDocument
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What is to be changed in one edit; None leaves a key, an empty text takes it away."""
+
+    name: str | None = None
+    title: str | None = None
+    description: str | None = None
+    disabled: bool | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+    """New names of arguments."""
+    descriptions: Mapping[str, str] = field(default_factory=dict)
+    presets: Mapping[str, Any] = field(default_factory=dict)
+    hidden: Sequence[str] = ()
+    shown: Sequence[str] = ()
+    """Arguments that are neither hidden nor preset any more."""
+
+    @property
+    def are_none(self) -> bool:
+        """Whether nothing is to be changed."""
+        return self == Changes()
+
+
+class ToolEdits:
+    """The edits below one configuration folder."""
+
+    def __init__(self, config: str) -> None:
+        self._overlays = Path(config, "overlays")
+
+    def file(self, tap: str, capability: str) -> Path:
+        """Return the file with the edits of a capability's tools."""
+        return self._overlays / f"edits-{tap}" / "capabilities" / f"{capability}.toml"
+
+    def change(self, tap: str, capability: str, tool: str, changes: Changes) -> Path:
+        """Make `changes` in the edit of `tool` (`server:tool`), and return its file.
+
+        Raises:
+            EditError: the file cannot be edited; nothing has changed.
+        """
+        import tomlkit  # noqa: PLC0415 - 25 ms that most commands have no use for
+
+        path = self.file(tap, capability)
+        with self._locked():
+            document = _load(path)
+            head = path.parents[1] / "overlay.toml"
+            if not head.exists():
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                store(head, tomlkit.parse(f"tap = {json.dumps(tap)}\n"))
+            tables = _table(document, "tool", path)
+            table = _table(tables, tool, path)
+            _apply(table, changes, path)
+            if not table:
+                del tables[tool]
+            self._store(path, document)
+        return path
+
+    def reset(self, tap: str, capability: str, tool: str) -> bool:
+        """Take away the edit of `tool`; return whether there was one."""
+        path = self.file(tap, capability)
+        with self._locked():
+            if not path.exists():
+                return False
+            document = _load(path)
+            tables = document.get("tool", {})
+            if tool not in tables:
+                return False
+            del tables[tool]
+            self._store(path, document)
+        return True
+
+    def _store(self, path: Path, document: "TOMLDocument") -> None:
+        if not document.get("tool"):
+            document.pop("tool", None)
+        if document:
+            store(path, document)
+            return
+        path.unlink(missing_ok=True)
+        # What is left of an overlay without a capability says nothing.
+        with suppress(OSError):
+            path.parent.rmdir()
+            (path.parents[1] / "overlay.toml").unlink()
+            path.parents[1].rmdir()
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        self._overlays.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (self._overlays / ".edits.lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def preset_value(text: str) -> Any:
+    """Return the value that a person wrote: JSON, or else the text itself.
+
+    Raises:
+        EditError: it is a value that a file cannot hold.
+    """
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    if _has_null(value):
+        raise EditError(f"{text[:80]} has a null, which cannot be preset\nHide the argument.")
+    return value
+
+
+def _has_null(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_has_null, value.values()))
+    return any(map(_has_null, value)) if isinstance(value, list) else value is None
+
+
+def _load(path: Path) -> "TOMLDocument":
+    import tomlkit  # noqa: PLC0415 - as above
+    from tomlkit.exceptions import TOMLKitError  # noqa: PLC0415
+
+    try:
+        return tomlkit.parse(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return tomlkit.document()
+    except (TOMLKitError, UnicodeDecodeError) as error:
+        raise EditError(f"{path} is not TOML: {error}\nCorrect it by hand.") from None
+
+
+def _table(tables: Any, key: str, path: Path) -> Any:
+    import tomlkit  # noqa: PLC0415 - as above
+
+    if key not in tables:
+        tables[key] = tomlkit.table()
+    found = tables[key]
+    if not isinstance(found, dict):
+        raise EditError(f"in {path} `{key}` is no table\nCorrect it by hand.")
+    return found
+
+
+def _apply(table: Any, changes: Changes, path: Path) -> None:
+    for key in ("name", "title", "description", "disabled"):
+        _put(table, key, getattr(changes, key), is_given=getattr(changes, key) is not None)
+    arguments = _table(table, "arguments", path)
+    for argument in (*changes.shown, *changes.hidden):
+        of_argument = _table(arguments, argument, path)
+        _put(of_argument, "preset", None)
+        _put(of_argument, "hidden", argument in changes.hidden)
+    for key, values in (
+        ("name", changes.names),
+        ("description", changes.descriptions),
+        ("preset", changes.presets),
+    ):
+        for argument, value in values.items():
+            _put(_table(arguments, argument, path), key, value)
+    for argument in [each for each in arguments if not arguments[each]]:
+        del arguments[argument]
+    if not arguments:
+        del table["arguments"]
+
+
+def _put(table: Any, key: str, value: Any, *, is_given: bool = True) -> None:
+    """Set a key, or take it away where the value says nothing; a preset always says something."""
+    if not is_given:
+        return
+    says_nothing = value is None or (key != "preset" and value in ("", False))
+    if says_nothing:
+        table.pop(key, None)
+    else:
+        table[key] = value
