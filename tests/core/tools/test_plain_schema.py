@@ -4,7 +4,7 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capd.core.tools.plain_schema import surely_fits
@@ -126,6 +126,7 @@ def schemas(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     )
 
 
+@settings(deadline=None)
 @given(st.recursive(schemas(st.booleans()), schemas, max_leaves=6), VALUES)
 def test_the_library_never_refuses_what_surely_fits(schema: Any, value: Any) -> None:
     if surely_fits(schema, value):
