@@ -68,6 +68,15 @@ def memory(pids: Iterable[int]) -> Memory:
     return total
 
 
+def peak_mb(pid: int) -> float:
+    """Return the most that a process ever had resident, in MB of 10^6 bytes; 0 if it is gone."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024 / 1e6
+    return 0.0
+
+
 def cpu_seconds(pids: Iterable[int]) -> float:
     """Return the time that the living threads of the processes were on a CPU."""
     nanoseconds = 0

@@ -13,7 +13,8 @@ from bench.relay.measures import IN_FLIGHT, WORKLOADS, Workload, latencies, thro
 from bench.relay.process_trees import Memory
 from bench.relay.subjects import Subject
 
-_LISTENED = 0.3
+_QUIET = 12.0
+"""Seconds after the last call: what runs gets to tidy up, as it does while a person reads."""
 
 
 @dataclass(slots=True)
@@ -85,7 +86,7 @@ def play(rows: list[Row], number: int, share: float, seconds: float) -> None:
 
 def weigh(rows: Iterable[Row]) -> None:
     """Note the memory of each row's processes, idle after the calls."""
-    time.sleep(_LISTENED)
+    time.sleep(_QUIET)
     for row in rows:
         if row.subject is not None:
             row.relay_memory = process_trees.memory(row.subject.relay_pids())

@@ -1,8 +1,10 @@
 """`python -m capd daemon run`: the daemon in the foreground; `main` has the other commands."""
 
 import gc
+import importlib
 import os
 import sys
+import types
 from collections.abc import Callable
 from functools import partial
 
@@ -36,15 +38,19 @@ def _import_structlog_alone() -> None:
     """Import structlog without rich and pygments, which are there where `capd top` is.
 
     structlog imports them for tracebacks in colour, which the log of capd does not have: 65 modules
-    and 3 MB of every daemon. Whoever imports them later gets them.
+    and 3 MB of every daemon. asyncio, of which trio has no use, is another 30 modules and 2 MB: the
+    loggers that would use it import it then. Whoever imports any of them later gets them.
     """
-    unused = [each for each in ("rich", "twisted") if each not in sys.modules]
-    sys.modules.update(dict.fromkeys(unused))  # type: ignore[arg-type]
+    stand_in = types.ModuleType("asyncio")
+    stand_in.__getattr__ = lambda name: getattr(importlib.import_module("asyncio"), name)  # type: ignore[method-assign]
+    instead = {"rich": None, "twisted": None, "asyncio": stand_in}
+    unused = {name: each for name, each in instead.items() if name not in sys.modules}
+    sys.modules.update(unused)  # type: ignore[arg-type]
     try:
         import structlog  # noqa: F401, PLC0415 - for everybody who imports it from here on
     finally:
-        for each in unused:
-            del sys.modules[each]
+        for name in unused:
+            del sys.modules[name]
 
 
 def _leave_foreign_python() -> None:

@@ -19,6 +19,7 @@ from capd.actor_clients import names
 from capd.actor_clients.curator import CuratorClient
 from capd.actor_clients.registry import RegistryClient
 from capd.actor_clients.settings import SettingsClient
+from capd.actors.memory_return import return_after_work
 from capd.adapters import platform
 from capd.adapters.clients.unix_listener import (
     AlreadyServedError,
@@ -173,6 +174,7 @@ class Daemon:
             around.start_soon(self._follow_signals, around)
             around.start_soon(self._take_login_path)
             around.start_soon(self._keep_place)
+            around.start_soon(return_after_work)
             if self._has_terminal:
                 around.start_soon(self._follow_terminal)
             around.start_soon(TRACES.run, self._environment)

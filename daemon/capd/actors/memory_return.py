@@ -1,11 +1,13 @@
-"""Gives the memory of ended sessions back to the system.
+"""Gives memory back to the system: that of ended sessions, and what work has left.
 
 The objects of an ended session are freed, but the C library keeps the memory. It is asked to return
 that memory when no session has ended for a moment. So an editor that closes many sessions at once
-causes one pass over the heap, not one for each.
+causes one pass over the heap, not one for each. The same goes for what calls have left, once the
+daemon has worked and is quiet again: a few results of a megabyte leave 7 MB.
 """
 
 import gc
+import time
 from collections.abc import Callable
 
 import trio
@@ -16,6 +18,12 @@ QUIET = 2.0
 """Seconds without a further end before memory is returned."""
 LONGEST_WAIT = 30.0
 """Seconds after which memory is returned although sessions keep ending."""
+LOOK = 5.0
+"""Seconds between two looks at how much the daemon has worked."""
+STILL = 0.05
+"""CPU seconds within `LOOK` up to which the daemon is quiet."""
+WORKED = 0.3
+"""CPU seconds since the last return from which another one is worth its few milliseconds."""
 
 
 class MemoryReturn:
@@ -49,3 +57,18 @@ class MemoryReturn:
                 gc.collect()
             # In a thread, where it holds no lock of the interpreter's: it takes milliseconds.
             await trio.to_thread.run_sync(self._give_back)
+
+
+async def return_after_work(
+    give_back: Callable[[], None] = platform.trim_memory,
+    cpu_seconds: Callable[[], float] = time.process_time,
+) -> None:
+    """Return memory whenever the daemon is quiet after it has worked, until cancelled."""
+    returned_at = last = cpu_seconds()
+    while True:
+        await trio.sleep(LOOK)
+        now = cpu_seconds()
+        if now - last <= STILL and now - returned_at >= WORKED:
+            await trio.to_thread.run_sync(give_back)
+            returned_at = cpu_seconds()
+        last = now

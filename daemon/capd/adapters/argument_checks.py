@@ -1,8 +1,9 @@
 """Checks a call's arguments against its tool's schema before anything is sent.
 
-Each definition is compiled at its first call, once for all sessions. If a schema cannot be
-compiled, because of another dialect or an external reference, its calls pass unchecked. Nothing is
-ever fetched, and no pattern can make a check slow.
+A call that surely fits (`core/tools/plain_schema`) needs no more. For the others the library is
+loaded, and each definition is compiled once for all sessions. If a schema cannot be compiled,
+because of another dialect or an external reference, its calls pass unchecked. Nothing is ever
+fetched, and no pattern can make a check slow.
 """
 
 import importlib
@@ -10,10 +11,10 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 import msgspec
-import trio
 
 from capd.core.protocol.outcomes import NotSentError
 from capd.core.tools.argument_errors import Fault, fault_text, is_certain
+from capd.core.tools.plain_schema import surely_fits
 from capd.core.tools.schema_cost import SchemaCost
 
 MOST_KEPT = 2000
@@ -33,22 +34,19 @@ class _Definition(msgspec.Struct):
     inputSchema: Any = None  # noqa: N815 - the protocol's name
 
 
+class _Unusable:
+    """What a definition has that cannot be read: its calls pass unchecked."""
+
+
+_UNUSABLE = _Unusable()
+
+
 class ArgumentChecks:
-    """The compiled schemas of every tool that was called."""
+    """The schemas of every tool that was called, compiled where that was needed."""
 
     def __init__(self) -> None:
-        self._library: Any = None
-        self._is_wanted = trio.Event()
-        self._compiled: dict[bytes, tuple[_Validator, Any, SchemaCost] | None] = {}
-
-    def expect(self) -> None:
-        """Load the library in the background, because calls will come."""
-        self._is_wanted.set()
-
-    async def run(self) -> None:
-        """Load the library, which takes a tenth of a second, before a call needs it."""
-        await self._is_wanted.wait()
-        await trio.to_thread.run_sync(importlib.import_module, _LIBRARY)
+        self._schemas: dict[bytes, Any] = {}
+        self._compiled: dict[bytes, tuple[_Validator, SchemaCost] | None] = {}
 
     def check(self, name: str, definition: bytes, arguments: bytes) -> None:
         """Raise if the arguments of a call do not fit; the text says what is wrong.
@@ -56,18 +54,19 @@ class ArgumentChecks:
         Raises:
             NotSentError: they cannot be what the tool takes.
         """
-        if definition not in self._compiled:
-            if len(self._compiled) >= MOST_KEPT:
-                self._compiled.clear()
-            self._compiled[definition] = self._compile(definition)
-        compiled = self._compiled[definition]
-        if compiled is None or len(arguments) > MOST_BYTES:
+        schema = self._schema(definition)
+        if schema is _UNUSABLE or len(arguments) > MOST_BYTES:
             return
         try:
             given = msgspec.json.decode(arguments or b"{}")
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return
-        validator, schema, cost = compiled
+        if surely_fits(schema, given):
+            return
+        compiled = self._of(definition, schema)
+        if compiled is None:
+            return
+        validator, cost = compiled
         if not cost.is_bounded(given):
             return
         try:
@@ -84,22 +83,40 @@ class ArgumentChecks:
         if faults:
             raise NotSentError(fault_text(name, faults, msgspec.json.encode(schema).decode()))
 
-    def _compile(self, definition: bytes) -> tuple[_Validator, Any, SchemaCost] | None:
-        library = self._library = self._library or importlib.import_module(_LIBRARY)
-        try:
-            schema = msgspec.json.decode(definition, type=_Definition).inputSchema
-            cost = SchemaCost(schema)
-            if not cost.is_compiled:
-                return None
-            validator = library.validator_for(
-                schema,
-                validate_formats=False,
-                offline=True,
-                pattern_options=library.RegexOptions(),
-            )
-        except (msgspec.MsgspecError, ValueError, RecursionError):
+    def _schema(self, definition: bytes) -> Any:
+        if definition not in self._schemas:
+            if len(self._schemas) >= MOST_KEPT:
+                self._schemas.clear()
+                self._compiled.clear()
+            try:
+                schema = msgspec.json.decode(definition, type=_Definition).inputSchema
+            except (msgspec.MsgspecError, RecursionError):
+                schema = _UNUSABLE
+            self._schemas[definition] = schema
+        return self._schemas[definition]
+
+    def _of(self, definition: bytes, schema: Any) -> tuple[_Validator, SchemaCost] | None:
+        if definition not in self._compiled:
+            self._compiled[definition] = _compile(schema)
+        return self._compiled[definition]
+
+
+def _compile(schema: Any) -> tuple[_Validator, SchemaCost] | None:
+    # Loaded here: most daemons never need its 6 MB.
+    library: Any = importlib.import_module(_LIBRARY)
+    try:
+        cost = SchemaCost(schema)
+        if not cost.is_compiled:
             return None
-        return validator, schema, cost
+        validator: _Validator = library.validator_for(
+            schema,
+            validate_formats=False,
+            offline=True,
+            pattern_options=library.RegexOptions(),
+        )
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    return validator, cost
 
 
 def _fault(error: Any, schema: Any) -> Fault:

@@ -64,6 +64,24 @@ def test_a_file_that_does_not_exist_is_an_empty_cache_without_complaint(tmp_path
     assert (len(cache), cache.reason, cache.get(["one"])) == (0, None, {})
 
 
+def test_what_rests_is_found_as_before(stored: Path) -> None:
+    cache = opened(stored)
+    before = cache.get(["one", "two"])
+
+    cache.rest()
+
+    assert listed(cache.get(["one", "two"])) == listed({"one": ONE, "two": TWO})
+    assert listed(before) == listed({"one": ONE, "two": TWO})
+
+
+def test_an_empty_cache_may_rest(tmp_path: Path) -> None:
+    cache = opened(tmp_path / "absent")
+
+    cache.rest()
+
+    assert len(cache) == 0
+
+
 def test_what_was_put_is_found_after_a_restart(stored: Path) -> None:
     cache = opened(stored)
 

@@ -27,6 +27,7 @@ from capd.adapters.project_files import project_files
 from capd.adapters.tokens.piece_counts import PieceCounts
 from capd.core.index import document
 from capd.core.index.entries import Facts, entry_of, entry_texts, in_order
+from capd.core.index.extraction import Words, extracted
 from capd.core.index.summaries import Call, call_of, surrounding_texts
 from capd.core.routing.priors import spoken_for
 from capd.core.sessions.own_tools import CAPABILITY
@@ -37,7 +38,7 @@ from capd.runtime.serving import serve
 from capd_protos import finder, ledger
 from capd_protos import index as messages
 from capd_protos.codec import MsgpackCodec
-from capd_protos.types import WireName
+from capd_protos.types import CapabilityId, CapabilitySpec, WireName
 
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
 NEWS: MsgpackCodec[finder.ToolsIndexed] = MsgpackCodec(finder.ToolsIndexed)
@@ -67,6 +68,24 @@ class _Read:
     entries: list[messages.IndexEntry] = field(default_factory=list)
     files: Collection[str] = ()
     """The names in the project's root folder."""
+    words: Mapping[CapabilityId, "_Known"] = field(default_factory=dict)
+
+    def words_of(self, described: finder.CapabilityTools) -> "_Known":
+        """Return the words for a capability, anew only if it has changed."""
+        spec, tools = described.capability, described.tools
+        known = self.words.get(spec.id)
+        if known is None or known.capability is not spec or known.tools != tools:
+            known = _Known(spec, tools, extracted(spec, tools or ()))
+        return known
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The words for a capability with these tools."""
+
+    capability: CapabilitySpec
+    tools: list[WireName] | None
+    words: Words
 
 
 class Index:
@@ -219,7 +238,8 @@ class Index:
         facts: Mapping[str, Facts],
         files: Collection[str] = (),
     ) -> _Read:
-        made = partial(self._made_of, described, facts, self._own, files)
+        before = self._read.get(project, _Read())
+        made = partial(self._made_of, described, facts, self._own, files, before)
         # Ten thousand entries are a second of work.
         read = self._read[project] = await trio.to_thread.run_sync(made)
         while len(self._read) > MOST_PROJECTS:
@@ -233,11 +253,17 @@ class Index:
         facts: Mapping[str, Facts],
         own: Mapping[str, document.Overrides],
         files: Collection[str],
+        before: _Read,
     ) -> _Read:
         described = [self._with_tokens(each) for each in described]
+        words = {each.capability.id: before.words_of(each) for each in described}
         entries = [
             document.applied(
-                entry_of(each, facts.get(str(each.capability.id), Facts())),
+                entry_of(
+                    each,
+                    facts.get(str(each.capability.id), Facts()),
+                    words[each.capability.id].words,
+                ),
                 own.get(str(each.capability.id), document.Overrides()),
             )
             for each in described
@@ -248,7 +274,7 @@ class Index:
             for each in described
             if str(each.capability.id) in facts
         }
-        return _Read(described, facts, in_order(entries, fitting, last_at), files)
+        return _Read(described, facts, in_order(entries, fitting, last_at), files, words)
 
     def _with_tokens(self, described: finder.CapabilityTools) -> finder.CapabilityTools:
         """Return a capability with the last token counts of its tools.

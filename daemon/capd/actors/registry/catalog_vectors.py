@@ -234,7 +234,7 @@ class CatalogVectors:
                 log.info("routing_ready", capabilities=capabilities)
                 # What making it took is more than half of a daemon with one session.
                 del made, catalog
-                await trio.to_thread.run_sync(_settled, dropped, capabilities)
+                await trio.to_thread.run_sync(_settled, dropped, self._cache, capabilities)
 
     async def _warm_up(self) -> None:
         self._bus.publish(embedder.EmbedderNeeded())
@@ -332,8 +332,12 @@ def _comparison(
     return comparison(profile, capabilities, known.pop(), background_messages(), before)
 
 
-def _settled(dropped: list[Comparison | None], capabilities: int) -> None:
+def _settled(
+    dropped: list[Comparison | None], cache: VectorCache | None, capabilities: int
+) -> None:
     dropped.clear()
+    if cache is not None:
+        cache.rest()
     settle_memory(capabilities)
 
 

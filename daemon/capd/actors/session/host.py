@@ -164,7 +164,6 @@ class SessionHost:
                 nursery.start_soon(services.approvals.run)
                 await self._memories.load()
                 nursery.start_soon(self._memories.run, self._correct)
-                nursery.start_soon(services.checks.run)
                 nursery.start_soon(services.uses.follow)
                 nursery.start_soon(services.index.follow)
                 nursery.start_soon(services.tokens.run, self._sessions.token_counts)

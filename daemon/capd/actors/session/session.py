@@ -213,8 +213,6 @@ class Session:
         context.on_change()
         for what in self._parts.requests.changed_lists():
             self.connection.tell(f"notifications/{what}/list_changed", b"")
-        if step.added:
-            context.services.checks.expect()
         self._parts.memories.on_step()
         self.turns.on_step(step)
 

@@ -53,11 +53,12 @@ _PART_BYTES = 1 << 20
 class _Mapped:
     """The vectors of a file, found by the hashes of their texts."""
 
-    def __init__(self, digests: npt.NDArray[np.uint8], vectors: Rows) -> None:
+    def __init__(self, digests: npt.NDArray[np.uint8], vectors: Rows, content: mmap.mmap) -> None:
         import numpy as np  # noqa: PLC0415 -- lazy: it takes 60 ms
 
         self.digests = digests
         self.vectors = vectors
+        self.content = content
         # Eight bytes find a row and all of them tell whether it is the one: a Python object for
         # each hash would take 10 MB of 50,000.
         keys = np.ascontiguousarray(digests[:, :8]).view("<u8").ravel()
@@ -164,6 +165,11 @@ class VectorCache:
             self._unsaved = {}
             self.reason = None
 
+    def rest(self) -> None:
+        """Let go of the pages that were read: they come from the file again when needed."""
+        if self._stored is not None and hasattr(mmap, "MADV_DONTNEED"):
+            self._stored.content.madvise(mmap.MADV_DONTNEED)
+
     def _size_bytes(self, entries: int, version: int = _VERSION) -> int:
         number_bytes = int(_NUMBERS[version][-1])
         return _PAYLOAD_AT + entries * (_DIGEST_BYTES + self._dimensions * number_bytes)
@@ -198,7 +204,9 @@ class VectorCache:
             _PAYLOAD_AT + entries * _DIGEST_BYTES,
         )
         return _Mapped(
-            digests.reshape(entries, _DIGEST_BYTES).copy(), vectors.reshape(entries, dimensions)
+            digests.reshape(entries, _DIGEST_BYTES).copy(),
+            vectors.reshape(entries, dimensions),
+            content,
         )
 
     def _save(self) -> None:

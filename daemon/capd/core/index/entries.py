@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from capd.core.index.extraction import extracted
+from capd.core.index.extraction import Words, extracted
 from capd.core.index.trigger_map import HEAD
 from capd_protos.finder import CapabilityTools
 from capd_protos.index import IndexEntry
@@ -21,10 +21,10 @@ class Facts:
     """Seconds since the epoch of the newest call."""
 
 
-def entry_of(described: CapabilityTools, facts: Facts) -> IndexEntry:
-    """Return the entry of a capability, in the words of its tap."""
+def entry_of(described: CapabilityTools, facts: Facts, words: Words | None = None) -> IndexEntry:
+    """Return the entry of a capability, in the words of its tap; `words` if they are known."""
     spec = described.capability
-    words = extracted(spec, described.tools or ())
+    words = words or extracted(spec, described.tools or ())
     return IndexEntry(
         spec.id,
         words.verb,
