@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import structlog
 import trio
 from trio.testing import wait_all_tasks_blocked
@@ -36,6 +37,9 @@ class Talk:
 
     async def wait_ready(self) -> None:
         pass
+
+    def extensions(self) -> dict[str, msgspec.Raw]:
+        return {}
 
     def instructions(self) -> str:
         return "Be brief."

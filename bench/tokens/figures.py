@@ -32,6 +32,7 @@ class Line:
     tools: int
     hands_over_turns: bool = True
     """Whether its client has a prompt hook."""
+    writes_scripts: bool = False
 
     def units(self, rates: Rates) -> float:
         return self.bill.units(rates)
@@ -70,6 +71,7 @@ def _line(day: Day50, kind: Kind, tokens: Tokens, rates: Rates) -> Line:
         sum(len(played.failed) for played in day.played),
         max(played.longest_list for played in day.played),
         day.row.hands_over_turns,
+        day.row.writes_scripts,
     )
 
 
@@ -150,7 +152,7 @@ def verdicts(shown: Sequence[Line], rates: Rates, *, is_whole: bool) -> list[str
 def _rivals(shown: Sequence[Line], auto: Line) -> Iterable[Line]:
     """Return what a client like that of `auto` could have had instead."""
     for line in shown:
-        is_capd = line.name.startswith("capd")
+        is_capd = line.name.startswith("capd") and line.writes_scripts == auto.writes_scripts
         is_same = line.hands_over_turns == auto.hands_over_turns and (
             line.kind == auto.kind or line.bill.breaks == 0
         )

@@ -12,6 +12,7 @@ from typing import Any
 
 from capd_client import tables
 from capd_client.control import Control, DaemonDownError
+from capd_client.terminal import many
 from capd_client.waiting import Waiting, bar
 
 _TIMEOUT = 3700.0
@@ -64,15 +65,11 @@ def _shown(doing: str, *, is_bar: bool) -> Iterator[Callable[[Mapping[str, Any]]
 def _say(event: Mapping[str, Any]) -> None:
     if "name" not in event:
         total = event.get("total", 0)
-        tables.say(f"asking {total} server{'' if total == 1 else 's'}")
+        tables.say(f"asking {many(total, 'server')}")
         return
-    outcome = event.get("error") or _many(event.get("tools", 0), "tool")
+    outcome = event.get("error") or many(event.get("tools", 0), "tool")
     place = f"{event.get('done', '?')}/{event.get('total', '?')}"
     tables.say(f"{place} {event.get('name', '?')}: {outcome}")
-
-
-def _many(count: Any, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _follow(watcher: Control, show: Callable[[Mapping[str, Any]], None]) -> None:

@@ -69,6 +69,11 @@ def wrapped(text: str, columns: int, *, first: str = "", further: str = "") -> l
     return lines or [first.rstrip()]
 
 
+def many(count: int | None, noun: str) -> str:
+    """Return `1 tool` or `3 tools`; empty where the count is not known."""
+    return "" if count is None else f"{count} {noun}" + ("" if count == 1 else "s")
+
+
 def duration(value: object) -> str:
     """Return a number of seconds in its two largest units."""
     if not isinstance(value, int | float):

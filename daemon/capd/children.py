@@ -167,6 +167,7 @@ class Children:
             trust=trust,
             parser=self._parser,
             linger_now=lambda: self._live.current.servers.linger,
+            client_metadata_url=lambda: self._live.current.logins.client_metadata_url,
             longest_call=configuration.servers.longest_call,
             shared_cwd=shared_cwd,
             environment=self._environment,

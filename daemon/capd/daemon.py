@@ -73,6 +73,7 @@ async def run_daemon(environment: "os._Environ[str]", problems: Sequence[str] = 
 
     `problems` are shown in the status.
     """
+    platform.share_one_heap()
     # It was for this process alone, not for what it starts.
     environment.pop("PYTHONMALLOC", None)
     where = places(environment, os.getuid())
@@ -322,6 +323,7 @@ def _rest_the_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(_ALLOCATIONS_BETWEEN_LOOKS, 10, 10)
+    platform.trim_memory()
 
 
 def _machine() -> Machine:

@@ -300,11 +300,39 @@ class EventParams(msgspec.Struct, frozen=True):
     """Beginnings of topics, such as `server.`; none for every event."""
 
 
+LoginWay = Literal["browser", "device"]
+Account = Annotated[str, msgspec.Meta(pattern="^([A-Za-z][A-Za-z0-9_]*)?$", max_length=64)]
+"""As the namespace of a profile's secrets."""
+
+
 class LoginParams(msgspec.Struct, frozen=True):
     """Params of `login`: a server that is reached by URL."""
 
     name: str
     """The server, as a definition calls it."""
+    account: Account = ""
+    """Which of several logins at the server; empty for the usual one."""
+    way: LoginWay = "browser"
+    """`browser`: by a page that leads back to this machine. `device`: with a code, by a page that
+    any device can open."""
+
+
+class LoginPasteParams(msgspec.Struct, frozen=True):
+    """Params of `login_paste`."""
+
+    ticket: int
+    """What `login` answered."""
+    address: Annotated[str, msgspec.Meta(max_length=16384)]
+    """The address that the browser was sent to at the end of the login."""
+
+
+class LogoutParams(msgspec.Struct, frozen=True):
+    """Params of `logout`: as of `login`."""
+
+    name: str
+    """The server, as a definition calls it."""
+    account: Account = ""
+    """Which of several logins at the server; empty for the usual one."""
 
 
 class LoginWaitParams(msgspec.Struct, frozen=True):
@@ -517,7 +545,9 @@ METHODS: dict[str, type[msgspec.Struct]] = {
     "call": CallParams,
     "events": EventParams,
     "login": LoginParams,
+    "login_paste": LoginPasteParams,
     "login_wait": LoginWaitParams,
+    "logout": LogoutParams,
     "reload": NoParams,
     "secrets": NoParams,
     "why": WhyParams,

@@ -20,6 +20,7 @@ ServerRefusal = Literal[
 ServerState = Literal[
     "starting", "ready", "lingering", "stopping", "backing_off", "failed", "parked"
 ]
+LoginWay = Literal["browser", "device"]
 InstallOutcome = Literal["installed", "present", "failed", "cancelled"]
 
 
@@ -187,17 +188,50 @@ class InstallEnded(msgspec.Struct, frozen=True, tag="install.ended"):
     message: str = ""
 
 
-class LogIn(msgspec.Struct, frozen=True, tag="supervisor.log_in"):
-    """Begin a person's login at a server that is reached by URL, and was asked for before."""
+class LogIn(msgspec.Struct, frozen=True, omit_defaults=True, tag="supervisor.log_in"):
+    """Begin a person's login at a server that is reached by URL."""
 
     name: ServerName
+    account: str = ""
+    """Which of several logins at the server; empty for the usual one."""
+    way: LoginWay = "browser"
+    server: ServerSpec | None = None
+    """The definition, for a server that no session has asked for yet."""
 
 
-class LoginOpened(msgspec.Struct, frozen=True, tag="supervisor.login_opened"):
+class LoginOpened(msgspec.Struct, frozen=True, omit_defaults=True, tag="supervisor.login_opened"):
     """The person has to open an address; ask `AwaitLogin` how it went."""
 
     ticket: int
     address: str
+    user_code: str = ""
+    """What the person enters there; empty in a login by browser."""
+
+
+class PasteLogin(msgspec.Struct, frozen=True, tag="supervisor.paste_login"):
+    """Hand over the address that the browser was sent to at the end of a login."""
+
+    ticket: int
+    address: str
+
+
+class LoginPasted(msgspec.Struct, frozen=True, tag="supervisor.login_pasted"):
+    """The address is of that login; ask `AwaitLogin` how it went."""
+
+
+class LogOut(msgspec.Struct, frozen=True, omit_defaults=True, tag="supervisor.log_out"):
+    """Forget a login at a server that is reached by URL."""
+
+    name: ServerName
+    account: str = ""
+    server: ServerSpec | None = None
+    """As of `LogIn`."""
+
+
+class LoggedOut(msgspec.Struct, frozen=True, tag="supervisor.logged_out"):
+    """No login is kept there now."""
+
+    was_logged_in: bool
 
 
 class AwaitLogin(msgspec.Struct, frozen=True, tag="supervisor.await_login"):
@@ -283,7 +317,9 @@ Request = (
     | InstallDependencies
     | LeaveInstall
     | LogIn
+    | PasteLogin
     | AwaitLogin
+    | LogOut
     | EndProject
     | TrustChanged
 )
@@ -296,7 +332,9 @@ Reply = (
     | DependenciesReady
     | DependenciesFailed
     | LoginOpened
+    | LoginPasted
     | LoggedIn
+    | LoggedOut
     | LoginFailed
     | ProjectEnded
     | ServersRestarted

@@ -157,11 +157,22 @@ async def test_the_model_runs_for_one_request_at_a_time() -> None:
     async with staged() as stage:
         await stage.warm()
         async with trio.open_nursery() as nursery:
-            for _ in range(8):
-                nursery.start_soon(stage.ask, messages.EmbedTexts(["a"]))
+            for number in range(8):
+                nursery.start_soon(stage.ask, messages.EmbedTexts([f"a {number}"]))
 
         assert stage.model.most_at_once == 1
         assert stage.model.journal == ["load", *["embed 1"] * 8]
+
+
+async def test_a_message_that_was_just_embedded_is_not_embedded_again() -> None:
+    async with staged() as stage:
+        await stage.warm()
+        first = await stage.ask(messages.EmbedTexts(["a"]))
+
+        again = await stage.ask(messages.EmbedTexts(["a"]))
+
+        assert again == first
+        assert stage.model.journal == ["load", "embed 1"]
 
 
 async def test_an_end_while_the_model_works_is_an_answer_and_no_failure() -> None:

@@ -204,7 +204,7 @@ async def test_what_nobody_knows_is_answered_with_near_names_and_what_was_search
             "No tool 'alpha__ecko' is on, and none of the 2 known tools has that name. Near names: "
             "alpha__echo"
         )
-        assert "were never asked for theirs (capd index)" in said
+        assert "never asked for theirs (capd index)" in said
 
 
 async def test_arguments_that_lead_to_nothing_are_answered_with_the_schema(

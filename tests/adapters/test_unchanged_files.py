@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from capd.adapters.tap_files import KnownReads, TapPlace, read_tap
+from capd.adapters.known_reads import KnownReads
+from capd.adapters.tap_files import TapPlace, read_tap
 from capd.adapters.unchanged_files import UnchangedFiles, mark_of_file, mark_of_folder
 from capd_protos.types import TapName
 from whole_daemon import wait_for
@@ -82,14 +83,14 @@ def test_a_change_is_read_and_everything_else_is_as_it_was(
 def test_a_capability_that_is_gone_is_forgotten(place: TapPlace) -> None:
     known = KnownReads()
     read_tap(place, known=known)
-    known.sweep()
+    known.keep()
     folder = place.path / "capabilities" / "alpha"
     for file in folder.iterdir():
         file.unlink()
     folder.rmdir()
 
     again = read_tap(place, known=known)
-    known.sweep()
+    known.keep()
 
     assert [str(each.id.name) for each in again.capabilities] == ["beta"]
 

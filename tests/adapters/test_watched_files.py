@@ -31,7 +31,7 @@ def test_only_what_is_read_of_a_checkout_is_watched(tmp_path: Path) -> None:
 
     assert folders == {
         tmp_path / "config": frozenset({"taps.toml", "overlays"}),
-        tap: frozenset({"capabilities", "skills", "deps", "memories"}),
+        tap: frozenset({"capabilities", "skills", "deps", "memories", "tools.json", "vectors.bin"}),
         tap / "capabilities": None,
         tap / "capabilities/a": None,
         tap / "skills": None,
@@ -133,6 +133,8 @@ async def test_a_change_is_heard(tmp_path: Path, kind: str) -> None:
         ("config/config.toml", False),
         ("elsewhere", False),
         ("tap/skills", True),
+        ("tap/tools.json", True),
+        ("tap/vectors.bin", True),
         ("tap/capabilities", True),
         ("tap/capabilities/a", True),
         ("tap/capabilities/a/x.toml", True),

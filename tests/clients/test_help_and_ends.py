@@ -192,6 +192,7 @@ WAITING: dict[str, tuple[str, ...]] = {
     "reload": (),
     "stop": (),
     "login": ("x",),
+    "logout": ("x",),
 }
 """Commands that wait for the daemon, and what they need beside their name."""
 

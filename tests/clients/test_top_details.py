@@ -1,7 +1,8 @@
 """What `capd top` says of a selected row, and of events."""
 
-from typing import Any
+from typing import Any, get_args
 
+import msgspec
 import pytest
 
 from capd_client.top.details import (
@@ -13,6 +14,16 @@ from capd_client.top.details import (
     session_details,
 )
 from capd_client.top.rows import decision_rows
+from capd_protos import (
+    curator,
+    definitions,
+    embedder,
+    finder,
+    index,
+    registry,
+    settings,
+    supervisor,
+)
 
 DECISION: dict[str, Any] = {
     "session": "zed-1",
@@ -126,6 +137,37 @@ def test_an_event_is_told_in_words_with_its_topic(
     topic: str, event: dict[str, Any], words: str
 ) -> None:
     assert event_words(topic, event) == f"{words} ({topic})"
+
+
+def published() -> list[type[msgspec.Struct]]:
+    """Return every event that an actor of the daemon may publish."""
+    return [
+        event
+        for module in (
+            curator,
+            definitions,
+            embedder,
+            finder,
+            index,
+            registry,
+            settings,
+            supervisor,
+        )
+        for event in (get_args(module.Event) or (module.Event,))
+    ]
+
+
+@pytest.mark.parametrize("event", published(), ids=lambda event: event.__name__)
+def test_every_event_has_words_for_a_person(event: type[msgspec.Struct]) -> None:
+    facts: dict[str, object] = dict.fromkeys(event.__struct_fields__, "x")
+    if "capability" in facts:
+        facts["capability"] = {"tap": "mine", "name": "git"}
+    topic = str(event.__struct_config__.tag)
+
+    told = event_words(topic, {"type": topic, **facts})
+
+    assert told.endswith(f" ({topic})")
+    assert "=" not in told
 
 
 CALL = {

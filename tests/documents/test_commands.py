@@ -46,6 +46,7 @@ RUN_ELSEWHERE = {
     "memory forget": "tests/clients/test_memory_commands.py",
     "memory list": "tests/clients/test_memory_commands.py",
     "memory suggest": "tests/clients/test_memory_commands.py",
+    "logout": "tests/whole/test_logins.py",
     "metrics": "tests/clients/test_records.py",
     "reload": "tests/clients/test_commands.py",
     "run": "tests/whole/test_scripts.py",
@@ -64,7 +65,7 @@ RUN_ELSEWHERE = {
 }
 NOT_RUN_AS_WRITTEN = {
     "daemon install": "takes a service manager: tests/reliability/test_systemd.py has a real one",
-    "login": "takes a browser: tests/whole/test_remote_servers.py plays it",
+    "login": "takes a browser: tests/whole/test_logins.py plays it",
     "trust definitions": "takes a server that changes: tests/clients/test_trusting.py",
     "trust project": "takes a hostile project and a terminal: tests/whole/test_trust.py",
 }

@@ -97,7 +97,7 @@ BAD: dict[str, list[tuple[str, int]]] = {
     "completion": [("no-such-shell", USAGE)],
     "daemon logs": [("-n 2", FAILED)],
     # What is not on is off already.
-    "disable": [("nothing", FINE)],
+    "disable": [("nothing", FAILED)],
     "discover": [("", USAGE)],
     "enable": [("", USAGE), ("no-such-capability", FAILED)],
     "help": [("no-such-command", USAGE)],

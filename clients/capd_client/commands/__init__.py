@@ -33,7 +33,7 @@ _WHERE = {
         "tools",
         "version",
     ),
-    "acting": ("call", "disable", "enable", "login", "reload", "routing", "turn"),
+    "acting": ("call", "disable", "enable", "login", "logout", "reload", "routing", "turn"),
     "approving": ("approve",),
     "catalog": ("check", "eval", "tap"),
     "completion": ("completion",),

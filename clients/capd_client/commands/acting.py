@@ -1,6 +1,7 @@
 """Commands that change what a session or the daemon has."""
 
 import json
+import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -22,6 +23,12 @@ from capd_client.commands.shared import (
 )
 from capd_client.control import Control, ControlError, DaemonDownError
 from capd_client.waiting import Waiting, waiting_for_servers
+
+_ACCOUNT = re.compile("[A-Za-z][A-Za-z0-9_]*")
+_MOST_ACCOUNT = 64
+_MOST_PASTED = 9000
+"""Characters that are read of a pasted address; the daemon takes fewer."""
+_MOST_PASTES = 5
 
 
 def enabled(socket: str, name: str, session: str, *, show_progress: bool) -> dict[str, Any]:
@@ -181,18 +188,97 @@ def reload(*, as_json: bool) -> None:
         fail(f"not reloaded, the last good state is in use: {', '.join(broken)}")
 
 
+account_option = click.option(
+    "--account",
+    metavar="NAME",
+    default="",
+    help="One of several logins there: for profiles with `secrets = NAME`.",
+)
+
+
 @click.command()
 @click.argument("server", shell_complete=completing.servers)
 @click.option("--no-browser", is_flag=True, help="Print the address, open nothing.")
-def login(*, server: str, no_browser: bool) -> None:
+@click.option("--paste", is_flag=True, help="No browser here: paste the address that it leads to.")
+@click.option("--device", is_flag=True, help="No browser here: enter a code on any device.")
+@account_option
+def login(*, server: str, no_browser: bool, paste: bool, device: bool, account: str) -> None:
     """Log in at a server that is reached by URL."""
-    opened = ask("login", name=server)
-    address = str(opened["open"])
-    click.echo(f"Open this address to log in at {server}:\n\n  {tables.printable(address)}\n")
-    if not no_browser:
+    if paste and device:
+        raise click.UsageError("choose one of --paste and --device")
+    _check_account(account)
+    opened = ask("login", name=server, account=account, way="device" if device else "browser")
+    address, ticket = str(opened["open"]), opened["ticket"]
+    where = f"{server} as {account}" if account else server
+    click.echo(f"Open this address to log in at {where}:\n\n  {tables.printable(address)}\n")
+    if device:
+        click.echo(f"Check that the page shows this code, or enter it: {opened['user_code']}\n")
+    elif paste:
+        _paste(ticket)
+    elif not no_browser:
         click.launch(address)
-    ask("login_wait", ticket=opened["ticket"])
-    click.echo(f"Logged in at {server}.")
+    ask("login_wait", ticket=ticket)
+    click.echo(f"Logged in at {where}.")
+    if account:
+        _say_who_has(account)
+
+
+@click.command()
+@click.argument("server", shell_complete=completing.servers)
+@account_option
+def logout(*, server: str, account: str) -> None:
+    """Forget a login at a server that is reached by URL."""
+    _check_account(account)
+    where = f"{server} as {account}" if account else server
+    left = ask("logout", name=server, account=account)
+    click.echo(f"Logged out at {where}." if left.get("was_logged_in") else f"No login at {where}.")
+
+
+def _check_account(account: str) -> None:
+    if account and not (_ACCOUNT.fullmatch(account) and len(account) <= _MOST_ACCOUNT):
+        raise click.UsageError(
+            f"an account begins with a letter and has {_MOST_ACCOUNT} letters, digits and"
+            " underscores at most"
+        )
+
+
+def _paste(ticket: int) -> None:
+    """Hand over what the person pastes, until it is the address of this login."""
+    click.echo(
+        "The browser ends at an address that it cannot open: it begins with http://127.0.0.1."
+        " Paste that address here."
+    )
+    for tries_left in reversed(range(_MOST_PASTES)):
+        click.echo("> ", nl=False)
+        line = sys.stdin.readline(_MOST_PASTED)
+        if not line.strip():
+            fail("nothing was pasted: run the command again")
+        try:
+            with Control(this_places().socket) as control:
+                control.call("login_paste", {"ticket": ticket, "address": line.strip()})
+        except ControlError as error:
+            # What is left of a line that was too long is no answer to the next question.
+            if not tries_left or not line.endswith("\n"):
+                fail(error.message)
+            click.echo(f"{tables.printable(error.message)}")
+        else:
+            return
+
+
+def _say_who_has(account: str) -> None:
+    """Say which profiles use the account, for it may be none."""
+    listed = ask("profiles").get("profiles") or []
+    having = [
+        each["name"]
+        for each in listed
+        if str(each.get("secrets", "")).casefold() == account.casefold()
+    ]
+    if having:
+        click.echo(f"Sessions with the profile {' or '.join(having)} use it.")
+    else:
+        click.echo(
+            f'No session uses it yet: give a profile `secrets = "{account}"` in config.toml.'
+        )
 
 
 COMMANDS = {
@@ -200,6 +286,7 @@ COMMANDS = {
     "disable": disable,
     "enable": enable,
     "login": login,
+    "logout": logout,
     "reload": reload,
     "routing": routing,
     "turn": turn,

@@ -14,6 +14,7 @@ from capd_client.commands.shared import (
     session_option,
     this_places,
 )
+from capd_client.terminal import many
 
 
 @click.command()
@@ -41,11 +42,12 @@ def index(*, known: bool, with_model: bool, yes: bool, session: str, as_json: bo
     else:
         if not known:
             tools = sum(int(each.get("tools", 0)) for each in servers)
-            click.echo(f"{len(servers)} servers asked, {tools} tools known")
+            click.echo(f"{many(len(servers), 'server')} asked, {many(tools, 'tool')} known")
         if result.get("index"):
             _say_written(result["index"])
     if failed:
-        fail(f"{len(failed)} of {len(servers)} servers did not answer: {', '.join(failed)}")
+        asked = many(len(servers), "server")
+        fail(f"{len(failed)} of {asked} did not answer: {', '.join(failed)}")
 
 
 def _say_written(written: dict[str, Any]) -> None:

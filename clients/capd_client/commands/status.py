@@ -13,7 +13,7 @@ from capd_client.commands.completing import session_keys
 from capd_client.commands.shared import ask, fail, print_json, this_places
 from capd_client.control import ControlError
 from capd_client.tables import say
-from capd_client.terminal import duration, width, wrapped
+from capd_client.terminal import duration, many, width, wrapped
 from capd_protos.extras import missing
 
 _NAMES_SHOWN = 6
@@ -62,7 +62,7 @@ def _print_session(session: Mapping[str, Any], age: object) -> None:
     loss = "the list of all tools is shorter"
     saved: int | None = session.get("saved")
     rows = [
-        ("list of tools", surface.get("list"), _many(surface.get("tools"), "tool")),
+        ("list of tools", surface.get("list"), many(surface.get("tools"), "tool")),
         ("  capd's own", surface.get("own_tools"), "of these"),
         ("instructions", surface.get("instructions"), ""),
         ("before every prompt", surface.get("tokens"), ""),
@@ -102,25 +102,21 @@ def _print_change(change: Mapping[str, Any]) -> None:
 
 def _sent(name: str, sent: Mapping[str, Any] | None, noun: str) -> tuple[str, Any, str]:
     found = sent or {}
-    of = _many(found.get("count", 0), noun)
+    of = many(found.get("count", 0), noun)
     if found.get("uncounted"):
         of += f", {found['uncounted']} of them uncounted"
     return (name, found.get("tokens"), of)
 
 
 def _of_all(everything: Mapping[str, Any]) -> str:
-    of = _many(everything.get("tools"), "tool")
+    of = many(everything.get("tools"), "tool")
     unlisted = [str(each) for each in everything.get("unlisted") or []]
     if unlisted:
         more = ", ..." if len(unlisted) > _NAMES_SHOWN else ""
         names = ", ".join(unlisted[:_NAMES_SHOWN]) + more
-        servers = _many(len(unlisted), "server")
+        servers = many(len(unlisted), "server")
         of += f"; without {servers} never asked for theirs (capd index): {names}"
     return of
-
-
-def _many(count: int | None, noun: str) -> str:
-    return "" if count is None else f"{count} {noun}" + ("" if count == 1 else "s")
 
 
 @click.command()

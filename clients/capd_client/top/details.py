@@ -102,22 +102,36 @@ def approval_details(entry: Document, now: float) -> list[str]:
 
 
 _WORDS = {
-    "session.approval_asked": "{tool} waits for your approval: capd approve {number}",
-    "server.started": "{name} was started",
+    "daemon.stopping": "the daemon is ending",
+    "definitions.changed": "{name} has other tools than you trusted: capd trust definitions",
+    "definitions.settled": "you have decided about the tools of {name}",
+    "embedder.exited": "the model's process ended",
+    "embedder.needed": "the model is wanted",
+    "embedder.stuck": "the model does not answer: its process is ended",
+    "index.changed": "the map of {capabilities} capabilities is another one",
+    "index.server": "{name} was asked for its tools ({done} of {total})",
+    "index.started": "{total} servers are asked for their tools",
+    "index.tools": "{tools} tools of {servers} servers can be found",
+    "install.ended": "{dependency}: {outcome}",
+    "install.said": "{dependency}: {line}",
+    "install.started": "{dependency} is being installed",
+    "registry.changed": "taps were read again",
+    "registry.decided": "a message of {session}: {outcome} {name}",
     "server.exited": "{name} ended: {reason}",
     "server.listed": "{name} listed its tools",
-    "server.tools": "{name} has other tools",
-    "session.started": "{client} connected as {session}",
+    "server.started": "{name} was started",
+    "server.tools_changed": "{name} has other tools",
+    "session.approval_asked": "{tool} waits for your approval: capd approve {number}",
+    "session.approval_ended": "{tool} does not wait for your approval any more",
+    "session.capability_used": "{capability[name]} was used in {session}",
     "session.ended": "{session} ended",
-    "index.tools": "{tools} tools of {servers} servers can be found",
-    "index.server": "{name} was asked for its tools ({done} of {total})",
-    "registry.changed": "taps were read again",
-    "registry.decided": "a message was decided",
-    "embedder.exited": "the model's process ended",
-    "install.started": "{dependency} is being installed",
-    "install.ended": "{dependency}: {outcome}",
+    "session.result_compacted": "a long result of {tool} was cut to {characters_out} characters",
+    "session.routing_taught": "what followed a message of {session} is learnt",
+    "session.started": "{client} connected as {session}",
+    "session.surface_changed": "{session} has other tools on its list",
     "settings.changed": "settings were read again",
 }
+"""Words for each event that the daemon publishes (docs/records.md)."""
 
 
 def event_words(topic: str, event: Document) -> str:

@@ -18,6 +18,12 @@ _DEPENDENCIES_READY: MsgpackCodec[messages.DependenciesReady | messages.Dependen
 _LOGIN_OPENED: MsgpackCodec[messages.LoginOpened | messages.LoginFailed] = MsgpackCodec(
     messages.LoginOpened | messages.LoginFailed
 )
+_LOGIN_PASTED: MsgpackCodec[messages.LoginPasted | messages.LoginFailed] = MsgpackCodec(
+    messages.LoginPasted | messages.LoginFailed
+)
+_LOGGED_OUT: MsgpackCodec[messages.LoggedOut | messages.LoginFailed] = MsgpackCodec(
+    messages.LoggedOut | messages.LoginFailed
+)
 _LOGGED_IN: MsgpackCodec[messages.LoggedIn | messages.LoginFailed] = MsgpackCodec(
     messages.LoggedIn | messages.LoginFailed
 )
@@ -82,10 +88,22 @@ class SupervisorClient(ActorClient):
         await self._ask(messages.LeaveInstall(session), _HOLDS_RELEASED, timeout)
 
     async def log_in(
-        self, name: ServerName, *, timeout: float
+        self, request: messages.LogIn, *, timeout: float
     ) -> messages.LoginOpened | messages.LoginFailed:
         """Begin a login at a server that is reached by URL."""
-        return await self._ask(messages.LogIn(name), _LOGIN_OPENED, timeout)
+        return await self._ask(request, _LOGIN_OPENED, timeout)
+
+    async def paste_login(
+        self, ticket: int, address: str, *, timeout: float = ANSWER_TIMEOUT
+    ) -> messages.LoginPasted | messages.LoginFailed:
+        """Hand over the address that the browser was sent to."""
+        return await self._ask(messages.PasteLogin(ticket, address), _LOGIN_PASTED, timeout)
+
+    async def log_out(
+        self, request: messages.LogOut, *, timeout: float
+    ) -> messages.LoggedOut | messages.LoginFailed:
+        """Forget a login."""
+        return await self._ask(request, _LOGGED_OUT, timeout)
 
     async def await_login(
         self, ticket: int, *, timeout: float

@@ -54,6 +54,16 @@ class ServersTable(msgspec.Struct, frozen=True):
     """Globs of servers whose own processes may use capd as clients do."""
 
 
+class LoginsTable(msgspec.Struct, frozen=True):
+    """`[logins]`: how capd logs in at servers by URL (docs/logins.md)."""
+
+    client_metadata_url: Annotated[
+        str, msgspec.Meta(pattern=r"^(https://[^\s/?#@]+/[^\s?#]+)?$", max_length=2048)
+    ] = ""
+    """Where you publish the metadata document of capd as an OAuth client. Authorization servers
+    that take such documents know capd by this address; at others it registers itself."""
+
+
 class SandboxServerTable(msgspec.Struct, frozen=True):
     """`[sandbox.servers."GLOB"]`: settings for single servers, which override their definitions."""
 
@@ -355,6 +365,7 @@ class Configuration(msgspec.Struct, frozen=True):
     clients: dict[str, PlaceTable] = {}
     projects: dict[str, PlaceTable] = {}
     profiles: dict[str, ProfileTable] = {}
+    logins: LoginsTable = LoginsTable()
     ledger: LedgerTable = LedgerTable()
     sandbox: SandboxTable = SandboxTable()
     memories: MemoriesTable = MemoriesTable()

@@ -16,12 +16,13 @@ import msgspec
 
 import capd
 from capd.adapters.file_texts import PathText, file_name, file_text
+from capd.adapters.known_reads import KnownReads
 from capd.adapters.memory_files import MEMORIES, read_memories
 from capd.adapters.model.minilm import MODEL
 from capd.adapters.parsing.jobs import DIRECT, ReadCapability, Reader, ReadToolSnapshot
 from capd.adapters.regular_files import opened_regular
 from capd.adapters.skill_files import SKILLS, read_skills
-from capd.adapters.unchanged_files import UnchangedFiles, mark_of_file, mark_of_folder
+from capd.adapters.unchanged_files import mark_of_file, mark_of_folder
 from capd.core.errors import CapdError
 from capd.core.taps.catalog import Tap
 from capd.core.taps.tap_format import CapabilityFiles, CapabilityRead
@@ -117,19 +118,6 @@ def tap_places(list_file: Path) -> list[TapPlace]:
 def is_own(place: TapPlace, list_file: Path) -> bool:
     """Tell whether only the user and capd have written a tap."""
     return place.name == STARTER or place.path == list_file.parent / OWN_FOLDER
-
-
-class KnownReads:
-    """What was read of taps, so that only what has changed is read again."""
-
-    def __init__(self) -> None:
-        self.capabilities: UnchangedFiles[tuple[bytes, CapabilityRead]] = UnchangedFiles()
-        self.vectors: UnchangedFiles[tuple[str, tuple[Finding, ...]]] = UnchangedFiles()
-
-    def sweep(self) -> None:
-        """Forget what was not read since the last sweep."""
-        self.capabilities.sweep()
-        self.vectors.sweep()
 
 
 def read_tap(place: TapPlace, reader: Reader = DIRECT, known: KnownReads | None = None) -> Tap:

@@ -6,6 +6,7 @@ the same target. What was changed a moment ago is not remembered: its times woul
 change within the same tick of the clock.
 """
 
+import hashlib
 import os
 import stat
 import time
@@ -26,6 +27,8 @@ class UnchangedFiles(Generic[T]):
     def __init__(self) -> None:
         self._made: dict[str, tuple[int, T]] = {}
         self._used: set[str] = set()
+        self.is_new = False
+        """Whether anything was made, or forgotten, since `kept`."""
 
     def get(self, key: str, mark: int) -> T | None:
         """Return what was made under `key` when its files had this mark."""
@@ -38,14 +41,25 @@ class UnchangedFiles(Generic[T]):
         self._used.add(key)
         if mark:
             self._made[key] = (mark, made)
-        else:
-            self._made.pop(key, None)
+            self.is_new = True
+        elif self._made.pop(key, None) is not None:
+            self.is_new = True
 
     def sweep(self) -> None:
         """Forget what nobody has asked for since the last sweep."""
         for key in self._made.keys() - self._used:
             del self._made[key]
+            self.is_new = True
         self._used.clear()
+
+    def restore(self, made: dict[str, tuple[int, T]]) -> None:
+        """Take what was made in another process, each with the mark of its files."""
+        self._made = made
+
+    def kept(self) -> dict[str, tuple[int, T]]:
+        """Return everything, to be given to `restore`."""
+        self.is_new = False
+        return self._made
 
 
 def mark_of_folder(folder: str, suffix: str) -> int:
@@ -89,4 +103,6 @@ def _mark(files: Iterable[tuple[str, os.stat_result]]) -> int:
         )
     if latest > time.time_ns() - SETTLED_NS:
         return 0
-    return hash(tuple(sorted(seen))) or 1
+    # Not Python's own hash, which is another one in each process.
+    digest = hashlib.blake2b(repr(sorted(seen)).encode("utf-8", "surrogateescape"), digest_size=7)
+    return int.from_bytes(digest.digest(), "big") or 1

@@ -18,6 +18,8 @@ import trio
 from capd.adapters.overlay_files import overlay_folders
 from capd.adapters.tap_files import STARTER, TapUnreadableError, tap_places
 from capd.core.errors import CapdError
+from capd.core.taps.tap_vectors import FILE as VECTORS
+from capd.core.taps.tool_snapshot import FILE as SNAPSHOT
 
 if TYPE_CHECKING:
     from watchfiles._rust_notify import RustNotify
@@ -35,6 +37,8 @@ Folders = Mapping[Path, frozenset[str] | None]
 """Folders, each with the names in it that matter; None for all names."""
 
 _PARTS_OF_A_TAP = ("capabilities", "skills", "deps", "memories")
+_FILES_OF_A_TAP = (SNAPSHOT, VECTORS)
+"""What `capd tap build` writes beside them."""
 
 
 class WatchError(CapdError):
@@ -56,6 +60,8 @@ def watched_folders(list_file: Path, memories: Path | None = None) -> Folders:
         for part in _PARTS_OF_A_TAP:
             _add(found, root, part)
             _add_below(found, root / part)
+        for name in _FILES_OF_A_TAP:
+            _add(found, root, name)
     _add_below(found, list_file.parent / "overlays")
     for folder in overlay_folders(list_file):
         _add(found, folder)

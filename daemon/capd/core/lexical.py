@@ -16,7 +16,8 @@ import re
 import unicodedata
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ _NGRAM = 4
 _MOST_CHARACTERS = 4096
 """Of a longer text only the beginning is compared: a paste must not cost the turn its time."""
 
+_MOST_STEMS = 4096
+"""Kept: a catalog's texts have the same words again and again."""
 _SHORTEST_STEMMED = 4
 _SHORTEST_STEM = 3
 
@@ -55,6 +58,10 @@ def words(text: str) -> list[str]:
     folded = unicodedata.normalize("NFKC", text[:_MOST_CHARACTERS])
     found: list[str] = []
     for run in _RUN.findall(folded.replace("'", "").replace("’", "")):
+        if run.islower() and run.isalpha() and run.isascii():
+            # One part, as are nearly all.
+            found.append(run)
+            continue
         parts = _PART.findall(run)
         found.extend(parts)
         if len(parts) > 1:
@@ -62,6 +69,7 @@ def words(text: str) -> list[str]:
     return [stem(word) for word in map(str.lower, found) if word not in STOP_WORDS]
 
 
+@lru_cache(maxsize=_MOST_STEMS)
 def stem(word: str) -> str:
     """Return a word without the commonest English endings: `query` and `queries` become equal."""
     if len(word) < _SHORTEST_STEMMED or not word.isascii() or not word.isalpha():
@@ -86,40 +94,76 @@ def stem(word: str) -> str:
 
 
 class _Postings:
-    """Which documents contain a term, and with what weight."""
+    """Which documents contain a term, and with what weight: numbers in arrays, sorted by term.
 
-    def __init__(self, rows: Iterable[dict[str, float]]) -> None:
-        # Arrays of machine numbers, row by row: ten thousand rows of Python objects take 100 MB.
-        at: dict[str, array[int]] = {}
-        weights: dict[str, array[float]] = {}
-        self.size = 0
-        for number, row in enumerate(rows):
-            self.size = number + 1
-            for term, weight in row.items():
-                if term not in at:
-                    at[term], weights[term] = array("i"), array("f")
-                at[term].append(number)
-                weights[term].append(weight)
-        self._terms: dict[str, tuple[Indexes, Numbers]] = {}
-        if not at:
+    A term is kept as 64 bits of its hash, and found by bisection. Objects of Python would take 20
+    times the memory: 60 MB for the n-grams of ten thousand capabilities.
+    """
+
+    def __init__(self, documents: Iterable[Sequence[str]]) -> None:
+        keys = array("q")
+        lengths = array("i")
+        for document in documents:
+            keys.extend(map(hash, document))
+            lengths.append(len(document))
+        self.size = len(lengths)
+        self.is_empty = not keys
+        if self.is_empty:
             return
         import numpy as np  # noqa: PLC0415 - 0.1 s that a daemon without tools never pays
 
-        self._terms = {
-            term: (np.array(numbers, np.int32), np.array(weights[term], np.float32))
-            for term, numbers in at.items()
-        }
+        number_of = np.repeat(np.arange(self.size, dtype=np.int32), lengths)
+        key_of = np.frombuffer(keys, np.int64)
+        # Stable: within a term by document.
+        order = np.argsort(key_of, kind="stable")
+        number_of, key_of = number_of[order], key_of[order]
+        is_other_term = np.diff(key_of, prepend=key_of[:1] - 1) != 0
+        is_first = is_other_term | (np.diff(number_of, prepend=-1) != 0)
+        entries = np.flatnonzero(is_first)
+        self.counts: Indexes = np.diff(entries, append=len(order)).astype(np.int32)
+        """How often the term of each entry is in its document."""
+        self.numbers: Indexes = number_of[entries]
+        starts = np.flatnonzero(is_other_term[entries])
+        self._keys = key_of[entries[starts]]
+        self._starts = np.append(starts, len(entries)).astype(np.int32)
+        self.present: list[int] = np.diff(self._starts).tolist()
+        """How many documents have each term."""
+        self._weights = np.zeros(0, np.float32)
 
-    def sums(self, wanted: Iterable[tuple[str, float]]) -> "Numbers":
+    def weigh(self, weights: "npt.NDArray[np.float64]") -> None:
+        """Take the weight of each entry."""
+        import numpy as np  # noqa: PLC0415 - as above
+
+        self._weights = weights.astype(np.float32)
+        del self.counts, self.present
+
+    def of_entries(self, values: Sequence[float]) -> "npt.NDArray[np.float64]":
+        """Return what each term has once for each of its entries."""
+        import numpy as np  # noqa: PLC0415 - as above
+
+        return np.repeat(np.array(values, np.float64), np.diff(self._starts))
+
+    def columns(self, terms: Sequence[str]) -> list[int]:
+        """Return which of the terms each is; -1 for one that no document has."""
+        if self.is_empty or not terms:
+            return [-1] * len(terms)
+        import numpy as np  # noqa: PLC0415 - as above
+
+        wanted = np.fromiter(map(hash, terms), np.int64, len(terms))
+        at = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
+        columns: list[int] = np.where(self._keys[at] == wanted, at, -1).tolist()
+        return columns
+
+    def sums(self, wanted: Iterable[tuple[int, float]]) -> "Numbers":
         """Return for each document the sum of its weights for `wanted`, each times its factor."""
         import numpy as np  # noqa: PLC0415 - as above
 
         total = np.zeros(self.size, np.float32)
-        for term, factor in wanted:
-            found = self._terms.get(term)
-            if found is not None:
+        for column, factor in wanted:
+            if column >= 0:
+                its = slice(self._starts[column], self._starts[column + 1])
                 # Each document is in a posting once, so this indexed addition loses nothing.
-                total[found[0]] += found[1] * np.float32(factor)
+                total[self.numbers[its]] += self._weights[its] * np.float32(factor)
         return total
 
 
@@ -127,25 +171,24 @@ class Bm25:
     """Okapi BM25 over documents given as lists of terms (Robertson and Zaragoza 2009)."""
 
     def __init__(self, documents: Sequence[Sequence[str]]) -> None:
-        present = Counter(term for document in documents for term in set(document))
-        total = len(documents)
-        mean = sum(map(len, documents)) / total if total else 0.0
-        self.idf = {
-            term: math.log(1 + (total - number + 0.5) / (number + 0.5))
-            for term, number in present.items()
-        }
-        self._postings = _Postings(self._row(document, mean) for document in documents)
+        self._postings = postings = _Postings(documents)
+        if postings.is_empty:
+            return
+        import numpy as np  # noqa: PLC0415 - as above
 
-    def _row(self, document: Sequence[str], mean: float) -> dict[str, float]:
-        length = _K1 * (1 - _B + _B * len(document) / mean) if mean else _K1
-        return {
-            term: self.idf[term] * number * (_K1 + 1) / (number + length)
-            for term, number in Counter(document).items()
-        }
+        total = len(documents)
+        words_of = np.array([len(document) for document in documents], np.float64)
+        lengths = _K1 * (1 - _B + _B * words_of / (sum(map(len, documents)) / total))
+        idf = postings.of_entries(
+            _of_each(postings.present, lambda n: math.log(1 + (total - n + 0.5) / (n + 0.5)))
+        )
+        counts = postings.counts
+        postings.weigh(idf * counts * (_K1 + 1) / (counts + lengths[postings.numbers]))
 
     def scores(self, query: Iterable[str]) -> "Numbers":
         """Return each document's score for the query's terms; a repeated term counts once."""
-        return self._postings.sums((term, 1.0) for term in dict.fromkeys(query))
+        columns = self._postings.columns(list(dict.fromkeys(query)))
+        return self._postings.sums((column, 1.0) for column in columns)
 
 
 class Coverage:
@@ -157,20 +200,22 @@ class Coverage:
     def __init__(
         self, documents: Sequence[Sequence[str]], others: Sequence[Sequence[str]] = ()
     ) -> None:
-        present = Counter(term for text in (*documents, *others) for term in set(text))
-        total = len(documents) + len(others) + 1
-        self._idf = {term: math.log(total / (number + 0.5)) for term, number in present.items()}
+        # The others come after the documents, so that their share is cut off at the end.
+        self._postings = postings = _Postings([*documents, *others])
+        self._size = len(documents)
+        total = postings.size + 1
         # A word that is in no text counts as the rarest, so it fully counts as not covered.
         self._unseen = math.log(total / 0.5)
-        self._postings = _Postings(
-            [{term: self._idf[term] for term in dict.fromkeys(document)} for document in documents]
-        )
+        self._idf: array[float] = array("d")
+        if not postings.is_empty:
+            self._idf.extend(_of_each(postings.present, lambda n: math.log(total / (n + 0.5))))
+            postings.weigh(postings.of_entries(self._idf))
 
     def shares(self, query: Iterable[str]) -> "Numbers":
         """Return for each document a share in [0, 1]; a repeated term counts once."""
-        terms = list(dict.fromkeys(query))
-        whole = sum(self._idf.get(term, self._unseen) for term in terms)
-        covered = self._postings.sums((term, 1.0) for term in terms)
+        columns = self._postings.columns(list(dict.fromkeys(query)))
+        whole = sum(self._unseen if at < 0 else self._idf[at] for at in columns)
+        covered = self._postings.sums((column, 1.0) for column in columns)[: self._size]
         return covered / whole if whole else covered
 
 
@@ -178,22 +223,36 @@ class Ngrams:
     """Character n-grams within words, weighted by rarity, compared by cosine; forgives typos."""
 
     def __init__(self, texts: Sequence[str]) -> None:
-        present = Counter(gram for text in texts for gram in set(_ngrams(text)))
-        self._idf = {gram: math.log(1 + len(texts) / number) for gram, number in present.items()}
+        self._postings = postings = _Postings(map(_ngrams, texts))
         self._unseen = math.log(1 + len(texts))
-        self._postings = _Postings(self._unit(Counter(_ngrams(text))) for text in texts)
+        self._idf: array[float] = array("d")
+        if postings.is_empty:
+            return
+        import numpy as np  # noqa: PLC0415 - as above
+
+        self._idf.extend(_of_each(postings.present, lambda n: math.log(1 + len(texts) / n)))
+        weighted = (1 + np.log(postings.counts)) * postings.of_entries(self._idf)
+        norms = np.sqrt(np.bincount(postings.numbers, weighted * weighted, len(texts)))
+        postings.weigh(weighted / norms[postings.numbers])
 
     def similarities(self, query: str) -> "Numbers":
         """Return each text's cosine with the query."""
-        return self._postings.sums(self._unit(Counter(_ngrams(query))).items())
+        counts = Counter(_ngrams(query))
+        columns = self._postings.columns(list(counts))
+        weighted = [
+            (1 + math.log(number)) * (self._unseen if at < 0 else self._idf[at])
+            for at, number in zip(columns, counts.values(), strict=True)
+        ]
+        norm = math.sqrt(sum(weight * weight for weight in weighted))
+        return self._postings.sums(
+            (at, weight / norm) for at, weight in zip(columns, weighted, strict=True) if norm
+        )
 
-    def _unit(self, counts: Counter[str]) -> dict[str, float]:
-        weighted = {
-            gram: (1 + math.log(number)) * self._idf.get(gram, self._unseen)
-            for gram, number in counts.items()
-        }
-        norm = math.sqrt(sum(weight * weight for weight in weighted.values()))
-        return {gram: weight / norm for gram, weight in weighted.items()} if norm else {}
+
+def _of_each(present: Sequence[int], weight: Callable[[int], float]) -> list[float]:
+    """Return the weight of each term, by the number of texts that have it."""
+    known = {number: weight(number) for number in set(present)}
+    return [known[number] for number in present]
 
 
 def _ngrams(text: str) -> list[str]:

@@ -22,17 +22,17 @@ def test_whatever_else_is_asked_for_gets_the_newest(asked: object) -> None:
 
 
 def test_the_result_announces_that_the_list_of_tools_changes() -> None:
-    got = initialize_result("2025-06-18", "0.1.0", "words")
+    got = initialize_result("2025-06-18", "0.1.0", "words", {"a/b": {"c": 1}})
 
     assert got == {
         "protocolVersion": "2025-06-18",
-        "capabilities": CAPABILITIES,
+        "capabilities": {**CAPABILITIES, "extensions": {"a/b": {"c": 1}}},
         "serverInfo": {"name": "capd", "title": "capd", "version": "0.1.0"},
         "instructions": "words",
     }
 
 
 def test_nothing_to_say_is_not_said() -> None:
-    got = [initialize_result("2025-06-18", "0.1.0", ""), discover_result("0.1.0", "")]
+    got = [initialize_result("2025-06-18", "0.1.0", "", {}), discover_result("0.1.0", "", {})]
 
     assert ["instructions" in each for each in got] == [False, False]

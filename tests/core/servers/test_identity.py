@@ -178,3 +178,12 @@ def test_who_is_confined_otherwise_is_another_instance() -> None:
     }
 
     assert len(keys) == 3
+
+
+def test_two_accounts_never_share_an_instance() -> None:
+    usual, work = (
+        instance_key(BASE, "/src/a", ONE, {}, PEPPER, account=account) for account in ("", "work")
+    )
+
+    assert usual != work
+    assert usual == key_of(BASE)

@@ -1,7 +1,7 @@
 """Methods that change something: a session, the catalog, or a server's login."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -10,9 +10,12 @@ from capd.actors.control.actors import ASK_TIMEOUT, Actors, MethodError, accepte
 from capd.actors.control.callers import is_person
 from capd.adapters.clients.peers import Peer
 from capd.core.sessions.own_tools import for_person
-from capd_protos import curator
+from capd_protos import curator, supervisor
 from capd_protos import socket as frames
-from capd_protos.types import ServerName, SessionKey
+from capd_protos.naming import Named, NameTable, offer
+from capd_protos.types import ServerName, ServerSpec, SessionKey
+
+T = TypeVar("T")
 
 TURN_TIMEOUT = 150.0
 CALL_TIMEOUT = 3600.0
@@ -41,7 +44,9 @@ class Acting:
             "reload": self._reload,
             "stop": self._stop,
             "login": self._login,
+            "login_paste": self._login_paste,
             "login_wait": self._login_wait,
+            "logout": self._logout,
         }
         self.personal: dict[str, Callable[[Any, Peer], Awaitable[Any]]] = {
             "enable": self._enable,
@@ -126,13 +131,56 @@ class Acting:
         return {"schema": documents.SCHEMA, "stopping": True}
 
     async def _login(self, params: frames.LoginParams) -> dict[str, Any]:
-        name = ServerName(params.name)
-        opened = accepted(await self._actors.supervisor.log_in(name, timeout=ASK_TIMEOUT * 10))
-        return {"schema": documents.SCHEMA, "ticket": opened.ticket, "open": opened.address}
+        name, server, hint = await self._remote_server(params.name)
+        request = supervisor.LogIn(name, params.account, params.way, server)
+        reply = await self._actors.supervisor.log_in(request, timeout=ASK_TIMEOUT * 10)
+        opened = accepted(_with_hint(reply, hint))
+        return {
+            "schema": documents.SCHEMA,
+            "ticket": opened.ticket,
+            "open": opened.address,
+            "user_code": opened.user_code,
+        }
+
+    async def _remote_server(self, name: str) -> tuple[ServerName, ServerSpec | None, str]:
+        """Return a server of the user's taps that is reached by URL: its name, and its definition.
+
+        None if there is no such one, with a hint at what was meant. A project's own server is
+        logged in to only while it runs: somebody trusts it then.
+        """
+        specs = await self._actors.registry.specs()
+        servers = {
+            str(server.name): server
+            for spec in specs
+            for server in spec.servers
+            if server.transport != "stdio" and not server.project
+        }
+        meant = NameTable(servers).find(name)
+        if isinstance(meant, Named):
+            return ServerName(meant.name), servers[meant.name], ""
+        return ServerName(name), None, offer(meant)
+
+    async def _login_paste(self, params: frames.LoginPasteParams) -> dict[str, Any]:
+        accepted(await self._actors.supervisor.paste_login(params.ticket, params.address))
+        return {"schema": documents.SCHEMA, "pasted": True}
 
     async def _login_wait(self, params: frames.LoginWaitParams) -> dict[str, Any]:
         accepted(await self._actors.supervisor.await_login(params.ticket, timeout=LOGIN_TIMEOUT))
         return {"schema": documents.SCHEMA, "logged_in": True}
+
+    async def _logout(self, params: frames.LogoutParams) -> dict[str, Any]:
+        name, server, hint = await self._remote_server(params.name)
+        request = supervisor.LogOut(name, params.account, server)
+        reply = await self._actors.supervisor.log_out(request, timeout=ASK_TIMEOUT * 2)
+        left = accepted(_with_hint(reply, hint))
+        return {"schema": documents.SCHEMA, "was_logged_in": left.was_logged_in}
+
+
+def _with_hint(reply: T | supervisor.LoginFailed, hint: str) -> T | supervisor.LoginFailed:
+    """Return the reply; a refusal says which server was perhaps meant."""
+    if isinstance(reply, supervisor.LoginFailed) and hint:
+        return supervisor.LoginFailed(f"{reply.message} ({hint})")
+    return reply
 
 
 def _switched(reply: curator.CapabilityAnswered | curator.CuratorRefused) -> dict[str, Any]:

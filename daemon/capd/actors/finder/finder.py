@@ -23,8 +23,8 @@ from capd.actors.finder.skill_search import MOST_BESIDE_TOOLS, SkillFinder
 from capd.actors.finder.tool_sets import ToolSet, ToolSets
 from capd.actors.finder.tool_tokens import Counts, ToolTokens
 from capd.actors.finder.tool_vectors import ToolVectors
-from capd.adapters import platform
 from capd.adapters.clients.session_environment import SessionEnvironments
+from capd.adapters.settled_memory import settle_memory
 from capd.adapters.tokens.counted_texts import CountedTexts
 from capd.adapters.tokens.piece_counts import PieceCounts
 from capd.adapters.tool_lists import ToolLists
@@ -472,7 +472,7 @@ class ToolFinder:
         unseen = {i: tools for i, tools in snapshots.items() if i in servers and i not in lists}
         await self._sets.take(capabilities, {**unseen, **lists}, self._nursery, frozenset(unseen))
         self._read = capabilities
-        platform.trim_memory()
+        await trio.to_thread.run_sync(settle_memory, len(capabilities))
         self._was_read.set()
         self._has_other_cards.set()
         index = self._sets.users.index

@@ -14,13 +14,13 @@ from pathlib import Path
 import structlog
 import trio
 
+from capd.adapters.known_reads import KnownReads
 from capd.adapters.memory_files import read_memories
 from capd.adapters.overlay_files import read_overlays
 from capd.adapters.parsing.jobs import DIRECT, Reader
 from capd.adapters.parsing.parser import Parser
 from capd.adapters.skill_files import skill_body
 from capd.adapters.tap_files import (
-    KnownReads,
     TapUnreadableError,
     is_own,
     read_tap,
@@ -48,11 +48,12 @@ class CatalogFiles:
         on_change: Callable[[Catalog], None],
         memories: Path | None = None,
         parser: Parser | None = None,
+        reads: Path | None = None,
     ) -> None:
         """`on_change` is called with the catalog after each load that changes it.
 
         `memories` is the user's own folder of memories. `parser` reads files that others may have
-        written.
+        written. What it made of them is kept in the file `reads`.
         """
         self._parser = parser
         self.tap_list = tap_list
@@ -63,12 +64,13 @@ class CatalogFiles:
         """Why files are not watched; empty if they are."""
         self._on_change = on_change
         self._loading = trio.Lock()
-        self._known = KnownReads()
+        self._known = KnownReads(reads)
         self._overlays: UnchangedFiles[Overlay] = UnchangedFiles()
 
     async def load(self) -> bool:
         """Read all files again; return whether the catalog has changed."""
         async with self._loading:
+            await trio.to_thread.run_sync(self._known.restore)
             taps = await self._taps()
             if taps is None:
                 return False
@@ -80,8 +82,8 @@ class CatalogFiles:
                 log.warning("overlay_finding", path=finding.path, reason=finding.reason)
             found = (*said_more.taps, *await self._own_memories())
             catalog = await trio.to_thread.run_sync(_changed, found, self.catalog)
-            self._known.sweep()
             self._overlays.sweep()
+            await trio.to_thread.run_sync(self._known.keep)
             if catalog is None:
                 return False
             self.catalog = catalog

@@ -23,6 +23,7 @@ from capd.actor_clients.embedder import EmbedderClient
 from capd.adapters.model.minilm import MODEL
 from capd.adapters.model.vector_cache import VectorCache
 from capd.adapters.routing_files import background_messages, background_vectors
+from capd.adapters.settled_memory import settle_memory
 from capd.adapters.tap_files import STARTER, tap_vectors
 from capd.core.errors import CapdError
 from capd.core.routing.deciding import Comparison, comparison
@@ -37,6 +38,7 @@ from capd.runtime.peer import ActorUnavailableError, AskLostError, AskTimeoutErr
 from capd_protos import embedder
 from capd_protos.codec import MsgpackCodec
 from capd_protos.curator import SessionStarted
+from capd_protos.types import CapabilitySpec
 
 if TYPE_CHECKING:
     from capd.core.routing.gates import Vectors
@@ -226,9 +228,13 @@ class CatalogVectors:
                 if made is None or catalog is not self._catalog:
                     self._need.set()
                     continue
-                self._compared = made
+                dropped, self._compared = [self._compared], made
                 self.state, self.reason, self._has_model = "ready", "", True
-                log.info("routing_ready", capabilities=len(catalog.winners))
+                capabilities = len(catalog.winners)
+                log.info("routing_ready", capabilities=capabilities)
+                # What making it took is more than half of a daemon with one session.
+                del made, catalog
+                await trio.to_thread.run_sync(_settled, dropped, capabilities)
 
     async def _warm_up(self) -> None:
         self._bus.publish(embedder.EmbedderNeeded())
@@ -243,8 +249,11 @@ class CatalogVectors:
     async def _compared_with(
         self, catalog: Catalog, known: "Mapping[str, Vectors]", before: Comparison | None = None
     ) -> Comparison:
+        handed_over = [known]
+        # To free ten thousand capabilities' vectors takes a tenth of a second: in the thread.
+        del known
         return await trio.to_thread.run_sync(
-            comparison, self._profile, catalog.winners, known, background_messages(), before
+            _comparison, self._profile, catalog.winners, handed_over, before
         )
 
     async def everybodys(self) -> "Mapping[str, Vectors]":
@@ -311,6 +320,21 @@ class CatalogVectors:
             raise AskTimeoutError(f"{self._embedder.actor} did not embed: {reply}")
         rows = np.frombuffer(reply.vectors, dtype="<f4").reshape(len(texts), reply.dimensions)
         return dict(zip(texts, rows, strict=True))
+
+
+def _comparison(
+    profile: RoutingProfile,
+    capabilities: Sequence[CapabilitySpec],
+    known: "list[Mapping[str, Vectors]]",
+    before: Comparison | None,
+) -> Comparison:
+    """Return the comparison by the one mapping that is in `known`, and drop that."""
+    return comparison(profile, capabilities, known.pop(), background_messages(), before)
+
+
+def _settled(dropped: list[Comparison | None], capabilities: int) -> None:
+    dropped.clear()
+    settle_memory(capabilities)
 
 
 def _wanted(

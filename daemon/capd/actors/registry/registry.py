@@ -23,6 +23,7 @@ from capd.actors.registry.learning import LabelStore, Learning
 from capd.actors.registry.programs import Programs
 from capd.actors.registry.project_catalogs import ProjectCatalogs
 from capd.actors.registry.project_trust import ProjectTrust
+from capd.adapters import known_reads
 from capd.adapters.ledger.journal import Journal
 from capd.adapters.parsing.parser import Parser
 from capd.adapters.project_files import project_files
@@ -106,7 +107,9 @@ class Registry:
         as installed.
         """
         self._bus = bus
-        self._files = CatalogFiles(tap_list, self._loaded, memories, parser)
+        self._files = CatalogFiles(
+            tap_list, self._loaded, memories, parser, cache_file.with_name(known_reads.FILE)
+        )
         self._memories: tuple[MemorySpec, ...] = ()
         self._is_watching = is_watching
         self._journal = Journal() if journal is None else journal

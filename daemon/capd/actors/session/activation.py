@@ -268,7 +268,7 @@ class Activation:
         self._on_step(step)
 
     async def leave_instances(self, *, are_all: bool = False) -> None:
-        """Let go of the servers that get secrets, because the session has other ones now.
+        """Let go of the servers that get secrets or logins: the session has other ones now.
 
         With `are_all` those without go as well, because they are to be confined otherwise. A call
         under way ends there. The next use starts them again.
@@ -278,7 +278,8 @@ class Activation:
             left = [
                 held
                 for held in self._state.servers
-                if held.instance != NO_INSTANCE and (are_all or wanted_keys(held.spec))
+                if held.instance != NO_INSTANCE
+                and (are_all or wanted_keys(held.spec) or held.spec.transport != "stdio")
             ]
             for held in left:
                 self._state.server_lists(held.identity, NO_INSTANCE, held.tools)

@@ -8,6 +8,7 @@ Everything of a request but the tool's name, and all of its result, goes through
 """
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 
 import msgspec
@@ -21,9 +22,11 @@ from capd.actors.session.scripts import SessionScripts
 from capd.actors.session.server_requests import LINK_MARK, LINKS_BYTES
 from capd.actors.session.tool_search import ToolSearch
 from capd.actors.session.turns import SessionTurns
-from capd.adapters.clients.conversation import DirectRoute, Request
+from capd.adapters.clients.conversation import DirectRoute, Request, UnknownNameError
 from capd.adapters.servers.server_connection import ServerConnection
+from capd.core.protocol.apps import page_named, page_of
 from capd.core.protocol.calls import RESULT
+from capd.core.protocol.extensions import session_extensions
 from capd.core.protocol.generations import (
     Members,
     is_stateless,
@@ -33,6 +36,7 @@ from capd.core.protocol.generations import (
     text_of,
 )
 from capd.core.protocol.outcomes import CallFailedError, RefusedError, ServerError
+from capd.core.protocol.tasks import TASK_METHODS, task_of
 from capd.core.results.large_results import Result
 from capd.core.scripts.script_answers import MOST_VALUE_BYTES
 from capd.core.sessions.active_set import Grant
@@ -49,10 +53,10 @@ from capd.core.sessions.admission import (
 from capd.core.sessions.instructions import instructions
 from capd.core.sessions.search_tools import BadCallError
 from capd.core.sessions.surface import Shown
-from capd.core.tools.tool_edits import sent_arguments
+from capd.core.tools.tool_edits import given_arguments, sent_arguments
 from capd_protos.codec import JsonCodec
 from capd_protos.curator import CapabilityUsed
-from capd_protos.types import CapabilityId, ClientFacts, WireName
+from capd_protos.types import CapabilityId, ClientFacts, ServerIdentity, ToolName, WireName
 
 INDEX_PATIENCE = 1.5
 """Seconds for which the first answer on a connection waits for what its instructions name."""
@@ -156,6 +160,15 @@ class SessionCalls:
             dict(self._view.own), is_fixed=is_fixed, index=index, has_scripts=has_scripts
         )
         return self._parts.tokens.instructed(text)
+
+    def extensions(self) -> Mapping[str, msgspec.Raw]:
+        """Return the extensions of the protocol that are supported, with their settings."""
+        running = (self.leases.running(held.identity) for held in self._state.servers)
+        return session_extensions(
+            bytes(each.server_connection.capabilities.get("extensions", b""))
+            for each in running
+            if each is not None
+        )
 
     def on_client_info(self, client: ClientFacts) -> None:
         """Note the client info from the handshake."""
@@ -267,11 +280,68 @@ class SessionCalls:
                 return await self._requests.resource(request) if media is None else media
             case "completion/complete":
                 return await self._requests.completion(request)
+            case method if method in TASK_METHODS:
+                return await self._requests.task(request)
         call = _CALL.decode(joined(request.members))
-        return await self._call(call.name, "client", request, call.arguments)
+        app_tool = self._app_tool(call.name, request)
+        if app_tool:
+            request = self._of_app(request, app_tool)
+        return await self._call(app_tool or call.name, "client", request, call.arguments)
+
+    def _of_app(self, request: Request, name: str) -> Request:
+        """Return an app's call, which has its server's own arguments, as the client makes one."""
+        shown = self._state.surface.find(name)
+        if shown is None or shown.edit is None or not shown.edit.arguments:
+            return request
+        own = bytes(request.members.get("arguments", b""))
+        given = msgspec.Raw(given_arguments(shown.edit, own))
+        return replace(request, members={**request.members, "arguments": given})
+
+    def _page_named(self, request: Request) -> str:
+        return page_named(bytes(request.members.get("_meta", b"")))
+
+    def _app_tool(self, name: str, request: Request) -> str:
+        """Return the tool that an app calls by the name of its server; empty if no app calls.
+
+        Raises:
+            RefusedError: it may be the call of two apps.
+            UnknownNameError: the app that the call names has no such tool.
+        """
+        page = self._page_named(request)
+        surface = self._state.surface
+        is_given = surface.find(name) is not None or WireName(name) in self._view.own
+        if not page and (is_given or not self._requests.apps):
+            return ""
+        having = {
+            held.identity: held
+            for held in self._state.servers
+            if any(tool.name == name for tool in held.tools)
+        }
+        named = self._requests.with_app(page) if page else None
+        caller = self._requests.apps.caller(list(having), named)
+
+        def given(server: ServerIdentity) -> WireName:
+            held, tool = having[server], ToolName(name)
+            shown_name = next(each.shown_name for each in held.tools if each.name == name)
+            return surface.name(Grant(server, tool), held.spec.name, shown_name)
+
+        if caller.server is not None:
+            return given(caller.server)
+        if caller.rivals:
+            raise RefusedError(
+                f"{name} is a tool of {len(caller.rivals)} servers with an app, and the call does"
+                " not say whose app makes it. It was not sent. Say it in"
+                " `_meta.ui.resourceUri`, or call"
+                f" {' or '.join(given(each) for each in caller.rivals)}."
+            )
+        if page and not is_given:
+            raise UnknownNameError(f"no server with the app {page[:200]} has a tool {name[:100]!r}")
+        return ""
 
     def direct_route(self, request: Request) -> DirectRoute | None:
         """Return the route of a tool call that `relay` would pass on unchanged, without waiting."""
+        if self._page_named(request):
+            return None
         listed = admit(text_of(request.members.get("name")), "client", self._state, self._view)
         if not isinstance(listed, Listed):
             return None
@@ -407,11 +477,24 @@ class SessionCalls:
         outcome = self._parts.notes.ended(call, result, error)
         if isinstance(result, bytes) and LINK_MARK in result[:LINKS_BYTES]:
             self._requests.note_links(call.shown.grant.server, result)
+        self._note_extensions(call, result)
         self._memories.ended(call.shown, call.server, call.sent, outcome, error)
         if outcome == RESULT:
             self._state.active.used(call.shown.grant, time.time())
             self._publish_used(call.shown.grant)
             self._parts.feedback.on_called(self._state.why_on(call.shown.grant))
+            self._context.on_change()
+
+    def _note_extensions(self, call: Call, result: Result | None) -> None:
+        """Remember whose task a result stands for, and whose app shows it."""
+        server = call.shown.grant.server
+        task = task_of(result) if result is not None else ""
+        if task:
+            self._requests.tasks.add(task, server)
+        page = page_of(call.shown.definition) if result is not None else ""
+        if page:
+            self._requests.apps.on_called(page, server)
+        if task or page:
             self._context.on_change()
 
     def _publish_used(self, grant: Grant) -> None:

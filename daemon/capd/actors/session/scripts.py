@@ -35,6 +35,7 @@ from capd.core.protocol.outcomes import (
     ServerError,
     text_result,
 )
+from capd.core.protocol.tasks import without_tasks
 from capd.core.results.large_results import LargeResult, Result
 from capd.core.scripts.run import (
     ENGINE,
@@ -111,8 +112,8 @@ class _InnerCaller:
 
     @property
     def client(self) -> ClientFacts:
-        """What the client says of itself."""
-        return self._outer.client
+        """What the client says of itself. A script waits for results, and asks for no task."""
+        return without_tasks(self._outer.client)
 
     @property
     def log_level(self) -> str:

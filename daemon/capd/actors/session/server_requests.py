@@ -21,10 +21,13 @@ from capd.adapters.fair_share import FairShare
 from capd.adapters.servers.input_rounds import settled
 from capd.adapters.servers.instance import Instance
 from capd.core.memories.bootstrap import PROMPT as PROMPT_OF_FILES
+from capd.core.protocol.apps import SCHEME as APP_SCHEME
+from capd.core.protocol.apps import OpenApps, page_of
 from capd.core.protocol.elicitation import result_for_client
 from capd.core.protocol.generations import Members, is_stateless, joined, members_of, raw
 from capd.core.protocol.outcomes import CallFailedError, NotSentError, RefusedError, ServerError
 from capd.core.protocol.resource_uris import Owners, owners
+from capd.core.protocol.tasks import TaskOwners
 from capd.core.results.half_pairs import decoded
 from capd.core.results.large_results import Result
 from capd.core.sessions.active_set import Grant
@@ -106,6 +109,8 @@ class ServerRequests:
         self._leases = activation.leases
         self._on_use = context.on_change
         self._subscribed = activation.leases.subscribed
+        self.tasks = TaskOwners()
+        self.apps = OpenApps()
         # Which servers linked to a resource that need not be listed.
         self._linked: dict[str, set[ServerIdentity]] = {}
         # Whose prompts and resources the client was last told of.
@@ -197,10 +202,29 @@ class ServerRequests:
 
     async def resource(self, request: Request) -> Result:
         """Return the result of `resources/read`; raises as `relay`."""
-        return await self._first_that_has(
-            await self._owners(_text(request.members, "uri")),
-            lambda each: self.send(each, request, request.members),
-        )
+        uri = _text(request.members, "uri")
+
+        async def read(each: ServerIdentity) -> Result:
+            result = await self.send(each, request, request.members)
+            if uri.startswith(APP_SCHEME):
+                self.apps.on_read(uri, each)
+                self._on_use()
+            return result
+
+        return await self._first_that_has(await self._owners(uri), read)
+
+    async def task(self, request: Request) -> Result:
+        """Return the result of a request on a task; raises as `relay`."""
+        task = _text(request.members, "taskId")
+        found = self.tasks.of(task)
+        if not found:
+            raise UnknownNameError(f"no server of this session has given a task {task[:100]!r}")
+        if len(found) > 1:
+            raise RefusedError(
+                f"{_and(map(self._name_of, found))} have each given a task {task[:100]!r}: nothing"
+                " says which of them is meant, so neither was asked."
+            )
+        return await self.send(found[0], request, request.members)
 
     async def completion(self, request: Request) -> Result:
         """Return the result of `completion/complete`; raises as `relay`."""
@@ -338,8 +362,15 @@ class ServerRequests:
             RefusedError: nothing decides between two, or policy denies it.
             NotSentError: the only server that may have it cannot be started.
         """
-        found = owners(uri, self._kept("resources"), self._kept("resources/templates"))
-        if not found.servers or uri not in self._kept("resources")[found.servers[0]]:
+        last = self.apps.server_of(uri)
+        if last is not None and self._state.held(last) is not None:
+            # Two servers may call their pages alike: it is the page of the tool that was called.
+            found = Owners([last], [])
+        else:
+            found = owners(uri, self._kept("resources"), self._kept("resources/templates"))
+        if last is None and (
+            not found.servers or uri not in self._kept("resources")[found.servers[0]]
+        ):
             found = await self._asked_who_has(uri)
         if found.rivals:
             raise RefusedError(
@@ -388,7 +419,7 @@ class ServerRequests:
             listed = await self._entries("resources")
             templates = await self._entries("resources/templates")
             candidates = {i: uris for i, uris in listed.items() if self._may_have_resources(i)}
-            found = owners(uri, candidates, templates, self._linked.get(uri, ()))
+            found = owners(uri, candidates, templates, self._linking(uri))
             is_listed = bool(found.servers) and uri in candidates[found.servers[0]]
             if is_listed or not waiting:
                 if not found.servers and not found.rivals and failure is not None:
@@ -399,6 +430,19 @@ class ServerRequests:
                 await self._activation.instance(waiting.pop(0))
             except NotSentError as error:
                 failure = failure or error
+
+    def _linking(self, uri: str) -> set[ServerIdentity]:
+        """Return the servers that linked to a resource: in a result, or as a tool's app."""
+        linking = set(self._linked.get(uri, ()))
+        return linking | set(self.with_app(uri)) if uri.startswith(APP_SCHEME) else linking
+
+    def with_app(self, page: str) -> list[ServerIdentity]:
+        """Return the servers with a tool whose app has this page."""
+        return [
+            held.identity
+            for held in self._state.servers
+            if any(page_of(tool.json) == page for tool in held.tools)
+        ]
 
     def _kept(self, kind: str) -> dict[ServerIdentity, Mapping[str, bytes]]:
         """Return the cached lists, without asking any server."""

@@ -25,7 +25,12 @@ class SessionSnapshot:
         record = recorded(context.place.key, context.state, resume, time.time(), subscribed)
         view = context.view
         return msgspec.structs.replace(
-            record, is_routed=view.own_routing, view=view.saved(), **self._conversations.kept()
+            record,
+            is_routed=view.own_routing,
+            view=view.saved(),
+            tasks=self._requests.tasks.saved(),
+            apps=self._requests.apps.saved(),
+            **self._conversations.kept(),
         )
 
     def restore(self, record: SessionRecord, *, is_same_client: bool) -> None:
@@ -38,6 +43,8 @@ class SessionSnapshot:
             context.connection.subscriptions.update(record.subscriptions)
             self._subscribed.restore(record.subscriptions)
             self._requests.drop_denied()
+            self._requests.tasks.restore(record.tasks)
+            self._requests.apps.restore(record.apps)
         structlog.get_logger(actor="curator", session=context.place.key).info(
             "session_restored", active=len(context.state.active.activations)
         )

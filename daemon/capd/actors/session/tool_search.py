@@ -292,7 +292,8 @@ class ToolSearch:
         hint = f" Near names: {', '.join(near)}." if near else ""
         where = f"No tool {echo(name)} is on, and none of the {looked_up.searched} known tools"
         unlisted = looked_up.unlisted
-        gap = f" {unlisted} servers were never asked for theirs (capd index)." if unlisted else ""
+        servers = "1 server was" if unlisted == 1 else f"{unlisted} servers were"
+        gap = f" {servers} never asked for theirs (capd index)." if unlisted else ""
         finds = next(iter(self._view.own), "capd search")
         return f"{where} has that name.{hint}{gap} The tool `{finds}` finds others."
 

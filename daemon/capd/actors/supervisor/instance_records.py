@@ -37,6 +37,8 @@ class InstanceRecord:
     client: ClientFacts
     """The client info for the handshake of the next run: that of the client whose session asked
     last."""
+    account: str = ""
+    """Which login it uses, of a server by URL; empty for the usual one."""
     id: InstanceId = NOT_RUNNING
     """Differs for each run."""
     known_runs: dict[SessionKey, InstanceId] = field(default_factory=dict)

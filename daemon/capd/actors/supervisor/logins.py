@@ -1,6 +1,6 @@
 """Logs a person in at a server that is reached by URL.
 
-    opened: the person gets the address ──they log in──> done
+    opened: the person gets the address ──they log in, or paste where it led──> done
        └───────────── they do not, within ten minutes ──> failed
 
 Only a person's command starts a login. A server cannot request one (docs/design/trust.md).
@@ -13,9 +13,11 @@ from itertools import count
 import structlog
 import trio
 
+from capd.adapters.servers.http.login_dialogue import LoginDialogue
 from capd.adapters.servers.http.logins import Logins, log_in
 from capd.adapters.servers.http.remote_spec import RemoteSpec
 from capd.core.errors import CapdError
+from capd.core.servers.login_answers import PasteError
 from capd_protos import supervisor as messages
 
 ADDRESS_TIMEOUT = 30.0
@@ -30,6 +32,7 @@ class _Login:
     done: trio.Event = field(default_factory=trio.Event)
     address: str = ""
     problem: str = ""
+    dialogue: LoginDialogue = field(default_factory=LoginDialogue)
 
 
 class LoginRequests:
@@ -41,19 +44,34 @@ class LoginRequests:
         self._under_way: dict[int, _Login] = {}
 
     async def opened(
-        self, spec: RemoteSpec, nursery: trio.Nursery, on_success: Callable[[], None]
+        self,
+        spec: RemoteSpec,
+        way: messages.LoginWay,
+        nursery: trio.Nursery,
+        on_success: Callable[[], None],
     ) -> messages.LoginOpened | messages.LoginFailed:
         """Start a login; return the address that the person has to open."""
         if len(self._under_way) >= MOST_LOGINS:
             self._under_way.pop(next(iter(self._under_way)))
         ticket = next(self._tickets)
-        login = self._under_way[ticket] = _Login()
+        login = self._under_way[ticket] = _Login(dialogue=LoginDialogue(way))
         nursery.start_soon(self._run, spec, login, on_success)
         with trio.move_on_after(ADDRESS_TIMEOUT):
             await login.opened.wait()
         if login.problem or not login.address:
             return messages.LoginFailed(login.problem or f"{spec.name} gives no address in time")
-        return messages.LoginOpened(ticket, login.address)
+        return messages.LoginOpened(ticket, login.address, login.dialogue.user_code)
+
+    def pasted(self, ticket: int, address: str) -> messages.LoginPasted | messages.LoginFailed:
+        """Take the address that a login's browser was sent to. A wrong one does not end it."""
+        login = self._under_way.get(ticket)
+        if login is None or login.done.is_set():
+            return messages.LoginFailed("there is no such login under way")
+        try:
+            login.dialogue.paste(address)
+        except PasteError as error:
+            return messages.LoginFailed(str(error))
+        return messages.LoginPasted()
 
     async def awaited(self, ticket: int) -> messages.LoggedIn | messages.LoginFailed:
         """Return the result of a login, once it has ended."""
@@ -71,7 +89,7 @@ class LoginRequests:
             login.opened.set()
 
         try:
-            await log_in(spec, self._logins, show)
+            await log_in(spec, self._logins, show, dialogue=login.dialogue)
             on_success()
         except CapdError as error:
             login.problem = str(error)

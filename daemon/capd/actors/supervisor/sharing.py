@@ -52,17 +52,23 @@ class Sharing:
         await self._saver.run()
 
     def chosen(
-        self, request: messages.AcquireServer, values: Mapping[str, str]
+        self, request: messages.AcquireServer, values: Mapping[str, str], account: str = ""
     ) -> tuple[InstanceKey, ServerSpec]:
         """Return the instance for a session: the one it has, its project's, or one shared by all.
 
-        The known generation decides when a server starts. A session that has an instance keeps it.
+        `account` is the login that the session uses there. The known generation decides when a
+        server starts. A session that has an instance keeps it.
         """
         server, session = request.server, request.session
 
         def key(scope: str) -> InstanceKey:
             facts = (server, request.project, session, values, self._pepper)
-            return instance_key(*facts, scope=scope, sandbox_request=self._sandbox_request(server))
+            return instance_key(
+                *facts,
+                scope=scope,
+                sandbox_request=self._sandbox_request(server),
+                account=account,
+            )
 
         by_stateless = is_stateless(request.client)
         scope = self._generations.scope(server, server_identity(server), by_stateless=by_stateless)

@@ -72,6 +72,8 @@ class SupervisorSettings:
     """Reads the files of projects."""
     linger_now: Callable[[], float] | None = None
     """Returns the current linger, if it can change while the daemon runs."""
+    client_metadata_url: Callable[[], str] = str
+    """Returns where the metadata document of capd as an OAuth client is published, if anywhere."""
     generations: GenerationFile | None = None
     """Where it is saved which servers speak the stateless generation."""
     is_vetting: bool = False
@@ -126,16 +128,18 @@ class Starts:
         refuse_untrusted(server, self._settings.trust, reader)
 
     def opened(
-        self, server: ServerSpec, values: Mapping[str, str], project: str
+        self, server: ServerSpec, values: Mapping[str, str], project: str, account: str = ""
     ) -> AbstractAsyncContextManager[ServerEnd]:
         """Return a context manager that starts the server; `values` are its secrets, by key.
+
+        `account` is the login that a server by URL is reached with.
 
         Raises:
             MissingValueError: a placeholder's key has no value.
         """
         if server.transport == "stdio":
             return self._spawn(self._process_spec(server, values, project))
-        return connected(self.remote_spec(server, values, project), self.logins)
+        return connected(self.remote_spec(server, values, project, account), self.logins)
 
     def sandbox_request(self, server: ServerSpec) -> SandboxRequest:
         """Return how `server` is to be confined."""
@@ -153,7 +157,7 @@ class Starts:
         )
 
     def remote_spec(
-        self, server: ServerSpec, values: Mapping[str, str], project: str
+        self, server: ServerSpec, values: Mapping[str, str], project: str, account: str = ""
     ) -> RemoteSpec:
         """Return what a connection by URL needs.
 
@@ -168,6 +172,8 @@ class Starts:
             transport="sse" if filled.transport == "sse" else "",
             idle_timeout=max(IDLE_TIMEOUT, filled.timeout or 0.0),
             client=filled.oauth,
+            account=account,
+            client_metadata_url=self._settings.client_metadata_url(),
         )
 
     def _process_spec(

@@ -6,6 +6,7 @@ start leaves nothing behind, and the next start waits for its back-off. Secrets 
 start, from the session's own values.
 """
 
+from collections.abc import Mapping
 from functools import partial
 from itertools import count
 from random import random
@@ -23,6 +24,7 @@ from capd.actors.supervisor.sharing import Sharing
 from capd.actors.supervisor.starts import TRANSPORTS, Starts, SupervisorSettings
 from capd.actors.supervisor.tree_watch import watch_trees
 from capd.adapters.clients.session_environment import SessionEnvironments
+from capd.adapters.servers.http.remote_spec import RemoteSpec
 from capd.adapters.servers.instance import Instance
 from capd.adapters.servers.server_run import ServerLostError, ServerRun, StartFailedError
 from capd.adapters.trust.vouching import UntrustedError
@@ -31,6 +33,7 @@ from capd.core.servers.identity import InstanceKey
 from capd.core.servers.launchers import outside
 from capd.core.servers.leases import Effect, Leases, Start, State
 from capd.core.servers.placeholders import MissingValueError, wanted_keys
+from capd.core.sessions.profiles import values_of
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd.runtime.handle_table import HandleTable
@@ -38,9 +41,9 @@ from capd.runtime.serving import serve
 from capd_protos import supervisor as messages
 from capd_protos.codec import MsgpackCodec
 from capd_protos.definitions import DefinitionsSettled
-from capd_protos.naming import Named, NameTable, offer
+from capd_protos.naming import Named, NameTable
 from capd_protos.registry import CatalogChanged
-from capd_protos.types import InstanceId, ServerIdentity
+from capd_protos.types import InstanceId, ServerIdentity, ServerSpec, SessionKey
 
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
 
@@ -130,10 +133,8 @@ class Supervisor:
             case messages.LeaveInstall():
                 self._installs.leave(request.session, request.wait)
                 return messages.HoldsReleased()
-            case messages.LogIn():
-                return await self._log_in(request.name)
-            case messages.AwaitLogin():
-                return await self._logins.awaited(request.ticket)
+            case _:
+                return await self._on_login(request)
 
     # Holds
 
@@ -153,13 +154,14 @@ class Supervisor:
         if least != server.least_sandbox:
             server = msgspec.structs.replace(server, least_sandbox=least)
             request = msgspec.structs.replace(request, server=server)
-        key, server = self._sharing.chosen(request, values)
+        account = await self._account(session, server, values, request.project)
+        key, server = self._sharing.chosen(request, values, account)
         while self._is_dying(key):
             await self._instances[key].changed.wait()
         known = self._instances.get(key)
         if known is None:
             self._instances[key] = InstanceRecord(
-                key, server, request.project, values, request.client
+                key, server, request.project, values, request.client, account=account
             )
         else:
             now = trio.current_time()
@@ -364,7 +366,9 @@ class Supervisor:
 
         try:
             await run.serve(
-                self._starts.opened(instance.server, instance.values, instance.project),
+                self._starts.opened(
+                    instance.server, instance.values, instance.project, instance.account
+                ),
                 on_ready=on_ready,
                 on_tools=on_tools,
             )
@@ -426,18 +430,94 @@ class Supervisor:
 
     # Logins
 
-    async def _log_in(self, name: str) -> messages.Reply:
-        meant = NameTable(i.key.name for i in self._instances.values()).find(name)
-        name, hint = (meant.name, "") if isinstance(meant, Named) else (name, offer(meant))
+    async def _account(
+        self, session: SessionKey, server: ServerSpec, values: Mapping[str, str], project: str
+    ) -> str:
+        """Return the account by which a session reaches a server; empty for the usual one."""
+        namespace = self._environments.namespace(session)
+        if not namespace or server.transport == "stdio":
+            return ""
+        try:
+            spec = self._starts.remote_spec(server, values, project)
+        except MissingValueError:
+            # Its start says what is missing.
+            return ""
+        return await self._starts.logins.account(spec, namespace)
+
+    def _remote_spec(self, request: messages.LogIn | messages.LogOut) -> RemoteSpec:
+        """Return the server that a login is for, with the values that the account has there.
+
+        Raises:
+            CapdError: there is no such server, or its address is not known.
+        """
+        meant = NameTable(i.key.name for i in self._instances.values()).find(request.name)
+        name = meant.name if isinstance(meant, Named) else request.name
         known = [i for i in self._instances.values() if i.key.name == name]
         remote = [i for i in known if i.server.transport != "stdio"]
-        if not remote:
-            why = "is a process here and needs none" if known else "was not asked for by anybody"
-            text = f"{name} {why}: a login is for a server that a capability reaches by URL"
-            return messages.LoginFailed(f"{text} ({hint})" if hint else text)
-        instance = remote[-1]
-        spec = self._starts.remote_spec(instance.server, instance.values, instance.project)
-        return await self._logins.opened(spec, self._nursery, instance.attempts.forgive)
+        account = request.account.casefold()
+        stored = self._environments.stored.values()
+        own = values_of(stored, account) if account else {}
+        # The latest one, and one of this account before others.
+        found = max(reversed(remote), key=lambda each: each.account == account, default=None)
+        if found is not None:
+            values = {**found.values, **own}
+            return self._starts.remote_spec(found.server, values, found.project, account)
+        if request.server is not None:
+            return self._starts.remote_spec(request.server, {**stored, **own}, "", account)
+        if known:
+            raise CapdError(f"{name} is a process on this machine: it needs no login")
+        raise CapdError(
+            f"no capability reaches a server {name[:100]!a} by URL: `capd list` shows what is"
+            " installed, `capd find` looks for more"
+        )
+
+    async def _on_login(
+        self,
+        request: messages.LogIn | messages.PasteLogin | messages.AwaitLogin | messages.LogOut,
+    ) -> messages.Reply:
+        match request:
+            case messages.LogIn():
+                return await self._log_in(request)
+            case messages.PasteLogin():
+                return self._logins.pasted(request.ticket, request.address)
+            case messages.AwaitLogin():
+                return await self._logins.awaited(request.ticket)
+            case messages.LogOut():
+                return await self._log_out(request)
+
+    async def _log_in(self, request: messages.LogIn) -> messages.Reply:
+        try:
+            spec = self._remote_spec(request)
+        except CapdError as error:
+            return messages.LoginFailed(str(error))
+        on_success = partial(self._logged_in, spec.name, spec.account)
+        return await self._logins.opened(spec, request.way, self._nursery, on_success)
+
+    def _logged_in(self, name: str, account: str) -> None:
+        """Try parked servers again, and move the sessions that have the account to it."""
+        now = trio.current_time()
+        for instance in list(self._instances.values()):
+            if instance.key.name != name or instance.server.transport == "stdio":
+                continue
+            instance.attempts.forgive()
+            holders = self._leases.holders(instance.key)
+            namespaces = {self._environments.namespace(each).casefold() for each in holders}
+            if account and account in namespaces and instance.account != account:
+                # Its next use finds the login, and so another instance.
+                instance.ending = f"the account {account} has logged in"
+                instance.known_runs.clear()
+                self._carry_out(self._leases.give_up(instance.key, now))
+
+    async def _log_out(self, request: messages.LogOut) -> messages.Reply:
+        try:
+            spec = self._remote_spec(request)
+        except CapdError as error:
+            return messages.LoginFailed(str(error))
+        try:
+            was_logged_in = await self._starts.logins.of(spec).forget()
+        except OSError as error:
+            return messages.LoginFailed(f"the login cannot be deleted ({error.strerror})")
+        return messages.LoggedOut(was_logged_in)
 
     # What is known
 

@@ -1,15 +1,19 @@
 """What a session offers to its connection."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from capd.adapters.servers.callers import Caller
 from capd.adapters.servers.server_connection import ServerConnection
 from capd.core.protocol.generations import Members
+from capd.core.protocol.tasks import TASK_METHODS
 from capd.core.results.large_results import Result
 from capd_protos.types import ClientFacts
 
-RELAYED = frozenset({"tools/call", "prompts/get", "resources/read", "completion/complete"})
+RELAYED = TASK_METHODS | {"tools/call", "prompts/get", "resources/read", "completion/complete"}
 """Requests that are passed on to the server that owns what they name."""
 
 HANDSHAKE_ONLY = frozenset(
@@ -106,6 +110,10 @@ class Conversation(Protocol):
 
     def instructions(self) -> str:
         """Return the text for the model in the answer to `initialize`."""
+        ...
+
+    def extensions(self) -> Mapping[str, msgspec.Raw]:
+        """Return the extensions of the protocol that are supported, with their settings."""
         ...
 
     async def list_entries(self, kind: str) -> list[bytes]:

@@ -106,6 +106,10 @@ class SessionEnvironments:
         """Return the least level at which servers run for `session`."""
         return self._sandboxes.get(session, "off")
 
+    def namespace(self, session: SessionKey) -> str:
+        """Return the namespace of the stored values that count first; empty for none."""
+        return self._namespaces.get(session, "")
+
     def own(self, session: SessionKey) -> Mapping[str, str]:
         """Return the values that the client of `session` sent."""
         return self._values.get(session, {})

@@ -340,7 +340,8 @@ class Upstream:
             case "server/discover":
                 await conversation.wait_ready()
                 text = conversation.instructions()
-                return msgspec.json.encode(discover_result(self._version, text))
+                offered = conversation.extensions()
+                return msgspec.json.encode(discover_result(self._version, text, offered))
             case "subscriptions/listen":
                 return await self._listening.serve(call.request_id, params, conversation)
             case "ping" if not stateless:
@@ -379,7 +380,12 @@ class Upstream:
         conversation.on_client_info(self.client)
         await conversation.wait_ready()
         return msgspec.json.encode(
-            initialize_result(said.protocolVersion, self._version, conversation.instructions())
+            initialize_result(
+                said.protocolVersion,
+                self._version,
+                conversation.instructions(),
+                conversation.extensions(),
+            )
         )
 
     async def _relayed(

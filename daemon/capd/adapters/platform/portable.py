@@ -66,6 +66,10 @@ def keep_large_blocks_apart() -> None:
     """Do nothing: only glibc needs this."""
 
 
+def share_one_heap() -> None:
+    """Do nothing: only glibc needs this."""
+
+
 def machine_bytes() -> int:
     """Return the memory of the machine; 0 if the system does not report it."""
     try:

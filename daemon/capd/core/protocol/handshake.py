@@ -4,6 +4,7 @@ Handshake versions share one exchange. A client that asks for another version ge
 them and decides for itself (MCP lifecycle, "Version Negotiation").
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from capd.core.protocol.generations import HANDSHAKE_VERSIONS, NEWEST_HANDSHAKE, STATELESS_VERSIONS
@@ -26,22 +27,26 @@ def agreed_version(asked: object) -> str:
     return asked if isinstance(asked, str) and asked in HANDSHAKE_VERSIONS else NEWEST_HANDSHAKE
 
 
-def initialize_result(asked: object, daemon_version: str, instructions: str) -> dict[str, Any]:
+def initialize_result(
+    asked: object, daemon_version: str, instructions: str, extensions: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the answer to `initialize`."""
     return {
         "protocolVersion": agreed_version(asked),
-        "capabilities": CAPABILITIES,
+        "capabilities": {**CAPABILITIES, "extensions": dict(extensions)},
         "serverInfo": server_info(daemon_version),
         **_said(instructions),
     }
 
 
-def discover_result(daemon_version: str, instructions: str) -> dict[str, Any]:
+def discover_result(
+    daemon_version: str, instructions: str, extensions: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the answer to `server/discover`."""
     return {
         "resultType": "complete",
         "supportedVersions": [*reversed(STATELESS_VERSIONS), *reversed(HANDSHAKE_VERSIONS)],
-        "capabilities": CAPABILITIES,
+        "capabilities": {**CAPABILITIES, "extensions": dict(extensions)},
         **_said(instructions),
         # This describes capd itself, which does not change while it runs.
         "ttlMs": 60_000,

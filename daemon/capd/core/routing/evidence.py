@@ -68,6 +68,8 @@ MOST_RANKED = 1024
 """What comes after has next to no share of the probability, and ten thousand take 20 ms."""
 _BLOCK = 1024
 """Rows that are widened at a time: they stay in a core's own cache."""
+_FINER = 254
+"""Steps of what is left over in one of the eight bits."""
 # In units of the phrases' deviations, which are that much larger than cosines.
 SMALLEST_PHRASE_DEVIATION = 0.1
 LARGEST_PHRASE_Z = 40.0
@@ -118,7 +120,12 @@ class Lexicon:
 
 
 class _Rows:
-    """Unit vectors that messages are compared with."""
+    """Unit vectors that messages are compared with.
+
+    Many are kept as two bytes a number: what eight bits tell of it, which all rows are compared by,
+    and what they leave over, in as many bits. Together they are exact to 1 / 32,000 of the row's
+    largest number, which is more than float16 is.
+    """
 
     def __init__(self, groups: "Sequence[Vectors]", dimensions: int) -> None:
         import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without turns never pays
@@ -126,22 +133,26 @@ class _Rows:
         self.count = sum(map(len, groups))
         self.is_coarse = self.count > MOST_EXACT
         shape = (self.count, dimensions)
-        self._rows = np.empty(shape, np.float16 if self.is_coarse else np.float32)
         at = 0
-        for group in groups:
-            self._rows[at : at + len(group)] = group
-            at += len(group)
         if not self.is_coarse:
+            self._rows = np.empty(shape, np.float32)
+            for group in groups:
+                self._rows[at : at + len(group)] = group
+                at += len(group)
             return
         self._coarse = np.empty(shape, np.int8)
+        self._left_over = np.empty(shape, np.int8)
+        self._steps = np.empty((self.count, 1), np.float32)
         self._factors = np.empty(self.count, np.float32)
-        for part in self.parts():
-            exact = self.exact(part)
-            scale = np.maximum(np.abs(exact).max(axis=1, keepdims=True), 1e-9) / 127
-            self._coarse[part] = np.round(exact / scale)
-            self._factors[part] = 1 / np.maximum(
-                np.linalg.norm(self._coarse[part].astype(np.float32), axis=1), 1e-9
-            )
+        for rows in _blocks(groups):
+            part = slice(at, at + len(rows))
+            at += len(rows)
+            step = np.maximum(np.abs(rows).max(axis=1, keepdims=True), 1e-9) / 127
+            whole = np.round(rows / step)
+            self._coarse[part] = whole
+            self._left_over[part] = np.round((rows / step - whole) * _FINER)
+            self._steps[part] = step
+            self._factors[part] = 1 / np.maximum(np.linalg.norm(whole, axis=1), 1e-9)
 
     def parts(self, size: int = _BLOCK) -> Iterator[slice]:
         """Yield parts of the rows that can be widened."""
@@ -152,8 +163,14 @@ class _Rows:
         """Return some of the rows as they are."""
         import numpy as np  # noqa: PLC0415 - as above
 
-        rows: Vectors = self._rows[part].astype(np.float32, copy=False)
-        return rows
+        if not self.is_coarse:
+            rows: Vectors = self._rows[part]
+            return rows
+        exact: Vectors = self._left_over[part].astype(np.float32)
+        exact /= _FINER
+        exact += self._coarse[part]
+        exact *= self._steps[part]
+        return exact
 
     def cosines(self, message: "Vectors") -> "Vectors":
         """Return the cosine of each row, in eight bits if there are many."""
@@ -167,6 +184,22 @@ class _Rows:
             found[part] = self._coarse[part].astype(np.float32) @ message
         found *= self._factors
         return found
+
+
+def _blocks(groups: "Sequence[Vectors]") -> "Iterator[Vectors]":
+    """Yield the rows of all groups as float32, about `_BLOCK` at a time."""
+    import numpy as np  # noqa: PLC0415 - as above
+
+    together: list[Vectors] = []
+    count = 0
+    for group in groups:
+        together.append(group)
+        count += len(group)
+        if count >= _BLOCK:
+            yield np.concatenate(together, dtype=np.float32)
+            together, count = [], 0
+    if together:
+        yield np.concatenate(together, dtype=np.float32)
 
 
 class EvidenceIndex:
@@ -298,9 +331,11 @@ class EvidenceIndex:
         if not self._rows.is_coarse:
             return cosines
         best = _best(cosines, self._starts)
-        near = np.unique(
-            np.concatenate([_largest(best, NEAR_BY_MEANING), _largest(bm25, NEAR_BY_WORDS)])
-        )
+        # Not `np.unique`, which imports numpy.ma: 1 MB for good.
+        is_near = np.zeros(len(best), bool)
+        is_near[_largest(best, NEAR_BY_MEANING)] = True
+        is_near[_largest(bm25, NEAR_BY_WORDS)] = True
+        near = np.flatnonzero(is_near)
         ends = self._starts + self._counts
         again = np.concatenate(
             [np.arange(int(self._starts[at]), int(ends[at])) for at in near.tolist()]

@@ -6,6 +6,7 @@ that is a trigger and nothing else switches its capability on (`core.routing.dec
 """
 
 import re
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,9 +16,6 @@ RUN = 5
 """Words in a row of a trigger that are enough."""
 LEAST_WHOLE = 2
 """Words of a trigger that counts within a longer message: one word is said in passing."""
-
-_Index = dict[int, "CapabilityId | tuple[CapabilityId, ...]"]
-"""Capabilities by the hash of some words; most words belong to one."""
 
 _WORD = re.compile(r"[^\W_]+")
 
@@ -36,45 +34,68 @@ class Phrases:
     """The triggers of a catalog by the runs of words that they have."""
 
     def __init__(self, capabilities: Sequence[CapabilitySpec]) -> None:
-        # By 64 bits of the words: as tuples of words 50,000 triggers take 60 MB.
-        self._whole: _Index = {}
-        self._runs: _Index = {}
-        for each in capabilities:
+        self._ids = tuple(each.id for each in capabilities)
+        whole, runs = _Keys(), _Keys()
+        for number, each in enumerate(capabilities):
             for trigger in (*each.triggers, *each.extra_triggers):
                 terms = _terms(trigger)
                 if not terms:
                     continue
-                _add(self._whole, terms, each.id)
+                whole.add(terms, number)
                 if LEAST_WHOLE <= len(terms) < RUN:
-                    _add(self._runs, terms, each.id)
+                    runs.add(terms, number)
                 for at in range(len(terms) - RUN + 1):
-                    _add(self._runs, terms[at : at + RUN], each.id)
+                    runs.add(terms[at : at + RUN], number)
+        self._whole, self._runs = _Sorted(whole), _Sorted(runs)
 
     def said(self, text: str) -> Said:
         """Return what `text` has of triggers."""
         terms = _terms(text)
-        within: dict[CapabilityId, None] = {}
-        for at in range(len(terms)):
-            for length in range(LEAST_WHOLE, RUN + 1):
-                within.update(dict.fromkeys(_found(self._runs, terms[at : at + length])))
-        return Said(_found(self._whole, terms), tuple(within))
+        runs = [
+            terms[at : at + length]
+            for at in range(len(terms))
+            for length in range(LEAST_WHOLE, RUN + 1)
+        ]
+        whole, within = self._whole.found([terms]), self._runs.found(runs)
+        return Said(*(tuple(self._ids[number] for number in each) for each in (whole, within)))
 
 
-def _add(known: _Index, terms: tuple[str, ...], id_: CapabilityId) -> None:
-    key = hash(terms)
-    there = known.get(key)
-    if there is None:
-        known[key] = id_
-    elif isinstance(there, tuple):
-        if id_ not in there:
-            known[key] = (*there, id_)
-    elif there != id_:
-        known[key] = (there, id_)
+class _Keys:
+    """Runs of words as 64 bits of their hash, each with the number of a capability."""
+
+    def __init__(self) -> None:
+        self.hashes = array("q")
+        self.numbers = array("i")
+
+    def add(self, terms: tuple[str, ...], number: int) -> None:
+        self.hashes.append(hash(terms))
+        self.numbers.append(number)
 
 
-def _found(known: _Index, terms: tuple[str, ...]) -> tuple[CapabilityId, ...]:
-    there = known.get(hash(terms), ())
-    return there if isinstance(there, tuple) else (there,)
+class _Sorted:
+    """The same, to be looked up: 50,000 triggers take 4 MB, and 60 as tuples in a dictionary."""
+
+    def __init__(self, keys: _Keys) -> None:
+        import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without turns never pays
+
+        hashes = np.frombuffer(keys.hashes, np.int64) if keys.hashes else np.zeros(0, np.int64)
+        # Stable: capabilities of one run stay in the order of the catalog.
+        order = np.argsort(hashes, kind="stable")
+        self._hashes = hashes[order]
+        self._numbers = np.array(keys.numbers, np.int32)[order]
+
+    def found(self, runs: Sequence[tuple[str, ...]]) -> tuple[int, ...]:
+        """Return the numbers of the capabilities that have one of the runs, each once."""
+        import numpy as np  # noqa: PLC0415 - as above
+
+        wanted = np.array([hash(run) for run in runs], np.int64)
+        starts = np.searchsorted(self._hashes, wanted, "left").tolist()
+        ends = np.searchsorted(self._hashes, wanted, "right").tolist()
+        found: dict[int, None] = {}
+        for start, end in zip(starts, ends, strict=True):
+            if start < end:
+                found.update(dict.fromkeys(self._numbers[start:end].tolist()))
+        return tuple(found)
 
 
 def _terms(text: str) -> tuple[str, ...]:

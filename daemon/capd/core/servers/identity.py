@@ -32,6 +32,8 @@ class InstanceKey:
     """The project's path, the session's key, or empty for a shared instance."""
     credentials: str
     """Keyed digest of the secrets that it gets; empty if there are none."""
+    account: str = ""
+    """Which login it uses at a server by URL; empty for the usual one."""
     sandbox_request: SandboxRequest = _USUAL
     """Its confinement. The user may set it by name, so two names of one server may differ in it."""
 
@@ -64,6 +66,7 @@ def instance_key(
     *,
     scope: str = "",
     sandbox_request: SandboxRequest = _USUAL,
+    account: str = "",
 ) -> InstanceKey:
     """Return the key under which `session` finds or makes its instance of `server`.
 
@@ -85,5 +88,6 @@ def instance_key(
         server.name,
         sharers[scope or server.scope],
         credentials,
+        account,
         sandbox_request,
     )

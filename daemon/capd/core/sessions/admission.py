@@ -11,6 +11,7 @@ What policy denies is never on: `SessionState.restrict` takes it off the surface
 from dataclasses import dataclass
 from typing import Literal
 
+from capd.core.protocol.apps import is_for_apps_alone
 from capd.core.protocol.outcomes import CallFailedError, NotSentError, RefusedError
 from capd.core.sessions.hook_context import TURN
 from capd.core.sessions.own_tool_list import SCRIPT_TOOL, OwnTool
@@ -67,6 +68,8 @@ Admission = Listed | Own | Turn | NotOn | NotCallable
 def admit(name: str, by: By, state: SessionState, view: SessionView) -> Admission:
     """Return what a call of `name` reaches."""
     listed = admit_shown(state.surface.find(name), state, view)
+    if listed is not None and by != "client" and is_for_apps_alone(listed.shown.definition):
+        return NotCallable(f"{name} is for the app of its server alone.")
     if listed is not None:
         return listed
     own = view.own.get(WireName(name))

@@ -106,6 +106,10 @@ class SessionRecord(msgspec.Struct, frozen=True):
     view: SavedView | None = None
     """Set if the mode was decided by the installed tools: it then stays for the session's length.
     """
+    tasks: dict[str, list[ServerIdentity]] = {}
+    """By its id, which servers have a task of the client's."""
+    apps: list[dict[str, ServerIdentity]] = []
+    """By its page, which server an app is of: where its tool was called, and the page was read."""
     digest: str = ""
     """Digest of the bytes before it in the file, so it stays the last field. Empty in a record of
     an earlier capd, and everywhere outside a file."""

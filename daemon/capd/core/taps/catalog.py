@@ -102,7 +102,7 @@ class Catalog:
             barred.update(read.name for read in tap.reads if read.is_binding)
         self._skills = prompt_names(skill for tap in self.taps for skill in tap.skills)
 
-    @property
+    @cached_property
     def winners(self) -> tuple[CapabilitySpec, ...]:
         """What a bare name means: each name once, from the first tap that has it."""
         return tuple(self._winners.values())

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import h11
+import msgspec
 import structlog
 import trio
 from trio.testing import memory_stream_pair, wait_all_tasks_blocked
@@ -46,6 +47,9 @@ class Talk:
 
     async def wait_ready(self) -> None:
         pass
+
+    def extensions(self) -> dict[str, msgspec.Raw]:
+        return {}
 
     def instructions(self) -> str:
         return ""

@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 import uvicorn
+from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.auth.provider import (
     AccessToken,
     AuthorizationCode,
@@ -154,6 +155,12 @@ def login_server(base: str) -> MCPServer:
     async def echo(text: str) -> str:
         """Say it again."""
         return text
+
+    @server.tool()
+    async def who() -> str:
+        """Say which of the clients that logged in is asking."""
+        token = get_access_token()
+        return token.client_id if token is not None else ""
 
     async def expire(request: Request) -> Response:
         accounts.access.clear()

@@ -1,5 +1,6 @@
 """Logins: a whole flow against the SDK's own authorization server, and servers that cheat."""
 
+import json
 import logging
 import socket
 import stat
@@ -8,15 +9,17 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import httpx2
 import pytest
 import trio
 
+from capd.adapters.servers.http.login_dialogue import LoginDialogue
 from capd.adapters.servers.http.login_record import LoginFailedError
 from capd.adapters.servers.http.logins import Logins, log_in
 from capd.adapters.servers.http.remote_spec import RemoteSpec
+from capd.core.servers.login_answers import DEVICE_GRANT, PasteError
 from capd_protos.types import OAuthClient
 
 from .conftest import Start
@@ -668,3 +671,312 @@ async def test_what_was_lacking_is_asked_for_once(site: Site, tmp_path: Path) ->
         await late.scopes(logins)
 
     assert str(failed.value) == "late does not ask for a login"
+
+
+# Without a browser on this machine
+
+
+def landing(shown: str, **answer: str) -> str:
+    """Return the address that a login page leads to."""
+    query = parse_qs(urlsplit(shown).query)
+    return f"{query['redirect_uri'][0]}?{urlencode({'state': query['state'][0], **answer})}"
+
+
+async def test_the_address_that_a_login_led_to_can_be_pasted(
+    guarded: tuple[str, RemoteSpec], tmp_path: Path
+) -> None:
+    _, spec = guarded
+    dialogue, logins = LoginDialogue(), logins_in(tmp_path)
+
+    async def elsewhere(url: str) -> None:
+        async with httpx2.AsyncClient(follow_redirects=False) as client:
+            dialogue.paste((await client.get(url)).headers["location"])
+
+    await log_in(spec, logins, elsewhere, dialogue=dialogue)
+
+    async with talking(spec, logins) as talk:
+        await talk.shake_hands()
+        assert (await talk.call("echo", text="hi"))["result"]["content"][0]["text"] == "hi"
+
+
+async def test_a_code_of_another_login_is_not_redeemed_and_the_login_goes_on(
+    site: Site, tmp_path: Path
+) -> None:
+    Cheat(site)
+    spec, dialogue = RemoteSpec("cheat", f"{site.base}/mcp"), LoginDialogue()
+
+    async def show(url: str) -> None:
+        with pytest.raises(PasteError, match="of another login"):
+            dialogue.paste(landing(url, code="stolen", state="of-somebody-else"))
+        dialogue.paste(landing(url, code="own"))
+
+    await log_in(spec, logins_in(tmp_path), show, dialogue=dialogue, timeout=PATIENCE)
+
+    assert [said["code"] for _, said in token_requests(site)] == [["own"]]
+
+
+@pytest.mark.parametrize("iss", ["https://honest.example", None])
+async def test_a_pasted_answer_of_another_issuer_is_refused(
+    iss: str | None, site: Site, tmp_path: Path
+) -> None:
+    cheat, dialogue = Cheat(site), LoginDialogue()
+    cheat.metadata["authorization_response_iss_parameter_supported"] = True
+    answer = {"code": "x", **({"iss": iss} if iss else {})}
+
+    async def show(url: str) -> None:
+        dialogue.paste(landing(url, **answer))
+
+    with pytest.raises(
+        LoginFailedError, match=r"Authorization response (iss mismatch|missing iss)"
+    ):
+        await log_in(
+            RemoteSpec("cheat", f"{site.base}/mcp"),
+            logins_in(tmp_path),
+            show,
+            dialogue=dialogue,
+            timeout=PATIENCE,
+        )
+
+    assert "POST /token" not in site.asked()
+
+
+def test_a_login_that_shows_no_page_yet_takes_no_address() -> None:
+    with pytest.raises(PasteError):
+        LoginDialogue().paste("http://127.0.0.1:1/callback?code=c&state=s")
+
+
+# With a code, on any device
+
+
+class Devices:
+    """An authorization server with device logins, which answers polls as the test says."""
+
+    def __init__(self, site: Site, *polls: Json) -> None:
+        self.site = site
+        self.cheat = Cheat(site)
+        self.cheat.metadata["device_authorization_endpoint"] = f"{site.base}/device"
+        self.grant: Json = {
+            "device_code": "sesame",
+            "user_code": "WDJB-MJHT",
+            "verification_uri": f"{site.base}/enter",
+            "interval": 1,
+        }
+        self.dialogue = LoginDialogue("device")
+        self.shown: list[tuple[str, str]] = []
+        self._polls = list(polls)
+        site.paths |= {
+            "/device": lambda exchange: exchange.answer(self.grant),
+            "/token": self._poll,
+        }
+
+    def _poll(self, exchange: Exchange) -> None:
+        if self._polls:
+            exchange.answer(self._polls.pop(0), status=400)
+        else:
+            exchange.answer({"access_token": "open", "token_type": "Bearer"})
+
+    async def log_in(self, logins: Logins) -> None:
+        async def show(url: str) -> None:
+            self.shown.append((url, self.dialogue.user_code))
+
+        spec = RemoteSpec("tv", f"{self.site.base}/mcp")
+        await log_in(spec, logins, show, dialogue=self.dialogue, timeout=PATIENCE)
+
+    def forms(self, path: str) -> list[dict[str, list[str]]]:
+        return [parse_qs(body.decode()) for _, at, _, body in self.site.journal if at == path]
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("capd.core.servers.login_answers.LEAST_INTERVAL", 0.0)
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_a_device_login_polls_until_the_person_has_entered_the_code(
+    site: Site, tmp_path: Path
+) -> None:
+    devices = Devices(site, *[{"error": "authorization_pending"}] * 2)
+    devices.grant["interval"] = 0
+    logins = logins_in(tmp_path)
+
+    await devices.log_in(logins)
+
+    spec = RemoteSpec("tv", f"{site.base}/mcp")
+    assert devices.shown == [(f"{site.base}/enter", "WDJB-MJHT")]
+    assert devices.forms("/device") == [{"client_id": ["c"], "resource": [spec.url]}]
+    [*_, last] = polls = devices.forms("/token")
+    assert len(polls) == 3
+    assert last == {
+        "grant_type": [DEVICE_GRANT],
+        "device_code": ["sesame"],
+        "client_id": ["c"],
+        "resource": [spec.url],
+    }
+    assert await logins.of(spec).is_kept()
+    [registered] = [json.loads(body) for _, at, _, body in site.journal if at == "/register"]
+    assert DEVICE_GRANT in registered["grant_types"]
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        ("access_denied", "it was refused on the login page"),
+        ("expired_token", "its code has expired"),
+        ("unheard_of", "the authorization server says 'unheard_of'"),
+    ],
+)
+async def test_a_device_login_that_is_refused_keeps_nothing(
+    error: str, reason: str, site: Site, tmp_path: Path
+) -> None:
+    devices = Devices(site, {"error": error})
+    devices.grant["interval"] = 0
+
+    with pytest.raises(LoginFailedError) as failed:
+        await devices.log_in(logins_in(tmp_path))
+
+    assert str(failed.value) == f"tv: the login failed: {reason}"
+    assert not (tmp_path / "logins").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"verification_uri": "http://93.184.215.14/enter"}, "tv names a login page that is not"),
+        ({"verification_uri_complete": "javascript:alert(1)"}, "tv names a login page"),
+        ({"user_code": "\x1b[2J"}, "its answer to the device login is not valid"),
+    ],
+)
+async def test_a_device_grant_that_misleads_is_not_shown(
+    change: Json, reason: str, site: Site, tmp_path: Path
+) -> None:
+    devices = Devices(site)
+    devices.grant |= change
+
+    with pytest.raises(LoginFailedError, match=reason):
+        await devices.log_in(logins_in(tmp_path))
+
+    assert devices.shown == []
+    assert "POST /token" not in site.asked()
+
+
+async def test_a_server_without_device_logins_says_how_to_log_in(
+    site: Site, tmp_path: Path
+) -> None:
+    devices = Devices(site)
+    del devices.cheat.metadata["device_authorization_endpoint"]
+
+    with pytest.raises(LoginFailedError) as failed:
+        await devices.log_in(logins_in(tmp_path))
+
+    text = "tv: its authorization server has no device login: run: capd login tv --paste"
+    assert str(failed.value) == text
+    assert "POST /register" not in site.asked()
+
+
+async def test_where_a_device_login_begins_the_authorization_server_alone_says(
+    site: Site, tmp_path: Path
+) -> None:
+    devices = Devices(site)
+    del devices.cheat.metadata["device_authorization_endpoint"]
+    site.paths["/.well-known/oauth-protected-resource/mcp"] = lambda exchange: exchange.answer(
+        {
+            "resource": f"{site.base}/mcp",
+            "authorization_servers": devices.cheat.servers,
+            "issuer": site.base,
+            "device_authorization_endpoint": f"{site.base}/device",
+        }
+    )
+
+    with pytest.raises(LoginFailedError, match="has no device login"):
+        await devices.log_in(logins_in(tmp_path))
+
+    assert "POST /device" not in site.asked()
+
+
+# The client's own metadata document
+
+DOCUMENT = "https://capd.example/client.json"
+
+
+async def test_a_metadata_document_goes_before_a_registration(site: Site, tmp_path: Path) -> None:
+    cheat = Cheat(site)
+    cheat.metadata["client_id_metadata_document_supported"] = True
+    spec = RemoteSpec("cheat", f"{site.base}/mcp", client_metadata_url=DOCUMENT)
+
+    await log_in(spec, logins_in(tmp_path), answering(code="x"), timeout=PATIENCE)
+
+    assert [said["client_id"] for _, said in token_requests(site)] == [[DOCUMENT]]
+    assert "POST /register" not in site.asked()
+
+
+async def test_a_server_that_takes_no_documents_gets_a_registration(
+    site: Site, tmp_path: Path
+) -> None:
+    Cheat(site)
+    spec = RemoteSpec("cheat", f"{site.base}/mcp", client_metadata_url=DOCUMENT)
+
+    await log_in(spec, logins_in(tmp_path), answering(code="x"), timeout=PATIENCE)
+
+    assert [said["client_id"] for _, said in token_requests(site)] == [["c"]]
+
+
+@pytest.mark.parametrize(
+    ("takes_documents", "repair"),
+    [
+        (True, "set logins.client_metadata_url to the address of a client's metadata document"),
+        (False, "register a client there, and name it by `oauth` in the definition"),
+    ],
+)
+async def test_a_server_that_registers_nobody_says_what_to_set(
+    site: Site, tmp_path: Path, *, takes_documents: bool, repair: str
+) -> None:
+    cheat = Cheat(site)
+    del cheat.metadata["registration_endpoint"]
+    del site.paths["/register"]
+    cheat.metadata["client_id_metadata_document_supported"] = takes_documents
+
+    refusal = await cheat.refusal(tmp_path)
+
+    assert refusal == f"cheat: its authorization server registers no clients: {repair}"
+
+
+# Several accounts
+
+
+async def test_a_namespace_without_a_login_has_the_usual_one(site: Site, tmp_path: Path) -> None:
+    Cheat(site)
+    logins, spec = logins_in(tmp_path), RemoteSpec("cheat", f"{site.base}/mcp")
+    work = replace(spec, account="work")
+    before = await logins.account(spec, "WORK")
+
+    await log_in(work, logins, answering(code="x"), timeout=PATIENCE)
+
+    again = logins_in(tmp_path)  # as after a restart
+    assert (before, await again.account(spec, "WORK"), await again.account(spec, "")) == (
+        "",
+        "work",
+        "",
+    )
+    assert await again.of(work).is_kept()
+    assert not await again.of(spec).is_kept()
+
+
+async def test_a_server_with_a_header_of_its_own_has_no_accounts(tmp_path: Path) -> None:
+    spec = RemoteSpec("own", "http://127.0.0.1:9/mcp", {"Authorization": "x"})
+
+    assert await logins_in(tmp_path).account(spec, "work") == ""
+
+
+async def test_who_has_logged_out_has_no_login_after_a_restart_either(
+    site: Site, tmp_path: Path
+) -> None:
+    Cheat(site)
+    logins, spec = logins_in(tmp_path), RemoteSpec("cheat", f"{site.base}/mcp", account="work")
+    await log_in(spec, logins, answering(code="x"), timeout=PATIENCE)
+
+    told = [await logins.of(spec).forget(), await logins.of(spec).forget()]
+
+    assert told == [True, False]
+    assert not await logins_in(tmp_path).of(spec).is_kept()
+    assert list((tmp_path / "logins").iterdir()) == []

@@ -24,6 +24,7 @@ from capd.core.protocol.generations import (
     envelope,
     members_of,
 )
+from capd.core.protocol.tasks import TASK_METHODS
 from capd_protos.codec import JsonCodec, MalformedError
 
 HEADER_MISMATCH = -32020
@@ -71,6 +72,9 @@ def checked_members(request: HttpRequest, method: str, params: msgspec.Raw) -> M
     wanted = members.get(_NAMED_BY.get(method, ""))
     if wanted is not None:
         _same(request, _NAME_HEADER, _value(wanted))
+    elif method in TASK_METHODS and request.values(_NAME_HEADER):
+        # Clients of the first drafts of the extension leave the header out.
+        _same(request, _NAME_HEADER, _value(members.get("taskId", msgspec.Raw(b"null"))))
     envelope(meta)
     return members
 

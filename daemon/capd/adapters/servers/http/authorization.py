@@ -26,6 +26,7 @@ from mcp.shared.auth_utils import calculate_token_expiry
 
 from capd.adapters.servers.http.address_policy import AddressPolicy, AddressRefusedError
 from capd.adapters.servers.http.challenges import Challenge
+from capd.adapters.servers.http.device_login import log_in_by_device
 from capd.adapters.servers.http.guarded_client import (
     MOST_REDIRECTS,
     Answer,
@@ -33,11 +34,13 @@ from capd.adapters.servers.http.guarded_client import (
     new_client,
     reason_of,
 )
+from capd.adapters.servers.http.login_dialogue import LoginDialogue
 from capd.adapters.servers.http.login_record import LoginFailedError, LoginNeededError, Record
 from capd.adapters.servers.http.redirect_listener import RedirectListener, listening
 from capd.adapters.servers.http.remote_spec import RemoteSpec
 from capd.core.protocol.generations import NEWEST_HANDSHAKE
 from capd.core.protocol.outcomes import CallFailedError, NotSentError, OutcomeUnknownError
+from capd.core.servers.login_answers import DEVICE_GRANT, DeviceError
 
 ANSWER_CAP_BYTES = 1 << 20
 ANSWER_TIMEOUT = 30.0
@@ -156,10 +159,13 @@ def _following(answer: httpx2.Response) -> httpx2.Request | None:
     return httpx2.Request(method if is_kept else "GET", target, headers=headers, content=content)
 
 
-async def authorized(spec: RemoteSpec, show: Show, lacking: Challenge | None = None) -> Record:
+async def authorized(
+    spec: RemoteSpec, show: Show, lacking: Challenge | None, dialogue: LoginDialogue
+) -> Record:
     """Log a person in at `spec`'s server, and return the login.
 
-    `lacking` is what the server demanded in an answer to an earlier request.
+    `lacking` is what the server demanded in an answer to an earlier request. `dialogue` says by
+    which way, and takes what the person hands over meanwhile.
 
     Raises:
         LoginFailedError: it did not come to its end.
@@ -173,11 +179,19 @@ async def authorized(spec: RemoteSpec, show: Show, lacking: Challenge | None = N
             except OSError as error:
                 why = f"port {port}, where the login comes back to, is taken ({error.strerror})"
                 raise LoginFailedError(f"{spec.name}: {why}: end what has it") from None
-            return await _authorized(spec, show, sender, listener, lacking)
+            return await _authorized(
+                spec, show, sender, listener, lacking=lacking, dialogue=dialogue
+            )
     except (AddressRefusedError, CallFailedError) as error:
         raise LoginFailedError(f"{spec.name} {error}") from None
+    except DeviceError as error:
+        raise LoginFailedError(f"{spec.name}: the login failed: {error}") from None
     except (OAuthFlowError, ValueError) as error:
         raise LoginFailedError(f"{spec.name}: the login failed: {_gist(error)}") from None
+
+
+class _ClientReadyError(Exception):
+    """Leaves the SDK's flow where it would redirect: the client is known by then."""
 
 
 async def _authorized(
@@ -185,13 +199,20 @@ async def _authorized(
     show: Show,
     sender: _Sender,
     listener: RedirectListener,
+    *,
     lacking: Challenge | None,
+    dialogue: LoginDialogue,
 ) -> Record:
+    is_device = dialogue.way == "device"
+
     async def shown(url: str) -> None:
+        if is_device:
+            raise _ClientReadyError
         _check_pkce(provider.context.oauth_metadata)
         _choose_method(spec, provider)
         await sender.policy.check(url, "a login page")
         listener.expect(parse_qs(urlsplit(url).query)["state"][0])
+        dialogue.take_pasted = listener.paste
         await show(url)
 
     async def came_back() -> AuthorizationCodeResult:
@@ -203,11 +224,20 @@ async def _authorized(
     provider = OAuthClientProvider(
         spec.url,
         OAuthClientMetadata.model_validate(
-            {"client_name": "capd", "redirect_uris": [listener.url]}
+            {
+                "client_name": "capd",
+                "redirect_uris": [listener.url],
+                "grant_types": [
+                    "authorization_code",
+                    "refresh_token",
+                    *([DEVICE_GRANT] if is_device else []),
+                ],
+            }
         ),
         _Kept(client=_known_client(spec, listener.url)),
         shown,
         came_back,
+        client_metadata_url=spec.client_metadata_url or None,
     )
     request = httpx2.Request(
         "GET" if spec.transport == "sse" else "POST",
@@ -227,15 +257,66 @@ async def _authorized(
             response = _lacking(response, lacking)
         if response.status_code < _BAD_REQUEST:
             raise LoginFailedError(f"{spec.name} does not ask for a login")
+        context = provider.context
+        device_endpoint = ""
         with suppress(StopAsyncIteration):
             while True:
-                outgoing = await flow.asend(response)
+                before = context.oauth_metadata
+                is_ready = False
+                try:
+                    outgoing = await flow.asend(response)
+                except _ClientReadyError:
+                    is_ready = True
+                if is_device and context.oauth_metadata is not before:
+                    # This response alone is the authorization server's own metadata.
+                    device_endpoint = _device_endpoint(spec, response)
+                if is_ready:
+                    _choose_method(spec, provider)
+                    await log_in_by_device(provider, sender, device_endpoint, show, dialogue)
+                    return _record(provider)
                 if outgoing is request:  # with a token on it: that was all
                     return _record(provider)
                 response = await sender.send(outgoing)
+                _check_registered(spec, provider, outgoing, response)
     raise LoginFailedError(
         f"{spec.name} answers with HTTP status {response.status_code} and asks for no login"
     )
+
+
+def _device_endpoint(spec: RemoteSpec, response: httpx2.Response) -> str:
+    """Return where a device login begins, by an authorization server's metadata."""
+    found = response.json().get("device_authorization_endpoint")
+    if not isinstance(found, str) or not found:
+        raise LoginFailedError(
+            f"{spec.name}: its authorization server has no device login:"
+            f" run: capd login {spec.name} --paste"
+        )
+    return found
+
+
+def _check_registered(
+    spec: RemoteSpec,
+    provider: OAuthClientProvider,
+    sent: httpx2.Request,
+    response: httpx2.Response,
+) -> None:
+    """Say what to do where an authorization server registers nobody."""
+    context = provider.context
+    metadata = context.oauth_metadata
+    is_refused = (
+        metadata is not None
+        and metadata.registration_endpoint is None
+        and context.client_info is None
+        and sent.method == "POST"
+        and response.status_code >= _BAD_REQUEST
+    )
+    if not is_refused:
+        return
+    assert metadata is not None
+    repair = "register a client there, and name it by `oauth` in the definition"
+    if metadata.client_id_metadata_document_supported:
+        repair = "set logins.client_metadata_url to the address of a client's metadata document"
+    raise LoginFailedError(f"{spec.name}: its authorization server registers no clients: {repair}")
 
 
 def _known_client(spec: RemoteSpec, redirect: str) -> OAuthClientInformationFull | None:

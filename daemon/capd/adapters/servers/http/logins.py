@@ -20,6 +20,7 @@ import structlog
 import trio
 
 from capd.adapters.servers.http.challenges import Challenge, scopes_of
+from capd.adapters.servers.http.login_dialogue import LoginDialogue
 from capd.adapters.servers.http.login_record import LoginFailedError, LoginNeededError, Record
 from capd.adapters.servers.http.remote_spec import RemoteSpec
 from capd.core.protocol.outcomes import NotSentError
@@ -44,7 +45,7 @@ _RECORD: JsonCodec[Record] = JsonCodec(Record)
 
 
 class Logins:
-    """Every login of the daemon, one per server."""
+    """Every login of the daemon, one per server and account."""
 
     def __init__(self, folder: Path, store: "TokenStore | None" = None) -> None:
         """Save logins in `store`; without one in the keyring, or in `folder`."""
@@ -57,8 +58,25 @@ class Logins:
         """Return the login at a server, which all connections to it share."""
         # Tokens are good for the client alone that they were given to.
         client = f"\n{spec.client.id}" if spec.client is not None else ""
-        key = hashlib.sha256(f"{spec.url}{client}".encode()).hexdigest()[:32]
+        account = f"\naccount {spec.account.casefold()}" if spec.account else ""
+        key = hashlib.sha256(f"{spec.url}{client}{account}".encode()).hexdigest()[:32]
         return Login(spec, self._kept.setdefault(key, _Kept(key)), self.store)
+
+    async def account(self, spec: RemoteSpec, namespace: str) -> str:
+        """Return the account by which a session reaches a server: its namespace, if it has a login.
+
+        Empty for the usual login, as for secrets that a namespace has no value of.
+        """
+        if not namespace or not self.takes_login(spec):
+            return ""
+        account = namespace.casefold()
+        return account if await self.of(replace(spec, account=account)).is_kept() else ""
+
+    @staticmethod
+    def takes_login(spec: RemoteSpec) -> bool:
+        """Tell whether requests to a server are sent with the token of a login."""
+        has_own = any(name.lower() == "authorization" for name in spec.headers)
+        return not has_own and spec.auth == "oauth"
 
     async def store(self) -> "TokenStore":
         """Return where logins are kept."""
@@ -99,7 +117,8 @@ class Login:
             )
         if self._spec.auth == "none":
             return f"wants credentials (HTTP status {status}): put them into its headers"
-        return f"wants a login (HTTP status {status}): run: capd login {self._spec.name}"
+        account = f" --account {self._spec.account}" if self._spec.account else ""
+        return f"wants a login (HTTP status {status}): run: capd login {self._spec.name}{account}"
 
     async def keep(self, record: Record) -> None:
         """Use `record` from now on; a person has just logged in."""
@@ -127,12 +146,24 @@ class Login:
             kept = self._kept.lacking
             self._kept.lacking = challenge if kept is None else kept.with_more(challenge)
 
-    async def forget(self) -> None:
-        """Log out."""
+    async def is_kept(self) -> bool:
+        """Tell whether a person has logged in, and has not logged out since."""
         async with self._kept.lock:
+            if not self._kept.is_loaded:
+                await self._load()
+            return self._kept.record is not None
+
+    async def forget(self) -> bool:
+        """Log out; return whether there was a login."""
+        async with self._kept.lock:
+            if not self._kept.is_loaded:
+                await self._load()
+            was_kept = self._kept.record is not None
             store = await self._store()
+            # A record that could not be read goes as well.
             await trio.to_thread.run_sync(store.delete, self._kept.key)
             self._kept.record, self._kept.is_loaded = None, True
+            return was_kept
 
     @asynccontextmanager
     async def answered(
@@ -144,8 +175,7 @@ class Login:
             LoginNeededError: it has nothing that the server takes.
             CallFailedError: there is no answer.
         """
-        has_own = any(name.lower() == "authorization" for name in self._spec.headers)
-        token = "" if has_own or self._spec.auth == "none" else await self._access()
+        token = await self._access() if Logins.takes_login(self._spec) else ""
         for is_last in (False, True):
             async with answered(client, _with(ask, token), dispatch) as answer:
                 self._note(answer)
@@ -210,9 +240,12 @@ async def log_in(
     logins: Logins,
     show: Callable[[str], Awaitable[None]],
     *,
+    dialogue: LoginDialogue | None = None,
     timeout: float = LOGIN_TIMEOUT,
 ) -> None:
     """Log a person in at a server; `show` gets the address that they have to open.
+
+    `dialogue` says by which way, and takes what they hand over meanwhile.
 
     Call this only because a person asked for it.
 
@@ -223,7 +256,9 @@ async def log_in(
     login = logins.of(spec)
     try:
         with trio.fail_after(timeout):
-            record = await authorization.authorized(spec, show, await login.lacking())
+            record = await authorization.authorized(
+                spec, show, await login.lacking(), dialogue or LoginDialogue()
+            )
     except trio.TooSlowError:
         raise LoginFailedError(f"{spec.name}: nobody logged in within {timeout:g} s") from None
     await login.keep(record)

@@ -1,33 +1,23 @@
 """Receives the browser that an authorization server redirects.
 
-One port of 127.0.0.1, for one login.
+One port of 127.0.0.1, for one login. A person may also paste the address of the redirect.
 
 Any process of this machine may connect. A request without the state of this login gets a 404 and
 changes nothing, so a stranger can neither end the login nor learn anything about it.
 """
 
-import secrets
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 import trio
+
+from capd.core.servers.login_answers import Answer, read_pasted, read_redirect
 
 PATH = "/callback"
 _HEAD_CAP_BYTES = 16 * 1024
 _HEAD_TIMEOUT = 10.0
 _MOST_CONNECTIONS = 32
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The authorization server's answer, which the browser delivers."""
-
-    code: str
-    state: str
-    iss: str | None
-    error: str
 
 
 class RedirectListener:
@@ -59,9 +49,21 @@ class RedirectListener:
                     await stream.send_all(_page(is_known=answer is not None))
                 except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
                     return
-                if answer is not None and self._answer is None:
-                    self._answer = answer
-                    self._is_answered.set()
+                if answer is not None:
+                    self._take(answer)
+
+    def paste(self, address: str) -> None:
+        """Take the address that a person copied from a browser elsewhere.
+
+        Raises:
+            PasteError: it is not the one that this login leads to.
+        """
+        self._take(read_pasted(address, self.url, self._state))
+
+    def _take(self, answer: Answer) -> None:
+        if self._answer is None:
+            self._answer = answer
+            self._is_answered.set()
 
     def _read(self, head: bytes) -> Answer | None:
         words = head.split(b"\r\n", 1)[0].decode("ascii", "replace").split(" ")
@@ -69,16 +71,9 @@ class RedirectListener:
             return None
         try:
             target = urlsplit(words[1])
-            query = parse_qs(target.query)
         except ValueError:
             return None
-        found = {key: values[0] for key, values in query.items() if len(values) == 1}
-        state = found.get("state", "")
-        if target.path != PATH or not self._state:
-            return None
-        if not secrets.compare_digest(state.encode(), self._state.encode()):
-            return None
-        return Answer(found.get("code", ""), state, found.get("iss"), found.get("error", ""))
+        return read_redirect(target.query, self._state) if target.path == PATH else None
 
 
 async def _head(stream: trio.SocketStream) -> bytes:

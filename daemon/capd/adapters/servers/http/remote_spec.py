@@ -24,3 +24,7 @@ class RemoteSpec:
     deadline of its calls."""
     client: OAuthClient | None = field(default=None, repr=False)
     """The OAuth client with its secret, if the definition names one."""
+    account: str = ""
+    """Which of several logins at the server; empty for the usual one."""
+    client_metadata_url: str = ""
+    """The client's own metadata document, which is its id where the server takes such documents."""

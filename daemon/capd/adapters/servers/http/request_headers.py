@@ -13,9 +13,15 @@ from typing import Any
 import msgspec
 
 from capd.adapters.servers.server_lines import Incoming
+from capd.core.protocol.tasks import TASK_METHODS
 from capd_protos.codec import JsonCodec, MalformedError
 
-_NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_NAMED_BY = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    **dict.fromkeys(TASK_METHODS, "task"),
+}
 _PLAIN = re.compile(r"[\x21-\x7E]([\x20-\x7E]*[\x21-\x7E])?")
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _ENCODED = re.compile(r"=\?base64\?.*\?=")
@@ -38,6 +44,7 @@ class _Meta(msgspec.Struct):
 class _Params(msgspec.Struct):
     name: Any = ""
     uri: Any = ""
+    task: Any = msgspec.field(name="taskId", default="")
     arguments: Any = None
     meta: _Meta = msgspec.field(name="_meta", default_factory=_Meta)
 

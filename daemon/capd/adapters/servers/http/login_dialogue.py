@@ -1,0 +1,31 @@
+"""What a person and a login say to each other while the login is under way."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from capd.core.servers.login_answers import PasteError
+
+LoginWay = Literal["browser", "device"]
+
+
+@dataclass(slots=True, eq=False)
+class LoginDialogue:
+    """One login, as its person meets it."""
+
+    way: LoginWay = "browser"
+    """`device`: with a code, on any device (RFC 8628). `browser`: by a redirect to this machine."""
+    user_code: str = ""
+    """The code to enter, once the address is shown; empty in a login by browser."""
+    take_pasted: Callable[[str], None] | None = None
+    """Takes the address of the redirect, while it is waited for."""
+
+    def paste(self, address: str) -> None:
+        """Take the address that a person copied from a browser elsewhere.
+
+        Raises:
+            PasteError: it is not the one that this login leads to.
+        """
+        if self.take_pasted is None:
+            raise PasteError("this login takes no address")
+        self.take_pasted(address)

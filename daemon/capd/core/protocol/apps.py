@@ -1,0 +1,150 @@
+"""MCP Apps (`io.modelcontextprotocol/ui`, SEP-1865): whose app makes a call, or shows a page.
+
+A tool names the page of its app in `_meta.ui.resourceUri`. The host reads the page, shows it, and
+passes on the calls that it makes: under the names that its server gave the tools, which are not
+those that capd gave them. What decides is, in this order:
+
+    the call's `_meta.ui.resourceUri`  ──>  the server with that app
+    a tool of the app was called       ──>  the one such server that has the tool
+    a page of the app was read         ──>  the one such server that has the tool
+    several                            ──>  none: nothing says which
+    none                               ──>  the call is no app's
+"""
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from capd_protos.types import ServerIdentity
+
+EXTENSION = "io.modelcontextprotocol/ui"
+SCHEME = "ui://"
+MOST_PAGES = 1000
+_MOST_URI = 2048
+
+
+class _Ui(msgspec.Struct):
+    resourceUri: str = ""  # noqa: N815 - the protocol's names
+    visibility: list[str] | None = None
+
+
+class _Meta(msgspec.Struct):
+    ui: _Ui | None = None
+    flat: str = msgspec.field(name="ui/resourceUri", default="")
+    """As it was written before the first release of the extension."""
+
+
+class _Tool(msgspec.Struct):
+    meta: _Meta | None = msgspec.field(name="_meta", default=None)
+
+
+_TOOL = msgspec.json.Decoder(_Tool)
+_META = msgspec.json.Decoder(_Meta)
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_MARK = b'"ui'
+
+
+def page_of(definition: bytes) -> str:
+    """Return the address of a tool's app; empty if it has none."""
+    meta = _meta_of(definition)
+    return _page(meta) if meta is not None else ""
+
+
+def is_for_apps_alone(definition: bytes) -> bool:
+    """Tell whether a tool is for its server's app, and not for a model."""
+    meta = _meta_of(definition)
+    visibility = meta.ui.visibility if meta is not None and meta.ui is not None else None
+    return visibility is not None and "model" not in visibility
+
+
+def page_named(meta: bytes) -> str:
+    """Return the app that a call's `_meta` names; empty if it names none."""
+    if _MARK not in meta:
+        return ""
+    try:
+        return _page(_META.decode(meta))
+    except _UNREADABLE:
+        return ""
+
+
+def _meta_of(definition: bytes) -> _Meta | None:
+    if _MARK not in definition:
+        return None
+    try:
+        return _TOOL.decode(definition).meta
+    except _UNREADABLE:
+        return None
+
+
+def _page(meta: _Meta) -> str:
+    page = (meta.ui.resourceUri if meta.ui is not None else "") or meta.flat
+    return page if page.startswith(SCHEME) and len(page) <= _MOST_URI else ""
+
+
+@dataclass(frozen=True, slots=True)
+class AppCaller:
+    """Whose app makes a call: `server`, or one of `rivals`, or no app if both are empty."""
+
+    server: ServerIdentity | None = None
+    rivals: tuple[ServerIdentity, ...] = ()
+
+
+class OpenApps:
+    """The apps that one session's client may show."""
+
+    def __init__(self) -> None:
+        self._called: dict[str, ServerIdentity] = {}
+        """By page, the server whose tool with this page was called last."""
+        self._read: dict[str, ServerIdentity] = {}
+        """By page, the server that it was read from last."""
+
+    def __bool__(self) -> bool:
+        """Whether there may be any."""
+        return bool(self._called or self._read)
+
+    def on_called(self, page: str, server: ServerIdentity) -> None:
+        """Note that a tool was called whose result its app shows."""
+        _put(self._called, page, server)
+
+    def on_read(self, page: str, server: ServerIdentity) -> None:
+        """Note that an app's page was read."""
+        _put(self._read, page, server)
+
+    def caller(
+        self, having: Sequence[ServerIdentity], named: Container[ServerIdentity] | None = None
+    ) -> AppCaller:
+        """Return whose app calls a tool that the servers `having` have.
+
+        `named` are the servers of the app that the call names; None if it names none.
+        """
+        if named is not None:
+            having = [each for each in having if each in named]
+            if len(having) == 1:
+                return AppCaller(having[0])
+        for shown in (set(self._called.values()), {*self._called.values(), *self._read.values()}):
+            among = tuple(each for each in having if each in shown)
+            if among:
+                return AppCaller(among[0]) if len(among) == 1 else AppCaller(rivals=among)
+        return AppCaller(rivals=tuple(having)) if named is not None and having else AppCaller()
+
+    def server_of(self, page: str) -> ServerIdentity | None:
+        """Return the server whose tool with this page was called last; None if none was."""
+        return self._called.get(page)
+
+    def saved(self) -> list[dict[str, ServerIdentity]]:
+        """Return what is saved of it."""
+        return [dict(self._called), dict(self._read)] if self else []
+
+    def restore(self, saved: Sequence[Mapping[str, ServerIdentity]]) -> None:
+        """Restore the apps of an earlier session with this key."""
+        for known, before in zip((self._called, self._read), saved, strict=False):
+            for page, server in before.items():
+                _put(known, page, server)
+
+
+def _put(known: dict[str, ServerIdentity], page: str, server: ServerIdentity) -> None:
+    known.pop(page, None)
+    known[page] = server
+    while len(known) > MOST_PAGES:
+        del known[next(iter(known))]

@@ -1,0 +1,36 @@
+"""Extensions of the protocol (SEP-2133): what a session says that it supports.
+
+A client's own extensions pass to the servers with its capabilities, as they were written. To the
+client capd names those that it relays itself, and those of the session's running servers.
+"""
+
+import re
+from collections.abc import Iterable
+
+import msgspec
+
+from capd.core.protocol.apps import EXTENSION as APPS
+from capd.core.protocol.generations import Members, members_or_none
+from capd.core.protocol.tasks import EXTENSION as TASKS
+
+RELAYED: tuple[str, ...] = (APPS, TASKS)
+"""Those whose messages capd brings to the server that they are for."""
+MOST_EXTENSIONS = 32
+MOST_SETTINGS_BYTES = 4096
+"""Bytes of one extension's settings."""
+_IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,127}/[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+def session_extensions(of_servers: Iterable[bytes]) -> dict[str, msgspec.Raw]:
+    """Return the extensions of a session; `of_servers` are the `extensions` of its servers.
+
+    Of two servers with the same extension the first one's settings count.
+    """
+    found: Members = {name: msgspec.Raw(b"{}") for name in RELAYED}
+    for written in of_servers:
+        for name, settings in members_or_none(written).items():
+            is_bounded = len(settings) <= MOST_SETTINGS_BYTES and len(found) < MOST_EXTENSIONS
+            is_object = bytes(settings).lstrip()[:1] == b"{"
+            if name not in found and is_bounded and is_object and _IDENTIFIER.fullmatch(name):
+                found[name] = settings
+    return found

@@ -1,0 +1,86 @@
+"""Tasks of the extension `io.modelcontextprotocol/tasks` (SEP-2663): which server has which.
+
+A server may answer `tools/call` with a task instead of a result. The client then asks for the task
+by its id, and only the server that gave the id knows it. Ids pass as they were written, so two
+servers may give the same one: then neither is asked, for an answer could be the other's.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+import msgspec
+
+from capd.core.protocol.generations import Members, joined, members_or_none
+from capd.core.results.large_results import LargeResult, Result
+from capd_protos.codec import JsonCodec, MalformedError
+from capd_protos.types import ClientFacts, ServerIdentity
+
+EXTENSION = "io.modelcontextprotocol/tasks"
+TASK_METHODS = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
+"""Requests that name a task by `params.taskId`."""
+MOST_TASKS = 1000
+"""Tasks that a session remembers, the newest ones."""
+MOST_ID = 512
+"""Characters of a task's id."""
+_MOST_BYTES = 64 * 1024
+"""Bytes of a result with a task: it has a status and times, and no content."""
+_MARK = b"taskId"
+_EXTENSIONS = "extensions"
+
+
+class _Task(msgspec.Struct):
+    resultType: Literal["task"]  # noqa: N815 - the protocol's names
+    taskId: str  # noqa: N815
+
+
+_TASK: JsonCodec[_Task] = JsonCodec(_Task)
+
+
+def task_of(result: Result) -> str:
+    """Return the id of the task that a result stands for; empty for any other result."""
+    if isinstance(result, LargeResult) or len(result) > _MOST_BYTES or _MARK not in result:
+        return ""
+    try:
+        found = _TASK.decode(result)
+    except MalformedError:
+        return ""
+    return found.taskId if len(found.taskId) <= MOST_ID else ""
+
+
+def without_tasks(client: ClientFacts) -> ClientFacts:
+    """Return a client that takes no tasks, for calls whose results somebody else waits for."""
+    if EXTENSION.encode() not in client.capabilities:
+        return client
+    capabilities = members_or_none(client.capabilities)
+    extensions: Members = members_or_none(bytes(capabilities.get(_EXTENSIONS, b"")))
+    extensions.pop(EXTENSION, None)
+    capabilities[_EXTENSIONS] = msgspec.Raw(joined(extensions))
+    return msgspec.structs.replace(client, capabilities=joined(capabilities))
+
+
+class TaskOwners:
+    """The servers of one session's tasks."""
+
+    def __init__(self) -> None:
+        self._servers: dict[str, list[ServerIdentity]] = {}
+
+    def add(self, task: str, server: ServerIdentity) -> None:
+        """Note that `server` has given a task this id."""
+        known = self._servers.pop(task, [])
+        self._servers[task] = known if server in known else [*known, server]
+        while len(self._servers) > MOST_TASKS:
+            del self._servers[next(iter(self._servers))]
+
+    def of(self, task: str) -> list[ServerIdentity]:
+        """Return the servers that gave this id: one, or several that it does not tell apart."""
+        return list(self._servers.get(task, ()))
+
+    def saved(self) -> dict[str, list[ServerIdentity]]:
+        """Return what is saved of it."""
+        return {task: list(servers) for task, servers in self._servers.items()}
+
+    def restore(self, saved: Mapping[str, Iterable[ServerIdentity]]) -> None:
+        """Restore the tasks of an earlier session with this key."""
+        for task, servers in saved.items():
+            for server in servers:
+                self.add(task, server)

@@ -1,0 +1,158 @@
+"""What an authorization server answers to a login: the redirect, and the device grant (RFC 8628).
+
+The redirect arrives in one of two ways: the browser of this machine delivers it to a local port, or
+a person copies its address from a browser elsewhere and pastes it. Either counts only with the
+state of the login that waits for it, so that no code of another login is ever redeemed.
+"""
+
+import secrets
+from dataclasses import dataclass
+from urllib.parse import parse_qs, urlsplit
+
+from capd.core.errors import CapdError
+
+MOST_PASTED = 8192
+"""Characters of an address that a person pastes."""
+_MOST_FIELDS = 32
+DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
+_MOST_CODE = 64
+_MOST_URL = 2048
+_MOST_DEVICE_CODE = 4096
+LEAST_INTERVAL, USUAL_INTERVAL, MOST_INTERVAL = 1.0, 5.0, 60.0
+"""Seconds between two polls; RFC 8628, section 3.2, has 5 where the server says nothing."""
+_SLOWER = 5.0
+"""Seconds by which `slow_down` lengthens the interval (RFC 8628, section 3.5)."""
+_TOO_MANY, _FAULT = 429, 500
+
+
+class PasteError(CapdError):
+    """What was pasted cannot be used; the text says what to paste instead."""
+
+
+class DeviceError(CapdError):
+    """The device flow cannot continue; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The authorization server's answer in the redirect."""
+
+    code: str
+    state: str
+    iss: str | None
+    error: str
+
+
+def read_redirect(query: str, state: str) -> Answer | None:
+    """Return the answer in the query of a redirect; None if it is not of the login with `state`.
+
+    A parameter that is there twice counts as missing.
+    """
+    try:
+        fields = parse_qs(query, max_num_fields=_MOST_FIELDS)
+    except ValueError:
+        return None
+    found = {key: values[0] for key, values in fields.items() if len(values) == 1}
+    said = found.get("state", "")
+    if not state or not secrets.compare_digest(said.encode(), state.encode()):
+        return None
+    return Answer(found.get("code", ""), said, found.get("iss"), found.get("error", ""))
+
+
+def read_pasted(text: str, redirect: str, state: str) -> Answer:
+    """Return the answer in an address that a person pasted.
+
+    `redirect` is the address that the login waits at.
+
+    Raises:
+        PasteError: it is not the address that this login leads to.
+    """
+    wanted = f"the browser shows an address that begins with {redirect}, and cannot open it"
+    if len(text) > MOST_PASTED:
+        raise PasteError(
+            f"that is longer than {MOST_PASTED} characters: once you have logged in, {wanted}"
+        )
+    try:
+        target = urlsplit(text.strip())
+    except ValueError:
+        raise PasteError(f"that is no address: once you have logged in, {wanted}") from None
+    if f"{target.scheme}://{target.netloc}{target.path}" != redirect:
+        raise PasteError(f"that is another address: once you have logged in, {wanted}. Paste that")
+    answer = read_redirect(target.query, state)
+    if answer is None:
+        raise PasteError(
+            "that address is of another login: open the address above, log in there, and paste"
+            " what it leads to"
+        )
+    if not answer.code and not answer.error:
+        raise PasteError("that address has no code in it: copy all of it")
+    return answer
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceGrant:
+    """What a person does elsewhere, and what is polled with meanwhile."""
+
+    device_code: str
+    user_code: str
+    address: str
+    """Where the code is entered; with the code in it where the server offers that."""
+    pages: tuple[str, ...]
+    """Every address that the server names."""
+    interval: float
+    expires_in: float
+
+    def __repr__(self) -> str:
+        """Show nothing that could be redeemed."""
+        return "DeviceGrant(...)"
+
+
+def read_grant(document: object) -> DeviceGrant:
+    """Return the device grant of an authorization server's answer.
+
+    Raises:
+        DeviceError: it lacks something, or is longer than anybody would type.
+    """
+    told = document if isinstance(document, dict) else {}
+    device_code = _text(told.get("device_code"), _MOST_DEVICE_CODE)
+    user_code = _text(told.get("user_code"), _MOST_CODE)
+    page = _text(told.get("verification_uri"), _MOST_URL)
+    if not (device_code and page and user_code.isascii() and user_code.isprintable() and user_code):
+        raise DeviceError("its answer to the device login is not valid")
+    whole = _text(told.get("verification_uri_complete"), _MOST_URL)
+    return DeviceGrant(
+        device_code,
+        user_code,
+        whole or page,
+        (page, whole) if whole else (page,),
+        _seconds(told.get("interval"), USUAL_INTERVAL, LEAST_INTERVAL, MOST_INTERVAL),
+        _seconds(told.get("expires_in"), 600.0, 1.0, 3600.0),
+    )
+
+
+def next_interval(interval: float, status: int, error: str) -> float:
+    """Return the seconds until the next poll, after an answer that was no token.
+
+    Raises:
+        DeviceError: there will be none.
+    """
+    if error == "authorization_pending":
+        return interval
+    if error == "slow_down" or status == _TOO_MANY:
+        return min(interval + _SLOWER, MOST_INTERVAL)
+    if status >= _FAULT:
+        return min(interval * 2, MOST_INTERVAL)
+    if error == "access_denied":
+        raise DeviceError("it was refused on the login page")
+    if error == "expired_token":
+        raise DeviceError("its code has expired")
+    raise DeviceError(f"the authorization server says {error[:60]!a}")
+
+
+def _text(value: object, most: int) -> str:
+    return value if isinstance(value, str) and len(value) <= most else ""
+
+
+def _seconds(value: object, usual: float, least: float, most: float) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return min(max(float(value), least), most) if is_number else usual  # type: ignore[arg-type]

@@ -1,0 +1,150 @@
+"""An MCP server of the SDK with extensions: apps, tasks, and one that nobody else has.
+
+extension_server.py NAME FOLDER [task=ID] [page=URI]
+
+Its tasks are files in FOLDER, so another process of it knows them. With an ID every task gets this
+one. Its tools, prompts and resources have icons.
+"""
+
+import json
+import sys
+import uuid
+from pathlib import Path
+from typing import Any
+
+from mcp.server.apps import Apps
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.extension import Extension, MethodBinding
+from mcp.server.mcpserver import Context, MCPServer
+from mcp_types import CallToolRequestParams, Icon, RequestParams
+from pydantic import Field
+
+NAME, FOLDER = sys.argv[1], Path(sys.argv[2])
+OPTIONS = dict(each.split("=", 1) for each in sys.argv[3:] if "=" in each)
+FIXED_ID = OPTIONS.get("task", "")
+TASKS = "io.modelcontextprotocol/tasks"
+PAGE = OPTIONS.get("page", f"ui://{NAME}/main")
+ICONS = [Icon(src="data:image/png;base64,aWNvbg==", mime_type="image/png", sizes=["48x48"])]
+TIMES = {"createdAt": "2026-07-28T00:00:00Z", "lastUpdatedAt": "2026-07-28T00:00:00Z"}
+
+
+class TaskParams(RequestParams):
+    """What names a task."""
+
+    taskId: str  # noqa: N815 - the protocol's names
+    inputResponses: dict[str, Any] = Field(default_factory=dict)  # noqa: N815
+
+
+class Tasks(Extension):
+    """Tasks that wait for a word, and are done when they have it."""
+
+    identifier = TASKS
+
+    async def intercept_tool_call(
+        self,
+        params: CallToolRequestParams,
+        ctx: ServerRequestContext[Any, Any],
+        call_next: CallNext,
+    ) -> HandlerResult:
+        capabilities = ctx.session.client_capabilities
+        declared = (capabilities.extensions if capabilities else None) or {}
+        if params.name != "build" or TASKS not in declared:
+            return await call_next(ctx)
+        task = {
+            "taskId": FIXED_ID or f"{NAME}-{uuid.uuid4().hex}",
+            "status": "input_required",
+            "ttlMs": None,
+            "pollIntervalMs": 1,
+            **TIMES,
+        }
+        self._write(task)
+        return {"resultType": "task", **task}
+
+    def methods(self) -> list[MethodBinding]:
+        return [
+            MethodBinding("tasks/get", TaskParams, self.get),
+            MethodBinding("tasks/update", TaskParams, self.update),
+            MethodBinding("tasks/cancel", TaskParams, self.cancel),
+        ]
+
+    async def get(self, _: Any, params: TaskParams) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self._path(params.taskId).read_text())
+        return {"resultType": "complete", **found}
+
+    async def update(self, _: Any, params: TaskParams) -> dict[str, Any]:
+        said = [{"type": "text", "text": f"{NAME} heard {params.inputResponses['word']}"}]
+        task = await self.get(_, params)
+        self._write({**task, "status": "completed", "result": {"content": said}})
+        return {"resultType": "complete"}
+
+    async def cancel(self, _: Any, params: TaskParams) -> dict[str, Any]:
+        self._write({**await self.get(_, params), "status": "cancelled"})
+        return {"resultType": "complete"}
+
+    def _write(self, task: dict[str, Any]) -> None:
+        self._path(task["taskId"]).write_text(json.dumps(task))
+
+    def _path(self, task: str) -> Path:
+        return FOLDER / f"{NAME}-{task}.json"
+
+
+class Own(Extension):
+    """An extension with settings and nothing else."""
+
+    identifier = f"example.{NAME}/greeting"
+
+    def settings(self) -> dict[str, Any]:
+        return {"of": NAME}
+
+
+apps = Apps()
+
+
+@apps.tool(resource_uri=PAGE, icons=ICONS)
+def show() -> str:
+    """Show the board."""
+    return f"{NAME} shows"
+
+
+@apps.tool(resource_uri=PAGE, visibility=["app"])
+def refresh(word: str = "") -> str:
+    """Fetch the board again."""
+    return f"{NAME} refreshes {word}".strip()
+
+
+apps.add_html_resource(PAGE, f"<!doctype html><title>{NAME}</title>", title=NAME)
+server = MCPServer(NAME, version="1", log_level="CRITICAL", extensions=[apps, Tasks(), Own()])
+
+
+@server.tool()
+def build() -> str:
+    """Build something, which takes long."""
+    return f"{NAME} built it at once"
+
+
+@server.tool()
+def heard(ctx: Context) -> dict[str, Any]:
+    """Tell which extensions the client has."""
+    capabilities = ctx.client_capabilities
+    return (capabilities.extensions if capabilities else None) or {}
+
+
+@server.prompt(icons=ICONS)
+def greet() -> str:
+    """Greet."""
+    return "hello"
+
+
+@server.resource("note://one", icons=ICONS)
+def note() -> str:
+    """A note."""
+    return NAME
+
+
+@server.resource("note://of/{name}", icons=ICONS)
+def note_of(name: str) -> str:
+    """A note of somebody."""
+    return name
+
+
+server.run("stdio")

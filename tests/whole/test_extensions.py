@@ -1,0 +1,356 @@
+"""Extensions of the protocol through a whole daemon, with SDK peers at both ends."""
+
+import json
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import mcp_types as types
+import pytest
+import trio
+from mcp import Client, MCPError, StdioServerParameters
+from mcp.client.extension import advertise
+from pydantic import ConfigDict
+
+from whole_daemon import SHIM, Home, wait_for
+
+SERVER = Path(__file__).with_name("extension_server.py")
+PATIENCE = 60.0
+APPS, TASKS = "io.modelcontextprotocol/ui", "io.modelcontextprotocol/tasks"
+SHARED = "ui://board/main"
+WARNED = ("-W", "ignore")
+MODES = {"handshake": "legacy", "stateless": "2026-07-28"}
+HOST = [advertise(APPS, {"mimeTypes": ["text/html;profile=mcp-app"]}), advertise(TASKS)]
+
+pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
+
+
+class Loose(types.Result):
+    """A result with every member that the server wrote."""
+
+    model_config = ConfigDict(extra="allow")
+
+    def members(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class TaskRequest(types.Request[dict[str, Any], str]):
+    """A request on a task."""
+
+    method: Literal["tasks/get", "tasks/update", "tasks/cancel"]
+    params: dict[str, Any]
+
+
+class DiscoverRequest(types.Request[dict[str, Any], str]):
+    """What the SDK's client asks by itself alone where it does not know the version."""
+
+    method: Literal["server/discover"] = "server/discover"
+    params: dict[str, Any]
+
+
+class CallRequest(types.Request[dict[str, Any], str]):
+    """A call of a tool whose result may be a task."""
+
+    method: Literal["tools/call"] = "tools/call"
+    params: dict[str, Any]
+
+
+class Talk:
+    """A host with apps and tasks that has some servers switched on."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    async def call(self, tool: str, meta: dict[str, Any] | None = None, /, **arguments: str) -> str:
+        params: types.RequestParamsMeta | None = None
+        if meta is not None:
+            params = meta  # type: ignore[assignment]
+        result = await self.client.call_tool(tool, arguments, meta=params)
+        assert isinstance(result.content[0], types.TextContent)
+        text = result.content[0].text
+        assert not result.is_error, text
+        return text
+
+    async def page(self, uri: str) -> str:
+        """Return an app's page."""
+        contents = (await self.client.read_resource(uri)).contents[0]
+        assert isinstance(contents, types.TextResourceContents)
+        return contents.text
+
+    async def refused(
+        self, tool: str, meta: dict[str, Any] | None = None, /, **arguments: Any
+    ) -> str:
+        """Return why a call is refused."""
+        params: types.RequestParamsMeta | None = meta  # type: ignore[assignment]
+        result = await self.client.call_tool(tool, arguments, meta=params)
+        assert result.is_error
+        assert isinstance(result.content[0], types.TextContent)
+        return result.content[0].text
+
+    async def ask(self, method: str, task: str, **more: Any) -> dict[str, Any]:
+        request = TaskRequest.model_validate({"method": method, "params": {"taskId": task, **more}})
+        return (await self.client.session.send_request(request, Loose)).members()
+
+    async def start(self, name: str) -> dict[str, Any]:
+        """Call a tool; return its result as it was written."""
+        request = CallRequest(params={"name": name, "arguments": {}})
+        return (await self.client.session.send_request(request, Loose)).members()
+
+
+def servers(home: Home, *names: str, options: Sequence[str] = ()) -> None:
+    """Define capabilities with a server of extensions each."""
+    home.env["CAPD_SURFACE"] = "dynamic"
+    for name in names:
+        home.capability(
+            name,
+            [sys.executable, *WARNED, str(SERVER), name, str(home.folder), *options, home.tag],
+        )
+
+
+@asynccontextmanager
+async def host(
+    home: Home, *on: str, mode: str = "stateless", session: str = ""
+) -> AsyncIterator[Talk]:
+    shim = StdioServerParameters(
+        command=sys.executable,
+        args=["-I", "-S", str(SHIM), home.socket],
+        env={**home.env, "CAPD_CLIENT": "sdk", **({"CAPD_SESSION": session} if session else {})},
+        cwd=str(home.folder),
+    )
+    with trio.fail_after(PATIENCE):
+        async with Client(shim, mode=MODES[mode], cache=None, extensions=HOST) as client:
+            talk = Talk(client)
+            for name in on:
+                await talk.call("capability", action="enable", name=name)
+            yield talk
+
+
+APP_SAVED = b"\xa4apps\x92\x81"
+"""The member `apps` of a session's record, in MessagePack, with one tool that was called."""
+
+
+def restart(home: Home, saved: bytes) -> None:
+    """Let another daemon take over, without a word to the clients, once `saved` is on the disk."""
+    records = home.folder / "state" / "sessions"
+    wait_for(lambda: any(saved in each.read_bytes() for each in records.glob("*.session")))
+    home.processes[-1].kill()
+    home.processes[-1].wait()
+    home.start()
+
+
+# What is negotiated
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_servers_extensions_reach_the_client_and_the_clients_the_server(
+    home: Home, mode: str
+) -> None:
+    servers(home, "one")
+    home.start()
+    async with host(home, "one", mode=mode) as talk:
+        heard = json.loads(await talk.call("one__heard"))
+        offered = talk.client.server_capabilities.extensions
+
+    assert heard[APPS] == {"mimeTypes": ["text/html;profile=mcp-app"]}
+    # The SDK's client of one stateless version asks for no capabilities.
+    assert (offered or {}).keys() >= ({APPS, TASKS} if mode == "handshake" else set())
+
+
+async def test_the_extensions_of_running_servers_are_named_with_their_settings(
+    home: Home,
+) -> None:
+    servers(home, "one", "two")
+    home.start()
+    async with host(home, "one", "two") as talk:
+        told = await talk.client.session.send_request(DiscoverRequest(params={}), Loose)
+
+    extensions = told.members()["capabilities"]["extensions"]
+    assert {name: extensions[name] for name in extensions if name.startswith("example")} == {
+        "example.one/greeting": {"of": "one"},
+        "example.two/greeting": {"of": "two"},
+    }
+    assert extensions.keys() >= {APPS, TASKS}
+
+
+# Apps
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_an_apps_call_by_bare_name_reaches_its_own_server(home: Home, mode: str) -> None:
+    servers(home, "one", "two")
+    home.start()
+
+    async with host(home, "one", "two", mode=mode) as talk:
+        # A host may fetch pages ahead: only that of a tool that was called is shown.
+        pages = [await talk.page(f"ui://{name}/main") for name in ("one", "two")]
+        await talk.call("two__show")
+
+        said = await talk.call("refresh", word="now")
+
+    assert pages == [f"<!doctype html><title>{name}</title>" for name in ("one", "two")]
+    assert said == "two refreshes now"
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_two_open_apps_with_one_tool_name_each_reach_their_own_where_the_call_says_whose(
+    home: Home, mode: str
+) -> None:
+    servers(home, "one", "two")
+    home.start()
+    async with host(home, "one", "two", mode=mode) as talk:
+        for name in ("one", "two"):
+            await talk.call(f"{name}__show")
+
+        refusal = await talk.refused("refresh")
+        named = [
+            await talk.call("refresh", {"ui": {"resourceUri": f"ui://{name}/main"}})
+            for name in ("one", "two", "one")
+        ]
+        own = [await talk.call(f"{name}__refresh") for name in ("one", "two")]
+
+    assert "does not say whose app makes it. It was not sent." in refusal
+    assert "one__refresh or two__refresh" in refusal
+    assert named == ["one refreshes", "two refreshes", "one refreshes"]
+    assert own == ["one refreshes", "two refreshes"]
+
+
+async def test_a_call_that_names_an_app_reaches_no_other_server(home: Home) -> None:
+    servers(home, "one", "two")
+    home.start()
+    async with host(home, "one", "two") as talk:
+        await talk.call("two__show")
+
+        with pytest.raises(MCPError, match="no server with the app ui://three/main has a tool"):
+            await talk.call("refresh", {"ui": {"resourceUri": "ui://three/main"}})
+
+
+async def test_a_page_that_two_servers_have_is_that_of_the_tool_that_was_called(
+    home: Home,
+) -> None:
+    servers(home, "one", "two", options=[f"page={SHARED}"])
+    home.start()
+    pages = []
+    async with host(home, "one", "two") as talk:
+        for name in ("two", "one"):
+            await talk.call(f"{name}__show")
+            pages.append(await talk.page(SHARED))
+
+    assert pages == [f"<!doctype html><title>{name}</title>" for name in ("two", "one")]
+
+
+async def test_a_tool_for_apps_alone_is_not_called_for_a_model(home: Home) -> None:
+    servers(home, "one")
+    home.start()
+    async with host(home, "one") as talk:
+        listed = {tool.name: tool.meta for tool in (await talk.client.list_tools()).tools}
+
+        refusal = await talk.refused("tool_call", name="one__refresh", arguments="{}")
+
+    assert listed["one__refresh"] == {"ui": {"resourceUri": "ui://one/main", "visibility": ["app"]}}
+    assert "is for the app of its server alone" in refusal
+
+
+async def test_an_open_app_goes_on_after_a_restart_of_the_daemon(home: Home) -> None:
+    servers(home, "one", "two")
+    home.start()
+    async with host(home, "one", "two", session="kept") as talk:
+        await talk.call("two__show")
+        await trio.to_thread.run_sync(restart, home, APP_SAVED)
+
+        said = await talk.call("refresh")
+
+    assert said == "two refreshes"
+
+
+# Tasks
+
+
+async def test_a_task_is_asked_for_answered_and_cancelled_at_its_own_server(home: Home) -> None:
+    servers(home, "one", "two")
+    home.start()
+    async with host(home, "one", "two") as talk:
+        begun = [await talk.start(f"{name}__build") for name in ("one", "two", "one")]
+        first, second, third = (each["taskId"] for each in begun)
+
+        waiting = await talk.ask("tasks/get", second)
+        await talk.ask("tasks/update", second, inputResponses={"word": "go"})
+        done = await talk.ask("tasks/get", second)
+        await talk.ask("tasks/cancel", third)
+        others = [(await talk.ask("tasks/get", each))["status"] for each in (first, third)]
+
+    assert [each["resultType"] for each in begun] == ["task"] * 3
+    assert waiting["status"] == "input_required"
+    assert (done["status"], done["result"]["content"][0]["text"]) == ("completed", "two heard go")
+    assert others == ["input_required", "cancelled"]
+
+
+async def test_a_task_is_found_after_a_restart_of_the_daemon(home: Home) -> None:
+    servers(home, "one", "two")
+    home.start()
+    async with host(home, "one", "two", session="kept") as talk:
+        task = (await talk.start("two__build"))["taskId"]
+        await trio.to_thread.run_sync(restart, home, task.encode())
+
+        await talk.ask("tasks/update", task, inputResponses={"word": "again"})
+        done = await talk.ask("tasks/get", task)
+
+    assert done["result"]["content"][0]["text"] == "two heard again"
+
+
+async def test_a_task_of_nobody_and_one_of_another_session_are_not_asked_for(home: Home) -> None:
+    servers(home, "one")
+    home.start()
+    async with host(home, "one", session="a") as talk:
+        task = (await talk.start("one__build"))["taskId"]
+    async with host(home, "one", session="b") as other:
+        for each in (task, "never", ""):
+            with pytest.raises(MCPError, match="no server of this session has given a task"):
+                await other.ask("tasks/get", each)
+
+
+async def test_a_task_id_that_two_servers_gave_is_asked_of_neither(home: Home) -> None:
+    servers(home, "one", "two", options=["task=t-1"])
+    home.start()
+    async with host(home, "one", "two") as talk:
+        await talk.start("one__build")
+        before = await talk.ask("tasks/get", "t-1")
+        await talk.start("two__build")
+
+        with pytest.raises(MCPError, match="one and two have each given a task 't-1'"):
+            await talk.ask("tasks/update", "t-1", inputResponses={"word": "secret"})
+
+    assert before["status"] == "input_required"
+
+
+async def test_a_script_gets_results_and_no_tasks(home: Home) -> None:
+    servers(home, "one")
+    home.start()
+    async with host(home, "one") as talk:
+        said = await talk.call("script_run", code="await one.build()")
+
+    assert "one built it at once" in said
+
+
+# Icons
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_icons_are_passed_on(home: Home, mode: str) -> None:
+    servers(home, "one")
+    home.start()
+    async with host(home, "one", mode=mode) as talk:
+        client = talk.client
+        tools = {each.name: each.icons for each in (await client.list_tools()).tools}
+        prompts = (await client.list_prompts()).prompts
+        notes = (await client.list_resources()).resources
+        templates = (await client.list_resource_templates()).resource_templates
+
+    lists = [
+        tools["one__show"],
+        next(each.icons for each in prompts if each.name.endswith("greet")),
+        next(each.icons for each in notes if str(each.uri) == "note://one"),
+        templates[0].icons,
+    ]
+    assert [each and each[0].sizes for each in lists] == [["48x48"]] * 4
