@@ -270,7 +270,7 @@ def running(stage: Stage) -> Iterator[None]:
 
 def idle(stage: Stage) -> AbstractContextManager[Any]:
     stage.restart("[embedder]\nidle = 1\n")
-    wait_for(lambda: stage.lab.home.ask("status")["embedder"]["pid"] is None, PATIENCE)
+    wait_for(lambda: not stage.lab.home.ask("status")["embedder"]["pid"], PATIENCE)
     return nullcontext()
 
 

@@ -95,6 +95,10 @@ class SessionEnvironments:
         else:
             self._namespaces.pop(session, None)
 
+    def namespace(self, session: SessionKey) -> str:
+        """Return the namespace of the stored values that count first; empty for none."""
+        return self._namespaces.get(session, "")
+
     def use_sandbox(self, session: SessionKey, level: SandboxLevel) -> None:
         """Run servers for `session` at this level at least; `off` for none."""
         if level != "off":
@@ -105,10 +109,6 @@ class SessionEnvironments:
     def least_sandbox(self, session: SessionKey) -> SandboxLevel:
         """Return the least level at which servers run for `session`."""
         return self._sandboxes.get(session, "off")
-
-    def namespace(self, session: SessionKey) -> str:
-        """Return the namespace of the stored values that count first; empty for none."""
-        return self._namespaces.get(session, "")
 
     def own(self, session: SessionKey) -> Mapping[str, str]:
         """Return the values that the client of `session` sent."""
