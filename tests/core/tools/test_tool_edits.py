@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from capd.core.protocol.outcomes import NotSentError
 from capd.core.sessions.approval import hint_of
-from capd.core.tools.tool_edits import changes, edited, edited_tools, problems, sent_arguments
+from capd.core.tools.tool_edits import (
+    changes,
+    edited,
+    edited_tools,
+    given_arguments,
+    problems,
+    sent_arguments,
+)
 from capd_protos.types import ArgumentEdit, ServerName, ToolDefinition, ToolEdit, ToolName
 
 SCHEMA: dict[str, Any] = {
@@ -304,16 +311,12 @@ def test_what_a_client_says_reaches_the_server_and_can_be_read_back(
     names = list(schema_of(shown)["properties"])
     said = data.draw(st.dictionaries(st.sampled_from(names), st.integers())) if names else {}
 
-    sent = json.loads(sent_arguments("x", shown.edit, json.dumps(said).encode()))
+    sent = sent_arguments("x", shown.edit, json.dumps(said).encode())
 
     by_argument = {each.argument: each for each in shown.edit.arguments}
-    back = {
-        (by_argument[name].name or name) if name in by_argument else name: value
-        for name, value in sent.items()
-        if name not in by_argument or not by_argument[name].preset
-    }
-    assert back == said
-    assert {n: v for n, v in sent.items() if n in by_argument and by_argument[n].preset} == {
+    assert json.loads(given_arguments(shown.edit, sent)) == said
+    presets = {n: v for n, v in json.loads(sent).items() if n in by_argument}
+    assert {n: v for n, v in presets.items() if by_argument[n].preset} == {
         name: json.loads(each.preset) for name, each in by_argument.items() if each.preset
     }
 

@@ -53,7 +53,7 @@ from capd.core.sessions.admission import (
 from capd.core.sessions.instructions import instructions
 from capd.core.sessions.search_tools import BadCallError
 from capd.core.sessions.surface import Shown
-from capd.core.tools.tool_edits import sent_arguments
+from capd.core.tools.tool_edits import given_arguments, sent_arguments
 from capd_protos.codec import JsonCodec
 from capd_protos.curator import CapabilityUsed
 from capd_protos.types import CapabilityId, ClientFacts, ServerIdentity, ToolName, WireName
@@ -288,8 +288,19 @@ class SessionCalls:
             case method if method in TASK_METHODS:
                 return await self._requests.task(request)
         call = _CALL.decode(joined(request.members))
-        name = self._app_tool(call.name, request) or call.name
-        return await self._call(name, "client", request, call.arguments)
+        app_tool = self._app_tool(call.name, request)
+        if app_tool:
+            request = self._of_app(request, app_tool)
+        return await self._call(app_tool or call.name, "client", request, call.arguments)
+
+    def _of_app(self, request: Request, name: str) -> Request:
+        """Return an app's call, which has its server's own arguments, as the client makes one."""
+        shown = self._state.surface.find(name)
+        if shown is None or shown.edit is None or not shown.edit.arguments:
+            return request
+        own = bytes(request.members.get("arguments", b""))
+        given = msgspec.Raw(given_arguments(shown.edit, own))
+        return replace(request, members={**request.members, "arguments": given})
 
     def _page_named(self, request: Request) -> str:
         return page_named(bytes(request.members.get("_meta", b"")))
@@ -315,8 +326,9 @@ class SessionCalls:
         caller = self._requests.apps.caller(list(having), named)
 
         def given(server: ServerIdentity) -> WireName:
-            tool = ToolName(name)
-            return surface.name(Grant(server, tool), having[server].spec.name, tool)
+            held, tool = having[server], ToolName(name)
+            shown_name = next(each.shown_name for each in held.tools if each.name == name)
+            return surface.name(Grant(server, tool), held.spec.name, shown_name)
 
         if caller.server is not None:
             return given(caller.server)

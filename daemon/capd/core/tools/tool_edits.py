@@ -138,6 +138,24 @@ def sent_arguments(name: str, edit: ToolEdit | None, arguments: bytes) -> bytes:
     return msgspec.json.encode(sent)
 
 
+def given_arguments(edit: ToolEdit, arguments: bytes) -> bytes:
+    """Return a server's own arguments as a client gives them: what `sent_arguments` undoes.
+
+    What the client cannot see is left out; what is no object stays as it is.
+    """
+    try:
+        own = _raws.decode(arguments)
+    except _UNREADABLE:
+        return arguments
+    by_name = {each.argument: each for each in edit.arguments}
+    given = {
+        _shown(by_name[name]) if name in by_name else name: value
+        for name, value in own.items()
+        if name not in by_name or not _is_hidden(by_name[name])
+    }
+    return msgspec.json.encode(given)
+
+
 def changes(edit: ToolEdit) -> list[str]:
     """Return what an edit changes, each in a few words for a person."""
     said = [
