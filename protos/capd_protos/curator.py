@@ -24,6 +24,7 @@ RefusalCode = Literal[
     "session_ambiguous",
     "session_in_use",
     "resume_refused",
+    "overloaded",
     "bad_hello",
     "unlinked",
     "stopping",

@@ -40,6 +40,8 @@ capabilities = ["shared"]
 [bridges.single]
 allow = ["shared:echo"]
 [bridges.nothing]
+[bridges.left]
+capabilities = ["shared"]
 [bridges.revoked]
 capabilities = ["shared"]
 [profiles.work]
@@ -182,7 +184,7 @@ def test_open_bridges_and_those_that_are_not_are_listed(world: World) -> None:
     shown = world.home.capd("bridge", "list")
 
     assert shown.stdout.startswith("box  socket to a test, ")
-    assert "Configured, and not open: nothing, other, revoked, single" in shown.stdout
+    assert "Configured, and not open: left, nothing, other, revoked, single" in shown.stdout
 
 
 # 1 to 4: who connects
@@ -479,6 +481,21 @@ def test_a_flood_of_sessions_ends_at_the_bound_of_the_bridge(world: World) -> No
 
     assert "overloaded" in codes
     assert codes.count("welcome") <= 64
+    # The next test finds room.
+    wait_for(lambda: world.home.ask("bridges")["bridges"][0]["sessions"] == 0)
+
+
+def test_sessions_that_are_left_again_and_again_are_bounded(world: World) -> None:
+    with Bridge(world.home, "left") as bridge:
+        codes = []
+        for n in range(140):
+            with bridge.far() as far:
+                answer = far.hello(session=f"left-{n}", credential=bridge.credential)
+                codes.append(answer.get("code", "welcome"))
+
+    assert set(codes) <= {"welcome", "overloaded"}
+    over = [key for key in world.session_keys() if key.startswith("bridge:left:")]
+    assert len(over) <= 128
 
 
 # 22 to 26: what a session sends

@@ -33,6 +33,8 @@ from capd_protos.ledger import SessionNote
 from capd_protos.socket import Hello
 from capd_protos.types import SessionKey
 
+MOST_OVER_A_BRIDGE = 128
+"""Sessions of one bridge, with those that have lost their connection: they stay for 30 s."""
 STOPPING = "this daemon is stopping; try again"
 
 log = structlog.get_logger(actor="curator")
@@ -115,6 +117,10 @@ class SessionOpenings:
         )
         if refused is not None:
             return messages.CuratorRefused(*refused)
+        if opened is None and bridge and self._sessions.count_over(bridge) >= MOST_OVER_A_BRIDGE:
+            return messages.CuratorRefused(
+                "overloaded", "this bridge has too many sessions, some without a connection"
+            )
         if opened is None:
             opened = self._new_session(request, view, profile)
             self._begin(opened, hello, found, record)

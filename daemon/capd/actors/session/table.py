@@ -87,6 +87,10 @@ class OpenSessions(dict[SessionKey, OpenSession]):
         """Return all open sessions."""
         return [each.session for each in self.values()]
 
+    def count_over(self, bridge: str) -> int:
+        """Return how many sessions came over a bridge, connected or not."""
+        return sum(each.session.place.bridge == bridge for each in self.values())
+
     def projects(self) -> set[str]:
         """Return the projects that have an open session."""
         return {each.session.place.project for each in self.values()}
