@@ -415,17 +415,17 @@ class _Script:
 
     async def _ended(self, first: Start | Waiting) -> ScriptEnd:
         """Make its calls until it has ended."""
-        lost: ScriptsUnavailableError | None = None
+        stepped: Ended | Damaged | ScriptsUnavailableError
         async with trio.open_nursery() as nursery:
             try:
                 stepped = await self._until_ended(first, nursery)
             except ScriptsUnavailableError as error:
-                lost = error
+                stepped = error
                 nursery.cancel_scope.cancel()
             # What is under way without anybody who waits for it has its outcome all the same.
             nursery.cancel_scope.deadline = trio.current_time() + LEFT_OVER
-        if lost is not None:
-            raise lost
+        if isinstance(stepped, ScriptsUnavailableError):
+            raise stepped
         if isinstance(stepped, Damaged):
             return self._end(f"its saved state cannot be used: {stepped.reason}.")
         return ScriptEnd(stepped.value, stepped.error, self._printed, self._seconds)
