@@ -122,7 +122,7 @@ def refusal_of(name: str, state: SessionState) -> CallFailedError | None:
     """
     known = state.surface.known(name)
     if known is None:
-        return _refusal_of_disabled(name, state)
+        return _refusal_of_unnamed(name, state)
     lease = state.held(known.server)
     if lease is None:
         why = "its server was switched off, replaced or removed"
@@ -136,8 +136,16 @@ def refusal_of(name: str, state: SessionState) -> CallFailedError | None:
     return NotSentError(f"{name} is not on any more: {why}. The call was not sent.")
 
 
-def _refusal_of_disabled(name: str, state: SessionState) -> CallFailedError | None:
+def _refusal_of_unnamed(name: str, state: SessionState) -> CallFailedError | None:
+    """Return how a call ends of a tool of a held server that policy, or an edit, keeps off."""
     for lease in state.servers:
+        server = lease.spec.name
+        for tool in lease.tools:
+            restriction = state.policy.restriction(server, tool.name)
+            if restriction is not None and name == wire_name(
+                server, lease.identity, tool.shown_name
+            ):
+                return RefusedError(denied(name, restriction.reason))
         for edit in lease.spec.edits:
             wire = wire_name(lease.spec.name, lease.identity, ToolName(edit.name or edit.tool))
             if edit.is_disabled and wire == name:
