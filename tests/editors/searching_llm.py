@@ -150,10 +150,18 @@ class _Script(list[Json]):
 
 
 def found_tools(body: Json) -> list[Json]:
-    """Return the tools, or namespaces of tools, that a search of the conversation has found."""
+    """Return the tools, or namespaces of tools, that a search of the conversation has found.
+
+    They may be called from then on, though their definitions say that they were kept back.
+    """
     items = body.get("input")
     outputs = [each for each in items or [] if each.get("type") == "tool_search_output"]
-    return [tool for each in outputs for tool in each.get("tools") or []]
+    return [_loaded(tool) for each in outputs for tool in each.get("tools") or []]
+
+
+def _loaded(tool: Json) -> Json:
+    inside = {"tools": [_loaded(each) for each in tool["tools"]]} if "tools" in tool else {}
+    return {name: value for name, value in tool.items() if name != "defer_loading"} | inside
 
 
 class _OfNamespace(str):
