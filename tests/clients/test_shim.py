@@ -828,7 +828,9 @@ def test_the_shim_imports_its_own_modules_and_small_c_modules_only(
     link.welcome(want_env=("HOME",))
     link.read()
     shake_hands(host, link)
-    link.write_bytes(b'{"capd":"broken\n')
+    if sys.version_info < (3, 13):
+        # From then on the C scanner itself imports json for its error.
+        link.write_bytes(b'{"capd":"broken\n')
     host.write(call(1, big="x" * 10_000))
     link.read()
     link.close()

@@ -4,6 +4,7 @@ import random
 import shutil
 import sqlite3
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -51,8 +52,21 @@ ALL: list[Note] = [
 ]
 
 
+_made: list[Database] = []
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    while _made:
+        _made.pop().close()
+
+
 def database(folder: Path, **bounds: float) -> Database:
-    return Database(folder / "ledger.db", Retention(**bounds))  # type: ignore[arg-type]  # numbers
+    """Return a database, which is closed when its test ends."""
+    made = Database(folder / "ledger.db", Retention(**bounds))  # type: ignore[arg-type]  # numbers
+    _made.append(made)
+    return made
 
 
 def test_every_kind_of_note_is_kept_across_a_restart(tmp_path: Path) -> None:
