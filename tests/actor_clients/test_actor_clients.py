@@ -96,6 +96,8 @@ ROUTE = registry.RouteMessage(S, "words")
 DISCOVER = registry.DiscoverCapabilities("intent")
 ACQUIRE = supervisor.AcquireServer(S, SERVER, "/p")
 INSTALL = supervisor.InstallDependencies({"org/tool": "/s"})
+LOG_IN = supervisor.LogIn(ServerName("git"), "work")
+LOG_OUT = supervisor.LogOut(ServerName("git"), "work")
 
 Ask = Callable[[Any], Awaitable[object]]
 Row = tuple[type[ActorClient], Ask, msgspec.Struct, msgspec.Struct, object]
@@ -221,10 +223,21 @@ ROWS: list[Row] = [
     ),
     *whole(
         SupervisorClient,
-        lambda c: c.log_in("git", timeout=LATEST),
-        supervisor.LogIn(ServerName("git")),
+        lambda c: c.log_in(LOG_IN, timeout=LATEST),
+        LOG_IN,
         supervisor.LoginOpened(1, "https://x"),
         supervisor.LoginFailed("none"),
+    ),
+    *whole(
+        SupervisorClient,
+        lambda c: c.paste_login(1, "http://localhost/?code=x"),
+        supervisor.PasteLogin(1, "http://localhost/?code=x"),
+        supervisor.LoginPasted(),
+        supervisor.LoginFailed("cancelled"),
+    ),
+    *whole(
+        *(SupervisorClient, lambda c: c.log_out(LOG_OUT, timeout=LATEST), LOG_OUT),
+        *(supervisor.LoggedOut(was_logged_in=True), supervisor.LoginFailed("none")),
     ),
     *whole(
         *(SupervisorClient, lambda c: c.await_login(1, timeout=LATEST), supervisor.AwaitLogin(1)),
@@ -241,6 +254,10 @@ ROWS: list[Row] = [
     *whole(
         *(CuratorClient, lambda c: c.open_session(OPEN), OPEN),
         *(curator.SessionOpened(S, "token", resumed=False), NO_SESSION),
+    ),
+    *whole(
+        *(CuratorClient, lambda c: c.end_bridge("box"), curator.EndBridge("box")),
+        curator.BridgeEnded(2),
     ),
     *whole(
         *(CuratorClient, lambda c: c.take_turn(TURN_OF_SESSION, timeout=LATEST), TURN_OF_SESSION),

@@ -40,6 +40,8 @@ capabilities = ["shared"]
 [bridges.single]
 allow = ["shared:echo"]
 [bridges.nothing]
+[bridges.flood]
+capabilities = ["shared"]
 [bridges.left]
 capabilities = ["shared"]
 [bridges.revoked]
@@ -184,7 +186,7 @@ def test_open_bridges_and_those_that_are_not_are_listed(world: World) -> None:
     shown = world.home.capd("bridge", "list")
 
     assert shown.stdout.startswith("box  socket to a test, ")
-    assert "Configured, and not open: left, nothing, other, revoked, single" in shown.stdout
+    assert "Configured, and not open: flood, left, nothing, other, revoked, single" in shown.stdout
 
 
 # 1 to 4: who connects
@@ -469,11 +471,12 @@ def test_half_hellos_keep_no_other_connection_out(world: World) -> None:
 
 
 def test_a_flood_of_sessions_ends_at_the_bound_of_the_bridge(world: World) -> None:
-    with contextlib.ExitStack() as stack:
+    # A bridge of its own: what it leaves counts for 30 s.
+    with Bridge(world.home, "flood") as bridge, contextlib.ExitStack() as stack:
         codes = []
         for n in range(80):
-            far = stack.enter_context(world.bridge.far())
-            answer = far.hello(session=f"flood-{n}", credential=world.bridge.credential)
+            far = stack.enter_context(bridge.far())
+            answer = far.hello(session=f"flood-{n}", credential=bridge.credential)
             codes.append(answer.get("code", "welcome"))
         # Still within the flood, the user's own socket answers.
         with Far(world.home.socket) as local:
@@ -481,8 +484,6 @@ def test_a_flood_of_sessions_ends_at_the_bound_of_the_bridge(world: World) -> No
 
     assert "overloaded" in codes
     assert codes.count("welcome") <= 64
-    # The next test finds room.
-    wait_for(lambda: world.home.ask("bridges")["bridges"][0]["sessions"] == 0)
 
 
 def test_sessions_that_are_left_again_and_again_are_bounded(world: World) -> None:
