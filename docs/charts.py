@@ -38,7 +38,7 @@ class Chart:
 
 def main() -> None:
     """Write every chart anew."""
-    runs = ("relay", "relay-memory", "tokens")
+    runs = ("relay", "tokens")
     read = [json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8")) for name in runs]
     for chart in charts(*read):
         text = drawn(chart)
@@ -47,11 +47,10 @@ def main() -> None:
         print(place.relative_to(ROOT))  # noqa: T201 - what a person wants to know
 
 
-def charts(relay: dict[str, Any], weighed: dict[str, Any], tokens: dict[str, Any]) -> list[Chart]:
-    """Return what is drawn of runs of bench.relay, and of a day of bench.tokens.
+def charts(relay: dict[str, Any], tokens: dict[str, Any]) -> list[Chart]:
+    """Return what is drawn of a run of bench.relay, and of a day of bench.tokens.
 
-    A run has what `--json` writes, or a part of it: a row without a figure has no bar. Memory may
-    be of another run than the times, as a busy machine changes only these.
+    The run has what `--json` writes, or a part of it: a row without a figure has no bar.
     """
     added = {
         name: sizes["100 B"] for name, sizes in relay["added_p50_ms"].items() if "100 B" in sizes
@@ -63,7 +62,7 @@ def charts(relay: dict[str, Any], weighed: dict[str, Any], tokens: dict[str, Any
     }
     memory = {
         name: row["memory"]["relay"]["pss_mb"]
-        for name, row in weighed["rows"].items()
+        for name, row in relay["rows"].items()
         if name != "direct" and "memory" in row
     }
     return [
@@ -86,7 +85,7 @@ def charts(relay: dict[str, Any], weighed: dict[str, Any], tokens: dict[str, Any
             "Memory of the relay, without servers and model",
             "MB (PSS), less is better",
             _ranked(memory),
-            source_of(weighed),
+            source_of(relay),
         ),
         Chart(
             "tokens",

@@ -21,7 +21,7 @@ def result(name: str) -> dict[str, Any]:
 
 
 def drawn_by_name() -> dict[str, Any]:
-    charts = CODE["charts"](result("relay"), result("relay-memory"), result("tokens"))
+    charts = CODE["charts"](result("relay"), result("tokens"))
     return {chart.name: chart for chart in charts}
 
 
@@ -54,9 +54,8 @@ def test_a_picture_is_light_or_dark_and_fetches_nothing(name: str) -> None:
     assert re.findall(r"""(?:href|src)=["'](?!#)|url\((?!#)""", picture) == []
 
 
-@pytest.mark.parametrize("name", ["relay", "relay-memory"])
-def test_a_result_says_of_which_tree_and_machine_it_is(name: str) -> None:
-    said = result(name)
+def test_a_result_says_of_which_tree_and_machine_it_is() -> None:
+    said = result("relay")
 
     assert all(said[key] for key in ("began", "tree", "machine", "cores", "load"))
 
