@@ -18,7 +18,11 @@ class EmbedTexts(msgspec.Struct, frozen=True, tag="embedder.embed"):
 
 
 class DescribeEmbedder(msgspec.Struct, frozen=True, tag="embedder.describe"):
-    """Say how the embedder is."""
+    """Say how the embedder is. This is no use of it: who looks on keeps no model loaded."""
+
+
+class KeepModel(msgspec.Struct, frozen=True, tag="embedder.keep"):
+    """Count as used now, and say how the embedder is; it loads nothing."""
 
 
 class TextsEmbedded(msgspec.Struct, frozen=True, tag="embedder.embedded"):
@@ -67,6 +71,6 @@ class EmbedderExited(msgspec.Struct, frozen=True, tag="embedder.exited"):
     """True where it went because it was idle."""
 
 
-Request = WarmUp | EmbedTexts | DescribeEmbedder
+Request = WarmUp | EmbedTexts | DescribeEmbedder | KeepModel
 Reply = TextsEmbedded | EmbedderDescribed | EmbedderRefused
 Event = EmbedderNeeded | EmbedderStuck | EmbedderExited

@@ -409,6 +409,7 @@ ROWS: list[Row] = [
         embedder.EmbedderRefused("loading", "the model is loading"),
     ),
     *whole(EmbedderClient, lambda c: c.describe(), embedder.DescribeEmbedder(), EMBEDDER),
+    *whole(EmbedderClient, lambda c: c.keep(), embedder.KeepModel(), EMBEDDER),
     *whole(
         *(IndexClient, lambda c: c.entries("/p"), index.ListIndex("/p")),
         index.IndexListed([]),

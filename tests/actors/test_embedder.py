@@ -232,9 +232,19 @@ async def test_an_embedder_that_is_used_is_not_dropped(autojump_clock: MockClock
     async with staged("end") as stage:
         for _ in range(10):
             await trio.sleep(IDLE * 0.9)
-            await stage.state()
+            await stage.ask(messages.KeepModel())
 
         assert not stage.ended.is_set()
+
+
+async def test_who_looks_on_keeps_no_model_loaded(autojump_clock: MockClock) -> None:
+    async with staged("end") as stage:
+        with trio.move_on_after(IDLE + 1):
+            while not stage.ended.is_set():
+                await stage.state()
+                await trio.sleep(IDLE / 10)
+
+        assert stage.ended.is_set()
 
 
 async def test_an_idle_embedder_of_its_own_process_ends(autojump_clock: MockClock) -> None:

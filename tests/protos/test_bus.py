@@ -173,6 +173,7 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     embedder.WarmUp(),
     embedder.EmbedTexts(["a", "é"]),
     embedder.DescribeEmbedder(),
+    embedder.KeepModel(),
     embedder.TextsEmbedded(b"\x00\x00\x80\x3f", 1),
     embedder.EmbedderDescribed("ready", "m", "r", "q", "p", 384, 42, 1_000_000, "why"),
     embedder.EmbedderRefused("loading", "soon"),

@@ -31,3 +31,7 @@ class EmbedderClient(ActorClient):
     async def describe(self, *, timeout: float = ANSWER_TIMEOUT) -> messages.EmbedderDescribed:
         """Return the state of the model."""
         return await self._ask(messages.DescribeEmbedder(), _EMBEDDER_DESCRIBED, timeout)
+
+    async def keep(self, *, timeout: float = ANSWER_TIMEOUT) -> messages.EmbedderDescribed:
+        """Have the model stay loaded as if it was used now; return its state."""
+        return await self._ask(messages.KeepModel(), _EMBEDDER_DESCRIBED, timeout)

@@ -87,6 +87,9 @@ class Embedder:
 
     async def _answer(self, incoming: IncomingRequest[messages.Request]) -> None:
         async with incoming:
+            if isinstance(incoming.request, messages.DescribeEmbedder):
+                await incoming.reply(self._described())
+                return
             self._last_used_at = trio.current_time()
             match incoming.request:
                 case messages.EmbedTexts(texts):
@@ -99,7 +102,7 @@ class Embedder:
                     while self._state == "loading":
                         await self._settled.wait()
                     await incoming.reply(self._described())
-                case messages.DescribeEmbedder():
+                case messages.KeepModel():
                     await incoming.reply(self._described())
             self._last_used_at = trio.current_time()
 

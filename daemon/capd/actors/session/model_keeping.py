@@ -2,7 +2,7 @@
 
 The embedder drops its model after a while without a text, and the next message of somebody who was
 reading for a quarter of an hour would wait for it. While a session is open whose client hands over
-its prompts, and the machine has memory, the embedder is asked how it is, which counts as a use.
+its prompts, and the machine has memory, the embedder is told to keep it.
 """
 
 from collections.abc import Callable
@@ -51,8 +51,8 @@ class ModelKeeping:
 
     async def _use(self) -> None:
         try:
-            # Who asks how it is starts no process and loads nothing.
-            await self._embedder.describe(timeout=ASK_TIMEOUT)
+            # This starts no process and loads nothing.
+            await self._embedder.keep(timeout=ASK_TIMEOUT)
         except ActorUnavailableError:
             # It is down, and comes back with the next message.
             return
