@@ -44,7 +44,8 @@ def followed(step: Json, body: Json, tools: Sequence[tuple[str, Any]]) -> Json:
     2. the tool is listed: it calls it;
     3. a call card of the tool is there: it calls the tool that stands above the card;
     4. a search has named the tool: it calls it as the answer says;
-    5. else it searches, once, for the user's message.
+    5. else it searches, once, for the user's message: by the client's own search first, where that
+       has kept capd's tools back.
     """
     said = "\n".join(_texts({key: value for key, value in body.items() if key != "tools"}))
     # Some clients put a repository's last commits into the prompt.
@@ -67,7 +68,19 @@ def followed(step: Json, body: Json, tools: Sequence[tuple[str, Any]]) -> Json:
         found = _FOUND.search(answered)
         apart = found and found["apart"] and wanted in found["these"]
         caller = (found["apart"] if apart else found["caller"]) if found else "tool_call"
+        if f"mcp__capd__{wanted}" in answered and "tool_call" in names:
+            # Qwen Code's own tool for what it has not listed.
+            call = {"name": f"mcp__capd__{wanted}", "arguments": arguments}
+            return {"tool": "^tool_call$", "args": call}
         return _through(caller, by_name, names)
+    if not searches and "tool_search" in names:
+        query = {"query": step["message"]}
+        times = _asked(body).count(step["message"])
+        if times == 0:
+            return {"tool": "^tool_search$", "args": query}
+        if times == 1 and "tool_call" in names:
+            call = {"name": "mcp__capd__tool_search", "arguments": query}
+            return {"tool": "^tool_call$", "args": call}
     if searches and step["message"] not in _asked(body):
         return {"tool": _exactly(searches[0]), "args": {"query": step["message"]}}
     return {"text": "I have no tool for this"}
