@@ -236,6 +236,20 @@ async def test_a_search_shows_tools_as_functions_and_how_to_make_many_calls(
         assert said.endswith("\nThree or more calls: tool_call script_run, code: Python.")
 
 
+async def test_a_call_whose_script_cannot_be_kept_is_not_sent(tmp_path: Path) -> None:
+    async with running_world(tmp_path, rules=LISTED) as world:
+        client = await session(world)
+
+        # The call is told before the snapshot is made, for which there is no room.
+        _, told, is_error = await run(
+            client, "held = 'x' * 20_000_000\nawait alpha.number(n=1)\nlen(held)"
+        )
+
+        assert is_error
+        assert "1. alpha.number: not_sent" in told
+        assert not world.machine.processes[0].asked_for("tools/call")
+
+
 async def test_policy_denies_scripts_like_any_tool(tmp_path: Path) -> None:
     rules = SessionRules(
         lists_scripts=True, everyone=PolicyRules("[policy]", deny=("capd:script_run",))

@@ -52,8 +52,6 @@ def test_a_server_that_does_not_answer_keeps_what_was_written_and_is_named(home:
     assert again.returncode == 0
     assert "1 server has not listed tools yet: gone" in again.stderr
     assert listed(tap) == {"alpha": ["echo", "shout"]}
-    servers = json.loads((tap / "tools.json").read_text())["servers"]
-    assert [each["version"] for each in servers.values()] == ["1"]
 
 
 def test_what_is_no_tap_is_refused_and_nothing_is_written(home: Home) -> None:
@@ -67,3 +65,29 @@ def test_what_is_no_tap_is_refused_and_nothing_is_written(home: Home) -> None:
     assert refused.returncode != 0
     assert str(folder) in refused.stderr
     assert list(folder.iterdir()) == []
+
+
+def test_a_server_that_is_not_listed_again_keeps_its_tools_and_its_version(home: Home) -> None:
+    runner, serves = home.folder / "runner", home.folder / "serves"
+    runner.write_text(
+        f"#!/bin/sh\ntest -e {serves} || exit 3\n"
+        f"exec {sys.executable} -I {PLAIN_SERVER} {home.tag}\n"
+    )
+    runner.chmod(0o700)
+    serves.touch()
+    home.capability("alpha", [str(runner)])
+    tap = home.folder / "tap"
+    home.start()
+    home.capd("index")
+    home.capd("tap", "build", str(tap))
+    before = (tap / "tools.json").read_bytes()
+    home.close()
+    serves.unlink()
+    shutil.rmtree(home.folder / "cache")
+    home.start()
+
+    again = home.capd("tap", "build", str(tap))
+
+    assert "not listed tools yet: alpha" in again.stderr
+    assert (tap / "tools.json").read_bytes() == before
+    assert b'"version": "1"' in before
