@@ -39,8 +39,9 @@ class Login:
         self._process.stdin.flush()
 
     def end(self) -> tuple[int, str]:
+        """Return its exit code and what it said, without the prompt where that was read here."""
         said, _ = self._process.communicate(timeout=120)
-        return self._process.returncode, said
+        return self._process.returncode, "\n".join(line.lstrip("> ") for line in said.splitlines())
 
 
 def led_to(page: str) -> str:
