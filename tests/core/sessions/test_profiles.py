@@ -23,7 +23,7 @@ from capd.core.sessions.profiles import (
 )
 from capd.core.sessions.session_rules import SessionRules
 
-WORK = Profile("work", folders=("/people/ada/work", "/srv"), secrets="work")
+WORK = Profile("work", folders=("/people/ada/job", "/srv"), secrets="work")
 RELEASE = Profile("release", remotes=("github.com/acme/*",), branches=("release/*", "main"))
 PHONE = Profile("phone", clients=("zed*",))
 BY_NAME = Profile("by-name", on=("git",))
@@ -36,12 +36,12 @@ ACME = GitCheckout("release/1", ("github.com/acme/app", "gitlab.com/me/app"))
     [
         (Facts(), "", "no profile fits"),
         (Facts(("vim",), "/people/ada/other", NO_CHECKOUT), "", "no profile fits"),
-        (Facts((), "/people/ada/work"), "work", "folder /people/ada/work"),
-        (Facts((), "/people/ada/work/app/x"), "work", "folder /people/ada/work/app/x"),
-        (Facts((), "/people/ada/workshop"), "", "no profile fits"),
+        (Facts((), "/people/ada/job"), "work", "folder /people/ada/job"),
+        (Facts((), "/people/ada/job/app/x"), "work", "folder /people/ada/job/app/x"),
+        (Facts((), "/people/ada/jobshop"), "", "no profile fits"),
         (Facts((), "/srv"), "work", "folder /srv"),
         (
-            Facts((), "/people/ada/work", ACME),
+            Facts((), "/people/ada/job", ACME),
             "release",
             "remote github.com/acme/app, gitlab.com/me/app, branch release/1",
         ),

@@ -360,9 +360,17 @@ class _Round:
     is_kept: trio.Event = field(default_factory=trio.Event)
     scopes: list[trio.CancelScope] = field(default_factory=list)
     """Of its calls, which are ended where the step is."""
+    is_over: bool = False
+
+    def add(self, scope: trio.CancelScope) -> None:
+        """Have a call end with the round; at once where its task begins behind the end."""
+        self.scopes.append(scope)
+        if self.is_over:
+            scope.cancel()
 
     def end(self) -> None:
         """End its calls: they cannot be sent."""
+        self.is_over = True
         for scope in self.scopes:
             scope.cancel()
 
@@ -496,7 +504,7 @@ class _Script:
 
     async def _make(self, call: IssuedCall, round_: _Round) -> None:
         with trio.CancelScope() as scope:
-            round_.scopes.append(scope)
+            round_.add(scope)
             await self._made(call, round_)
 
     async def _made(self, call: IssuedCall, round_: _Round) -> None:
