@@ -32,7 +32,7 @@ ADD_TOKEN = Path(__file__).with_name("add_token.mjs")
 THROUGH_CAPD = Path(__file__).with_name("through_capd.py")
 STDIO_SERVER = Path(__file__).with_name("everything_stdio.py")
 _INSTALL_PATIENCE = 600
-_RUN_PATIENCE = 900
+_RUN_PATIENCE = 2400
 _STAMPED = re.compile(r"(?:server-)?(.*)-\d{4}-\d\d-\d\dT[\d-]+Z")
 
 Check = tuple[str, str]

@@ -19,7 +19,9 @@ PATIENCE = 10.0
 
 def escaping(world: World, modes: str, name: str = "evil", more: str = "") -> None:
     """Define a server that does `modes` when its tool `go` is called."""
-    argv = [sys.executable, "-I", "-S", str(ESCAPING_SERVER), f"{world.home.tag}-{name}.", modes]
+    # As a text: at `strict` a checkout in a home or in /tmp is out of the server's sight.
+    program = ["-I", "-S", "-c", ESCAPING_SERVER.read_text()]
+    argv = [sys.executable, *program, f"{world.home.tag}-{name}.", modes]
     world.home.capability(name, argv)
     file = world.home.folder / "tap/capabilities" / name / "default.toml"
     file.write_text(file.read_text() + more)
