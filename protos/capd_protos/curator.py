@@ -107,6 +107,8 @@ class TurnTaken(msgspec.Struct, frozen=True, tag="curator.turned"):
     """What is on and told for it takes of that."""
     index: str = ""
     """What is installed, once a session, where the client hands its model no instructions."""
+    notice: str = ""
+    """The line that the user sees when something comes on; empty where they want none."""
 
 
 class TakeHookTurn(msgspec.Struct, frozen=True, tag="curator.hook"):

@@ -208,7 +208,7 @@ def turn(taken: curator.TurnTaken) -> Document:
         "memories": taken.memories,
         "left_out": msgspec.to_builtins(taken.left_out),
         "budgeted": taken.budgeted,
-        "notice": hook_context.notice(decision, taken.problem),
+        "notice": taken.notice,
     }
 
 

@@ -218,4 +218,5 @@ def _is_coming(decision: Decision | None) -> bool:
 
 
 def _empty(session: Session, decision: Decision) -> messages.TurnTaken:
-    return messages.TurnTaken(session.place.key, decision, [], [], 0.0)
+    notice = session.turns.notice(decision)
+    return messages.TurnTaken(session.place.key, decision, [], [], 0.0, notice=notice)

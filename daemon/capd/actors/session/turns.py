@@ -176,10 +176,11 @@ class SessionTurns:
             with trio.move_on_after(RELIST_TIMEOUT):
                 await connection.relisted.wait()
         text = self._tokens.turned(documents.words(taken))
-        shown = ""
-        if self._view.rules.shows_notices:
-            shown = hook_context.notice(taken.decision, taken.problem)
-        return text_result(hook_context.hook_output(text, shown))
+        return text_result(hook_context.hook_output(text, taken.notice))
+
+    def notice(self, decision: Decision, problem: str = "") -> str:
+        """Return the line that the user sees of a turn; empty with `surface.notices = false`."""
+        return hook_context.notice(decision, problem) if self._view.rules.shows_notices else ""
 
     # What it does
 
@@ -251,7 +252,7 @@ class SessionTurns:
             added=[*outcome.added, *curated.added],
             removed=[*outcome.removed, *curated.removed],
             ms=round((time.monotonic() - started_at) * 1000, 3),
-            problem="" if outcome.is_ok else outcome.text,
+            problem=outcome.problem,
             suggestion=suggestion,
             context=context,
             tools=[each.card.name for each in curated.fitting if each.key in words.cards],
@@ -260,6 +261,7 @@ class SessionTurns:
             index=index,
             left_out=list(plan.left_out) if plan is not None else [],
             budgeted=plan.tokens if plan is not None else None,
+            notice=self.notice(decision, outcome.problem),
         )
 
     async def _switched_on(
