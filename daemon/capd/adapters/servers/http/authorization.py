@@ -190,6 +190,20 @@ async def authorized(
         raise LoginFailedError(f"{spec.name}: the login failed: {_gist(error)}") from None
 
 
+def _state_in(url: str) -> str:
+    """Return the state of the login that a login page's address has.
+
+    Raises:
+        OAuthFlowError: the authorization server's own address hides it: in a fragment, or with a
+            state of its own.
+    """
+    address = urlsplit(url)
+    states = parse_qs(address.query, keep_blank_values=True).get("state", [])
+    if address.fragment or len(states) != 1:
+        raise OAuthFlowError("its login page's address leaves no room for a login")
+    return states[0]
+
+
 class _ClientReadyError(Exception):
     """Leaves the SDK's flow where it would redirect: the client is known by then."""
 
@@ -211,7 +225,7 @@ async def _authorized(
         _check_pkce(provider.context.oauth_metadata)
         _choose_method(spec, provider)
         await sender.policy.check(url, "a login page")
-        listener.expect(parse_qs(urlsplit(url).query)["state"][0])
+        listener.expect(_state_in(url))
         dialogue.take_pasted = listener.paste
         await show(url)
 
