@@ -54,7 +54,7 @@ class Acting:
         }
 
     async def hook(self, params: frames.HookParams, peer_pid: int) -> dict[str, Any]:
-        """Take the turn that a prompt hook hands over; `peer_pid` is the hook's process."""
+        """Take the turn that a prompt hook sends; `peer_pid` is the hook's process."""
         request = curator.TakeHookTurn(
             params.text,
             params.client,
@@ -76,7 +76,7 @@ class Acting:
         return await self._shown(taken)
 
     async def _shown(self, taken: curator.TurnTaken) -> dict[str, Any]:
-        """Return a turn with the line that its user is shown, unless they want none."""
+        """Return a turn with the line for its user, unless the user wants none."""
         document = documents.turn(taken)
         if document["notice"]:
             described = await self._actors.settings.describe("")
