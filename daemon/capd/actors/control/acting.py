@@ -54,7 +54,7 @@ class Acting:
         }
 
     async def hook(self, params: frames.HookParams, peer_pid: int) -> dict[str, Any]:
-        """Take the turn that a prompt hook hands over; `peer_pid` is the hook's process."""
+        """Take the turn that a prompt hook sends; `peer_pid` is the hook's process."""
         request = curator.TakeHookTurn(
             params.text,
             params.client,

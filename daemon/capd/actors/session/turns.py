@@ -1,6 +1,6 @@
-"""What a user's message does in a session: routed, switched on, curated, put in words.
+"""What a user's message does in a session: it is routed, tools are switched on, and texts made.
 
-message ──> registry decides ──> capability on ──> single tools that fit ──> what is told
+message ──> registry decides ──> capability on ──> single tools that fit ──> the texts for the model
 """
 
 import time
@@ -60,12 +60,12 @@ _TURN_ARGUMENTS: JsonCodec[hook_context.TurnArguments] = JsonCodec(hook_context.
 
 @dataclass(slots=True)
 class TurnContext:
-    """Where the text of a turn goes, and what is known about the turn before it ends."""
+    """The context of a turn that is known before it starts: where its text goes."""
 
     is_delivered: bool = True
     """Whether the text reaches the model. A text that does not counts as not delivered."""
     is_hook: bool = False
-    """Whether the whole text is handed to the model before it answers."""
+    """Whether the model gets the whole text before it answers."""
     decision: Decision | None = None
     conversation: Conversation | None = None
     """The conversation that the message is part of."""
@@ -116,9 +116,9 @@ class SessionTurns:
     # Changes of the session
 
     def on_step(self, step: Step) -> None:
-        """Deliver a change of the session, whoever made it.
+        """Put a change of the session into the next text for the model, whoever made the change.
 
-        During a turn, deliver it when the turn ends.
+        During a turn, that is done when the turn ends.
         """
         # A turn that waits for a server has changed nothing yet, and others wait for no turn.
         if self._under_way > self._activation.turns_waiting:
@@ -295,7 +295,7 @@ class SessionTurns:
         return outcome, dict(zip(plan.capabilities, added, strict=True))
 
     def first_words(self, turn_context: TurnContext) -> str:
-        """Return the index, once in each conversation."""
+        """Return the index in words, once in each conversation."""
         text = self._index_words(turn_context)
         if text:
             self._context.on_change()
@@ -469,7 +469,7 @@ class SessionTurns:
         )
 
     async def coming(self, turn_context: TurnContext) -> str:
-        """Return the text for a hook that has to be answered before the turn ends."""
+        """Return the text for a hook that has to be answered before its turn ends."""
         decision = turn_context.decision
         if decision is None or decision.id is None or decision.outcome != "activate":
             return ""
