@@ -1,4 +1,4 @@
-"""Every actor of a daemon and its parts: the only file that knows them all."""
+"""Creates every actor of a daemon and its parts: the only file that knows them all."""
 
 import os
 import shutil
@@ -117,7 +117,7 @@ class Shared:
     stop: Callable[[StopParams], None]
     stopping: trio.Event
     path_known: trio.Event
-    """Set when PATH is the login shell's."""
+    """Set when the login shell's PATH is known."""
 
 
 class Children:

@@ -447,6 +447,7 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
         [curator.LeftOut("memory", "m", 20, "no room")],
         1980,
         index="read: git",
+        notice="capd switches git on",
     ),
     curator.CapabilityAnswered(ONE, is_ok=True, text="on", added=["a"], removed=["b"]),
     curator.ToolCalled(ONE, "not_sent", b'{"content":[]}', "why"),

@@ -57,12 +57,12 @@ _STEERING = frozenset("%$:\\")
 
 
 class FarSideError(Exception):
-    """The far side cannot be used; the text is for a person."""
+    """The far side cannot be used; the text says why, for a person."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What the far side has now."""
+    """What was installed on the far side."""
 
     folder: str
     python: str
@@ -103,7 +103,7 @@ class SshBridge:
         say: Callable[[str], None],
         wake: int,
     ) -> None:
-        """`options` are ssh's own; `wake` is readable when a signal asks this to end."""
+        """Create it. `options` are ssh's own; `wake` becomes readable when a signal arrives."""
         self._socket = socket
         self._name = name
         self._host = host
@@ -116,11 +116,11 @@ class SshBridge:
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self) -> None:
-        """Keep the bridge until a signal comes.
+        """Keep the bridge open until a signal arrives.
 
         Raises:
-            FarSideError: it ended otherwise, or could not be opened.
-            ControlError, DaemonDownError: the daemon refused it, or is not there at first.
+            FarSideError: it could not be opened, or ended for another reason.
+            ControlError, DaemonDownError: the daemon refused it, or is not running at the start.
         """
         pause = _FIRST_PAUSE
         try:
@@ -276,7 +276,7 @@ class _OverError(FarSideError):
 
 
 def instructions(name: str, host: str, prepared: Prepared) -> list[str]:
-    """Return what a person does on the far side."""
+    """Return the lines that tell a person what to do on the far side."""
     shim = f"{prepared.folder}/capd.pyz"
     if prepared.is_installed:
         how = ["Claude Code there has it as the MCP server `capd`."]
@@ -292,7 +292,7 @@ def instructions(name: str, host: str, prepared: Prepared) -> list[str]:
 
 
 def told(line: bytes) -> dict[str, Any] | None:
-    """Return what the far side says in a line; None where it is another program's."""
+    """Return the message in a line from the far side; None if another program wrote the line."""
     text = line.decode("utf-8", "replace")
     if not text.startswith(MARK):
         return None
@@ -310,10 +310,10 @@ def ordered(
     payload: bytes = b"",
     timeout: float | None = None,
 ) -> dict[str, Any]:
-    """Have the far side do something, and return what it says.
+    """Send the far side a command, and return its answer.
 
     Raises:
-        FarSideError: it did not.
+        FarSideError: the far side did not carry it out.
     """
     program = far_side_program()
     data = b"%d\n%s%s\n%s" % (len(program), program, json.dumps(order).encode(), payload)
@@ -381,11 +381,11 @@ def _too_much(host: str) -> str:
 
 
 def removed(name: str, host: str, options: Sequence[str] = ()) -> None:
-    """Remove what a bridge has left on a host; raises FarSideError."""
+    """Remove the files of a bridge from a host; raises FarSideError."""
     ordered(["ssh", *options, *_ALWAYS], host, {"do": "remove", "name": name})
 
 
 def name_of(host: str) -> str:
-    """Return what a bridge to `host` is called unless somebody says so."""
+    """Return the name of a bridge to `host` if its user gives none."""
     plain = host.rpartition("@")[2]
     return "".join(each if each.isalnum() and each.isascii() else "-" for each in plain).strip("-")

@@ -1,9 +1,9 @@
 """Claude Code: the server in its own configuration, and the prompt hooks in its settings.
 
-One is of type `mcp_tool`: it runs on the connection that the session has with the shim, so that
-no session has to be guessed (docs/design/clients.md, finding 2). VS Code reads the same settings,
-and runs hooks of type `command` alone (finding 12), so there is one of these as well; it is silent
-where Claude Code runs it.
+One hook is of type `mcp_tool`. It runs on the session's own connection to the shim, so its session
+is known (docs/design/clients.md, finding 2). VS Code reads the same settings but only runs hooks of
+type `command` (finding 12), so there is one of these as well; it does nothing when Claude Code runs
+it.
 """
 
 import json

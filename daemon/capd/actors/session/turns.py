@@ -1,6 +1,6 @@
-"""What a user's message does in a session: routed, switched on, curated, put in words.
+"""What a user's message does in a session: it is routed, tools are switched on, and texts made.
 
-message ──> registry decides ──> capability on ──> single tools that fit ──> what is told
+message ──> registry decides ──> capability on ──> single tools that fit ──> the texts for the model
 """
 
 import time
@@ -60,12 +60,12 @@ _TURN_ARGUMENTS: JsonCodec[hook_context.TurnArguments] = JsonCodec(hook_context.
 
 @dataclass(slots=True)
 class TurnContext:
-    """Where the text of a turn goes, and what is known about the turn before it ends."""
+    """The context of a turn that is known before it starts: where its text goes."""
 
     is_delivered: bool = True
     """Whether the text reaches the model. A text that does not counts as not delivered."""
     is_hook: bool = False
-    """Whether the whole text is handed to the model before it answers."""
+    """Whether the model gets the whole text before it answers."""
     decision: Decision | None = None
     conversation: Conversation | None = None
     """The conversation that the message is part of."""
@@ -116,9 +116,9 @@ class SessionTurns:
     # Changes of the session
 
     def on_step(self, step: Step) -> None:
-        """Deliver a change of the session, whoever made it.
+        """Put a change of the session into the next text for the model, whoever made the change.
 
-        During a turn, deliver it when the turn ends.
+        During a turn, that is done when the turn ends.
         """
         # A turn that waits for a server has changed nothing yet, and others wait for no turn.
         if self._under_way > self._activation.turns_waiting:
@@ -176,10 +176,11 @@ class SessionTurns:
             with trio.move_on_after(RELIST_TIMEOUT):
                 await connection.relisted.wait()
         text = self._tokens.turned(documents.words(taken))
-        shown = ""
-        if self._view.rules.shows_notices:
-            shown = hook_context.notice(taken.decision, taken.problem)
-        return text_result(hook_context.hook_output(text, shown))
+        return text_result(hook_context.hook_output(text, taken.notice))
+
+    def notice(self, decision: Decision, problem: str = "") -> str:
+        """Return the line that the user sees of a turn; empty with `surface.notices = false`."""
+        return hook_context.notice(decision, problem) if self._view.rules.shows_notices else ""
 
     # What it does
 
@@ -251,7 +252,7 @@ class SessionTurns:
             added=[*outcome.added, *curated.added],
             removed=[*outcome.removed, *curated.removed],
             ms=round((time.monotonic() - started_at) * 1000, 3),
-            problem="" if outcome.is_ok else outcome.text,
+            problem=outcome.problem,
             suggestion=suggestion,
             context=context,
             tools=[each.card.name for each in curated.fitting if each.key in words.cards],
@@ -260,6 +261,7 @@ class SessionTurns:
             index=index,
             left_out=list(plan.left_out) if plan is not None else [],
             budgeted=plan.tokens if plan is not None else None,
+            notice=self.notice(decision, outcome.problem),
         )
 
     async def _switched_on(
@@ -293,7 +295,7 @@ class SessionTurns:
         return outcome, dict(zip(plan.capabilities, added, strict=True))
 
     def first_words(self, turn_context: TurnContext) -> str:
-        """Return the index, once in each conversation."""
+        """Return the index in words, once in each conversation."""
         text = self._index_words(turn_context)
         if text:
             self._context.on_change()
@@ -467,7 +469,7 @@ class SessionTurns:
         )
 
     async def coming(self, turn_context: TurnContext) -> str:
-        """Return the text for a hook that has to be answered before the turn ends."""
+        """Return the text for a hook that has to be answered before its turn ends."""
         decision = turn_context.decision
         if decision is None or decision.id is None or decision.outcome != "activate":
             return ""

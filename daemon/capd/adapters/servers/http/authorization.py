@@ -1,9 +1,9 @@
-"""Getting and refreshing tokens, by the SDK's OAuth client, with every address checked.
+"""Gets and refreshes tokens with the SDK's OAuth client; every address is checked.
 
 The SDK knows the protocol: discovery, registration, PKCE, state, `iss`, `resource`. It says which
-request comes next; this module sends it, after asking the address policy, and gives back what
-came. Nothing of a user's own headers goes to an authorization server, and no error repeats what
-one of them wrote, for it may be a secret.
+request comes next; this module checks the address, sends the request and returns the response. The
+user's own headers never go to an authorization server, and no error quotes what one of them wrote,
+because it may be a secret.
 """
 
 from collections.abc import Awaitable, Callable
@@ -93,8 +93,8 @@ class _Sender:
         """Return the response to `request`, read in full.
 
         Raises:
-            AddressRefusedError: its address is not one to ask.
-            CallFailedError: there is no response that could be used.
+            AddressRefusedError: capd does not connect to its address.
+            CallFailedError: there is no usable response.
         """
         addresses = [""]
         if is_discovered:
@@ -164,11 +164,11 @@ async def authorized(
 ) -> Record:
     """Log a person in at `spec`'s server, and return the login.
 
-    `lacking` is what the server demanded in an answer to an earlier request. `dialogue` says by
-    which way, and takes what the person hands over meanwhile.
+    `lacking` is what the server demanded in an answer to an earlier request. `dialogue` says which
+    kind of login it is, and takes what the person pastes.
 
     Raises:
-        LoginFailedError: it did not come to its end.
+        LoginFailedError: the login failed.
     """
     port = spec.client.redirect_port if spec.client is not None else 0
     try:
@@ -369,8 +369,8 @@ async def refreshed(spec: RemoteSpec, record: Record, advice: Callable[[int], st
     """Return `record` with fresh tokens.
 
     Raises:
-        LoginNeededError: the authorization server gives none any more.
-        NotSentError: it cannot be asked at the moment.
+        LoginNeededError: the authorization server refuses to refresh it.
+        NotSentError: the authorization server cannot be reached at the moment.
     """
     tokens = OAuthToken.model_validate(record.tokens)
     client = OAuthClientInformationFull.model_validate(record.client)
