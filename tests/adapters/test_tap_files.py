@@ -183,6 +183,12 @@ def test_scripts_are_found_by_organisation_and_tool(tap: Path) -> None:
     assert read_tap(place(tap)).scripts == {"org/tool": str(script)}
 
 
+@pytest.mark.parametrize("name", ["x" * 300, "x/" * 3000, "a\0b"], ids=["name", "path", "null"])
+def test_a_path_that_no_file_system_takes_is_an_unreadable_tap(tmp_path: Path, name: str) -> None:
+    with pytest.raises(TapUnreadableError, match=r"tap mine: .*(no folder|null character)"):
+        read_tap(TapPlace(TapName("mine"), tmp_path / name))
+
+
 def test_a_tap_that_is_moved_away_while_it_is_read_is_unreadable_and_not_empty(
     tap: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -131,6 +131,8 @@ def read_tap(place: TapPlace, reader: Reader = DIRECT, known: KnownReads | None 
     digest = hashlib.sha256()
     reads = []
     spent: list[Finding] = []
+    if "\0" in str(place.path):
+        raise TapUnreadableError(f"tap {place.name}: its path has a null character")
     folder = _identity(place.path)
     try:
         for folder_name in _capability_folders(place):
@@ -176,7 +178,8 @@ def read_tap(place: TapPlace, reader: Reader = DIRECT, known: KnownReads | None 
 
 
 def _why_unread(place: TapPlace, error: OSError) -> str:
-    if not place.path.exists():
+    # Not `Path.exists`, which raises for a name that is too long.
+    if not os.path.exists(place.path):  # noqa: PTH110
         return f"there is no folder {place.path}"
     if isinstance(error, FileNotFoundError):
         return f"{place.path} has no folder capabilities/, {SKILLS}/ or {MEMORIES}/"

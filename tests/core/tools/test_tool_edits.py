@@ -163,6 +163,15 @@ def test_the_name_of_a_preset_argument_may_be_anothers() -> None:
     assert json.loads(got) == {"title": "a", "repo": "acme/app"}
 
 
+@pytest.mark.parametrize("types", [[{}], [["string"]], [None, 1], {"string": 1}, 10**400, ["x"]])
+def test_a_type_that_is_none_is_no_reason_against_a_preset(types: Any) -> None:
+    schema = {"type": "object", "properties": {"draft": {"type": types}}}
+
+    got = edited(definition(schema), edit(ArgumentEdit("draft", preset=b"true")))
+
+    assert got.problems == ()
+
+
 def conditional(**more: Any) -> dict[str, Any]:
     return {**SCHEMA, "required": [], **more}
 

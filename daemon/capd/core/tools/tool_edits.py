@@ -235,7 +235,8 @@ class _Arguments:
             return ""
         types = said.get("type", [])
         names = [types] if isinstance(types, str) else types
-        known = [each for each in names if each in _TYPES] if isinstance(names, list) else []
+        listed = names if isinstance(names, list) else []
+        known = [each for each in listed if isinstance(each, str) and each in _TYPES]
         if known and not any(_is_of(value, each) for each in known):
             return f"its type is {' or '.join(known)}"
         choices = said.get("enum")
