@@ -236,6 +236,23 @@ def test_a_damaged_file_never_stops_the_ledger(tmp_path: Path, seed: int) -> Non
     made.close()
 
 
+def test_damage_that_sqlite_cannot_put_into_words_is_damage(tmp_path: Path) -> None:
+    made = database(tmp_path)
+    made.add(ALL)
+    made.prune(NOW)
+    made.close()
+    # SQLite quotes the table's statement in its error, which is no text then.
+    whole = made.path.read_bytes()
+    assert whole.count(b"CREATE TABLE calls") == 1
+    made.path.write_bytes(whole.replace(b"CREATE TABLE calls", b"CREATE T\x81BLE calls"))
+
+    made.add([call("after")])
+
+    assert {use.tool for use in made.uses(0)} == {"after"}
+    assert list(tmp_path.glob("*.damaged-*"))
+    made.close()
+
+
 def test_a_damaged_file_is_kept_for_whoever_wants_to_look_at_most_twice(tmp_path: Path) -> None:
     for round_ in range(4):
         (tmp_path / "ledger.db").write_bytes(b"no database %d" % round_)

@@ -148,7 +148,7 @@ class Database:
         """Return `act()`; if the file is damaged, start a new one and try again."""
         try:
             return act(self._opened())
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             self.close()
             if not _is_damage(error):
                 raise
@@ -222,8 +222,9 @@ def _prepare(connection: sqlite3.Connection) -> None:
             connection.execute(statement)
 
 
-def _is_damage(error: sqlite3.DatabaseError) -> bool:
-    if isinstance(error, _UnusableError):
+def _is_damage(error: sqlite3.DatabaseError | UnicodeDecodeError) -> bool:
+    # SQLite quotes the file in what it says of damage, and that may be no text.
+    if isinstance(error, _UnusableError | UnicodeDecodeError):
         return True
     code = getattr(error, "sqlite_errorcode", None)
     if code is not None and code & 0xFF in _DAMAGED:
