@@ -69,6 +69,10 @@ class TakeTurn(msgspec.Struct, frozen=True, tag="curator.turn"):
     """Whether nothing that is answered reaches the model."""
     patience: float = 0.0
     """Seconds after which nobody hears the answer to a client's prompt; 0 for other turns."""
+    longest: float = 0.0
+    """Seconds for which the client can wait where the turn is held; 0 where it cannot."""
+    is_again: bool = False
+    """Whether this asks for a turn that was held."""
 
 
 class LeftOut(msgspec.Struct, frozen=True):
@@ -107,6 +111,8 @@ class TurnTaken(msgspec.Struct, frozen=True, tag="curator.turned"):
     """What is on and told for it takes of that."""
     index: str = ""
     """What is installed, once a session, where the client hands its model no instructions."""
+    is_held: bool = False
+    """Whether the turn is not decided yet: the client asks for it again, with `is_again`."""
 
 
 class TakeHookTurn(msgspec.Struct, frozen=True, tag="curator.hook"):
@@ -124,6 +130,10 @@ class TakeHookTurn(msgspec.Struct, frozen=True, tag="curator.hook"):
     """Whether nothing that is answered reaches the model."""
     patience: float = 0.0
     """Seconds after which nobody hears the answer; 0 where it is waited for."""
+    longest: float = 0.0
+    """Seconds for which the client can wait where the turn is held; 0 where it cannot."""
+    is_again: bool = False
+    """Whether this asks for a turn that was held."""
 
 
 class EnableCapability(msgspec.Struct, frozen=True, tag="curator.enable"):

@@ -188,6 +188,11 @@ class TurnParams(msgspec.Struct, frozen=True):
     """Whether what is answered reaches no model; what it says is then told another time."""
     patience: float = 0.0
     """Seconds after which nobody hears the answer, where a client hands over a prompt."""
+    longest: float = 0.0
+    """Seconds for which the client could wait, if it has to; 0 where that is `patience`. A turn
+    that waits for the model is answered with `held`, and the client asks for it again."""
+    again: bool = False
+    """Whether this asks for a turn that was `held`."""
 
 
 class HookParams(msgspec.Struct, frozen=True):
@@ -207,6 +212,11 @@ class HookParams(msgspec.Struct, frozen=True):
     """Whether the client shows its model nothing of what is answered."""
     patience: float = 0.0
     """Seconds after which nobody hears the answer; 0 where it is waited for."""
+    longest: float = 0.0
+    """Seconds for which the client lets its hook wait, if it has to; 0 where that is `patience`. A
+    turn that waits for the model is answered with `held`, and the hook asks for it again."""
+    again: bool = False
+    """Whether this asks for a turn that was `held`."""
 
 
 class SessionParams(msgspec.Struct, frozen=True):
