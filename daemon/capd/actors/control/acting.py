@@ -64,13 +64,21 @@ class Acting:
             params.turn,
             params.mute,
             params.patience,
+            params.longest,
+            params.again,
         )
         taken = accepted(await self._actors.curator.take_hook_turn(request, timeout=TURN_TIMEOUT))
         return documents.turn(taken)
 
     async def _turn(self, params: frames.TurnParams) -> dict[str, Any]:
         request = curator.TakeTurn(
-            SessionKey(params.session), params.text, params.budget, params.mute, params.patience
+            SessionKey(params.session),
+            params.text,
+            params.budget,
+            params.mute,
+            params.patience,
+            params.longest,
+            params.again,
         )
         taken = accepted(await self._actors.curator.take_turn(request, timeout=TURN_TIMEOUT))
         return documents.turn(taken)

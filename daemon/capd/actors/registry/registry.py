@@ -360,7 +360,8 @@ class Registry:
         patient_until = trio.current_time() + request.waits
         while True:
             try:
-                message, compared = await vectors.compared(text)
+                left = patient_until - trio.current_time()
+                message, compared = await vectors.compared(text, waits=left)
                 break
             except NotReadyError:
                 decision = self._by_words(request, text, catalog)

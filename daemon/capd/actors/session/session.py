@@ -16,6 +16,7 @@ from capd.actors.session.bootstrap import Bootstrapping
 from capd.actors.session.call_notes import CallNotes
 from capd.actors.session.calls import SessionCalls
 from capd.actors.session.feedback import SessionFeedback
+from capd.actors.session.held_turns import HeldTurns
 from capd.actors.session.index import SessionIndex
 from capd.actors.session.initial_tools import InitialTools
 from capd.actors.session.memories import NoMemories, SessionMemories
@@ -134,6 +135,7 @@ class Session:
         self.tokens = self._parts.tokens
         self.snapshot = SessionSnapshot(self._parts)
         self.turns = SessionTurns(self._parts, weakly(self.follow_profile))
+        self.held_turns = HeldTurns()
         self.calls = SessionCalls(self._parts, self.turns)
 
     def _make_parts(self, context: SessionContext) -> SessionParts:

@@ -5,7 +5,7 @@ message ──> registry decides ──> capability on ──> single tools that
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
 import msgspec
@@ -51,6 +51,8 @@ UNDECIDED: frozenset[DecisionReason] = frozenset(
 
 MODEL_PATIENCE = 4.0
 """Seconds for which a hook's turn waits for a model that is loading, which takes 1.2 to 1.8 s."""
+LONGEST_PATIENCE = 60.0
+"""The same, for a hook that says that it could wait longer."""
 RELIST_TIMEOUT = 1.0
 """Seconds for which a hook on the session's own connection waits for the client to re-list. A
 client that re-lists takes 8 to 26 ms (docs/design/clients.md, finding 1)."""
@@ -66,11 +68,28 @@ class TurnContext:
     """Whether the text reaches the model. A text that does not counts as not delivered."""
     is_hook: bool = False
     """Whether the model gets the whole text before it answers."""
+    longest: float = 0.0
+    """Seconds for which the hook could wait."""
     decision: Decision | None = None
     conversation: Conversation | None = None
     """The conversation that the message is part of."""
     text: str = ""
     """The message."""
+    is_decided: trio.Event = field(default_factory=trio.Event)
+    """Set when `decision` is known."""
+
+    @property
+    def waits(self) -> float:
+        """The seconds for which the turn waits for a model that is loading."""
+        # A hook answers when its patience ends, and the turn goes on without it.
+        longest = min(self.longest, LONGEST_PATIENCE)
+        return max(MODEL_PATIENCE, longest) if self.is_hook else 0.0
+
+    def decide(self, decision: Decision | None) -> None:
+        """Note what was decided; None if it is not known yet."""
+        self.decision = decision
+        if decision is not None:
+            self.is_decided.set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,11 +217,9 @@ class SessionTurns:
         conversation = turn_context.conversation = self._conversations.current
         self._view.turned()
         await self._follow_profile()
-        # A hook answers when its patience ends, and the turn goes on without it.
-        waits = MODEL_PATIENCE if turn_context.is_hook else 0.0
-        decision = await self._routed(text, waits)
+        decision = await self._routed(text, turn_context.waits)
         # With a budget it is not known before the plan what comes on.
-        turn_context.decision = None if budget else decision
+        turn_context.decide(None if budget else decision)
         tools = await self._curation.ranked(text, decision, is_planned=budget > 0)
         plan = await self._budget.plan(decision, tools, budget) if budget else None
         if plan is not None:
@@ -212,7 +229,7 @@ class SessionTurns:
                 decision = msgspec.structs.replace(
                     decision, outcome=outcome_of_it, reason=OVER_BUDGET
                 )
-        turn_context.decision = decision
+        turn_context.decide(decision)
         self._feedback.on_decided(decision)
         # What was evicted during the turn before goes with what this one brings: one change.
         self._state.is_mid_turn = False
@@ -520,7 +537,7 @@ class SessionTurns:
                 restrictions=self._index.restrictions(),
                 waits=waits,
             )
-            reply = await self._activation.leases.ask_registry(request)
+            reply = await self._activation.leases.ask_registry(request, waits=waits)
         except NotActivatedError as error:
             log.warning("not_routed", session=self._place.key, reason=str(error))
             return Decision("abstain", "model_not_ready")
