@@ -100,6 +100,7 @@ class Supervisor:
             nursery.start_soon(self._end_the_unheld)
             nursery.start_soon(self._sharing.run)
             nursery.start_soon(self._listen)
+            nursery.start_soon(self._starts.sweep_containers)
             if self._settings.tree_limits is not None:
                 nursery.start_soon(watch_trees, self._runs, self._settings.tree_limits)
             await serve(
