@@ -40,6 +40,10 @@ class _PluginList(msgspec.Struct):
     plugins: dict[str, list[_Installed]] = {}
 
 
+Stamp = tuple[str, str, int, int, int, int]
+"""A skill's file as it was when it was read: another content has another stamp."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClientSkill:
     """A skill of a client, as it is found."""
@@ -77,6 +81,17 @@ def client_skills(folders: SkillFolders, project: str) -> dict[str, ClientSkill]
             for name in _skill_folders(folder):
                 found.setdefault(name, ClientSkill(name, folder / name / SKILL_FILE, root))
     return {name: skill for name, skill in found.items() if is_skill_name(name)}
+
+
+def stamp_of(skill: ClientSkill) -> Stamp | None:
+    """Return the stamp of a skill's file as it is now; None if it has none. Blocks."""
+    try:
+        status = skill.file.stat()
+    except (OSError, ValueError):
+        return None
+    times = (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
+    # The same file is read otherwise for a project, whose links are not followed.
+    return (str(skill.root), str(skill.file), *times)
 
 
 def read_needs(skill: ClientSkill, reader: Reader = DIRECT) -> SkillNeeds:

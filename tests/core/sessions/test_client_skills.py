@@ -96,7 +96,7 @@ def test_a_skill_names_no_more_than_there_is_room_for() -> None:
     assert (len(needs.tools), len(needs.capabilities)) == (MOST_TOOLS, MOST_CAPABILITIES)
 
 
-@given(st.binary(max_size=400) | st.text(max_size=400).map(lambda text: skill(text)))
+@given(st.binary(max_size=400) | st.text(max_size=400).map(skill))
 def test_whatever_a_file_holds_its_names_are_plain(content: bytes) -> None:
     needs = skill_needs(content)
 

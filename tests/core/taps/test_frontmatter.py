@@ -38,7 +38,9 @@ def test_fields_have_their_texts_and_lines() -> None:
         ("capabilities: [git, time]", Field(2, (Item("git", 2), Item("time", 2)), is_list=True)),
         (
             "capabilities: {a: b, c: {d: e}}",
-            Field(2, is_odd=True, members={"a": Field(2, (Item("b", 2),)), "c": Field(2, is_odd=True)}),
+            Field(
+                2, is_odd=True, members={"a": Field(2, (Item("b", 2),)), "c": Field(2, is_odd=True)}
+            ),
         ),
         ("capabilities: [git, [x]]", Field(2, (Item("git", 2),), is_list=True, is_odd=True)),
         ("capabilities:", Field(2, (Item("", 2),))),

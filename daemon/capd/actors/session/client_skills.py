@@ -73,6 +73,12 @@ class ClientSkills:
         text = "\n".join(each.text for each in used if each.text)
         return Outcome(text, tuple(name for each in used for name in each.added))
 
+    async def read_ahead(self) -> None:
+        """Read the skills before the first message."""
+        if self._is_able:
+            place = self._context.place
+            await self._context.services.client_skills.read_ahead(place.project)
+
     @property
     def _is_able(self) -> bool:
         # The folders of a far side are not those here; a plain aggregator switches nothing on.
