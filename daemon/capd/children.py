@@ -29,6 +29,7 @@ from capd.actors.gateway.bridges import BridgeGateway
 from capd.actors.index import index as index_keeper
 from capd.actors.registry import registry
 from capd.actors.session import host as session_host
+from capd.actors.session.client_skill_reads import ClientSkillReads, skill_folders
 from capd.actors.session.index import IndexCache
 from capd.actors.session.memory_catalog import MemoryCatalog
 from capd.actors.session.results import ResultStorage
@@ -322,6 +323,9 @@ class Children:
                         ),
                         index=IndexCache(bus, pieces),
                         approvals=ApprovalFile(Path(where.state, "approvals.json")),
+                        client_skills=ClientSkillReads(
+                            skill_folders(self._environment), self._parser
+                        ),
                         scripts=ScriptWorkers(
                             configuration.scripts.workers,
                             environment=lambda: {VARIABLE: TREES.mark.of_helper},

@@ -276,7 +276,7 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     supervisor.PasteLogin(3, "http://127.0.0.1:8123/callback?code=c&state=s"),
     supervisor.LoginPasted(),
     supervisor.LogOut(ServerName("git"), "work", SERVER),
-    supervisor.LoggedOut(True),
+    supervisor.LoggedOut(True, True, "why"),
     supervisor.LoggedIn(),
     supervisor.LoginFailed("nobody logged in"),
     supervisor.EndProject("/src/app"),

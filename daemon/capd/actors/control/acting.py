@@ -171,7 +171,12 @@ class Acting:
         request = supervisor.LogOut(name, params.account, server)
         reply = await self._actors.supervisor.log_out(request, timeout=ASK_TIMEOUT * 2)
         left = accepted(_with_hint(reply, hint))
-        return {"schema": documents.SCHEMA, "was_logged_in": left.was_logged_in}
+        return {
+            "schema": documents.SCHEMA,
+            "was_logged_in": left.was_logged_in,
+            "revoked": left.is_revoked,
+            "failure": left.failure,
+        }
 
 
 def _with_hint(reply: T | supervisor.LoginFailed, hint: str) -> T | supervisor.LoginFailed:

@@ -19,6 +19,7 @@ from capd.actors.session.parts import SessionParts
 from capd.actors.session.task_budget import Plan, TaskBudget
 from capd.core.back_references import weakly
 from capd.core.protocol.outcomes import text_result
+from capd.core.routing.cleaning import is_system_content
 from capd.core.sessions import hook_context
 from capd.core.sessions.active_set import Grant
 from capd.core.sessions.conversations import Conversation
@@ -116,6 +117,7 @@ class SessionTurns:
         self._activation = parts.activation
         self._memories = parts.memories
         self._bootstrap = parts.bootstrap
+        self._client_skills = parts.client_skills
         self._feedback = parts.feedback
         self._index = parts.index
         self._tokens = parts.tokens
@@ -186,6 +188,8 @@ class SessionTurns:
         self.on_client_session(hook.session_id)
         connection = self._context.connection
         connection.linked_by = "its own connection"
+        if hook.event == hook_context.TOOL_EVENT:
+            return await self._call_skill(hook)
         if self.recent_prompts.is_again(hook.prompt, "", time.monotonic()):
             return text_result(hook_context.hook_output(""))
         taken = await self.answer_in_time(hook.prompt, TurnContext(is_hook=True))
@@ -200,6 +204,15 @@ class SessionTurns:
     def notice(self, decision: Decision, problem: str = "") -> str:
         """Return the line that the user sees of a turn; empty with `surface.notices = false`."""
         return hook_context.notice(decision, problem) if self._view.rules.shows_notices else ""
+
+    async def _call_skill(self, hook: hook_context.TurnArguments) -> bytes:
+        """Answer the hook of a skill that the client's model uses."""
+        used = await self._client_skills.use(hook.skill)
+        if used.added and self._view.lists_at_once(at_border=False):
+            with trio.move_on_after(RELIST_TIMEOUT):
+                await self._context.connection.relisted.wait()
+        text = self._tokens.turned(used.text)
+        return text_result(hook_context.hook_output(text, event=hook_context.TOOL_EVENT))
 
     # What it does
 
@@ -238,7 +251,7 @@ class SessionTurns:
             outcome, came_on = await self._switched_on(decision, plan)
             await self._activation.step(self._state.turn_border)
             suggested = self._suggested(decision, conversation)
-            curated = await self._curation.bring(tools, is_planned=plan is not None)
+            curated, of_skills = await self._brought(text, tools, is_planned=plan is not None)
             unusable = _unusable(decision, conversation)
             lacking = hook_context.unusable_words(unusable)
             perhaps = await self._perhaps(turn_context, suggested, conversation)
@@ -246,7 +259,7 @@ class SessionTurns:
             beside = hook_context.said(suggestion, perhaps.text, lacking)
             words = await self._hook_words(turn_context, decision, came_on, curated, beside)
             context = self._with_instructions(words.text, came_on, beside)
-            context = hook_context.said(context, perhaps.text, lacking)
+            context = hook_context.said(of_skills.text, context, perhaps.text, lacking)
         finally:
             self._state.is_mid_turn = True
             self._under_way -= 1
@@ -266,7 +279,7 @@ class SessionTurns:
         return messages.TurnTaken(
             session=self._place.key,
             decision=decision,
-            added=[*outcome.added, *curated.added],
+            added=[*outcome.added, *curated.added, *of_skills.added],
             removed=[*outcome.removed, *curated.removed],
             ms=round((time.monotonic() - started_at) * 1000, 3),
             problem=outcome.problem,
@@ -280,6 +293,18 @@ class SessionTurns:
             budgeted=plan.tokens if plan is not None else None,
             notice=self.notice(decision, outcome.problem),
         )
+
+    async def _brought(
+        self, text: str, tools: list[finder.CuratedTool], *, is_planned: bool
+    ) -> tuple[CurationResult, Outcome]:
+        """Switch on single tools, and what the client's skills name that the message names.
+
+        A turn with a budget has spent it on what it planned.
+        """
+        curated = await self._curation.bring(tools, is_planned=is_planned)
+        if is_planned or not self._view.is_routed or is_system_content(text):
+            return curated, Outcome("")
+        return curated, await self._client_skills.use_named(text)
 
     async def _switched_on(
         self, decision: Decision, plan: Plan | None

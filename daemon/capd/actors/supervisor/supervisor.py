@@ -515,10 +515,10 @@ class Supervisor:
         except CapdError as error:
             return messages.LoginFailed(str(error))
         try:
-            was_logged_in = await self._starts.logins.of(spec).forget()
+            left = await self._starts.logins.of(spec).forget()
         except OSError as error:
             return messages.LoginFailed(f"the login cannot be deleted ({error.strerror})")
-        return messages.LoggedOut(was_logged_in)
+        return messages.LoggedOut(left.was_kept, left.is_revoked, left.failure)
 
     # What is known
 
