@@ -64,13 +64,21 @@ class Acting:
             params.turn,
             params.mute,
             params.patience,
+            params.longest,
+            params.again,
         )
         taken = accepted(await self._actors.curator.take_hook_turn(request, timeout=TURN_TIMEOUT))
         return documents.turn(taken)
 
     async def _turn(self, params: frames.TurnParams) -> dict[str, Any]:
         request = curator.TakeTurn(
-            SessionKey(params.session), params.text, params.budget, params.mute, params.patience
+            SessionKey(params.session),
+            params.text,
+            params.budget,
+            params.mute,
+            params.patience,
+            params.longest,
+            params.again,
         )
         taken = accepted(await self._actors.curator.take_turn(request, timeout=TURN_TIMEOUT))
         return documents.turn(taken)
@@ -163,7 +171,12 @@ class Acting:
         request = supervisor.LogOut(name, params.account, server)
         reply = await self._actors.supervisor.log_out(request, timeout=ASK_TIMEOUT * 2)
         left = accepted(_with_hint(reply, hint))
-        return {"schema": documents.SCHEMA, "was_logged_in": left.was_logged_in}
+        return {
+            "schema": documents.SCHEMA,
+            "was_logged_in": left.was_logged_in,
+            "revoked": left.is_revoked,
+            "failure": left.failure,
+        }
 
 
 def _with_hint(reply: T | supervisor.LoginFailed, hint: str) -> T | supervisor.LoginFailed:

@@ -209,6 +209,7 @@ def turn(taken: curator.TurnTaken) -> Document:
         "left_out": msgspec.to_builtins(taken.left_out),
         "budgeted": taken.budgeted,
         "notice": taken.notice,
+        "held": taken.is_held,
     }
 
 
