@@ -40,7 +40,9 @@ process.exit(0)
 class Opencode:
     """As much of opencode as the plugin sees."""
 
-    def __init__(self, folder: Path, home: Path, *, parent: str = "undefined") -> None:
+    def __init__(
+        self, folder: Path, home: Path, *, parent: str = "undefined", budget: str = ""
+    ) -> None:
         node = shutil.which("node")
         if node is None:
             pytest.skip("node is not installed")
@@ -49,7 +51,11 @@ class Opencode:
         host.write_text(HOST.replace("PARENT", parent))
         self._process = subprocess.Popen(
             [node, str(host)],
-            env={"PATH": os.environ.get("PATH", ""), "CAPD_HOME": str(home)},
+            env={
+                "PATH": os.environ.get("PATH", ""),
+                "CAPD_HOME": str(home),
+                "CAPD_HOOK_BUDGET": budget,
+            },
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -89,10 +95,34 @@ def test_the_words_of_the_user_go_to_the_session_of_this_process_and_project(
     listed, turn_taken = daemon.requests()
     patience = turn_taken["params"].pop("patience")
     assert listed == {"method": "sessions", "params": {}}
-    params = {"text": "what changed?", "session": "oc-1", "mute": False}
+    params = {"text": "what changed?", "session": "oc-1", "mute": False, "longest": 5}
     assert turn_taken == {"method": "turn", "params": params}
     assert 0 < patience <= 2
     assert len(outcome["parts"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("budget", "most", "longest"),
+    [("4.5", 4.5, 0), ("0.5", 0.5, 0), ("900", 5, 0), ("-1", 2, 5), ("soon", 2, 5)],
+)
+def test_a_turn_may_take_what_the_user_has_set(
+    tmp_path: Path,
+    home: Path,
+    start_daemon: Callable[..., FakeDaemon],
+    budget: str,
+    most: float,
+    longest: float,
+) -> None:
+    opencode = Opencode(tmp_path, home, budget=budget)
+    turn = {"schema": 1, "outcome": "abstain", "changed": {"added": []}}
+    daemon = start_daemon({"sessions": sessions(opencode.pid), "turn": turn})
+
+    opencode.hear_message()
+
+    params = daemon.requests()[-1]["params"]
+    # What a connection takes is gone of it, and what opencode takes to list anew.
+    assert 0 < params["patience"] < most
+    assert params["longest"] == longest
 
 
 def test_what_capd_answers_stands_behind_the_users_text(

@@ -29,6 +29,8 @@ def script(project: Path) -> list[dict[str, Any]]:
 def lab(opencode: Path, start_lab: Callable[..., Lab], tmp_path: Path) -> Lab:
     made = start_lab(script(tmp_path / "harbour"))
     made.add_opencode(opencode)
+    # What is proved is what opencode does, not how fast this machine is at this moment.
+    made.env["CAPD_HOOK_BUDGET"] = "5"
     return made
 
 

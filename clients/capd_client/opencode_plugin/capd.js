@@ -11,9 +11,11 @@ import { connect } from "node:net"
 import { homedir } from "node:os"
 import { dirname, join, resolve } from "node:path"
 
-const BUDGET = 300
-const FIRST_BUDGET = 2000 // opencode starts its MCP servers only with the first message
 const LONGEST = 5000
+// As for the hooks of other clients: the user's setting, in seconds, counts if it is positive.
+const OWN = Math.min(Math.max(Number(process.env.CAPD_HOOK_BUDGET) || 0, 0) * 1000, LONGEST)
+const BUDGET = OWN || 300
+const FIRST_BUDGET = OWN || 2000 // opencode starts its MCP servers only with the first message
 const STARTING = 30_000 // a start that is older has failed, or is over
 const PATIENCE = 20_000 // for a session that opencode opens after the message, and for its tools
 const PAUSE = 20
@@ -142,7 +144,7 @@ async function handOver(text, directory, deadline, show) {
     // Whom it reaches too late is told by the next message: the daemon has to know.
     const mute = Date.now() >= deadline.at
     const patience = () => Math.max(deadline.at - Date.now() - RELIST, SAYING) / 1000
-    const asked = { text, session, mute, patience: patience(), longest: LONGEST / 1000 }
+    const asked = { text, session, mute, patience: patience(), longest: OWN ? 0 : LONGEST / 1000 }
     let turn = await capd.ask("turn", asked)
     if (turn.held) {
       deadline.at = deadline.begun + LONGEST
