@@ -109,6 +109,7 @@ def test_a_turn_may_take_what_the_user_has_set(
     tmp_path: Path,
     home: Path,
     start_daemon: Callable[..., FakeDaemon],
+    *,
     budget: str,
     most: float,
     longest: float,

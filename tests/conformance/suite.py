@@ -33,6 +33,8 @@ THROUGH_CAPD = Path(__file__).with_name("through_capd.py")
 STDIO_SERVER = Path(__file__).with_name("everything_stdio.py")
 _INSTALL_PATIENCE = 600
 _RUN_PATIENCE = 2400
+_SCENARIO_PATIENCE = 300
+"""The suite's own 30 s are short where each scenario starts a server, on a loaded machine."""
 _STAMPED = re.compile(r"(?:server-)?(.*)-\d{4}-\d\d-\d\dT[\d-]+Z")
 
 Check = tuple[str, str]
@@ -56,6 +58,7 @@ class Suite:
         """Return what comes of a revision's requirements at a server."""
         command = [str(self.node), "--import", str(ADD_TOKEN), str(self.script), "server"]
         command += ["--url", url, "--requirements", revision, "-o", str(results)]
+        command += ["--timeout", str(_SCENARIO_PATIENCE * 1000)]
         self._run(command, {"CAPD_HTTP_TOKEN": token})
         return outcomes(results)
 
