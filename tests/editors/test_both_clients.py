@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from . import test_claude, test_opencode
-from .lab import MESSAGE, SUBJECTS, Dialogue, Lab
+from .lab import MESSAGE, SUBJECTS, Dialogue, Lab, following
 
 pytestmark = pytest.mark.clients
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.clients
 def test_two_clients_on_one_project_share_one_server_process(
     claude: Path, opencode: Path, start_lab: Callable[..., Lab], tmp_path: Path
 ) -> None:
-    lab = start_lab(test_claude.script(tmp_path / "harbour"))
+    lab = start_lab(following(tmp_path / "harbour"))
     lab.add_claude(claude)
     lab.add_opencode(opencode)
     lab.set_mode("dynamic")

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -51,10 +52,10 @@ def test_the_prompt_alone_brings_the_right_tools_to_the_model(lab: Lab) -> None:
     diffs = {"git__git_diff", "git__git_diff_staged", "git__git_diff_unstaged"}
     # `run` starts its servers after the message was sent: they may need more than the
     # plugin's budget. Before the vectors of git's tools are there, all of them are listed.
-    at_first = capability_tools(first, PREFIX)
+    at_first, then = capability_tools(first, PREFIX), capability_tools(second, PREFIX)
     assert not at_first or at_first >= git | diffs
-    assert [name for name in at_first if not name.startswith("git__")] == []
-    assert capability_tools(second, PREFIX) == git | diffs
+    assert then >= git | diffs
+    assert [name for name in at_first | then if not name.startswith("git__")] == []
     assert all(subject in results(third) for subject in SUBJECTS)
 
 
@@ -74,7 +75,9 @@ def test_what_the_user_says_reaches_the_first_request_where_the_list_is_not_sent
 
     first, last = lab.model.bodies()
     assert said == "three commits"
-    assert f"- {TOOL}(" in json.dumps(first["messages"])
+    # Where opencode has listed again in time, the tools are named, and else how each is called.
+    told = json.dumps(first["messages"])
+    assert f"- {TOOL}(" in told or re.search(rf"its tools are listed now: [^.]*{TOOL}", told)
     assert all(subject in results(last) for subject in SUBJECTS)
 
 
