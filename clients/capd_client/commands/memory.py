@@ -179,7 +179,7 @@ def edit(*, name: str) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
 def forget(*, name: str, yes: bool, as_json: bool) -> None:
-    """Delete the memory NAME; a copy is kept in the trash folder."""
+    """Remove the memory NAME: its file is moved to the folder `.forgotten` beside it."""
     stored = ask("memory_read", name=name)
     if not yes:
         tables.say(stored["text"], keep_lines=True)

@@ -1,4 +1,4 @@
-"""Checks for server processes that an earlier daemon left, and how their owner is known."""
+"""Checks for server processes that an earlier daemon left behind."""
 
 import os
 from collections.abc import Iterator

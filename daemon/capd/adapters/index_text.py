@@ -3,8 +3,8 @@
 The text is divided into parts: one for each top-level key, and one for each capability below
 `capabilities`. A part that would be written with the same digest keeps its bytes. Only other parts
 are parsed and written, by a library that keeps comments, order and quotes. So updating one
-capability of ten thousand costs as much as one. A text in another layout is handled as a whole, and
-a text that is not YAML is never overwritten.
+capability takes the same time whether there are ten or ten thousand. A text in another layout is
+handled as a whole, and a text that is not YAML is never overwritten.
 """
 
 import io

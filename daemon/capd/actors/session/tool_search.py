@@ -1,8 +1,8 @@
 """Finds tools that are not switched on in a session, by a search or by name.
 
 A tool that is found is switched on as a single tool, by its cached definition. Its server is
-started by the first call. A server's tools are found only after it has listed them once, and every
-answer says so.
+started by the first call. If the tools of a server are not known, because it has never listed them
+and no tap records them, they cannot be found; the answer names such servers.
 """
 
 import time
