@@ -33,7 +33,7 @@ def check_processes(seen: Surroundings, proc: Path = Path("/proc")) -> Iterator[
         yield Finding(
             "processes",
             "warning",
-            f"processes of servers are left that no daemon has any more: {named}{more}",
+            f"processes of servers are still running without a daemon: {named}{more}",
             "the daemon, its watcher and their guards were killed together",
             "capd daemon restart (a daemon that starts ends them)",
         )

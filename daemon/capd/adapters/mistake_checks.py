@@ -43,7 +43,7 @@ class MistakeChecks:
             given = msgspec.json.decode(arguments or b"{}")
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
-        # `required` is true of all that is no object.
+        # `required` is true of all that is not an object.
         if not isinstance(given, dict):
             return None
         for memory in memories:

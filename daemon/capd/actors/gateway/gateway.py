@@ -172,6 +172,6 @@ class Gateway:
                 ),
             )
         finally:
-            # Also where the client is gone already: the curator then sees that for itself.
+            # Also where the client has disconnected already: the curator then sees that for itself.
             welcomed.set()
         return True

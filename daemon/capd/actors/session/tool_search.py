@@ -233,7 +233,7 @@ class ToolSearch:
         if listed is None:
             await self._withheld.refuse(name)
             raise NotSentError(
-                f"{tool.spec.name} does not offer {hit.name} any more. The call was not sent."
+                f"{tool.spec.name} no longer offers {hit.name}. The call was not sent."
             )
         self._log.info("tool_reached", tool=wire)
         return listed
@@ -251,9 +251,7 @@ class ToolSearch:
         except NotActivatedError as error:
             raise NotSentError(f"{error} The call was not sent.") from None
         if not is_there:
-            raise NotSentError(
-                f"{hit.server} is not in the catalog any more. The call was not sent."
-            )
+            raise NotSentError(f"{hit.server} is no longer in the catalog. The call was not sent.")
 
     async def known_tools(self, names: Sequence[str]) -> dict[str, finder.ToolHit]:
         """Return those of `names` that are known tools, permitted or not."""
