@@ -71,6 +71,10 @@ class TakeTurn(msgspec.Struct, frozen=True, tag="curator.turn"):
     patience: float = 0.0
     """Seconds after which the client's prompt hook stops waiting for the answer; 0 for other turns.
     """
+    longest: float = 0.0
+    """Seconds for which the client can wait where the turn is held; 0 where it cannot."""
+    is_again: bool = False
+    """Whether this asks for a turn that was held."""
 
 
 class LeftOut(msgspec.Struct, frozen=True):
@@ -112,6 +116,10 @@ class TurnTaken(msgspec.Struct, frozen=True, tag="curator.turned"):
     index: str = ""
     """Text for the model: what is installed. Sent once a session, to clients that ignore
     instructions."""
+    notice: str = ""
+    """The line for the user when something is switched on; empty if the user wants none."""
+    is_held: bool = False
+    """Whether the turn is not decided yet: the client asks for it again, with `is_again`."""
 
 
 class TakeHookTurn(msgspec.Struct, frozen=True, tag="curator.hook"):
@@ -130,6 +138,10 @@ class TakeHookTurn(msgspec.Struct, frozen=True, tag="curator.hook"):
     patience: float = 0.0
     """Seconds after which the hook stops waiting for the answer; 0 if it waits for as long as it
     takes."""
+    longest: float = 0.0
+    """Seconds for which the client can wait where the turn is held; 0 where it cannot."""
+    is_again: bool = False
+    """Whether this asks for a turn that was held."""
 
 
 class EnableCapability(msgspec.Struct, frozen=True, tag="curator.enable"):

@@ -189,6 +189,11 @@ class TurnParams(msgspec.Struct, frozen=True):
     patience: float = 0.0
     """Seconds after which nobody reads the answer any longer, if a client's hook sent the prompt.
     """
+    longest: float = 0.0
+    """Seconds for which the client could wait, if it has to; 0 where that is `patience`. A turn
+    that waits for the model is answered with `held`, and the client asks for it again."""
+    again: bool = False
+    """Whether this asks for a turn that was `held`."""
 
 
 class HookParams(msgspec.Struct, frozen=True):
@@ -208,6 +213,11 @@ class HookParams(msgspec.Struct, frozen=True):
     """Whether the client does not pass the answer to its model."""
     patience: float = 0.0
     """Seconds after which nobody reads the answer any longer; 0 if the hook waits for it."""
+    longest: float = 0.0
+    """Seconds for which the client lets its hook wait, if it has to; 0 where that is `patience`. A
+    turn that waits for the model is answered with `held`, and the hook asks for it again."""
+    again: bool = False
+    """Whether this asks for a turn that was `held`."""
 
 
 class SessionParams(msgspec.Struct, frozen=True):

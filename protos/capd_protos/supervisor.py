@@ -236,6 +236,10 @@ class LoggedOut(msgspec.Struct, frozen=True, tag="supervisor.logged_out"):
     """No login is stored there any longer."""
 
     was_logged_in: bool
+    is_revoked: bool = False
+    """Whether the authorization server has revoked the tokens."""
+    failure: str = ""
+    """Why it did not, though it says that it can."""
 
 
 class AwaitLogin(msgspec.Struct, frozen=True, tag="supervisor.await_login"):

@@ -36,6 +36,7 @@ FailedOutcome = Literal["not_sent", "outcome_unknown", "refused"]
 Scope = Literal["shared", "project", "session"]
 SandboxLevel = Literal["off", "guard", "strict"]
 """How much of the machine a server is kept from, the least first (docs/sandbox.md)."""
+ContainerMount = Literal["none", "read", "write"]
 Severity = Literal["error", "warning"]
 MemoryKind = Literal["corrective", "procedural", "declarative", "episodic"]
 DecisionOutcome = Literal["activate", "suggest", "abstain"]
@@ -130,6 +131,17 @@ class ToolEdit(msgspec.Struct, frozen=True, omit_defaults=True):
     """The file of the overlay."""
 
 
+class ContainerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a server that runs in a container gets of this machine."""
+
+    image: str
+    """The image with its exact digest: `NAME@sha256:HEX`, or `sha256:HEX` for one that is here."""
+    has_network: bool = False
+    mount: ContainerMount = "read"
+    """How its project's folder is mounted, at the path that it has here."""
+    memory_mib: int = 1024
+
+
 class ServerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """A server as its tap defines it. Placeholders stay: no message carries a secret."""
 
@@ -164,6 +176,13 @@ class ServerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """How overlays change its tools; not part of its identity."""
     least_sandbox: SandboxLevel = "off"
     """The weakest sandbox in which it runs for one session; not part of its identity."""
+    container: ContainerSpec | None = None
+    """The container that it runs in; None for a process of this machine."""
+
+    @property
+    def program(self) -> str:
+        """Return the program of this machine that it needs; empty if it needs none by name."""
+        return "" if self.container is not None else self.command
 
 
 class CapabilitySpec(msgspec.Struct, frozen=True, omit_defaults=True):

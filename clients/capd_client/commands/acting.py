@@ -233,7 +233,17 @@ def logout(*, server: str, account: str) -> None:
     _check_account(account)
     where = f"{server} as {account}" if account else server
     left = ask("logout", name=server, account=account)
-    click.echo(f"Logged out at {where}." if left.get("was_logged_in") else f"No login at {where}.")
+    if not left.get("was_logged_in"):
+        click.echo(f"No login at {where}.")
+        return
+    revoked = " Its tokens are revoked there." if left.get("revoked") else ""
+    click.echo(f"Logged out at {where}.{revoked}")
+    if left.get("failure"):
+        click.echo(
+            f"The tokens are deleted here, but not revoked: its authorization server was asked,"
+            f" and {left['failure']}. They may be valid there for a while: end the grant there, if"
+            " somebody else may have them."
+        )
 
 
 def _check_account(account: str) -> None:

@@ -84,7 +84,8 @@ def _show(server: Mapping[str, Any]) -> None:
     lines = [
         ("for", ", ".join(server["capabilities"])),
         ("runs", shlex.join(server["command"])),
-        ("in", server["cwd"] if server["command"] else ""),
+        ("in image", server["image"]),
+        ("in", server["cwd"] if server["command"] or server["image"] else ""),
         ("connects to", server["url"]),
         *(("sets", f"{key}={value}") for key, value in server["env"].items()),
         *(("sends", f"{key}: {value}") for key, value in server["headers"].items()),

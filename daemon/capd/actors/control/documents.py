@@ -209,7 +209,8 @@ def turn(taken: curator.TurnTaken) -> Document:
         "memories": taken.memories,
         "left_out": msgspec.to_builtins(taken.left_out),
         "budgeted": taken.budgeted,
-        "notice": hook_context.notice(decision, taken.problem),
+        "notice": taken.notice,
+        "held": taken.is_held,
     }
 
 

@@ -90,6 +90,7 @@ def _server(entry: registry.StartableEntry) -> dict[str, Any]:
         "capabilities": entry.capabilities,
         "transport": server.transport,
         "command": [server.command, *server.args] if server.command else [],
+        "image": server.container.image if server.container is not None else "",
         "cwd": server.project,
         "env": server.env,
         "url": server.url,

@@ -139,8 +139,11 @@ class CatalogVectors:
             self.state, self.reason = "unusable", "capd failed over the vectors; its log says where"
             self._compared, self._has_model = None, False
 
-    async def compared(self, text: str) -> "tuple[Vectors, Comparison]":
-        """Return the vector of `text`, and the comparison to use it with."""
+    async def compared(self, text: str, waits: float = 0.0) -> "tuple[Vectors, Comparison]":
+        """Return the vector of `text`, and the comparison to use it with.
+
+        The sender could wait for `waits` seconds.
+        """
         import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without turns never pays
 
         compared = self._compared
@@ -148,7 +151,8 @@ class CatalogVectors:
             self._need.set()
             raise NotReadyError
         is_renewing = self.state != "ready"
-        timeout = RENEWING_TIMEOUT if is_renewing else MESSAGE_TIMEOUT
+        # A model that was just loaded has the texts of the tools to do as well.
+        timeout = RENEWING_TIMEOUT if is_renewing or waits >= RENEWING_TIMEOUT else MESSAGE_TIMEOUT
         try:
             reply = await self._embedder.embed([text], timeout=timeout)
         except ActorUnavailableError as error:

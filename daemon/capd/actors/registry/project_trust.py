@@ -142,4 +142,6 @@ def _warnings(server: ServerSpec) -> list[str]:
         )
     if declared_level(server.sandbox)[1]:
         found.append(f"it may connect anywhere: its sandbox is {server.sandbox}")
+    if server.container is not None and server.container.has_network:
+        found.append("it may connect anywhere: its container has a network")
     return found

@@ -360,7 +360,8 @@ class Registry:
         patient_until = trio.current_time() + request.waits
         while True:
             try:
-                message, compared = await vectors.compared(text)
+                left = patient_until - trio.current_time()
+                message, compared = await vectors.compared(text, waits=left)
                 break
             except NotReadyError:
                 decision = self._by_words(request, text, catalog)
@@ -544,7 +545,7 @@ def _entries(taps: Iterable[Tap]) -> list[messages.CapabilityEntry]:
                     list(capability.triggers),
                     [server.name for server in capability.servers],
                     list(capability.wanted_keys),
-                    sorted({server.command for server in capability.servers if server.command}),
+                    sorted({server.program for server in capability.servers if server.program}),
                     unpinned_packages(capability.servers),
                     npm_packages(capability.servers),
                 )

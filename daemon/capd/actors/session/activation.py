@@ -501,7 +501,7 @@ class Activation:
             scripts,
             self._place.key,
             [each for each in capability.requires if each not in scripts],
-            [server.command for server in capability.servers if server.command],
+            [server.program for server in capability.servers if server.program],
         )
         reply = await replied(self._bus, self.leases.ask_supervisor, request, on_progress)
         if isinstance(reply, supervisor.DependenciesFailed):

@@ -21,7 +21,6 @@ from capd.actors.session.own_calls import OwnCalls
 from capd.actors.session.parts import SessionParts
 from capd.actors.session.scripts import SessionScripts
 from capd.actors.session.server_requests import LINK_MARK, LINKS_BYTES
-from capd.actors.session.tool_search import ToolSearch
 from capd.actors.session.turns import SessionTurns
 from capd.adapters.clients.conversation import DirectRoute, Request, UnknownNameError
 from capd.adapters.servers.server_connection import ServerConnection
@@ -133,9 +132,7 @@ class SessionCalls:
         self._turns = turns
         self.leases = parts.activation.leases
         self.results = parts.results
-        self.search = ToolSearch(
-            parts.context, parts.activation, parts.notes, parts.withheld, parts.conversations
-        )
+        self.search = parts.search
         scripts = SessionScripts(parts, self.search, self.call_for_script)
         self._own_calls = OwnCalls(parts, self.search, scripts)
 

@@ -339,6 +339,9 @@ class SessionHost:
         opened, connection, resumed = found
         key, client = opened.session.place.key, request.hello.client.name
         opened.session.turns.answer_in_time = answering(opened.session, self._nursery)
+        opened.session.client_skills.nursery = self._nursery
+        read_ahead = partial(contained, "skills", opened.session.client_skills.read_ahead, log=log)
+        self._nursery.start_soon(read_ahead)
         self._saver.changed(key)
         served = (self._serve_connection, opened, connection, request.hello)
         self._nursery.start_soon(partial(contained, log=log), "session", *served)

@@ -128,14 +128,16 @@ class SessionLeases:
             except NotActivatedError as error:
                 log.warning("release_failed", session=self._place.key, reason=str(error))
 
-    async def ask_registry(self, request: msgspec.Struct) -> registry.Reply:
+    async def ask_registry(self, request: msgspec.Struct, *, waits: float = 0.0) -> registry.Reply:
         """Send a request to the registry and return its reply.
+
+        `waits` is for how many seconds the registry may wait for others.
 
         Raises:
             NotActivatedError: it does not answer.
         """
         try:
-            return await self._bus.ask(REGISTRY, request, REGISTRY_REPLIES, ASK_TIMEOUT)
+            return await self._bus.ask(REGISTRY, request, REGISTRY_REPLIES, waits + ASK_TIMEOUT)
         except _UNANSWERED as error:
             raise NotActivatedError(
                 f"capd's registry does not answer: {error}. Try again."

@@ -8,6 +8,7 @@ from capd.actor_clients.finder import FinderClient
 from capd.actor_clients.registry import RegistryClient
 from capd.actors.session.approval_service import ApprovalService, ApprovalStore
 from capd.actors.session.client_habits import HabitSaver, HabitStore
+from capd.actors.session.client_skill_reads import ClientSkillReads
 from capd.actors.session.index import IndexCache
 from capd.actors.session.memory_catalog import MemoryCatalog
 from capd.actors.session.profile import ProfileReads
@@ -54,6 +55,7 @@ class SessionServices:
     index: IndexCache
     approvals: ApprovalService
     profiles: ProfileReads
+    client_skills: ClientSkillReads
     scripts: ScriptWorkers
     script_files: RunFiles | None
     """None if scripts cannot outlive this daemon."""
@@ -74,6 +76,7 @@ def session_services(
     memories: MemoryCatalog | None = None,
     index: IndexCache | None = None,
     approvals: ApprovalStore | None = None,
+    client_skills: ClientSkillReads | None = None,
     scripts: ScriptWorkers | None = None,
     script_files: RunFiles | None = None,
 ) -> SessionServices:
@@ -101,6 +104,7 @@ def session_services(
         index=index or IndexCache(bus),
         approvals=ApprovalService(bus, environments, approvals),
         profiles=ProfileReads(),
+        client_skills=client_skills or ClientSkillReads(),
         scripts=scripts or ScriptWorkers(),
         script_files=script_files,
     )

@@ -15,7 +15,9 @@ from capd.actors.session.approvals import SessionApprovals
 from capd.actors.session.bootstrap import Bootstrapping
 from capd.actors.session.call_notes import CallNotes
 from capd.actors.session.calls import SessionCalls
+from capd.actors.session.client_skills import ClientSkills
 from capd.actors.session.feedback import SessionFeedback
+from capd.actors.session.held_turns import HeldTurns
 from capd.actors.session.index import SessionIndex
 from capd.actors.session.initial_tools import InitialTools
 from capd.actors.session.memories import NoMemories, SessionMemories
@@ -28,7 +30,7 @@ from capd.actors.session.services import SessionContext, SessionServices
 from capd.actors.session.skills import NoSkills, Skills
 from capd.actors.session.snapshot import SessionSnapshot
 from capd.actors.session.token_accounting import SessionTokenCount
-from capd.actors.session.tool_search import described
+from capd.actors.session.tool_search import ToolSearch, described
 from capd.actors.session.turns import SessionTurns
 from capd.actors.session.withheld import Withheld
 from capd.adapters.clients.client_connection import ClientConnection
@@ -129,11 +131,13 @@ class Session:
         self.view = view
         self.connection = connection
         self.activation = self._parts.activation
+        self.client_skills = self._parts.client_skills
         self.initial_tools = self._parts.initial_tools
         self.index = self._parts.index
         self.tokens = self._parts.tokens
         self.snapshot = SessionSnapshot(self._parts)
         self.turns = SessionTurns(self._parts, weakly(self.follow_profile))
+        self.held_turns = HeldTurns()
         self.calls = SessionCalls(self._parts, self.turns)
 
     def _make_parts(self, context: SessionContext) -> SessionParts:
@@ -161,24 +165,29 @@ class Session:
                     services.bus.publish,
                     weakly(self._result_reader),
                 )
+        notes = CallNotes(services.journal, place, context.state.active)
+        withheld = Withheld(services.definitions, context.state)
+        search = ToolSearch(context, activation, notes, withheld, conversations)
         return SessionParts(
             context=context,
             activation=activation,
             approvals=SessionApprovals(context),
             bootstrap=bootstrap,
+            client_skills=ClientSkills(context, activation, search),
             conversations=conversations,
             denials=denials,
             feedback=SessionFeedback(context),
             index=SessionIndex(services.index, place, context.state, view, denials),
             initial_tools=InitialTools(context, activation),
             memories=memories,
-            notes=CallNotes(services.journal, place, context.state.active),
+            notes=notes,
             profile=self.profile,
             requests=ServerRequests(context, activation, skills, bootstrap),
             results=results,
+            search=search,
             skills=skills,
             tokens=SessionTokenCount(services.tokens, place, view),
-            withheld=Withheld(services.definitions, context.state),
+            withheld=withheld,
         )
 
     # capd's own tools, where everything was listed without them

@@ -213,28 +213,61 @@ class ToolSearch:
             self._notes.not_sent(Grant(hit.identity, hit.name), hit.server, error)
             raise
 
-    async def _switch_on(
-        self, name: str, hit: finder.ToolHit, restriction: finder.ToolRestriction | None
-    ) -> Listed:
+    async def bring(self, name: str) -> WireName | None:
+        """Switch on a single tool by name, and start no server; return its name in this session.
+
+        It is None if no known tool has this name.
+
+        Raises:
+            RefusedError: the session may not use it.
+            NotSentError: it is not in the catalog any more.
+        """
+        shown = self._listed(WireName(name))
+        if shown is not None:
+            return shown.shown.name
+        looked_up = await self._looked_up(name)
+        hit = looked_up.hit
+        if hit is None:
+            if looked_up.restriction is not None:
+                raise RefusedError(denied(name, looked_up.restriction.reason))
+            return None
+        wire = await self._add(name, hit, looked_up.restriction, by="skill")
+        return wire if self._listed(wire) is not None else None
+
+    async def _add(
+        self,
+        name: str,
+        hit: finder.ToolHit,
+        restriction: finder.ToolRestriction | None,
+        *,
+        by: str = "search",
+    ) -> WireName:
+        """Switch on a tool that was looked up; return its name.
+
+        Raises:
+            RefusedError: the session may not use it.
+            NotSentError: it is not in the catalog any more.
+        """
         off = self._off(hit)
         reason = restriction.reason if restriction is not None else off.reason if off else ""
         if reason:
             raise RefusedError(denied(name, reason))
         tool = single(hit)
-        wire = self._name(hit)
         await self._check_catalog(hit)
-        await self._activation.step(
-            lambda: self._state.activate_tools([tool], time.time()), by="search"
-        )
+        await self._activation.step(lambda: self._state.activate_tools([tool], time.time()), by=by)
+        return self._name(hit)
+
+    async def _switch_on(
+        self, name: str, hit: finder.ToolHit, restriction: finder.ToolRestriction | None
+    ) -> Listed:
+        wire = await self._add(name, hit, restriction)
         if self._listed(wire) is not None:
             # Only the running server says whether it still has the tool.
             await self._activation.instance(hit.identity)
         listed = self._listed(wire)
         if listed is None:
             await self._withheld.refuse(name)
-            raise NotSentError(
-                f"{tool.spec.name} no longer offers {hit.name}. The call was not sent."
-            )
+            raise NotSentError(f"{hit.server} no longer offers {hit.name}. The call was not sent.")
         self._log.info("tool_reached", tool=wire)
         return listed
 

@@ -17,12 +17,13 @@ import trio
 from capd.adapters.parsing.jobs import DIRECT
 from capd.adapters.parsing.parser import Parser
 from capd.adapters.servers.child_environment import child_environment
+from capd.adapters.servers.containers import Containers
 from capd.adapters.servers.generation_file import GenerationFile
 from capd.adapters.servers.http.logins import Logins
 from capd.adapters.servers.http.remote_server import connected
 from capd.adapters.servers.http.remote_spec import IDLE_TIMEOUT, RemoteSpec
 from capd.adapters.servers.launching import Launching
-from capd.adapters.servers.processes import ProcessSpec, running
+from capd.adapters.servers.processes import Contained, ProcessSpec, running
 from capd.adapters.servers.sandboxing import Sandboxes
 from capd.adapters.servers.server_run import ServerEnd
 from capd.adapters.spool import Spool
@@ -32,6 +33,7 @@ from capd.adapters.trust.trust_file import TrustFile
 from capd.adapters.trust.vouching import UntrustedError, refuse_untrusted
 from capd.core.errors import CapdError
 from capd.core.redaction import redactor
+from capd.core.servers.containers import ENGINES, ContainerRefusedError, container_request
 from capd.core.servers.placeholders import Folders, resolved, wanted_keys
 from capd.core.servers.sandbox import SandboxRequest
 from capd.core.servers.tree_limits import TreeLimits
@@ -86,6 +88,8 @@ class SupervisorSettings:
     """The folder where dependency scripts run; by default that of shared instances."""
     empty_folders: Path | None = None
     """Folders for launchers that must not read a project's files; None to let them read."""
+    containers: Containers | None = None
+    """What runs servers in containers; None to refuse them."""
 
 
 class Starts:
@@ -107,8 +111,16 @@ class Starts:
         if known.is_set() or server.transport != "stdio":
             return
         path = self.environment({})["PATH"]
-        if await trio.to_thread.run_sync(partial(shutil.which, server.command, path=path)) is None:
-            await known.wait()
+        for program in (server.program,) if server.program else ENGINES:
+            found = await trio.to_thread.run_sync(partial(shutil.which, program, path=path))
+            if found is not None:
+                return
+        await known.wait()
+
+    async def sweep_containers(self) -> None:
+        """Remove the containers that an earlier daemon has left."""
+        if self._settings.containers is not None:
+            await trio.to_thread.run_sync(self._settings.containers.sweep)
 
     async def vouched(self, server: ServerSpec) -> None:
         """Raise unless a person trusts what is about to be started.
@@ -181,6 +193,8 @@ class Starts:
     ) -> ProcessSpec:
         # A project's own runs where it was looked at, whatever links lead there.
         project = server.project or project
+        if server.container is not None:
+            return self._contained_spec(server, values, project)
         filled = resolved(server, values, Folders(cwd=project, project=project))
         # A client that named no folder has no project: its servers run where shared ones do.
         is_nowhere = server.scope == "shared" or not project
@@ -197,6 +211,27 @@ class Starts:
         launching = self._launching(server, cwd, "" if is_nowhere else project)
         argv = (filled.command, *filled.args)
         return ProcessSpec(argv, environment, cwd, box, vouch, launching)
+
+    def _contained_spec(
+        self, server: ServerSpec, values: Mapping[str, str], project: str
+    ) -> ProcessSpec:
+        containers = self._settings.containers
+        if containers is None:
+            raise ContainerRefusedError(f"{server.name} cannot run in a container here")
+        is_nowhere = server.scope == "shared" or not project
+        mounted = "" if is_nowhere else os.path.realpath(project)
+        # A tool's arguments name paths as the session knows them, which are those of the mount.
+        request = container_request(server, values, mounted, mounted)
+        cwd = self._settings.shared_cwd
+        launching = self._launching(server, Path(mounted or cwd), mounted)
+        if launching is not None:
+            launching.refuse_in_container()
+        vouch = None
+        if server.project and self._settings.trust is not None:
+            vouch = partial(self._vouch, server)
+        contained = Contained(containers, request)
+        words = (server.name,)
+        return ProcessSpec(words, self.environment({}), cwd, vouch=vouch, contained=contained)
 
     def is_launched_otherwise(
         self,

@@ -11,6 +11,7 @@ import msgspec
 
 from capd.adapters.configuration import Configuration, PlaceTable
 from capd.core.memories.memory_format import MemoryFile, MemoryRead, read_memory
+from capd.core.sessions.client_skills import SkillNeeds, skill_needs
 from capd.core.settings.layers import Layer, UnusableError, check, tables_of
 from capd.core.settings.project_keys import check_bounds, permitted
 from capd.core.taps.overlays import Overlay, read_overlay
@@ -163,6 +164,20 @@ class ReadSkillText(msgspec.Struct, frozen=True, tag="skill_text"):
         return SkillText(None)
 
 
+class ReadSkillNeeds(msgspec.Struct, frozen=True, tag="skill_needs"):
+    """A SKILL.md of a client, of which the tools that it names are wanted."""
+
+    content: bytes
+
+    def done(self) -> SkillNeeds:
+        """Read it."""
+        return skill_needs(self.content)
+
+    def unread(self, reason: str) -> SkillNeeds:
+        """Return a result without tools."""
+        return SkillNeeds(error=reason)
+
+
 class ReadMemory(msgspec.Struct, frozen=True, tag="memory"):
     """A file in a folder `memories`."""
 
@@ -213,6 +228,7 @@ AnyJob = (
     | ReadCapability
     | ReadSkill
     | ReadSkillText
+    | ReadSkillNeeds
     | ReadMemory
     | ReadOverlay
     | ReadToolSnapshot
@@ -222,6 +238,7 @@ RESULTS: Mapping[type, type] = {
     ReadCapability: CapabilityRead,
     ReadSkill: SkillRead,
     ReadSkillText: SkillText,
+    ReadSkillNeeds: SkillNeeds,
     ReadMemory: MemoryRead,
     ReadOverlay: Overlay,
     ReadToolSnapshot: SnapshotRead,

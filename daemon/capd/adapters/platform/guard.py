@@ -10,7 +10,9 @@ stopped.
 
 LIMIT, with a variable in its own environment, marks the guard and everything that it starts as the
 daemon's (capd_protos/tree_marks.py), so that they are found even if the guard is killed; 0 is for
-no limit. The options confine the guard, and the server with it (confine.py).
+no limit. The options confine the guard, and the server with it (confine.py). Options that begin
+with `--finally=` are the words of a command to run after the tree is gone, such as one that removes
+a container: it runs until it succeeds, at most three times. Then the guard reports `removed`.
 
     READING --whole spec--> STARTING --posix_spawn--> WATCHING --T--> WATCHING
        |                       |                       |   |         (SIGTERM to all)
@@ -37,6 +39,9 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 RLIMIT_LOCKS = 10
 MORE_OOM_SCORE = 300
+FINALLY = "--finally="
+FINAL_TRIES = 3
+FINAL_MS = 10_000
 
 
 def descendants(root: int) -> list[int]:
@@ -157,6 +162,8 @@ class Guard:
         self._wake = wake
         self._server = server
         self._is_server_ended = False
+        self._is_final = False
+        self._code = -1
 
     def watch(self) -> None:
         """Return when the tree must be killed: by command, or as capd or the server has ended."""
@@ -190,6 +197,39 @@ class Guard:
                 posix.read(self._wake, 4096)
             pause_ms = min(pause_ms * 2, 500)
 
+    def finish(self, words: list[str], environment: dict[bytes, bytes]) -> None:
+        """Run the last command until it succeeds, and report that it did."""
+        for _ in range(FINAL_TRIES):
+            try:
+                pid = posix.posix_spawn(
+                    words[0],
+                    words,
+                    environment,
+                    setpgroup=0,
+                    setsigmask=(),
+                    setsigdef=_signal.valid_signals() - {_signal.SIGKILL, _signal.SIGSTOP},
+                )
+            except OSError:
+                return
+            self._server, self._is_server_ended = pid, False
+            self._is_final = True
+            self._wait_for_end(FINAL_MS)
+            self.kill()
+            if self._code == 0:
+                report(self._control, b"removed\n")
+                return
+
+    def _wait_for_end(self, limit_ms: int) -> None:
+        poller = select.poll()
+        poller.register(self._wake, select.POLLIN)
+        waited_ms = 0
+        # It is woken for each child that ends, so the bound is on quiet time alone.
+        while not self._reap() and not self._is_server_ended and waited_ms < limit_ms:
+            if poller.poll(100):
+                posix.read(self._wake, 4096)
+            else:
+                waited_ms += 100
+
     def _terminate(self) -> None:
         # Never both the group and its members: many programs take a second SIGTERM as "at once".
         for pid in descendants(posix.getpid()) or [-self._server]:
@@ -208,7 +248,9 @@ class Guard:
                 return False
             if pid == self._server:
                 self._is_server_ended = True
-                report(self._control, b"exit %d\n" % posix.waitstatus_to_exitcode(status))
+                self._code = posix.waitstatus_to_exitcode(status)
+                if not self._is_final:
+                    report(self._control, b"exit %d\n" % self._code)
 
 
 def confined_by(options: list[str]) -> list[bytes]:
@@ -229,7 +271,8 @@ def main(control: int, limit: int, options: list[str]) -> None:
     posix.set_inheritable(control, False)
     adopt_orphans()
     offer_to_the_oom_killer()
-    held = confined_by(options)
+    finally_words = [each.removeprefix(FINALLY) for each in options if each.startswith(FINALLY)]
+    held = confined_by([each for each in options if not each.startswith(FINALLY)])
     report(control, b" ".join([b"ready", *held]) + b"\n")
     length = int.from_bytes(receive_exactly(control, 4), "big")
     # Not before capd knows of this guard: it takes a marked child that it does not know for one
@@ -263,6 +306,8 @@ def main(control: int, limit: int, options: list[str]) -> None:
     guard = Guard(control, wake, server, is_wrapped=path.rpartition(b"/")[2] == b"bwrap")
     guard.watch()
     guard.kill()
+    if finally_words:
+        guard.finish(finally_words, environment)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from capd.adapters.regular_files import opened_regular
 from capd.adapters.trust.vouching import UntrustedError
 from capd.core.errors import CapdError
 from capd.core.servers.launchers import (
+    LOADING_VARIABLES,
     Reading,
     all_names,
     launch,
@@ -129,6 +130,25 @@ class Launching:
                 "CAPD_SERVER_FOLDER": str(self.folder),
             }
         return Plan(way.argv, kept, way.is_elsewhere, way.enters_project, way.reason)
+
+    def refuse_in_container(self) -> None:
+        """Raise if the server runs code of a project that is not trusted in its container.
+
+        Its launcher starts in the image's own folder, so it reads the files of no project.
+
+        Raises:
+            UntrustedError: with the file.
+        """
+        if not self.project or self.is_trusted(os.path.realpath(self.folder)):
+            return
+        found = reading(self.argv, self.declared)
+        loaded = [
+            value
+            for name, value in self.declared.items()
+            if name in LOADING_VARIABLES and ("{{PROJECT}}" in value or "{{CWD}}" in value)
+        ]
+        if found.project_file or loaded:
+            raise self._refused(f"{found.project_file or loaded[0]}, a file of")
 
     def rests_on_trust(self, argv: tuple[str, ...], env: Mapping[str, str]) -> bool:
         """Tell whether it would start in another way in an untrusted folder."""

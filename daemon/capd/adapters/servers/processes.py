@@ -27,11 +27,13 @@ from pathlib import Path
 import trio
 
 from capd.adapters import platform
+from capd.adapters.servers.containers import Container, Containers
 from capd.adapters.servers.launching import Launching, Plan
 from capd.adapters.servers.sandboxing import Box, confinement
 from capd.adapters.servers.stderr_tail import StderrTail
 from capd.adapters.servers.trees import TREES, Tree
 from capd.core.errors import CapdError
+from capd.core.servers.containers import ContainerRequest
 from capd.core.servers.membership import Membership
 from capd.core.servers.runners import advice
 from capd.core.servers.sandbox import Confinement
@@ -42,6 +44,9 @@ _GUARD = Path(platform.__file__).with_name("guard.py")
 _GUARD_ENVIRONMENT_KEYS = ("LD_LIBRARY_PATH",)
 _LAUNCH_TIMEOUT = 20.0
 _KILL_TIMEOUT = 5.0
+_REMOVAL_TIMEOUT = 60.0
+"""As long as a guard may try to remove a container, with the end of the tree before it."""
+_REMOVED = b"removed"
 _SIGNALLED = 128
 _MOST_LOOKS = 5
 """How often a start is retried because files changed while they were checked."""
@@ -72,6 +77,17 @@ class ProcessSpec:
     """Raises unless the process may be started; called directly before the start."""
     launching: Launching | None = field(default=None, repr=False, compare=False)
     """How its launcher is kept from reading an untrusted folder; None if that is not needed."""
+    contained: "Contained | None" = field(default=None, repr=False, compare=False)
+    """The container that it runs in, with `env` for the engine; None for a process of this machine.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Contained:
+    """A server that is to run in a container."""
+
+    containers: Containers
+    request: ContainerRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +149,8 @@ class ServerProcess:
         self.cwd_reason = launched.reason
         """Why its launcher was restricted; empty if it was not."""
         self._empty_folder = launched.empty_folder
+        self._container = launched.container
+        self._kill_timeout = _KILL_TIMEOUT if launched.container is None else _REMOVAL_TIMEOUT
         self.membership: Membership = launched.tree.way(launched.confinement.prefix)
         """How it is known which processes belong to the server."""
         self._tree = launched.tree
@@ -190,11 +208,11 @@ class ServerProcess:
         with trio.CancelScope(shield=True):
             self._guard.send_signal(signal.SIGCONT)  # somebody may have stopped it
             self._command(b"K")
-            with trio.move_on_after(_KILL_TIMEOUT):
+            with trio.move_on_after(self._kill_timeout):
                 await self._gone.wait()
                 return
             self._guard.kill()
-            with trio.move_on_after(_KILL_TIMEOUT):
+            with trio.move_on_after(self._kill_timeout):
                 await self._gone.wait()
                 return
         raise TreeSurvivedError(
@@ -211,7 +229,7 @@ class ServerProcess:
                 nursery.start_soon(self._stderr.drain)
 
     async def _watch(self) -> None:
-        heard = b""
+        heard, is_removed = b"", False
         while True:
             await trio.lowlevel.wait_readable(self._control)
             try:
@@ -222,9 +240,11 @@ class ServerProcess:
                 data = b""
             if not data:
                 break
-            heard += data
-            if heard.startswith(b"exit ") and heard.endswith(b"\n"):
-                self._set_exited(self._exit_status(int(heard.split()[1])))
+            *lines, heard = (heard + data).split(b"\n")
+            for line in lines:
+                if line.startswith(b"exit "):
+                    self._set_exited(self._exit_status(int(line.split()[1])))
+                is_removed |= line == _REMOVED
         if self._status is None:
             self._is_guard_lost = True
             await trio.to_thread.run_sync(
@@ -236,6 +256,8 @@ class ServerProcess:
         await trio.to_thread.run_sync(
             partial(TREES.leave, self._tree, is_guard_lost=self._is_guard_lost)
         )
+        if self._container is not None:
+            await trio.to_thread.run_sync(partial(self._container.release, is_removed=is_removed))
         self._gone.set()
 
     def _exit_status(self, number: int) -> ExitStatus:
@@ -296,6 +318,7 @@ class _Launched:
     cwd: str
     reason: str
     empty_folder: Path | None
+    container: Container | None
     confinement: Confinement
     guard: subprocess.Popen[bytes]
     tree: Tree
@@ -313,6 +336,8 @@ class _ChangedError(Exception):
 
 def _launch(spec: ProcessSpec) -> _Launched:
     """Start guard and server, and return when the server runs. Blocks, so run it in a thread."""
+    if spec.contained is not None:
+        return _launch_contained(spec, spec.contained)
     for _ in range(_MOST_LOOKS):
         plan = spec.launching.plan(spec.argv, spec.env) if spec.launching else None
         folder = spec.launching.empty_folder() if spec.launching and _is_elsewhere(plan) else None
@@ -328,6 +353,16 @@ def _launch(spec: ProcessSpec) -> _Launched:
     )
 
 
+def _launch_contained(spec: ProcessSpec, contained: Contained) -> _Launched:
+    container = contained.containers.prepare(contained.request, spec.env)
+    started = replace(spec, argv=container.argv, env=dict(container.environment))
+    try:
+        return _launch_as(started, None, None, container)
+    except BaseException:
+        container.release(is_removed=False)
+        raise
+
+
 def _remove_empty(folder: Path | None) -> None:
     """Remove the folder that was made for a launcher, unless its server has written there."""
     if folder is not None:
@@ -339,7 +374,9 @@ def _is_elsewhere(plan: Plan | None) -> bool:
     return plan is not None and plan.is_elsewhere
 
 
-def _launch_as(spec: ProcessSpec, plan: Plan | None, folder: Path | None) -> _Launched:
+def _launch_as(
+    spec: ProcessSpec, plan: Plan | None, folder: Path | None, container: Container | None = None
+) -> _Launched:
     usual_cwd = spec.cwd
     spec = _planned(spec, plan, folder)
     name = spec.argv[0]
@@ -348,6 +385,10 @@ def _launch_as(spec: ProcessSpec, plan: Plan | None, folder: Path | None) -> _La
         raise SpawnFailedError(f"{name} cannot start in {usual_cwd}: there is no such directory")
     command = resolve_command(spec)
     found = confinement_of(spec, command)
+    if container is not None:
+        # The guard takes its words apart from those that confine it (platform/guard.py).
+        last = tuple(f"--finally={each}" for each in container.removal)
+        found = Confinement("none", container.description, guard_options=last)
     introduction = _introduction(command, spec, found)
     with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
         try:
@@ -389,8 +430,10 @@ def _launch_as(spec: ProcessSpec, plan: Plan | None, folder: Path | None) -> _La
         )
         cwd = usual_cwd if plan is not None and plan.enters_project else spec.cwd
         reason = plan.reason if plan is not None else ""
-        facts = (name, str(cwd), reason, folder, found, guard, tree, control, pid, started)
-        return _Launched(*facts, stdin, stdout, stderr)
+        if container is not None:
+            cwd = Path(container.mounted or usual_cwd)
+        facts = (name, str(cwd), reason, folder, container, found, guard, tree, control, pid)
+        return _Launched(*facts, started, stdin, stdout, stderr)
 
 
 def _planned(spec: ProcessSpec, plan: Plan | None, folder: Path | None) -> ProcessSpec:

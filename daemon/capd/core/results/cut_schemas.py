@@ -94,7 +94,7 @@ class _Least:
         least = schema.get("minItems", 0)
         if not isinstance(least, int):
             return math.inf
-        return max(least, 1) * self.of(items, depth + 1)
+        return max(_number(least), 1.0) * self.of(items, depth + 1)
 
     def least_items(self, least: Any, schema: Mapping[str, Any], _: int) -> float:
         return 0.0 if "items" in schema else _number(least) * _VALUE
@@ -133,7 +133,10 @@ class _Least:
 
 
 def _number(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) else math.inf
+    """Return a bound of a schema, which may be a number that no float holds."""
+    if not isinstance(value, int | float) or value > ROOM:
+        return math.inf
+    return float(max(value, 0.0))
 
 
 _KEYWORDS: Mapping[str, Callable[[_Least, Any, Mapping[str, Any], int], float]] = {

@@ -53,6 +53,7 @@ def server_identity(server: ServerSpec) -> ServerIdentity:
         # Added only if set, so that other servers keep the identity of their cached lists.
         *([server.oauth.id, server.oauth.secret] if server.oauth is not None else []),
         *([f"sandbox {server.sandbox}"] if server.sandbox else []),
+        *([msgspec.structs.astuple(server.container)] if server.container is not None else []),
         # A project's server is never shared with other projects, even if all else is equal.
         *([f"project {server.project}"] if server.project else []),
     )

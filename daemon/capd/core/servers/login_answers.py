@@ -154,5 +154,7 @@ def _text(value: object, most: int) -> str:
 
 
 def _seconds(value: object, usual: float, least: float, most: float) -> float:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return min(max(float(value), least), most) if is_number else usual  # type: ignore[arg-type]
+    # JSON may have a number that no float holds, and Python reads NaN, which is like no number.
+    if not isinstance(value, int | float) or isinstance(value, bool) or value != value:  # noqa: PLR0124
+        return usual
+    return float(min(max(value, least), most))

@@ -22,6 +22,8 @@ TURN = WireName("capd_turn")
 """The tool that a prompt hook calls. It is never listed: it is not the model's to call."""
 
 EVENT = "UserPromptSubmit"
+TOOL_EVENT = "PreToolUse"
+"""The event of a hook for a tool of the client's own, such as the one that uses a skill."""
 _MOST_NAMES = 12
 _MOST_CHARACTERS = 220
 """Limit of the wire names in one message."""
@@ -45,6 +47,9 @@ class TurnArguments(msgspec.Struct, frozen=True):
     prompt: str = ""
     session_id: str = ""
     cwd: str = ""
+    event: str = EVENT
+    skill: str = ""
+    """The skill that is used, where the event is `TOOL_EVENT`."""
 
 
 def contexts(
@@ -173,12 +178,12 @@ def notice(decision: Decision, problem: str = "") -> str:
     return f"capd switches {decision.id.name} on"
 
 
-def hook_output(text: str, shown: str = "") -> str:
-    """Return the output of a prompt hook, in the form that Claude Code reads.
+def hook_output(text: str, shown: str = "", event: str = EVENT) -> str:
+    """Return the output of a hook for `event`, in the form that Claude Code reads.
 
     The model gets `text`; the user sees `shown`.
     """
     output: dict[str, Any] = {"systemMessage": shown} if shown else {}
     if text:
-        output["hookSpecificOutput"] = {"hookEventName": EVENT, "additionalContext": text}
+        output["hookSpecificOutput"] = {"hookEventName": event, "additionalContext": text}
     return msgspec.json.encode(output).decode()

@@ -19,6 +19,11 @@ class Outcome:
     removed: tuple[WireName, ...] = ()
     is_ok: bool = True
 
+    @property
+    def problem(self) -> str:
+        """Why it could not be done; empty if it was done."""
+        return "" if self.is_ok else self.text
+
 
 @dataclass(frozen=True, slots=True)
 class SessionPlace:

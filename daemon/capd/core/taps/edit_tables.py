@@ -149,7 +149,8 @@ class _Table:
             return b""
         try:
             written = msgspec.json.encode(_json_value(table["preset"]))
-        except (TypeError, RecursionError):
+        except (TypeError, ValueError, RecursionError):
+            # TOML has hexadecimal numbers, which may have more digits than Python writes.
             self._add("`preset` is not a value of JSON")
             return b""
         if len(written) > MOST_PRESET_BYTES:

@@ -1,12 +1,12 @@
 """The YAML front matter of a Markdown file, between two lines `---`, and the text below it.
 
-Fields are only texts and lists of texts; `yes`, `1.0` and dates stay texts as they are written. No
-other part of YAML is supported, such as tags or merged mappings.
+Fields are texts, lists of texts, and tables of those; `yes`, `1.0` and dates stay texts as they are
+written. No other part of YAML is supported, such as tags or merged mappings.
 """
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from capd.core.errors import CapdError
 
@@ -42,6 +42,8 @@ class Field:
     is_list: bool = False
     is_odd: bool = False
     """Whether it contains something that is neither text nor a list of texts."""
+    members: Mapping[str, "Field"] = field(default_factory=dict)
+    """The fields of a table, which is odd as well: a key has to allow for it."""
 
     @property
     def text(self) -> str:
@@ -100,11 +102,18 @@ def _fields(head: str) -> dict[str, Field]:
     }
 
 
-def _field(node: object, line: int) -> Field:
+def _field(node: object, line: int, *, is_inside: bool = False) -> Field:
     import yaml  # noqa: PLC0415 - as above
 
     if isinstance(node, yaml.ScalarNode):
         return Field(line, (Item(_sendable(node.value), line),))
+    if isinstance(node, yaml.MappingNode) and not is_inside:
+        members = {
+            key.value: _field(value, key.start_mark.line + 2, is_inside=True)
+            for key, value in node.value
+            if isinstance(key, yaml.ScalarNode)
+        }
+        return Field(line, is_odd=True, members=members)
     if not isinstance(node, yaml.SequenceNode):
         return Field(line, is_odd=True)
     items = tuple(

@@ -21,7 +21,7 @@ def missing_scripts(tap: Tap, has_command: Callable[[str], bool]) -> tuple[Findi
     """Return a finding for each; only a warning if what it would install is there already."""
     findings = []
     for capability in tap.capabilities:
-        commands = [server.command for server in capability.servers if server.command]
+        commands = [server.program for server in capability.servers if server.program]
         found = [command for command in commands if has_command(command)]
         is_there = not is_needed(commands, found)
         path = f"capabilities/{capability.id.name}/{capability.provider}.toml"
@@ -50,7 +50,7 @@ def missing_programs(
                 continue
             lost: dict[str, None] = {}
             for server in capability.servers:
-                command = server.command
+                command = server.program
                 if not command or "{{" in command:
                     continue
                 if command not in known:

@@ -135,7 +135,7 @@ def _agrees(text: str | None, value: object) -> bool:
         return False
     if isinstance(value, bool):
         return text == ("true" if value else "false")
-    if isinstance(value, int | float) and float(value).is_integer():
+    if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
         # 42 and 42.0 are one number to JSON, and a client may write either.
         number = _DECIMAL.fullmatch(text)
         return number is not None and int(number[1]) == int(value)

@@ -1,4 +1,4 @@
-"""The saved record of a login at a remote server, and the two errors of a login."""
+"""The saved record of a login at a remote server, and the errors of a login."""
 
 from typing import Any
 
@@ -13,6 +13,10 @@ class LoginNeededError(CapdError):
 
 class LoginFailedError(CapdError):
     """A login failed; the text says why."""
+
+
+class NoRevocationError(CapdError):
+    """The authorization server names no way to revoke tokens."""
 
 
 class Record(msgspec.Struct, frozen=True):

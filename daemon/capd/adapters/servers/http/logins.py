@@ -21,7 +21,12 @@ import trio
 
 from capd.adapters.servers.http.challenges import Challenge, scopes_of
 from capd.adapters.servers.http.login_dialogue import LoginDialogue
-from capd.adapters.servers.http.login_record import LoginFailedError, LoginNeededError, Record
+from capd.adapters.servers.http.login_record import (
+    LoginFailedError,
+    LoginNeededError,
+    NoRevocationError,
+    Record,
+)
 from capd.adapters.servers.http.remote_spec import RemoteSpec
 from capd.core.protocol.outcomes import NotSentError
 from capd_protos.codec import JsonCodec, MalformedError
@@ -38,6 +43,8 @@ log = structlog.get_logger()
 
 REFRESH_TIMEOUT = 60.0
 LOGIN_TIMEOUT = 600.0
+REVOKE_TIMEOUT = 8.0
+"""Seconds for which a logout waits for the authorization server."""
 _UNAUTHORIZED, _FORBIDDEN = 401, 403
 
 
@@ -99,6 +106,18 @@ class _Kept:
     """What the server has demanded since a person last logged in."""
 
 
+@dataclass(frozen=True, slots=True)
+class LoggedOut:
+    """The end of a login."""
+
+    was_kept: bool = True
+    """Whether there was one."""
+    is_revoked: bool = False
+    """Whether its tokens count at the server no more."""
+    failure: str = ""
+    """Why the server did not revoke them, though it says that it can."""
+
+
 class Login:
     """The login at one server."""
 
@@ -154,17 +173,34 @@ class Login:
                 await self._load()
             return self._kept.record is not None
 
-    async def forget(self) -> bool:
-        """Log out; return whether there was a login."""
+    async def forget(self) -> "LoggedOut":
+        """Log out: delete the login here, then have its tokens revoked where the server does that.
+
+        What is deleted stays deleted, whatever the server answers.
+        """
         async with self._kept.lock:
             if not self._kept.is_loaded:
                 await self._load()
-            was_kept = self._kept.record is not None
+            record = self._kept.record
             store = await self._store()
             # A record that could not be read goes as well.
             await trio.to_thread.run_sync(store.delete, self._kept.key)
             self._kept.record, self._kept.is_loaded = None, True
-            return was_kept
+        return LoggedOut(was_kept=False) if record is None else await self._revoked(record)
+
+    async def _revoked(self, record: Record) -> "LoggedOut":
+        try:
+            with trio.fail_after(REVOKE_TIMEOUT):
+                authorization = await trio.to_thread.run_sync(_authorization)
+                failure = str(await authorization.revoked(self._spec, record))
+        except NoRevocationError:
+            return LoggedOut()
+        except LoginFailedError as error:
+            failure = str(error)
+        except trio.TooSlowError:
+            failure = f"it did not answer within {REVOKE_TIMEOUT:g} s"
+        log.info("login_revoked", server=self._spec.name, failure=failure)
+        return LoggedOut(is_revoked=not failure, failure=failure)
 
     @asynccontextmanager
     async def answered(
