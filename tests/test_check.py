@@ -88,7 +88,9 @@ def test_an_overlay_is_checked_by_itself(
 
     code = check.main([str(tmp_path)], tmp_path)
 
-    line = f"{tmp_path}/capabilities/x.toml:2: error: `servers` is no key of an overlay: left out"
+    line = (
+        f"{tmp_path}/capabilities/x.toml:2: error: `servers` is not a key of an overlay: left out"
+    )
     assert (code, capsys.readouterr().out) == (1, f"{line}\n1 error, 0 warnings\n")
 
 

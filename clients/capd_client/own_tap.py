@@ -129,7 +129,7 @@ class OwnTap:
         if entry is not None and entry["path"] != os.path.abspath(self.folder):  # noqa: PTH100
             raise TapError(
                 f"the name `{NAME}` is taken by the tap at {entry['path']}\n"
-                f"Give that one another: capd tap remove {NAME}, then"
+                f"Rename that tap: capd tap remove {NAME}, then"
                 f" capd tap add {entry['path']} --name OTHER"
             )
         return entry is not None
@@ -187,7 +187,7 @@ def headers_of(words: Sequence[str]) -> dict[str, str]:
     for word in words:
         name, colon, value = word.partition(":")
         if not colon or not name.strip():
-            raise TapError(f"--header {word[:80]} is no header\nWrite 'Name: value'.")
+            raise TapError(f"--header {word[:80]} is not a header\nWrite 'Name: value'.")
         found[name.strip()] = value.strip()
     return found
 
@@ -206,8 +206,8 @@ def check(server: OwnServer) -> None:
     name = server.name
     if not is_server_name(name):
         raise TapError(
-            f"{name[:80]!r} is no name for a server\n"
-            f"Letters, digits, dots, dashes and single underscores are, {LONGEST_NAME} at most."
+            f"{name[:80]!r} is not a valid server name\n"
+            f"Use letters, digits, dots, dashes and single underscores, at most {LONGEST_NAME}."
         )
     if bool(server.url) == bool(server.command):
         raise TapError(
@@ -215,6 +215,6 @@ def check(server: OwnServer) -> None:
             "For example: capd add weather -- npx -y weather-mcp@1.2.3"
         )
     if server.url and not server.url.startswith(("http://", "https://")):
-        raise TapError(f"{server.url[:80]} is no address\nIt begins with https:// or http://.")
+        raise TapError(f"{server.url[:80]} is not an address\nIt begins with https:// or http://.")
     if any(not trigger.strip() for trigger in server.triggers):
         raise TapError("a --trigger is empty\nWrite what you would say, in your own words.")

@@ -39,7 +39,7 @@ def checked_key(key: str) -> str:
     """
     if KEY.fullmatch(key):
         return key
-    text = f"{key[:100]!r} is no key: letters, digits and _, such as GITHUB_TOKEN"
+    text = f"{key[:100]!r} is not a valid key: use letters, digits and _, as in GITHUB_TOKEN"
     raise SecretError(text)
 
 

@@ -45,10 +45,10 @@ def clone(url: str, folder: Path) -> None:
         progress = ["--progress"] if sys.stderr.isatty() else ["--quiet"]
         done = _git("clone", *progress, "--no-recurse-submodules", "--", url, str(fresh))
         if done.returncode:
-            raise TapError(f"git could not clone {url}\nIts own words are above.")
+            raise TapError(f"git could not clone {url}\ngit's own message is above.")
         if not is_tap(fresh):
             raise TapError(
-                f"{url} is no tap: it has no folder `capabilities`, nor `skills`\n"
+                f"{url} is not a tap: it has no folder `capabilities`, nor `skills`\n"
                 "Nothing of it was kept."
             )
         fresh.rename(folder)
@@ -67,7 +67,7 @@ def update(folder: Path) -> tuple[str, str] | None:
     pull = ("pull", *progress, "--ff-only", "--no-recurse-submodules")
     if _git("-C", str(folder), *pull).returncode:
         raise TapError(
-            f"git could not update {folder}\nIts own words are above; `git -C {folder} status`"
+            f"git could not update {folder}\ngit's own message is above; `git -C {folder} status`"
             " says whether it was changed by hand."
         )
     return before, _revision(folder)

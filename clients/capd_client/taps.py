@@ -65,7 +65,7 @@ class TapList:
         folder = Path(os.path.abspath(folder.expanduser()))  # noqa: PTH100 - keeps symlinks
         if not is_tap(folder):
             raise TapError(
-                f"{folder} is no tap: it has no folder `capabilities`, nor `skills`\n"
+                f"{folder} is not a tap: it has no folder `capabilities`, nor `skills`\n"
                 "Name the folder that holds it, or the address of a git repository."
             )
         name = folder.name if name is None else name
@@ -155,7 +155,7 @@ def meant(name: str, names: Sequence[str], unknown: str) -> str:
 def _check_name(name: str) -> None:
     if not _NAME.fullmatch(name):
         raise TapError(
-            f"{name!r} is no name for a tap: letters, digits, dots, dashes and underscores are\n"
+            f"{name!r} is not a valid tap name: use letters, digits, dots, dashes and underscores\n"
             "Give it one with --name."
         )
     if name == _STARTER:

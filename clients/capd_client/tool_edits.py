@@ -150,7 +150,7 @@ def _table(tables: Any, key: str, path: Path) -> Any:
         tables[key] = tomlkit.table()
     found = tables[key]
     if not isinstance(found, dict):
-        raise EditError(f"in {path} `{key}` is no table\nCorrect it by hand.")
+        raise EditError(f"in {path} `{key}` is not a table\nCorrect it by hand.")
     return found
 
 

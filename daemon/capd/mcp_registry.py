@@ -274,7 +274,7 @@ def _meaning(text: str, summaries: Sequence[Summary], where: Places) -> Meaning 
 
 async def _resolve(asked: _Resolve, where: Places) -> dict[str, Any]:
     if not is_name(asked.name):
-        raise CapdError(f"{asked.name[:80]!r} is no name of a registry: io.github.owner/server")
+        raise CapdError(f"{asked.name[:80]!r} is not a name of a registry: io.github.owner/server")
     if asked.version != "latest" and not is_version(asked.version):
         raise CapdError(f"{asked.version[:80]!r} is no version: 1.2.3, or none for the latest")
     fetcher = await Fetcher.opened()
@@ -538,6 +538,6 @@ def _urls(where: Places) -> list[str]:
     urls = [each.rstrip("/").removesuffix("/v0.1") for each in configuration.registry.urls]
     wrong = [each for each in urls if not each.startswith(("https://", "http://"))]
     if wrong or not urls:
-        said = f"{wrong[0][:80]!r} is no URL" if wrong else "there is none"
+        said = f"{wrong[0][:80]!r} is not a URL" if wrong else "there is none"
         raise CapdError(f"[registry] urls: {said}\nWrite https://registry.modelcontextprotocol.io")
     return list(dict.fromkeys(urls))

@@ -330,7 +330,7 @@ async def test_a_broken_file_is_left_alone_and_said_in_the_status(
         status = await control.result("status")
 
         assert "correct it, or move it away" in answer["error"]["message"]
-        assert any("is no YAML" in each for each in status["daemon"]["degraded"])
+        assert any("is not YAML" in each for each in status["daemon"]["degraded"])
         assert (world.folder / "capability-index.yaml").read_text() == "a: ["
 
 

@@ -114,7 +114,7 @@ async def test_a_denied_resource_is_not_listed_and_refused(
 
         assert [each["uri"] for each in resources] == ["x://open/a"]
         assert [each["uriTemplate"] for each in templates] == ["x://open/{id}"]
-        why = f"cannot be had: {RULE.format('books:x://secret/*')}."
+        why = f"cannot be read: {RULE.format('books:x://secret/*')}."
         uris = ["x://secret/a", "x://s%65cret/b", "x://secret/a", "x://secret/{id}"]
         assert refused == [(4003, f"Resource {uri} {why}") for uri in uris]
         assert library.asked == []

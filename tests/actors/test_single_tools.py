@@ -229,7 +229,7 @@ async def test_arguments_that_lead_to_nothing_are_answered_with_the_schema(
             f"{empty}select:name,name.",
             "`detail` is 'all': it is one of names, summary, full.",
             "`name` is missing: which tool?",
-            "`arguments` is no object: write them as the tool's schema says.",
+            "`arguments` is not an object: write them as the tool's schema says.",
             "tool_search is capd's own: call it by its name.",
         ]
 
@@ -359,7 +359,7 @@ async def test_a_tool_that_its_server_has_no_longer_is_told_and_leaves_the_list(
         said, is_error = await client.call("alpha__echo")
 
         assert (said, is_error) == (
-            "alpha does not offer echo any more. The call was not sent.",
+            "alpha no longer offers echo. The call was not sent.",
             True,
         )
         assert await client.tools() == OWN

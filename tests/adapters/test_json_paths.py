@@ -42,7 +42,7 @@ async def test_values_without_room_are_counted() -> None:
         (DATA, "items", "The JSON path 'items' is wrong: "),
         (DATA, "$.items[", "The JSON path '$.items[' is wrong: "),
         (DATA, "$" + ".a" * 2000, "The JSON path is longer than 2,000 characters."),
-        (b"no json", "$.a", "This part is no JSON: "),
+        (b"no json", "$.a", "This part is not JSON: "),
     ],
 )
 async def test_what_leads_nowhere_is_told(data: bytes, path: str, said: str) -> None:

@@ -30,9 +30,9 @@ def test_what_is_added_is_read_and_only_its_owner_may(tmp_path: Path) -> None:
     ("name", "text", "reason"),
     [
         ("slow", TEXT, "there is a memory 'slow' already: capd memory edit slow"),
-        ("../up", TEXT, "'../up' is no name"),
-        ("", TEXT, "'' is no name"),
-        ("odd", "kind = 3", "not written: line 1: `kind` is no text"),
+        ("../up", TEXT, "'../up' is not a valid name"),
+        ("", TEXT, "'' is not a valid name"),
+        ("odd", "kind = 3", "not written: line 1: `kind` is not a text"),
         ("odd", TEXT.replace('"c"', '"the value is hunter2hunter2"'), "not written: it holds the"),
     ],
 )

@@ -414,7 +414,7 @@ def test_an_abstention_is_told_with_the_best_that_was_found(start_daemon: Start,
         (
             ("reload",),
             {"schema": 1, "taps": [{**TAP, "error": "gone"}]},
-            "capd: not reloaded, the last good state is in use: octomind-tap\n",
+            "capd: not reloaded; the last good state stays in use: octomind-tap\n",
         ),
         (
             ("servers",),

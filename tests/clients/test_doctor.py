@@ -118,7 +118,7 @@ def test_a_check_that_cannot_look_costs_itself_alone(patient: Patient) -> None:
     found = list(examined(patient.seen(down="no daemon")))
 
     [tap] = [each for each in found if each.check == "taps"]
-    assert (tap.level, tap.what) == ("warning", "this could not be looked at")
+    assert (tap.level, tap.what) == ("warning", "this could not be checked")
     assert "taps.toml" in tap.why
     assert found[-1].check == "storage"
 

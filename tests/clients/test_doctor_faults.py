@@ -212,9 +212,9 @@ FAULTS: list[tuple[Callable[[Case], None], str, str, Callable[[Case], None] | No
     (broken_taps, "taps", "the list of taps cannot be read", correct_taps),
     (open_socket, "socket", "is open to others", None),
     (open_run_folder, "socket", "is open to others", None),
-    (file_for_a_socket, "socket", "is no socket", None),
+    (file_for_a_socket, "socket", "is not a socket", None),
     (long_socket, "socket", "the socket's path has", shorten_socket),
-    (dead_socket_elsewhere, "other socket", "a socket without a daemon", None),
+    (dead_socket_elsewhere, "other socket", "a socket that no daemon serves", None),
     (lock_that_is_held, "lock", "nothing answers at the socket", None),
     (
         daemon_that_could_not_start,

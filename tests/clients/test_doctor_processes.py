@@ -55,7 +55,7 @@ def test_what_has_a_mark_and_no_daemon_above_it_is_named(tmp_path: Path) -> None
         "warning",
         "capd daemon restart (a daemon that starts ends them)",
     )
-    assert left.what == "processes of servers are left that no daemon has any more: 20, 21"
+    assert left.what == "processes of servers are still running without a daemon: 20, 21"
     told = "the daemon knows its servers' processes by guards, a watcher, and marks that"
     assert (way.level, way.what) == ("ok", f"{told} processes inherit")
 

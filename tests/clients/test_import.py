@@ -94,7 +94,11 @@ def test_a_file_of_the_users_own_is_no_projects_where_that_is_the_home_folder(
     ("arguments", "code", "start"),
     [
         (("import", "nobody"), 2, "Usage: "),
-        (("import", "emacs"), 1, "capd: Emacs (mcp.el, gptel) keeps its servers where no program"),
+        (
+            ("import", "emacs"),
+            1,
+            "capd: Emacs (mcp.el, gptel) keeps its servers in a place that capd",
+        ),
         (("import",), 1, "capd: nothing was imported: there is nobody to ask"),
         (("import", "--json"), 1, "capd: nothing was imported: there is nobody to ask"),
     ],

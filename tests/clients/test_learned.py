@@ -59,7 +59,9 @@ def test_what_is_no_phrase_is_refused(tmp_path: Path, phrase: str) -> None:
         Learned(str(tmp_path)).add(phrase, "mine", "git")
 
 
-@pytest.mark.parametrize(("text", "why"), [("a = [", "is not TOML"), ("triggers = 1", "no list")])
+@pytest.mark.parametrize(
+    ("text", "why"), [("a = [", "is not TOML"), ("triggers = 1", "not a list")]
+)
 def test_what_cannot_be_read_is_left_alone(tmp_path: Path, text: str, why: str) -> None:
     learned = Learned(str(tmp_path))
     file = learned.add("blame it", "mine", "git")
@@ -135,14 +137,14 @@ LEARNT = {
                     ", +0.15 more in this project"
                 ),
                 "all capabilities -0.05",
-                "above 0 a capability comes on sooner; capd learn --forget NAME takes it back",
+                "above 0 a capability is switched on sooner; capd learn --forget NAME undoes it",
             ],
         ),
         (
             {**LEARNT, "on": False, "capabilities": []},
             [
                 "switched off here: [routing] learn = false",
-                "nothing yet: what you enable and disable after a message teaches routing",
+                "nothing yet: routing learns when you enable or disable something after a message",
             ],
         ),
     ],

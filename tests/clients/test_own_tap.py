@@ -110,13 +110,13 @@ def test_what_a_person_put_beside_it_stays(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("server", "said"),
     [
-        (OwnServer("a b", ["x"]), "'a b' is no name for a server"),
-        (OwnServer("../x", ["x"]), "'../x' is no name for a server"),
-        (OwnServer("a__b", ["x"]), "'a__b' is no name for a server"),
-        (OwnServer("x" * 65, ["x"]), f"'{'x' * 65}' is no name for a server"),
+        (OwnServer("a b", ["x"]), "'a b' is not a valid server name"),
+        (OwnServer("../x", ["x"]), "'../x' is not a valid server name"),
+        (OwnServer("a__b", ["x"]), "'a__b' is not a valid server name"),
+        (OwnServer("x" * 65, ["x"]), f"'{'x' * 65}' is not a valid server name"),
         (OwnServer("a"), "a server has a command or a --url, one of the two"),
         (OwnServer("a", ["x"], "https://x"), "a server has a command or a --url, one of the two"),
-        (OwnServer("a", url="ftp://x"), "ftp://x is no address"),
+        (OwnServer("a", url="ftp://x"), "ftp://x is not an address"),
         (OwnServer("a", ["x"], triggers=[" "]), "a --trigger is empty"),
         (OwnServer("there", ["x"]), "there is there already: "),
     ],

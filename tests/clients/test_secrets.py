@@ -76,7 +76,7 @@ def test_whatever_a_value_holds_is_what_is_read(place: Home, value: str) -> None
 @pytest.mark.parametrize(
     ("key", "said", "problem"),
     [
-        ("1A", VALUE, "'1A' is no key: letters, digits and _, such as GITHUB_TOKEN"),
+        ("1A", VALUE, "'1A' is not a valid key: use letters, digits and _, as in GITHUB_TOKEN"),
         ("A", "", "the value is empty, and an empty one counts as missing"),
         ("A", f"{VALUE}\0", "the value has a NUL in it, which no environment takes"),
     ],

@@ -100,7 +100,7 @@ def test_a_repository_that_is_no_tap_leaves_nothing(run: Run, home: Path, upstre
 
     assert result.exit_code == 1
     assert result.stderr.endswith(
-        f"capd: {upstream.as_uri()} is no tap: it has no folder `capabilities`, nor `skills`\n"
+        f"capd: {upstream.as_uri()} is not a tap: it has no folder `capabilities`, nor `skills`\n"
         "Nothing of it was kept.\n"
     )
     assert list((home / "data" / "taps").iterdir()) == []

@@ -103,9 +103,9 @@ def test_the_order_is_the_order_of_adding(run: Run, home: Path, tap: Path) -> No
     ("name", "reason"),
     [
         ("starter", "starter is the tap that comes with capd"),
-        ("a/b", "'a/b' is no name for a tap"),
-        ("", "'' is no name for a tap"),
-        ("a\n", "'a\\n' is no name for a tap"),
+        ("a/b", "'a/b' is not a valid tap name"),
+        ("", "'' is not a valid tap name"),
+        ("a\n", "'a\\n' is not a valid tap name"),
         ("twice", "a tap named twice is there already"),
     ],
 )
@@ -122,7 +122,7 @@ def test_a_folder_without_capabilities_is_no_tap(run: Run, home: Path, tmp_path:
     result = run("add", str(tmp_path / "nothing"))
 
     assert result.stderr == (
-        f"capd: {tmp_path}/nothing is no tap: it has no folder `capabilities`, nor `skills`\n"
+        f"capd: {tmp_path}/nothing is not a tap: it has no folder `capabilities`, nor `skills`\n"
         "Name the folder that holds it, or the address of a git repository.\n"
     )
     assert result.exit_code == 1
@@ -179,7 +179,7 @@ def test_a_tap_that_the_daemon_cannot_load_is_exit_code_1(
     result = run("add", str(tap))
 
     assert result.stdout == "octomind-tap: 0 routable; not reloaded: not readable\n"
-    assert result.stderr == "capd: octomind-tap is on the list and was not loaded\n"
+    assert result.stderr == "capd: octomind-tap is on the list, but was not loaded\n"
     assert result.exit_code == 1
 
 

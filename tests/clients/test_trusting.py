@@ -178,7 +178,7 @@ def test_what_changed_meanwhile_is_an_error(daemon: FakeDaemon) -> None:
     said, code = on_a_terminal(daemon, "y", "trust", "definitions", "git", "--accept")
 
     assert code == 1
-    assert "these are not any more as they were shown, look again: log" in said
+    assert "these have changed since they were shown; look again: log" in said
 
 
 def test_json_is_the_answer_as_it_came(run: Run) -> None:

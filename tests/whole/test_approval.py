@@ -400,7 +400,7 @@ def test_an_answer_that_is_none_is_refused(home: Home, params: dict[str, Any], w
     ("typed", "why"),
     [
         (["--once"], "--once needs the NUMBER of a call: capd approve"),
-        (["--forget", "x", "--once"], "--forget takes no NUMBER and no answer"),
+        (["--forget", "x", "--once"], "--forget cannot be combined with a NUMBER or an answer"),
         (["7"], "no call 7 waits for you\ncapd approve lists those that wait."),
         (["0"], "0 is not in the range x>=1"),
         (["1", "--refuse", "--json"], "an answer is given on a terminal, not with --json"),

@@ -241,7 +241,7 @@ def test_what_is_not_to_be_had_says_why(home: Home, registry: RegistryServer) ->
         "io.github.x/absent": "is in no registry",
         "io.github.x/absent@1.0.0": "1.0.0 is in no registry",
         "io.github.x/absent@^1": "is no version",
-        "io.github.x/../etc": "is no name of a registry",
+        "io.github.x/../etc": "is not a name of a registry",
     }
 
     said = {name: home.capd("add", name, "--yes") for name in expected}
@@ -260,7 +260,7 @@ def test_what_is_not_to_be_had_says_why(home: Home, registry: RegistryServer) ->
         (["add", NAME, "--yes", "--set", "novalue"], 1, "is not NAME=VALUE"),
         (["add", NAME, "--yes", "--set", "OTHER=x"], 1, "asks for no 'OTHER'"),
         (["add", NAME, "--yes", "--kind", "oci"], 1, "not as oci"),
-        (["add", NAME, "--yes", "--as", "a__b"], 1, "no name for a server"),
+        (["add", NAME, "--yes", "--as", "a__b"], 1, "not a valid server name"),
         (["add", "name", "--kind", "npm", "--", "true"], 2, "a server of the registry"),
         (["update", "absent"], 1, "no server absent was added from a registry"),
         (["update"], 0, ""),

@@ -178,7 +178,7 @@ def test_what_runs_because_of_trust_is_ended_with_it(home: Home, project: Projec
 
     revoked = home.at_terminal("trust", "--revoke", str(project.folder), typed="")
 
-    assert "nothing of it is trusted any more. Ended: appdb" in revoked.stdout
+    assert "nothing of it is trusted any longer. Ended: appdb" in revoked.stdout
     wait_for(lambda: [each["name"] for each in home.servers()] == ["calm"])
     active = {
         each["key"]: [on["name"] for on in each["active"]]

@@ -120,7 +120,7 @@ def _switched(method: str, name: str, result: dict[str, Any], *, as_json: bool) 
     metavar="TOKENS",
     type=click.IntRange(0, 10_000_000),
     default=0,
-    help="Switch on and tell no more than takes so many.",
+    help="The most tokens that what is switched on may take.",
 )
 @session_option
 @json_option
@@ -185,7 +185,7 @@ def reload(*, as_json: bool) -> None:
             click.echo(tables.tap_line(each))
     broken = [str(each.get("name")) for each in taps if each.get("error")]
     if broken:
-        fail(f"not reloaded, the last good state is in use: {', '.join(broken)}")
+        fail(f"not reloaded; the last good state stays in use: {', '.join(broken)}")
 
 
 account_option = click.option(
@@ -198,9 +198,11 @@ account_option = click.option(
 
 @click.command()
 @click.argument("server", shell_complete=completing.servers)
-@click.option("--no-browser", is_flag=True, help="Print the address, open nothing.")
-@click.option("--paste", is_flag=True, help="No browser here: paste the address that it leads to.")
-@click.option("--device", is_flag=True, help="No browser here: enter a code on any device.")
+@click.option("--no-browser", is_flag=True, help="Print the address instead of opening it.")
+@click.option(
+    "--paste", is_flag=True, help="Log in in a browser elsewhere, then paste its address."
+)
+@click.option("--device", is_flag=True, help="Log in with a code, on any device.")
 @account_option
 def login(*, server: str, no_browser: bool, paste: bool, device: bool, account: str) -> None:
     """Log in at a server that is reached by URL."""

@@ -25,9 +25,11 @@ _NO_TERMINAL = (
 
 @click.command()
 @click.argument("number", type=click.IntRange(min=1), required=False)
-@click.option("--once", "answer", flag_value="once", help="Approve this call alone.")
-@click.option("--for-session", "answer", flag_value="session", help="Approve its tool here.")
-@click.option("--always", "answer", flag_value="always", help="Approve its tool everywhere.")
+@click.option("--once", "answer", flag_value="once", help="Approve only this call.")
+@click.option(
+    "--for-session", "answer", flag_value="session", help="Approve its tool in this session."
+)
+@click.option("--always", "answer", flag_value="always", help="Approve its tool in every session.")
 @click.option("--refuse", "answer", flag_value="refuse", help="Refuse this call.")
 @click.option("--forget", metavar="NAME", help="Ask again about SERVER:TOOL, or all of SERVER.")
 @json_option
@@ -38,7 +40,7 @@ def approve(*, number: int | None, answer: str | None, forget: str | None, as_js
     server is defined at that moment.
     """
     if forget is not None and (number is not None or answer):
-        raise click.UsageError("--forget takes no NUMBER and no answer")
+        raise click.UsageError("--forget cannot be combined with a NUMBER or an answer")
     if answer and number is None:
         raise click.UsageError(f"--{_option(answer)} needs the NUMBER of a call: capd approve")
     if as_json and (answer or forget is not None):

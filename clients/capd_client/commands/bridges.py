@@ -56,13 +56,15 @@ def revoke(*, name: str, as_json: bool) -> None:
 
 @bridge.command("ssh")
 @click.argument("host")
-@click.option("--name", default="", help="What the bridge is called.  [default: from HOST]")
+@click.option("--name", default="", help="The bridge's name.  [default: from HOST]")
 @click.option("--install", type=click.Choice(["claude-code"]), help="Add it to an editor there.")
-@click.option("--remove", is_flag=True, help="Remove what a bridge has left there, and end.")
+@click.option("--remove", is_flag=True, help="Remove the files of a bridge there, and exit.")
 @click.option("-p", "port", type=click.IntRange(1, 65535), help="The port of its sshd.")
 @click.option("-i", "identity", metavar="FILE", default="", help="The key to log in with.")
-@click.option("-F", "config", metavar="FILE", default="", help="Another configuration of ssh.")
-@click.option("-o", "options", metavar="OPTION", multiple=True, help="An option, as ssh has it.")
+@click.option(
+    "-F", "config", metavar="FILE", default="", help="Another configuration file for ssh."
+)
+@click.option("-o", "options", metavar="OPTION", multiple=True, help="An option for ssh.")
 def ssh(
     *,
     host: str,
@@ -83,7 +85,7 @@ def ssh(
     from capd_client.bridge.ssh import FarSideError, SshBridge, name_of, removed  # noqa: PLC0415
 
     if host.startswith("-"):
-        raise click.UsageError("HOST is as for ssh, and begins with no dash")
+        raise click.UsageError("HOST is written as for ssh, and cannot begin with a dash")
     name = name or name_of(host)
     own = [
         *(["-p", str(port)] if port else []),

@@ -56,7 +56,7 @@ def tap_add(*, where: str, name: str | None) -> None:
         if each.get("name") == added["name"]:
             click.echo(tables.tap_line(each))
             if each.get("error"):
-                fail(f"{added['name']} is on the list and was not loaded")
+                fail(f"{added['name']} is on the list, but was not loaded")
             return
     fail(f"{added['name']} is on the list, and the daemon has not loaded it: see capd status")
 
@@ -110,7 +110,7 @@ def tap_export(*, folder: Path) -> None:
     sys.stdout.flush()
     checked = subprocess.run(command, check=False).returncode
     if checked or made.left_out:
-        fail(f"{folder} is written, and not all is in it that could be: see above")
+        fail(f"{folder} is written, but some capabilities were left out: see above")
 
 
 @tap.command("update")

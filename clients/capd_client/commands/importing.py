@@ -28,10 +28,12 @@ _OF_PROJECT = "a file of this folder alone names it: --project takes it over for
 @click.argument("clients", metavar="[CLIENT]...", nargs=-1, type=ClientName())
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--project", "of_project", is_flag=True, help="Those of this folder's files too.")
-@click.option("--replace", is_flag=True, help="Have clients start capd in their place.")
-@click.option("--undo", is_flag=True, help="Put back what --replace took out, and end.")
-@click.option("--forget", is_flag=True, help="Remove the copies of what it took out, and end.")
+@click.option(
+    "--project", "of_project", is_flag=True, help="Also the servers of this folder's files."
+)
+@click.option("--replace", is_flag=True, help="Replace them by capd in the clients.")
+@click.option("--undo", is_flag=True, help="Restore what --replace removed, and exit.")
+@click.option("--forget", is_flag=True, help="Delete the copies of what it removed, and exit.")
 @click.option("--secrets-file", is_flag=True, help="Keep secrets in secrets.env (mode 0600).")
 @click.option("--json", "as_json", is_flag=True, help="Print what is done as JSON.")
 def import_(
@@ -92,8 +94,8 @@ def _chosen(names: tuple[str, ...]) -> list[KnownClient]:
     for client in chosen:
         if not client.is_edited:
             fail(
-                f"{client.title} keeps its servers where no program can read them safely\n"
-                "Add each yourself: capd add NAME -- COMMAND [ARGUMENT]..."
+                f"{client.title} keeps its servers in a place that capd cannot read safely\n"
+                "Add each one yourself: capd add NAME -- COMMAND [ARGUMENT]..."
             )
     return chosen or list(known_clients().values())
 

@@ -18,9 +18,9 @@ from capd_client.terminal import many
 
 
 @click.command()
-@click.option("--known", is_flag=True, help="Ask no server: what is known of them will do.")
-@click.option("--with-model", is_flag=True, help="Have a client's own model write better words.")
-@click.option("--yes", is_flag=True, help="With --with-model: take all that it proposes.")
+@click.option("--known", is_flag=True, help="Use saved tool lists; ask no server.")
+@click.option("--with-model", is_flag=True, help="Let a client's own model write better words.")
+@click.option("--yes", is_flag=True, help="With --with-model: accept every proposal.")
 @session_option
 @json_option
 def index(*, known: bool, with_model: bool, yes: bool, session: str, as_json: bool) -> None:
@@ -29,7 +29,7 @@ def index(*, known: bool, with_model: bool, yes: bool, session: str, as_json: bo
         _with_model(session, takes_all=yes, as_json=as_json)
         return
     if yes:
-        raise click.UsageError("--yes takes what a model proposes: it goes with --with-model")
+        raise click.UsageError("--yes accepts what a model proposes, so it needs --with-model")
     from capd_client.indexing import indexed  # noqa: PLC0415 - threads, which few commands need
 
     result = indexed(

@@ -93,11 +93,11 @@ _DRY_RUN = click.option("--dry-run", is_flag=True, help="Print what would change
 @_CLIENTS
 @click.option("--all", "is_all", is_flag=True, help="Every client that is found here.")
 @_DRY_RUN
-@click.option("--trust-hooks", is_flag=True, help="Have Codex trust capd's hook, unseen.")
+@click.option("--trust-hooks", is_flag=True, help="Let Codex trust capd's hook without asking you.")
 @click.option(
     "--check/--no-check",
     default=True,
-    help="Start the daemon, and try whether a prompt reaches it.  [default: check]",
+    help="Start the daemon, and test that prompts reach it.  [default: check]",
 )
 def install(
     *, names: tuple[str, ...], is_all: bool, dry_run: bool, trust_hooks: bool, check: bool
@@ -315,7 +315,7 @@ def _put_back_imported(known: KnownClient) -> None:
     from capd_client.importing.replacing import Replacements  # noqa: PLC0415
 
     for path in Replacements(Path(places(os.environ, os.getuid()).state)).put_back(known.id):
-        tables.say(f"{path}: has the servers again that were imported")
+        tables.say(f"{path}: the imported servers were restored")
 
 
 def _list_clients() -> None:

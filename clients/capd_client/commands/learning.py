@@ -55,11 +55,11 @@ class Learned:
         if triggers is None:
             triggers = document["triggers"] = tomlkit.array().multiline(multiline=True)
         if not isinstance(triggers, list):
-            raise TapError(f"in {file} `triggers` is no list\nCorrect it by hand.")
+            raise TapError(f"in {file} `triggers` is not a list\nCorrect it by hand.")
         if words.casefold() in {str(each).casefold() for each in triggers}:
             return None
         if len(triggers) >= MOST:
-            raise TapError(f"{file} has {MOST} phrases already\nTake one out first.")
+            raise TapError(f"{file} has {MOST} phrases already\nRemove one first.")
         triggers.append(words)
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         head = folder / "overlay.toml"
@@ -78,7 +78,7 @@ class Learned:
             head = folder / "overlay.toml"
             if not head.exists() or self._read(head).get("tap") == tap:
                 return folder
-        raise TapError(f"{self._overlays} is full of folders named {base}\nTake some away.")
+        raise TapError(f"{self._overlays} has too many folders named {base}\nRemove some.")
 
     @staticmethod
     def _read(file: Path) -> Any:
@@ -101,9 +101,9 @@ class Learned:
     metavar="[NAME]",
     is_flag=False,
     flag_value=_ALL,
-    help="Forget what use has taught, of the capability NAME or of all.",
+    help="Forget what was learnt from use, about NAME or everything.",
 )
-@click.option("--undo", is_flag=True, help="Forget the last thing alone that use has taught.")
+@click.option("--undo", is_flag=True, help="Forget only what was learnt last.")
 @json_option
 def learn(
     *, phrase: str | None, capability: str | None, forget: str | None, undo: bool, as_json: bool
@@ -113,7 +113,7 @@ def learn(
         raise click.UsageError("a PHRASE needs the CAPABILITY that it means")
     is_forgetting = undo or forget is not None
     if is_forgetting and phrase is not None:
-        raise click.UsageError("--forget and --undo take no PHRASE")
+        raise click.UsageError("--forget and --undo cannot be combined with a PHRASE")
     if is_forgetting:
         name = "" if forget in {None, _ALL} else forget
         _show_forgotten(ask("learning_forget", name=name, last=undo or ""), as_json=as_json)
@@ -134,14 +134,16 @@ def _show(result: dict[str, Any], *, as_json: bool) -> None:
         tables.say("switched off here: [routing] learn = false")
     entries = result.get("capabilities") or []
     if not entries:
-        tables.say("nothing yet: what you enable and disable after a message teaches routing")
+        tables.say(
+            "nothing yet: routing learns when you enable or disable something after a message"
+        )
         return
     for each in entries:
         here = each.get("project_offset") or 0
         more = f", {here:+.2f} more in this project" if here else ""
         tables.say(f"{learnt_of(each)}{more}")
     tables.say(f"all capabilities {result.get('shared') or 0:+.2f}")
-    tables.say("above 0 a capability comes on sooner; capd learn --forget NAME takes it back")
+    tables.say("above 0 a capability is switched on sooner; capd learn --forget NAME undoes it")
 
 
 def _show_forgotten(result: dict[str, Any], *, as_json: bool) -> None:

@@ -20,8 +20,8 @@ _OLD = 2 * 3600
 @click.command()
 @click.argument("text", nargs=-1, required=True)
 @click.option("--limit", type=click.IntRange(1, 100), default=10, show_default=True)
-@click.option("--refresh", is_flag=True, help="Ask the registry now; else once an hour.")
-@click.option("--offline", is_flag=True, help="Ask nobody: search what is in the cache.")
+@click.option("--refresh", is_flag=True, help="Refresh the local copy now, and not once an hour.")
+@click.option("--offline", is_flag=True, help="Search only the local copy.")
 @click.option("--words", is_flag=True, help="Search by words alone, without the model.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def find(

@@ -75,10 +75,10 @@ def memory() -> None:
 
 
 @memory.command("list")
-@click.option("--kind", type=click.Choice(KINDS), default=None, help="Of this kind alone.")
+@click.option("--kind", type=click.Choice(KINDS), default=None, help="Only of this kind.")
 @click.option("--tool", metavar="TEXT", default="", help="Of tools with TEXT in their names.")
-@click.option("--capability", metavar="NAME", default="", help="Of this capability alone.")
-@click.option("--project", metavar="FOLDER", default="", help="With those of this project.")
+@click.option("--capability", metavar="NAME", default="", help="Only of this capability.")
+@click.option("--project", metavar="FOLDER", default="", help="Also those of this project.")
 @json_option
 def list_(*, kind: str | None, tool: str, capability: str, project: str, as_json: bool) -> None:
     """List the memories, and how often each helped."""
@@ -101,7 +101,9 @@ def list_(*, kind: str | None, tool: str, capability: str, project: str, as_json
 def _fields(command: _F) -> _F:
     """Add the options that are keys of a memory's file."""
     for option in (
-        click.option("--name", metavar="NAME", default="", help="Its name; made where left out."),
+        click.option(
+            "--name", metavar="NAME", default="", help="Its name.  [default: made from CONTENT]"
+        ),
         click.option(
             "--kind",
             type=click.Choice(KINDS),
@@ -179,7 +181,7 @@ def edit(*, name: str) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
 def forget(*, name: str, yes: bool, as_json: bool) -> None:
-    """Delete the memory NAME; a copy is kept in the trash folder."""
+    """Remove the memory NAME: its file is moved to the folder `.forgotten` beside it."""
     stored = ask("memory_read", name=name)
     if not yes:
         tables.say(stored["text"], keep_lines=True)
@@ -188,7 +190,7 @@ def forget(*, name: str, yes: bool, as_json: bool) -> None:
 
 
 @memory.command()
-@click.option("--accept", metavar="N", type=click.IntRange(min=1), help="Write suggestion N down.")
+@click.option("--accept", metavar="N", type=click.IntRange(min=1), help="Save suggestion N.")
 @click.option("--refuse", is_flag=True, help="With --accept: refuse calls that repeat it.")
 @click.option("--name", metavar="NAME", default="", help="With --accept: its name.")
 @json_option

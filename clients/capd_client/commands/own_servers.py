@@ -33,19 +33,23 @@ if TYPE_CHECKING:
     "env",
     multiple=True,
     metavar="KEY[=VALUE]",
-    help="Of its environment; KEY alone is a secret (capd secret set KEY).",
+    help="A variable for it; KEY alone is a secret (capd secret set KEY).",
 )
 @click.option(
-    "--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="Of requests to --url."
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="'NAME: VALUE'",
+    help="A header for requests to --url.",
 )
 @click.option(
     "--scope",
     type=click.Choice(("shared", "project", "session")),
     default=None,
-    help="Who shares a process of it.  [default: by what it is]",
+    help="Which sessions share its process.  [default: by what it is]",
 )
 @click.option(
-    "--as", "own_name", default="", metavar="NAME", help="What to call a registry's server."
+    "--as", "own_name", default="", metavar="NAME", help="The name for a registry's server."
 )
 @click.option(
     "--set",

@@ -44,7 +44,7 @@ def profile(ctx: click.Context, *, as_json: bool) -> None:
 
 @profile.command("use")
 @click.argument("name", required=False, default="")
-@click.option("--auto", is_flag=True, help="Have it chosen by its conditions again.")
+@click.option("--auto", is_flag=True, help="Choose by the profiles' conditions again.")
 @session_option
 def use(*, name: str, auto: bool, session: str) -> None:
     """Give the session the profile NAME, whatever the profiles' conditions say."""

@@ -36,7 +36,7 @@ def _reading(name: str, help_text: str, show: Callable[[Mapping[str, Any]], None
 
 @click.command()
 @session_option
-@click.option("--flags", is_flag=True, help="Show what in servers' definitions to look at.")
+@click.option("--flags", is_flag=True, help="Show suspicious parts of the tools' definitions.")
 @json_option
 def tools(*, session: str, flags: bool, as_json: bool) -> None:
     """List the tools that a session sees."""

@@ -23,7 +23,7 @@ ACTS = {"enabled": "switched on", "disabled": "switched off", "called": "called"
 
 
 @click.command()
-@click.option("--session", metavar="KEY", default="", help="Of this session alone.")
+@click.option("--session", metavar="KEY", default="", help="Only of this session.")
 @click.option(
     *("--limit", "-n"),
     default=10,
@@ -55,11 +55,16 @@ def metrics(*, as_json: bool) -> None:
 
 
 @click.command()
-@click.option("--follow", "-f", is_flag=True, help="Go on as lines come, until interrupted.")
+@click.option("--follow", "-f", is_flag=True, help="Keep printing new lines until Ctrl-C.")
 @click.option("--lines", "-n", default=50, show_default=True, type=click.IntRange(min=0))
-@click.option("--session", metavar="KEY", default="", help="Lines of this session alone.")
-@click.option("--level", default=None, type=click.Choice(log_lines.LEVELS), help="This and above.")
-@click.option("--json", "as_json", is_flag=True, help="Print one document a line.")
+@click.option("--session", metavar="KEY", default="", help="Only lines of this session.")
+@click.option(
+    "--level",
+    default=None,
+    type=click.Choice(log_lines.LEVELS),
+    help="Only lines of this level and above.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def logs(*, follow: bool, lines: int, session: str, level: str | None, as_json: bool) -> None:
     """Show the daemon's log."""
     from capd_client.commands.service import the_manager  # noqa: PLC0415
@@ -110,7 +115,7 @@ def _print_why(result: Mapping[str, Any]) -> None:
         if len(edits) > _MOST_EDITS:
             say(f"  and {len(edits) - _MOST_EDITS} more: capd tool list")
     if not decisions:
-        say("no decision yet: capd has heard no message of a user")
+        say("no decision yet: no message of a user has reached capd")
         say("capd turn TEXT tries one; capd doctor says whether prompts reach capd")
 
 

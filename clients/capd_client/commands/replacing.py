@@ -68,7 +68,7 @@ def undo(clients: tuple[str, ...]) -> None:
     for client in chosen:
         is_ours = client in kept.installed()
         for path in kept.put_back(client):
-            tables.say(f"{path}: has the servers again that were imported")
+            tables.say(f"{path}: the imported servers were restored")
         if is_ours:
             _run(installing.uninstall, client)
 

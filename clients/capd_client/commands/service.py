@@ -89,7 +89,7 @@ def daemon_restart() -> None:
 
 
 @daemon.command("logs")
-@click.option("--follow", "-f", is_flag=True, help="Go on as lines come.")
+@click.option("--follow", "-f", is_flag=True, help="Keep printing new lines until Ctrl-C.")
 @click.option("--lines", "-n", default=50, show_default=True, type=click.IntRange(min=0))
 def daemon_logs(*, follow: bool, lines: int) -> None:
     """Show the daemon's log."""

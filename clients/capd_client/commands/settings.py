@@ -30,7 +30,9 @@ def config() -> None:
 
 @config.command("show")
 @click.option("--origin", is_flag=True, help="Say where each value is from.")
-@click.option("--project", metavar="PATH", default="", help="As for the sessions of this project.")
+@click.option(
+    "--project", metavar="PATH", default="", help="The values in sessions of this project."
+)
 @click.option("--all", "is_all", is_flag=True, help="Show defaults as well.")
 @json_option
 def show(*, origin: bool, project: str, is_all: bool, as_json: bool) -> None:

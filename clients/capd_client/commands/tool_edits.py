@@ -101,7 +101,9 @@ def edit(
     )
     for each in (changes.name or "", *changes.names.values()):
         if not _NAME.fullmatch(each):
-            text = f"{each[:80]!r} is no name: up to 64 letters, digits, `_`, `.` and `-` are"
+            text = (
+                f"{each[:80]!r} is not a valid name: use up to 64 letters, digits, `_`, `.` and `-`"
+            )
             raise click.UsageError(text)
     if changes.are_none:
         raise click.UsageError("say what to change: capd tool edit --help lists what can be")

@@ -47,7 +47,7 @@ def project(*, path: Path | None, is_list: bool, revoke: bool, as_json: bool) ->
     if revoke:
         ended = ask("trust_revoke", project=folder).get("ended") or []
         also = f" Ended: {', '.join(map(str, ended))}." if ended else ""
-        tables.say(f"{folder}: nothing of it is trusted any more.{also}")
+        tables.say(f"{folder}: nothing of it is trusted any longer.{also}")
         return
     _ask_about(ask("trust", project=folder))
 
@@ -124,7 +124,7 @@ def _counted(entries: Sequence[Mapping[str, Any]]) -> str:
 
 @click.command()
 @click.argument("server", default="")
-@click.option("--accept", is_flag=True, help="Trust what is shown, after a question.")
+@click.option("--accept", is_flag=True, help="Trust what is shown, after asking you.")
 @click.option("--reject", is_flag=True, help="Withhold what is shown for as long as it is listed.")
 @click.option("--tool", "tools", multiple=True, metavar="NAME", help="Only this tool; repeatable.")
 @json_option
@@ -193,9 +193,9 @@ def _decide(server: dict[str, Any], *, is_accepted: bool) -> None:
     click.echo(f"{len(decided)} definitions of {name} are {done}.")
     if stale:
         names = ", ".join(map(tables.printable, stale))
-        fail(f"these are not any more as they were shown, look again: {names}")
+        fail(f"these have changed since they were shown; look again: {names}")
     if result.get("problem"):
-        fail(f"it is not written down, and ends with the daemon: {result['problem']}")
+        fail(f"it is not saved, and is lost when the daemon ends: {result['problem']}")
 
 
 DEFAULT = "project"

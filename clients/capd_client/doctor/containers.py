@@ -30,11 +30,11 @@ def check_containers(seen: Surroundings, ask: Ask | None = None) -> Iterator[Fin
         try:
             told = json.loads(answer) if not why else None
         except ValueError:
-            told, why = None, "its answer is no JSON"
+            told, why = None, "its answer is not JSON"
         if isinstance(told, dict):
             yield finding(kind, told)
             return
-        reasons.append(f"{kind}: {why or 'its answer is no JSON object'}")
+        reasons.append(f"{kind}: {why or 'its answer is not a JSON object'}")
     if reasons:
         what = "servers cannot run in containers here"
         yield Finding(

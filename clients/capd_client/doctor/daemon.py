@@ -46,7 +46,7 @@ def _not_answering(seen: Surroundings) -> Finding:
         return Finding(
             "daemon",
             "error",
-            f"what listens at {seen.places.socket} does not answer as it should",
+            f"the program at {seen.places.socket} does not answer as capd does",
             seen.trouble,
             "end that process (`capd daemon run` in a terminal shows what a fresh one says)",
         )
@@ -55,7 +55,7 @@ def _not_answering(seen: Surroundings) -> Finding:
         "error",
         f"the daemon, process {pid}, does not answer",
         seen.trouble,
-        f"kill -9 {pid}, then `capd daemon start`; sessions come back as they were",
+        f"kill -9 {pid}, then `capd daemon start`; sessions are restored",
     )
 
 

@@ -77,7 +77,7 @@ def _whole(seen: Surroundings, client: Client) -> Iterator[Finding]:
         changes = plan_install(Ledger(Path(seen.places.state), client.name), client.edits())
     except InstallError as error:
         what, _, fix = str(error).partition("\n")
-        yield Finding(client.name, "warning", f"{client.title} cannot be looked at", what, fix)
+        yield Finding(client.name, "warning", f"{client.title} cannot be checked", what, fix)
         return
     lacking = [str(change.path) for change in changes if not change.is_none]
     if lacking:

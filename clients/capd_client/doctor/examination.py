@@ -68,7 +68,7 @@ def examined(seen: Surroundings) -> Iterator[Finding]:
             yield Finding(
                 check.__name__.removeprefix("check_").replace("_", " "),
                 "warning",
-                "this could not be looked at",
+                "this could not be checked",
                 f"{where}{error.strerror or error}",
                 "see who owns it, and whether it is a file or a folder",
             )

@@ -1,4 +1,4 @@
-"""Checks for server processes that an earlier daemon left, and how their owner is known."""
+"""Checks for server processes that an earlier daemon left behind."""
 
 import os
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def check_processes(seen: Surroundings, proc: Path = Path("/proc")) -> Iterator[
         yield Finding(
             "processes",
             "warning",
-            f"processes of servers are left that no daemon has any more: {named}{more}",
+            f"processes of servers are still running without a daemon: {named}{more}",
             "the daemon, its watcher and their guards were killed together",
             "capd daemon restart (a daemon that starts ends them)",
         )

@@ -34,13 +34,13 @@ def check_socket(seen: Surroundings) -> Iterator[Finding]:
     yield from wrong
     if Path(path) in there and not Path(path).is_socket():
         yield Finding(
-            "socket", "error", f"{path} is no socket", "something else is there", f"rm {path}"
+            "socket", "error", f"{path} is not a socket", "something else is there", f"rm {path}"
         )
     elif Path(path) in there and seen.down:
         yield Finding(
             "socket",
             "note",
-            f"{path} was left by a daemon that is gone: the next one takes its place",
+            f"{path} was left by an earlier daemon; the next one will replace it",
         )
     elif there and not wrong:
         yield Finding("socket", "ok", f"nobody else can reach {path}")
@@ -71,8 +71,8 @@ def check_other_sockets(seen: Surroundings) -> Iterator[Finding]:
             yield Finding(
                 "other socket",
                 "warning",
-                f"a socket without a daemon is at {path}",
-                "a daemon ended without taking it away",
+                f"a socket that no daemon serves is at {path}",
+                "a daemon ended without removing it",
                 f"rm {path}",
             )
 
@@ -85,7 +85,7 @@ def _not_private(path: Path, uid: int) -> Iterator[Finding]:
             "error",
             f"{path} belongs to user {found.st_uid}, not to you",
             "whoever owns it could read every call",
-            f"have it removed, or set CAPD_SOCKET to a folder of your own: {path}",
+            f"ask its owner to remove it, or set CAPD_SOCKET to a folder of your own: {path}",
         )
     elif found.st_mode & _OTHERS:
         yield Finding(

@@ -20,7 +20,7 @@ def check_taps(seen: Surroundings) -> Iterator[Finding]:
             yield Finding(
                 "taps",
                 "error",
-                f"the tap {name} is not loaded as it is",
+                f"the tap {name} was not loaded in its present state",
                 str(tap["error"]),
                 f"correct it (`capd check {path}` has the lines), then `capd reload`",
             )
@@ -29,7 +29,7 @@ def check_taps(seen: Surroundings) -> Iterator[Finding]:
             yield Finding(
                 "taps",
                 "warning",
-                f"{len(errors)} things of the tap {name} are left out",
+                f"{len(errors)} parts of the tap {name} are left out",
                 f"the first: {first.get('path')}:{first.get('line')}: {first.get('reason')}",
                 f"`capd check {path}` has them all; its author can correct them",
             )
@@ -52,5 +52,5 @@ def _listed(seen: Surroundings) -> Iterator[Finding]:
                 "error",
                 f"the tap {entry['name']} is not at {entry['path']}",
                 "there is no folder `capabilities`",
-                f"put it back, or `capd tap remove {entry['name']}`",
+                f"move it back, or run `capd tap remove {entry['name']}`",
             )

@@ -167,7 +167,7 @@ def _env(entry: Entry, reader: Reader) -> dict[str, Text]:
     for name, each in (given if isinstance(given, dict) else {}).items():
         key = str(name)
         if not KEY.fullmatch(key):
-            raise NotImportedError(f"{key[:80]!r} is no name of a variable")
+            raise NotImportedError(f"{key[:80]!r} is not a name of a variable")
         if NULL in entry.client.variables and each in (None, ""):
             found[key] = (Reference(key),)
         elif each is not None:
@@ -217,7 +217,7 @@ def _headers(entry: Entry, reader: Reader) -> dict[str, Text]:
     found: dict[str, Text] = {}
     for name, each in (given if isinstance(given, dict) else {}).items():
         if not _HEADER.fullmatch(str(name)):
-            raise NotImportedError(f"{str(name)[:80]!r} is no name of a header")
+            raise NotImportedError(f"{str(name)[:80]!r} is not a name of a header")
         if each is not None:
             found[str(name)] = hiding.of_header(str(name), reader.text(_word(each), str(name)))
     named = value.get(shape.header_variables) if shape.header_variables else None
@@ -229,7 +229,9 @@ def _headers(entry: Entry, reader: Reader) -> dict[str, Text]:
     if any(
         isinstance(p, Reference) and not KEY.fullmatch(p.key) for t in found.values() for p in t
     ):
-        raise NotImportedError("a header is the value of something that is no name of a variable")
+        raise NotImportedError(
+            "a header is the value of something that is not a name of a variable"
+        )
     return found
 
 

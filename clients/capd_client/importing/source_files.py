@@ -180,7 +180,7 @@ def _read(
             continue
         for step, name, value in _named(servers):
             if not isinstance(value, dict):
-                wrong(f"`{name}` is no object")
+                wrong(f"`{name}` is not an object")
                 continue
             origin = Origin(client.id, client.title, file.path, file.format, (*keys, step), name)
             found.entries.append(Entry(origin, client, value, inputs, is_of_project))

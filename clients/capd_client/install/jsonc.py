@@ -78,7 +78,7 @@ def parse(text: str) -> Node:
     root = reader.value(reader.after_space(0), 0)
     end = reader.after_space(root.end)
     if end < len(text):
-        raise JsoncError(text, end, f"there is more behind the end: {text[end]!r}")
+        raise JsoncError(text, end, f"there is more after the end: {text[end]!r}")
     return root
 
 
@@ -125,7 +125,7 @@ class _Reader:
         try:
             return Node(at, match.end(), json.loads(match.group()))
         except ValueError:
-            raise JsoncError(self._text, at, f"{match.group()[:40]} is no value") from None
+            raise JsoncError(self._text, at, f"{match.group()[:40]} is not a value") from None
 
     def _children(self, start: int, closing: str, depth: int) -> tuple[tuple[Child, ...], int]:
         children = tuple(self._each_child(start + 1, closing, depth))

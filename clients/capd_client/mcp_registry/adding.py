@@ -71,7 +71,7 @@ def add(wishes: Wishes, config: str) -> str:
     name = wishes.own_name or str(entry["short_name"])
     check(OwnServer(name, ["true"]))
     if tap.place(name).exists():
-        raise TapError(f"{name} is there already\nGive this one another name with --as NAME.")
+        raise TapError(f"{name} exists already\nGive this one another name with --as NAME.")
     known = KnownValues(os.environ, config)
     answers = answered(entry.get("inputs") or [], given, name, known, is_asked=is_asked)
     if answers.missing:

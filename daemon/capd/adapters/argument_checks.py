@@ -6,12 +6,11 @@ another dialect or an external reference, its calls pass unchecked. Nothing is e
 pattern can make a check slow.
 """
 
-import importlib
-from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
+from capd.adapters.json_schemas import Validator, compiled
 from capd.core.protocol.outcomes import NotSentError
 from capd.core.tools.argument_errors import Fault, fault_text, is_certain
 from capd.core.tools.plain_schema import surely_fits
@@ -21,13 +20,6 @@ MOST_KEPT = 2000
 MOST_BYTES = 64 * 1024
 """Larger arguments are probably whole documents; checking them would cost more than it saves."""
 _MOST_FAULTS = 50
-_LIBRARY = "jsonschema_rs"
-
-
-class _Validator(Protocol):
-    def is_valid(self, instance: Any) -> bool: ...
-
-    def iter_errors(self, instance: Any) -> Iterator[Any]: ...
 
 
 class _Definition(msgspec.Struct):
@@ -46,7 +38,7 @@ class ArgumentChecks:
 
     def __init__(self) -> None:
         self._schemas: dict[bytes, Any] = {}
-        self._compiled: dict[bytes, tuple[_Validator, SchemaCost] | None] = {}
+        self._compiled: dict[bytes, tuple[Validator, SchemaCost] | None] = {}
 
     def check(self, name: str, definition: bytes, arguments: bytes) -> None:
         """Raise if the arguments of a call do not fit the schema; the text says what is wrong.
@@ -63,10 +55,10 @@ class ArgumentChecks:
             return
         if surely_fits(schema, given):
             return
-        compiled = self._of(definition, schema)
-        if compiled is None:
+        checker = self._of(definition, schema)
+        if checker is None:
             return
-        validator, cost = compiled
+        validator, cost = checker
         if not cost.is_bounded(given):
             return
         try:
@@ -95,28 +87,10 @@ class ArgumentChecks:
             self._schemas[definition] = schema
         return self._schemas[definition]
 
-    def _of(self, definition: bytes, schema: Any) -> tuple[_Validator, SchemaCost] | None:
+    def _of(self, definition: bytes, schema: Any) -> tuple[Validator, SchemaCost] | None:
         if definition not in self._compiled:
-            self._compiled[definition] = _compile(schema)
+            self._compiled[definition] = compiled(schema)
         return self._compiled[definition]
-
-
-def _compile(schema: Any) -> tuple[_Validator, SchemaCost] | None:
-    # Loaded here: most daemons never need its 6 MB.
-    library: Any = importlib.import_module(_LIBRARY)
-    try:
-        cost = SchemaCost(schema)
-        if not cost.is_compiled:
-            return None
-        validator: _Validator = library.validator_for(
-            schema,
-            validate_formats=False,
-            offline=True,
-            pattern_options=library.RegexOptions(),
-        )
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return None
-    return validator, cost
 
 
 def _fault(error: Any, schema: Any) -> Fault:

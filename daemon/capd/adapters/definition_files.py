@@ -36,9 +36,7 @@ class _Checksummed:
         """Return the baseline; raise MalformedError if the checksum is wrong."""
         digest, _, text = data.partition(b"\n")
         if hashlib.sha256(text).hexdigest().encode() != digest:
-            raise MalformedError(
-                "its checksum does not fit: it is damaged, or somebody has edited it"
-            )
+            raise MalformedError("its checksum is wrong: it was edited or damaged")
         return _BASELINE.decode(text)
 
     def encode(self, message: Baseline) -> bytes:
@@ -80,7 +78,7 @@ class DefinitionFiles:
     def _file(self, identity: ServerIdentity) -> StateFile[Baseline]:
         # It is 16 hex digits; nothing else may become a path.
         if not (identity.isascii() and identity.isalnum()):
-            raise ValueError(f"{identity!r} is no server's identity")
+            raise ValueError(f"{identity!r} is not a server's identity")
         return StateFile(
             self._folder / f"{identity}{_SUFFIX}",
             _Checksummed(),

@@ -3,8 +3,8 @@
 The text is divided into parts: one for each top-level key, and one for each capability below
 `capabilities`. A part that would be written with the same digest keeps its bytes. Only other parts
 are parsed and written, by a library that keeps comments, order and quotes. So updating one
-capability of ten thousand costs as much as one. A text in another layout is handled as a whole, and
-a text that is not YAML is never overwritten.
+capability takes the same time whether there are ten or ten thousand. A text in another layout is
+handled as a whole, and a text that is not YAML is never overwritten.
 """
 
 import io
@@ -65,11 +65,11 @@ def loaded(text: str) -> Mapping[str, Any]:
         read = yaml.load(text, _loader())  # noqa: S506 - a safe one
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         what = " ".join(str(error).split())
-        raise IndexFileError(f"{NAME} is no YAML ({what}): correct it, or move it away") from error
+        raise IndexFileError(f"{NAME} is not YAML ({what}): correct it, or move it away") from error
     if read is None:
         return {}
     if not isinstance(read, Mapping):
-        raise IndexFileError(f"{NAME} is no mapping: correct it, or move it away")
+        raise IndexFileError(f"{NAME} is not a mapping: correct it, or move it away")
     return read
 
 
@@ -312,12 +312,12 @@ def _round_trip(text: str) -> tuple["YAML", dict[str, Any]]:
         read = yaml.load(text)
     except (YAMLError, ValueError, RecursionError) as error:
         what = " ".join(str(error).split())
-        raise IndexFileError(f"{NAME} is no YAML ({what}): correct it, or move it away") from error
+        raise IndexFileError(f"{NAME} is not YAML ({what}): correct it, or move it away") from error
     if read is None:
         read = yaml.load("{}")
         read.fa.set_block_style()
     if not isinstance(read, dict):
-        raise IndexFileError(f"{NAME} is no mapping: correct it, or move it away")
+        raise IndexFileError(f"{NAME} is not a mapping: correct it, or move it away")
     return yaml, read
 
 

@@ -88,7 +88,7 @@ def main(path: str, room: int) -> int:
     try:
         value: Any = json.loads(sys.stdin.buffer.read())
     except ValueError:
-        return _refused("This part is no JSON: read it by offset or query, or name another part.")
+        return _refused("This part is not JSON: read it by offset or query, or name another part.")
     try:
         # Strict is the standard alone, without the library's own additions to it.
         found = jsonpath.JSONPathEnvironment(strict=True).finditer(path, value)

@@ -59,8 +59,8 @@ class MemoryStore:
         """
         if not is_name(name):
             raise NotStoredError(
-                f"{name[:LONGEST]!r} is no name: it has at most {LONGEST} letters, digits, `.`, "
-                "`_` and `-`"
+                f"{name[:LONGEST]!r} is not a valid name: use at most {LONGEST} letters, digits, "
+                "`.`, `_` and `-`"
             )
         if name in self.names():
             raise NotStoredError(f"there is a memory {name!r} already: capd memory edit {name}")

@@ -4,30 +4,23 @@ A schema uses a part of JSON Schema without references (`core/memories/mistakes`
 are matched in linear time, so no check is slow.
 """
 
-import importlib
 from collections.abc import Sequence
-from typing import Any, Protocol
 
 import msgspec
 
-from capd.core.tools.schema_cost import SchemaCost
+from capd.adapters.json_schemas import Validator, compiled
 from capd_protos.types import MemorySpec
 
 LARGEST_BYTES = 1 << 20
 """Larger arguments are probably whole documents, and no mistake that somebody described."""
 MOST_KEPT = 2000
-_LIBRARY = "jsonschema_rs"
-
-
-class _Validator(Protocol):
-    def is_valid(self, instance: Any) -> bool: ...
 
 
 class MistakeChecks:
     """The compiled schemas of all memories."""
 
     def __init__(self) -> None:
-        self._compiled: dict[bytes, _Validator | None] = {}
+        self._compiled: dict[bytes, Validator | None] = {}
 
     def prepare(self, memories: Sequence[MemorySpec]) -> None:
         """Compile the schemas in advance; loading the library alone takes a tenth of a second."""
@@ -43,7 +36,7 @@ class MistakeChecks:
             given = msgspec.json.decode(arguments or b"{}")
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
-        # `required` is true of all that is no object.
+        # `required` is true of all that is not an object.
         if not isinstance(given, dict):
             return None
         for memory in memories:
@@ -56,26 +49,17 @@ class MistakeChecks:
                 continue
         return None
 
-    def _validator(self, schema: bytes) -> _Validator | None:
+    def _validator(self, schema: bytes) -> Validator | None:
         if schema not in self._compiled:
             if len(self._compiled) >= MOST_KEPT:
                 self._compiled.clear()
-            self._compiled[schema] = _compiled(schema)
+            self._compiled[schema] = _validator_of(schema)
         return self._compiled[schema]
 
 
-def _compiled(schema: bytes) -> _Validator | None:
-    library: Any = importlib.import_module(_LIBRARY)
+def _validator_of(schema: bytes) -> Validator | None:
     try:
-        decoded = msgspec.json.decode(schema)
-        if not SchemaCost(decoded).is_compiled:
-            return None
-        validator: _Validator = library.validator_for(
-            decoded,
-            validate_formats=False,
-            offline=True,
-            pattern_options=library.RegexOptions(),
-        )
+        found = compiled(msgspec.json.decode(schema))
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
-    return validator
+    return None if found is None else found[0]

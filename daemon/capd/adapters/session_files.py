@@ -108,7 +108,7 @@ class _WithDigest:
         """
         record = _RECORD.decode(data)
         if record.digest and data[-_DIGEST_LENGTH:] != _digest(data[:-_DIGEST_LENGTH]):
-            raise MalformedError("it is not as capd wrote it: its digest is another")
+            raise MalformedError("it was changed or damaged: its digest is wrong")
         return msgspec.structs.replace(record, digest="")
 
 

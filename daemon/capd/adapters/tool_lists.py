@@ -78,7 +78,7 @@ class ToolLists:
             if listed.identity != identity:
                 return "it is another server's"
             if not all(members_or_none(tool.json) for tool in listed.tools):
-                return "it has a definition that is no JSON object"
+                return "it has a definition that is not a JSON object"
             return ""
 
         path = self._folder / f"{identity}{_SUFFIX}"

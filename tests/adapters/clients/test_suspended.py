@@ -223,7 +223,7 @@ async def test_a_question_is_refused_where_the_result_left_without_it(
 
         await stage.ask()
 
-        assert [str(each) for each in stage.server.answers] == ["the client's request is over"]
+        assert [str(each) for each in stage.server.answers] == ["the client's request has ended"]
 
 
 async def test_params_that_are_none_are_not_asked(autojump_clock: MockClock) -> None:
@@ -245,7 +245,7 @@ async def test_a_client_that_does_not_come_back_is_waited_for_ten_minutes(
 
         assert was_cancelled
         assert isinstance(stage.ends[-1], EnvelopeError)
-        assert [str(each) for each in stage.server.answers] == ["the client's request is over"]
+        assert [str(each) for each in stage.server.answers] == ["the client's request has ended"]
 
 
 async def test_cancelling_a_waiter_cancels_the_call(autojump_clock: MockClock) -> None:
@@ -289,7 +289,7 @@ async def test_a_connection_that_is_lost_leaves_no_question_open(
             connection.cancel_scope.cancel()
         await wait_all_tasks_blocked()
 
-        assert [str(each) for each in server.answers] == ["the client's request is over"]
+        assert [str(each) for each in server.answers] == ["the client's request has ended"]
 
 
 async def test_nothing_is_told_of_a_call_that_nobody_waits_for(autojump_clock: MockClock) -> None:

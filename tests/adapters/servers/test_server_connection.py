@@ -490,7 +490,7 @@ async def test_a_caller_that_cannot_be_told_sends_nothing(autojump_clock: MockCl
 
         async def dispatched() -> None:
             await trio.lowlevel.checkpoint()
-            raise NotSentError("the client is gone")
+            raise NotSentError("the client has disconnected")
 
         call = start(dispatched=dispatched)
         await wait_all_tasks_blocked()

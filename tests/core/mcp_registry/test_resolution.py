@@ -239,14 +239,17 @@ REFUSED = {
     ".NET": (of_package("nuget", "Some.Server"), "dnx"),
     "a crate": (of_package("cargo", "some-mcp"), "a crate"),
     "an unknown kind": (of_package("brew", "some-mcp"), "does not know"),
-    "an option as a name": (of_package(identifier="--eval"), "no name of a package"),
-    "an address as a name": (of_package(identifier="git+https://x.test/a"), "no name of a package"),
-    "a way out of the folder": (of_package("pypi", "../../x"), "no name of a package"),
-    "an option of uvx as a name": (of_package("pypi", "--with=evil"), "no name of a package"),
+    "an option as a name": (of_package(identifier="--eval"), "not a name of a package"),
+    "an address as a name": (
+        of_package(identifier="git+https://x.test/a"),
+        "not a name of a package",
+    ),
+    "a way out of the folder": (of_package("pypi", "../../x"), "not a name of a package"),
+    "an option of uvx as a name": (of_package("pypi", "--with=evil"), "not a name of a package"),
     "a range of versions": (of_package(version="^1.0.0"), "not one exact version"),
     "a moving version": (of_package(version="latest"), "not one exact version"),
     "an option as a version": (of_package("pypi", version="1 --index x"), "not one exact version"),
-    "an option as an image": (of_package("oci", "--privileged"), "no name of an image"),
+    "an option as an image": (of_package("oci", "--privileged"), "not a name of an image"),
     "an image without a version": (
         {"packages": [package("oci", "owner/image:latest", "")]},
         "no exact version",
@@ -307,7 +310,7 @@ REFUSED = {
     "a remote that is a file": (remote("file:///etc/passwd"), "not https"),
     "a header that is two": (
         remote("https://a.test/mcp", headers=[{"name": "A\r\nB", "value": "x"}]),
-        "no name of a header",
+        "not a name of a header",
     ),
 }
 

@@ -126,22 +126,22 @@ HEAD = 'kind = "corrective"\ncontent = "c"\n'
 @pytest.mark.parametrize(
     ("content", "line", "reason"),
     [
-        ("kind = 3\n", 1, "`kind` is no text"),
+        ("kind = 3\n", 1, "`kind` is not a text"),
         ("", 0, "`kind` is missing: one of corrective, procedural, declarative, episodic"),
         ('kind = "fact"\n', 1, "`kind` is 'fact': one of"),
         ("kind = \n", 1, "it is not TOML:"),
         ('kind = "episodic"\ncontent = "  "\ntool = "a:b"\n', 2, "it has no content"),
         (HEAD, 0, "it belongs to nothing"),
-        (HEAD + 'tool = "a b"\n', 3, "`tool` is no name"),
-        (HEAD + 'tool = "a:b"\nconfidence = 1.5\n', 4, "`confidence` is no number from 0 to 1"),
-        (HEAD + 'tool = "a:b"\nconfidence = nan\n', 4, "`confidence` is no number from 0 to 1"),
-        (HEAD + 'tool = "a:b"\npriority = true\n', 4, "`priority` is no number from 0 to 100"),
-        (HEAD + 'tool = "a:b"\nrefuses = 1\n', 4, "`refuses` is neither true nor false"),
+        (HEAD + 'tool = "a b"\n', 3, "`tool` is not a name"),
+        (HEAD + 'tool = "a:b"\nconfidence = 1.5\n', 4, "`confidence` is not a number from 0 to 1"),
+        (HEAD + 'tool = "a:b"\nconfidence = nan\n', 4, "`confidence` is not a number from 0 to 1"),
+        (HEAD + 'tool = "a:b"\npriority = true\n', 4, "`priority` is not a number from 0 to 100"),
+        (HEAD + 'tool = "a:b"\nrefuses = 1\n', 4, "`refuses` must be true or false"),
         (HEAD + 'tool = "a:b"\nrefuses = true\n', 4, "only a corrective memory of a tool with"),
         (HEAD + 'capability = "a"\narguments = {}\n', 4, "`arguments` are a tool's"),
-        (HEAD + 'tool = "a:b"\narguments = {}\n', 4, "`arguments` is no JSON Schema"),
+        (HEAD + 'tool = "a:b"\narguments = {}\n', 4, "`arguments` is not a JSON Schema"),
         (HEAD + 'tool = "a:b"\narguments = "{"\n', 4, "`arguments` is not JSON"),
-        (HEAD + 'tool = "a:b"\nlearned_from = 3\n', 4, "`learned_from` is no text"),
+        (HEAD + 'tool = "a:b"\nlearned_from = 3\n', 4, "`learned_from` is not a text"),
         (b'kind = "corrective"\ncontent = "\xff"\n', 2, "it is not UTF-8"),
         (b"a\nb\0", 2, "it is binary"),
         (b"#" * (LARGEST_BYTES + 1), 0, "it is larger than 64 KiB"),
@@ -160,9 +160,17 @@ def test_a_file_that_is_no_memory_is_left_out_with_its_line(
     ("content", "line", "reason"),
     [
         ("no head", 1, "it does not begin with a line `---`"),
-        ("---\nkind: [a]\n---\nc", 2, "`kind` is no text"),
-        ("---\nkind: corrective\narguments:\n  required: [a]\n---\nc", 3, "`arguments` is no text"),
-        ("---\nkind: corrective\ncontent: c\n---\nc", 3, "its content is the text below the head"),
+        ("---\nkind: [a]\n---\nc", 2, "`kind` is not a text"),
+        (
+            "---\nkind: corrective\narguments:\n  required: [a]\n---\nc",
+            3,
+            "`arguments` is not a text",
+        ),
+        (
+            "---\nkind: corrective\ncontent: c\n---\nc",
+            3,
+            "its content is the text below the front matter",
+        ),
     ],
 )
 def test_the_same_goes_for_markdown(content: str, line: int, reason: str) -> None:
@@ -215,4 +223,4 @@ def test_ordinary_words_are_no_secret(text: str) -> None:
 def test_what_no_person_sees_is_told_to_no_model(hidden: str) -> None:
     _, reason = wrong(f'kind = "corrective"\ntool = "a:b"\ncontent = "use {hidden}"\n')
 
-    assert reason == "it holds characters that no person sees"
+    assert reason == "it contains invisible characters"

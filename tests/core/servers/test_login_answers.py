@@ -63,7 +63,7 @@ def test_a_pasted_address_is_read_like_the_redirect() -> None:
         ("http://user@127.0.0.1:8123/callback?code=c&state=s", "another address"),
         ("c", "another address"),
         ("", "another address"),
-        ("http://[::1/callback?code=c&state=s", "no address"),
+        ("http://[::1/callback?code=c&state=s", "not an address"),
         (f"{HERE}?code=c&state=s&x={'x' * MOST_PASTED}", "longer than"),
     ],
 )

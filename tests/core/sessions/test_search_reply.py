@@ -172,7 +172,7 @@ def test_arguments_are_taken_as_models_write_them(given: bytes, expected: bytes)
 
 @pytest.mark.parametrize("given", [b"[]", b"7", b'"x"', b'"[1]"'])
 def test_arguments_that_are_no_object_are_refused(given: bytes) -> None:
-    with pytest.raises(BadCallError, match="no object"):
+    with pytest.raises(BadCallError, match="not an object"):
         called(CallArguments("x", msgspec.Raw(given)))
 
 

@@ -80,9 +80,9 @@ NAME = "`name` is 1 to 64 letters, digits, `_`, `.`, `-`"
 @pytest.mark.parametrize(
     ("text", "reasons"),
     [
-        ("tool = 3\n", ['`tool` is no table; write [tool."server:tool"]']),
+        ("tool = 3\n", ['`tool` is not a table; write [tool."server:tool"]']),
         ("[tool.create]\nname='x'\n", ['tool."create": is no tool; write [tool."server:tool"]']),
-        ("[tool]\n'github:create_issue' = 1\n", [f"{WHERE}: is no table"]),
+        ("[tool]\n'github:create_issue' = 1\n", [f"{WHERE}: is not a table"]),
         ("[tool.'github:create_issue']\n", [f"{WHERE}: changes nothing"]),
         (
             "[tool.'github:create_issue']\nname = ['x']\n",
@@ -114,20 +114,20 @@ NAME = "`name` is 1 to 64 letters, digits, `_`, `.`, `-`"
         ),
         (
             "[tool.'github:create_issue']\ncolour = 'red'\n",
-            [f"{WHERE}: `colour` is no key here: left out", f"{WHERE}: changes nothing"],
+            [f"{WHERE}: `colour` is not a key here: left out", f"{WHERE}: changes nothing"],
         ),
         (
             "[tool.'github:create_issue']\narguments = ['x']\n",
-            [f"{WHERE}: `arguments` is no table of arguments", f"{WHERE}: changes nothing"],
+            [f"{WHERE}: `arguments` is not a table of arguments", f"{WHERE}: changes nothing"],
         ),
         (
             "[tool.'github:create_issue'.arguments]\nx = 1\n",
-            [f"{WHERE}.arguments.x: is no table", f"{WHERE}: changes nothing"],
+            [f"{WHERE}.arguments.x: is not a table", f"{WHERE}: changes nothing"],
         ),
         (
             "[tool.'github:create_issue'.arguments.x]\npreset = 2026-01-01\n",
             [
-                f"{WHERE}.arguments.x: `preset` is no value of JSON",
+                f"{WHERE}.arguments.x: `preset` is not a value of JSON",
                 f"{WHERE}.arguments.x: changes nothing",
                 f"{WHERE}: changes nothing",
             ],
@@ -135,7 +135,7 @@ NAME = "`name` is 1 to 64 letters, digits, `_`, `.`, `-`"
         (
             f"[tool.'github:create_issue'.arguments.x]\npreset = 0x{'f' * 5000}\n",
             [
-                f"{WHERE}.arguments.x: `preset` is no value of JSON",
+                f"{WHERE}.arguments.x: `preset` is not a value of JSON",
                 f"{WHERE}.arguments.x: changes nothing",
                 f"{WHERE}: changes nothing",
             ],
@@ -143,7 +143,7 @@ NAME = "`name` is 1 to 64 letters, digits, `_`, `.`, `-`"
         (
             "[tool.'github:create_issue'.arguments.x]\npreset = nan\n",
             [
-                f"{WHERE}.arguments.x: `preset` is no value of JSON",
+                f"{WHERE}.arguments.x: `preset` is not a value of JSON",
                 f"{WHERE}.arguments.x: changes nothing",
                 f"{WHERE}: changes nothing",
             ],
@@ -159,7 +159,7 @@ NAME = "`name` is 1 to 64 letters, digits, `_`, `.`, `-`"
         (
             "[tool.'github:create_issue'.arguments.x]\nhidden = 1\nrequired = true\n",
             [
-                f"{WHERE}.arguments.x: `required` is no key here: left out",
+                f"{WHERE}.arguments.x: `required` is not a key here: left out",
                 f"{WHERE}.arguments.x: `hidden` is true or false",
                 f"{WHERE}.arguments.x: changes nothing",
                 f"{WHERE}: changes nothing",

@@ -169,7 +169,11 @@ def test_words_that_cannot_be_used_are_left_out_with_line_and_reason(
     ("text", "line", "reason"),
     [
         ('triggers = [\n"a",\n"",\n]\n', 3, "trigger '' is blank or not text: left out"),
-        ('triggers = ["a"]\ndomains = ["x"]\n', 2, "`domains` is no key of an overlay: left out"),
+        (
+            'triggers = ["a"]\ndomains = ["x"]\n',
+            2,
+            "`domains` is not a key of an overlay: left out",
+        ),
     ],
 )
 def test_the_good_part_of_words_is_kept(text: str, line: int, reason: str) -> None:

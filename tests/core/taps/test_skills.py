@@ -103,7 +103,7 @@ def test_what_is_no_skill_is_left_out_with_line_and_reason(
         ),
         (
             "name: review\ndescription: d\ncapabilities:\n- a b\n- git",
-            Finding(PATH, 5, "capability 'a b' is no name: left out"),
+            Finding(PATH, 5, "capability 'a b' is not a name: left out"),
         ),
         (
             "name: review\ndescription: d\ncapabilities: {a: b}",
@@ -123,7 +123,7 @@ def test_a_name_that_is_none_leaves_the_skill_out(name: str) -> None:
     found = read(f"---\nname: {name}\ndescription: d\n---\nbody", folder=name)
 
     assert found.skill is None
-    assert "is no name" in found.findings[-1].reason
+    assert "is not a valid name" in found.findings[-1].reason
 
 
 def test_a_long_description_is_cut() -> None:

@@ -325,8 +325,8 @@ def test_dependencies_alone_make_a_capability_and_a_bad_one_is_left_out() -> Non
 @pytest.mark.parametrize(
     ("provider", "line", "reason"),
     [
-        ("mcp = 1", 1, "`mcp` is no table, and is passed over"),
-        ("deps = []", 1, "`deps` is no table, and is passed over"),
+        ("mcp = 1", 1, "`mcp` is not a table, and is passed over"),
+        ("deps = []", 1, "`deps` is not a table, and is passed over"),
         ("[mcp]\nservers = 3", 2, "`mcp.servers` is not a list of tables"),
     ],
 )
@@ -355,7 +355,7 @@ def test_roles_that_cannot_be_read_keep_no_tool(roles: str, line: int, path: str
 
     assert got.capability is not None
     assert got.capability.allowed_tools == ("",)
-    assert got.findings == (finding(line, f"`{path}` is no table, and is passed over"),)
+    assert got.findings == (finding(line, f"`{path}` is not a table, and is passed over"),)
 
 
 def test_a_sandbox_that_means_nothing_leaves_its_server_out() -> None:

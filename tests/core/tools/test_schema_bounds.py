@@ -153,7 +153,7 @@ OUTSIDE = "refers to {!r}, which is outside of it"
             f"has more than {MOST_REFERENCES} references",
         ),
         ({"$ref": "#" + "/a" * 33}, "has a reference of more than 32 parts"),
-        ({"$anchor": "a", "items": {"$anchor": "a"}}, "has two anchors 'a'"),
+        ({"$anchor": "a", "items": {"$anchor": "a"}}, "has two anchors called 'a'"),
     ],
     ids=lambda value: value if isinstance(value, str) else json.dumps(value)[:60],
 )

@@ -123,9 +123,9 @@ def test_a_call_without_arguments_has_the_presets(arguments: bytes) -> None:
         (b'{"repo":"evil/app","summary":"x"}', "github__file_bug has no argument 'repo'."),
         (b'{"labels":[]}', "github__file_bug has no argument 'labels'."),
         (b'{"title":"x"}', "github__file_bug has no argument 'title'."),
-        (b"[1]", "The arguments of github__file_bug are no JSON object."),
-        (b'"x"', "The arguments of github__file_bug are no JSON object."),
-        (b"{", "The arguments of github__file_bug are no JSON object."),
+        (b"[1]", "The arguments of github__file_bug are not a JSON object."),
+        (b'"x"', "The arguments of github__file_bug are not a JSON object."),
+        (b"{", "The arguments of github__file_bug are not a JSON object."),
     ],
 )
 def test_an_argument_that_the_client_does_not_have_is_refused(

@@ -15,6 +15,7 @@ from capd.core.tools.call_cards import call_card
 from capd.core.tools.overall_ranking import Match, ranked_together
 from capd_protos import curator, embedder, finder, registry, settings, supervisor
 from capd_protos import ledger as messages
+from capd_protos.tokens import SessionTokens
 from capd_protos.types import CapabilityId, CapabilitySpec, SessionKey
 
 SCHEMA = 1
@@ -445,4 +446,46 @@ def config_document(project: str, described: settings.SettingsDescribed) -> Docu
         "project_files": {each.project: each.problems for each in described.projects},
         "needs_restart": described.needs_restart,
         "not_watched": described.watch,
+    }
+
+
+def tokens(described: curator.TokensDescribed) -> Document:
+    """Return `tokens`: what each session costs. `None` stands for what is not known."""
+    return {
+        "schema": SCHEMA,
+        "vocabulary": described.vocabulary,
+        "problem": described.problem,
+        "sessions": [_session_tokens(each) for each in described.sessions],
+    }
+
+
+def _session_tokens(session: SessionTokens) -> Document:
+    everything = session.everything
+    return {
+        "key": session.key,
+        "client": session.client,
+        "mode": session.mode,
+        "counting": session.is_counting,
+        "surface": {
+            "tools": session.tools,
+            "tokens": session.surface,
+            "list": session.list_tokens,
+            "own_tools": session.own_tokens,
+            "instructions": session.instructions,
+        },
+        "all_tools": {
+            "tools": everything.tools if everything else None,
+            "tokens": everything.tokens if everything else None,
+            "unlisted": everything.unlisted if everything else [],
+        },
+        "saved": session.saved,
+        "added": {
+            "tokens": session.added,
+            "turns": msgspec.to_builtins(session.turns),
+            "searches": msgspec.to_builtins(session.searches),
+            "answers": msgspec.to_builtins(session.answers),
+            "list_changes": msgspec.to_builtins(session.changes),
+        },
+        "net": session.net,
+        "last_changes": [msgspec.to_builtins(each) for each in session.last_changes],
     }

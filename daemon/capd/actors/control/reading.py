@@ -10,7 +10,6 @@ import trio
 
 from capd.actors.control import documents
 from capd.actors.control import index_documents as index_report
-from capd.actors.control import token_document as token_report
 from capd.actors.control.actors import (
     ASK_TIMEOUT,
     LEDGER_TIMEOUT,
@@ -148,7 +147,7 @@ class Reading:
         described = await self._actors.curator.tokens(
             TOKENS_WITHIN, timeout=TOKENS_WITHIN + ASK_TIMEOUT
         )
-        return token_report.tokens(described)
+        return documents.tokens(described)
 
     async def _secrets(self, _: frames.NoParams) -> dict[str, Any]:
         listed = await self._actors.registry.capabilities()

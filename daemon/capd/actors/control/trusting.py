@@ -67,7 +67,7 @@ class Trusting:
 
 def _absolute(project: str) -> str:
     if not os.path.isabs(project):  # noqa: PTH117 - text, of which no path is made
-        raise MethodError(frames.INVALID_PARAMS, f"{project[:100]!r} is no absolute path")
+        raise MethodError(frames.INVALID_PARAMS, f"{project[:100]!r} is not an absolute path")
     return project
 
 

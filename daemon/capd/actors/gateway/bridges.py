@@ -26,6 +26,7 @@ from capd.adapters.clients.hellos import (
     read_hello,
     refused,
     send_frame,
+    send_welcome,
 )
 from capd.adapters.clients.open_bridges import OpenBridge
 from capd.adapters.clients.peers import Peers
@@ -37,7 +38,7 @@ from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd.runtime.handle_table import HandleTable
 from capd.runtime.peer import ActorUnavailableError
-from capd_protos import SOCKET_PROTOCOL, curator
+from capd_protos import curator
 from capd_protos import socket as frames
 
 MOST_WAITING = 32
@@ -165,10 +166,8 @@ class BridgeGateway:
     ) -> bool:
         """Open the session of a hello; return whether the curator owns the stream now."""
         connection = next(self._ids)
-        welcomed = trio.Event()
-        self._connections.put(
-            connection, Connection(SocketSink(stream), reader, welcomed, is_far=True)
-        )
+        taken = Connection(SocketSink(stream), reader, trio.Event(), is_far=True)
+        self._connections.put(connection, taken)
         request = curator.OpenSession(
             connection,
             far_hello(bridge.name, hello),
@@ -188,20 +187,8 @@ class BridgeGateway:
             if isinstance(error, ActorUnavailableError):
                 return is_taken
             raise
-        if isinstance(opened, curator.CuratorRefused):
-            await send_frame(stream, refused(opened.code, opened.message))
-            return False
-        try:
-            await send_frame(
-                stream,
-                # No key is asked for: values of another machine are not taken.
-                frames.Welcome(
-                    SOCKET_PROTOCOL, self._daemon, opened.session, opened.resume, opened.resumed
-                ),
-            )
-        finally:
-            welcomed.set()
-        return True
+        # No key is asked for: values of another machine are not taken.
+        return await send_welcome(stream, opened, self._daemon, taken)
 
 
 def _shut(stream: trio.SocketStream) -> None:

@@ -20,7 +20,13 @@ from capd.actor_clients.registry import RegistryClient
 from capd.actors.control.connection import Control
 from capd.actors.gateway.peer_rules import PeerRules
 from capd.adapters.clients.connection import Connection
-from capd.adapters.clients.hellos import HELLO_TIMEOUT, read_hello, refused, send_frame
+from capd.adapters.clients.hellos import (
+    HELLO_TIMEOUT,
+    read_hello,
+    refused,
+    send_frame,
+    send_welcome,
+)
 from capd.adapters.clients.peers import Peer, Peers
 from capd.adapters.clients.socket_sink import SocketSink
 from capd.adapters.clients.waiting_pool import WaitingPlace, WaitingPool
@@ -143,9 +149,8 @@ class Gateway:
     ) -> bool:
         """Open the session of a hello; return whether the curator owns the stream now."""
         connection = next(self._ids)
-        welcomed = trio.Event()
-        sink, is_servers = SocketSink(stream), peer.is_excepted
-        self._connections.put(connection, Connection(sink, reader, welcomed, is_servers))
+        taken = Connection(SocketSink(stream), reader, trio.Event(), peer.is_excepted)
+        self._connections.put(connection, taken)
         try:
             described = await self._registry.describe(hello.project or hello.cwd)
             opened = await self._curator.open_session(
@@ -156,22 +161,4 @@ class Gateway:
             if not is_taken:
                 await send_frame(stream, refused("overloaded", str(error)))
             return is_taken
-        if isinstance(opened, curator.CuratorRefused):
-            await send_frame(stream, refused(opened.code, opened.message))
-            return False
-        try:
-            await send_frame(
-                stream,
-                frames.Welcome(
-                    SOCKET_PROTOCOL,
-                    self._daemon,
-                    opened.session,
-                    opened.resume,
-                    opened.resumed,
-                    described.wanted_keys,
-                ),
-            )
-        finally:
-            # Also where the client is gone already: the curator then sees that for itself.
-            welcomed.set()
-        return True
+        return await send_welcome(stream, opened, self._daemon, taken, described.wanted_keys)

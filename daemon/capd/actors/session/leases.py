@@ -180,7 +180,7 @@ class SessionLeases:
             await self._release_unanswered(server, self._unanswered.pop(server))
 
     async def acquire_all(self, capability: CapabilitySpec) -> Sequence[ServerLease]:
-        """Acquire every server of `capability` within `starting`; raises as `acquire`."""
+        """Acquire every server of `capability`, inside a `starting` block; raises as `acquire`."""
         servers: list[ServerLease] = []
         for spec in capability.servers:
             ready = await self.acquire(spec)

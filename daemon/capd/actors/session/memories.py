@@ -21,8 +21,8 @@ from capd.core.memories.wording import refusal
 from capd.core.protocol.calls import RESULT, TOOL_ERROR
 from capd.core.protocol.generations import Members
 from capd.core.protocol.outcomes import RefusedError
+from capd.core.results.blocks import takes_text, with_text
 from capd.core.results.large_results import Result
-from capd.core.results.text_blocks import takes_text, with_text
 from capd.core.sessions.active_set import Grant
 from capd.core.sessions.conversations import Conversations
 from capd.core.sessions.session import ServerLease, SessionState

@@ -224,7 +224,7 @@ class SessionResults:
             raise UnknownNameError(str(error)) from None
         blocks = (await self._in_thread(partial(parts_of, data))).blocks
         if not 0 <= index < len(blocks) or not blocks[index].media:
-            raise UnknownNameError(f"{uri[:200]} is no image or audio of that result")
+            raise UnknownNameError(f"{uri[:200]} is not an image or audio of that result")
         return reading.contents(uri, blocks[index].mime, blocks[index].base64())
 
     async def _record(self, handle: str) -> StoredResult:

@@ -190,7 +190,9 @@ class SessionScripts:
             return await self.told(script, ScriptEnd(error=f"It took more than {LONGEST:g} s."))
         except ScriptsUnavailableError as error:
             if script.calls.has_sent:
-                raise OutcomeUnknownError(f"The script cannot go on: {error}. {_CHECK}") from None
+                raise OutcomeUnknownError(
+                    f"The script cannot continue: {error}. {_CHECK}"
+                ) from None
             return text_result(f"The script was not run: {error}.", is_error=True)
         finally:
             self._under_way -= 1
@@ -239,14 +241,14 @@ class SessionScripts:
 
     async def _found(self, caller: ClientCall, given: ScriptArguments) -> Restored:
         if self._files is None:
-            raise DamagedRunError("scripts are not written down here")
+            raise DamagedRunError("this daemon does not save scripts")
         request = msgspec.json.encode(caller.request_id).decode()
         found = await self._files.load(self._files.path(self._key, request))
         if found is None:
-            raise DamagedRunError("nothing is written down of it")
+            raise DamagedRunError("nothing was saved of it")
         begun = found.begun
         if (begun.code, begun.inputs) != (given.code, bytes(given.inputs)):
-            raise DamagedRunError("what is written down is of another script")
+            raise DamagedRunError("the saved state is of another script")
         if begun.engine != ENGINE:
             raise DamagedRunError(f"it was run by {begun.engine}, and this is {ENGINE}")
         return found

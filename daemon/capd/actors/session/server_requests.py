@@ -374,8 +374,8 @@ class ServerRequests:
             found = await self._asked_who_has(uri)
         if found.rivals:
             raise RefusedError(
-                f"Resource {uri[:200]} could be of {_and(map(self._name_of, found.rivals))}: "
-                "none of them lists it, and their templates fit alike."
+                f"Resource {uri[:200]} could belong to {_and(map(self._name_of, found.rivals))}: "
+                "none of them lists it, and their templates fit equally well."
             )
         restrictions = {
             identity: resource_restriction(self._state, identity, uri) for identity in found.servers
@@ -387,7 +387,7 @@ class ServerRequests:
             (restriction for restriction in restrictions.values() if restriction is not None), None
         )
         if denied is not None:
-            raise RefusedError(f"Resource {uri[:200]} cannot be had: {denied.reason}.")
+            raise RefusedError(f"Resource {uri[:200]} cannot be read: {denied.reason}.")
         raise UnknownNameError(
             f"no server that is on in this session lists {uri[:200]!r} or has a template for it"
         )

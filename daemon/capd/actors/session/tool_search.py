@@ -1,8 +1,8 @@
 """Finds tools that are not switched on in a session, by a search or by name.
 
 A tool that is found is switched on as a single tool, by its cached definition. Its server is
-started by the first call. A server's tools are found only after it has listed them once, and every
-answer says so.
+started by the first call. If the tools of a server are not known, because it has never listed them
+and no tap records them, they cannot be found; the answer names such servers.
 """
 
 import time
@@ -267,9 +267,7 @@ class ToolSearch:
         listed = self._listed(wire)
         if listed is None:
             await self._withheld.refuse(name)
-            raise NotSentError(
-                f"{hit.server} does not offer {hit.name} any more. The call was not sent."
-            )
+            raise NotSentError(f"{hit.server} no longer offers {hit.name}. The call was not sent.")
         self._log.info("tool_reached", tool=wire)
         return listed
 
@@ -286,9 +284,7 @@ class ToolSearch:
         except NotActivatedError as error:
             raise NotSentError(f"{error} The call was not sent.") from None
         if not is_there:
-            raise NotSentError(
-                f"{hit.server} is not in the catalog any more. The call was not sent."
-            )
+            raise NotSentError(f"{hit.server} is no longer in the catalog. The call was not sent.")
 
     async def known_tools(self, names: Sequence[str]) -> dict[str, finder.ToolHit]:
         """Return those of `names` that are known tools, permitted or not."""

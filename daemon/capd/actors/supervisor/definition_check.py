@@ -39,5 +39,5 @@ class Vetting:
             return frozenset(await self._definitions.vet(request, timeout=VET_TIMEOUT))
         except ActorUnavailableError as error:
             raise NotVettedError(
-                f"its tools could not be compared with those before: {error}"
+                f"its tools could not be compared with the trusted ones: {error}"
             ) from None

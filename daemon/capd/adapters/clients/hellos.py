@@ -1,11 +1,14 @@
 """Reads the hello of a connection, and writes the answer to it."""
 
+from collections.abc import Sequence
+
 import msgspec
 import trio
 
+from capd.adapters.clients.connection import Connection
 from capd.adapters.stdio_frames import Frame, FrameReader, FrameStalledError
 from capd.core.sessions.bridges import session_key
-from capd_protos import SOCKET_PROTOCOL
+from capd_protos import SOCKET_PROTOCOL, curator
 from capd_protos import socket as frames
 from capd_protos.codec import JsonCodec, MalformedError
 
@@ -54,6 +57,28 @@ async def send_frame(stream: trio.SocketStream, frame: frames.FromDaemon) -> Non
     """Write a link frame; give up after a while."""
     with trio.move_on_after(HELLO_TIMEOUT):
         await stream.send_all(_LINES.encode(frame) + b"\n")
+
+
+async def send_welcome(
+    stream: trio.SocketStream,
+    opened: curator.SessionOpened | curator.CuratorRefused,
+    daemon: frames.DaemonInfo,
+    connection: Connection,
+    want_env: Sequence[str] = (),
+) -> bool:
+    """Answer a hello with the curator's reply; return whether the curator serves the stream now."""
+    if isinstance(opened, curator.CuratorRefused):
+        await send_frame(stream, refused(opened.code, opened.message))
+        return False
+    welcome = frames.Welcome(
+        SOCKET_PROTOCOL, daemon, opened.session, opened.resume, opened.resumed, list(want_env)
+    )
+    try:
+        await send_frame(stream, welcome)
+    finally:
+        # Also if the client has disconnected already: the curator then notices that itself.
+        connection.welcomed.set()
+    return True
 
 
 def far_hello(bridge: str, hello: frames.Hello) -> frames.Hello:

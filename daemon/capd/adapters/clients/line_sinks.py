@@ -22,7 +22,7 @@ class LineSink(Protocol):
         ...
 
     def open(self, nursery: trio.Nursery, on_gone: Callable[[], None]) -> None:
-        """Start writing, with tasks in `nursery`; call `on_gone` when the client is gone."""
+        """Start writing, with tasks in `nursery`; call `on_gone` when the client disconnects."""
         ...
 
     async def aclose(self) -> None:

@@ -55,10 +55,10 @@ class Questions:
         Raises:
             ServerError: the client answered with an error.
             RefusedError: the client has disconnected, or does not answer.
-            MalformedError: the params are no object.
+            MalformedError: the params are not an object.
         """
         if self._is_over:
-            raise RefusedError("the client is gone")
+            raise RefusedError("the client has disconnected")
         key = f"{_PREFIX}{next(self._ids)}"
         question = _Question(on_progress)
         told = self._with_token(params, key, question)
@@ -86,7 +86,7 @@ class Questions:
         if question.error:
             raise ServerError(question.error)
         if not question.result:
-            raise RefusedError("the client went away before it answered")
+            raise RefusedError("the client disconnected before it answered")
         return question.result
 
     def answered(self, message_id: object, result: bytes, error: bytes) -> bool:

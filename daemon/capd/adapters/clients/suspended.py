@@ -105,12 +105,12 @@ class SuspendableCall:
 
         Raises:
             RefusedError: the call ends before the answer comes.
-            MalformedError: the params are no object.
+            MalformedError: the params are not an object.
         """
         # A client of this generation reports no progress of an answer.
         del on_progress
         if self._is_over:
-            raise RefusedError("the client's request is over")
+            raise RefusedError("the client's request has ended")
         question = _Question(method, params)
         self._asked += 1
         key = f"input-{self._asked}"
@@ -121,7 +121,7 @@ class SuspendableCall:
         finally:
             self._questions.pop(key, None)
         if not question.answer:
-            raise RefusedError("the client's request is over")
+            raise RefusedError("the client's request has ended")
         return question.answer
 
     async def run(self) -> None:

@@ -176,7 +176,7 @@ class Upstream:
 
         Raises:
             ServerError, RefusedError: it answered with an error; it cannot be asked.
-            MalformedError: the params are no object.
+            MalformedError: the params are not an object.
         """
         if not self.connection.is_initialized:
             raise RefusedError(f"the client cannot be asked {method} here")

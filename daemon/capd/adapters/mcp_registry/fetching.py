@@ -125,7 +125,7 @@ class Fetcher:
         except CallFailedError as error:
             raise FetchError(f"{host} {error}") from None
         except (httpx2.InvalidURL, ValueError):
-            raise FetchError(f"{host or 'an address'} cannot be asked: it is no URL") from None
+            raise FetchError(f"{host or 'an address'} cannot be asked: it is not a URL") from None
         except trio.TooSlowError:
             raise FetchError(f"{host} took more than {TIMEOUT:g} s") from None
 

@@ -357,7 +357,7 @@ def _decoded(data: bytes) -> dict[str, Any]:
     try:
         found = msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        raise PackageError("is described by its registry in a form that is no JSON") from None
+        raise PackageError("is described by its registry in a form that is not JSON") from None
     return found if isinstance(found, dict) else {}
 
 

@@ -74,7 +74,7 @@ def _frames(data: bytes) -> Iterator[Frame]:
         if len(content) < size:
             return
         if _digest(content) != digest:
-            raise DamagedRunError("it is not as capd wrote it: its digest is another")
+            raise DamagedRunError("it was changed or damaged: its digest is wrong")
         try:
             yield _FRAMES.decode(content)
         except (msgspec.MsgspecError, RecursionError) as error:

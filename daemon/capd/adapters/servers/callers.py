@@ -45,7 +45,7 @@ class Peer(Protocol):
         Raises:
             ServerError: the client answered with an error, which is passed on.
             RefusedError: it cannot be asked, or has not answered.
-            MalformedError: the params are no object.
+            MalformedError: the params are not an object.
         """
         ...
 

@@ -512,7 +512,7 @@ class ServerConnection:
             pending.complete(error=ServerError(b'{"code":-32603,"message":"an empty reply"}'))
 
     def _junk(self, data: bytes, why: str) -> None:
-        """Count a line that is no message. If it was the reply to a call, that call fails."""
+        """Count a line that is not a message. If it was the reply to a call, that call fails."""
         self.counts["junk_lines"] += 1
         # Counted since the last message: a server that logs a line a call is noisy, not broken.
         self._junk_run_lines += 1

@@ -359,7 +359,7 @@ def _checked_package(package: Package, kind: Kind, server_version: str) -> tuple
         return identifier, image.tag
     names, versions = (_NPM_NAME, _NPM_VERSION) if kind == "npm" else (_PYPI_NAME, _PYPI_VERSION)
     if not names.fullmatch(identifier) or ".." in identifier:
-        raise EntryError(f"{_shown(identifier)!r} is no name of a package")
+        raise EntryError(f"{_shown(identifier)!r} is not a name of a package")
     version = version or server_version
     if not versions.fullmatch(version):
         raise EntryError(f"{_shown(version)!r} is not one exact version")
@@ -369,7 +369,7 @@ def _checked_package(package: Package, kind: Kind, server_version: str) -> tuple
 def _image(identifier: str, version: str, base_url: str) -> Image:
     match = _IMAGE.fullmatch(identifier)
     if match is None or ".." in identifier:
-        raise EntryError(f"{_shown(identifier)!r} is no name of an image")
+        raise EntryError(f"{_shown(identifier)!r} is not a name of an image")
     base = re.sub(r"^https?://", "", base_url).rstrip("/")
     host = match["host"] or base or _DOCKER_HUB
     if not re.fullmatch(r"[a-z0-9.-]+(?::\d+)?", host):
@@ -483,7 +483,7 @@ class _Asking:
         for each in said or ():
             pattern = _VARIABLE if where == "environment" else _HEADER
             if not pattern.fullmatch(each.name):
-                raise EntryError(f"{_shown(each.name)!r} is no name of a {_noun(where)}")
+                raise EntryError(f"{_shown(each.name)!r} is not a name of a {_noun(where)}")
             name = each.name
             if where == "environment" and (
                 name.upper() in _NOT_SET or name.lower().startswith(_NOT_SET_PREFIXES)
@@ -515,7 +515,7 @@ def _arguments(
         if each.type == "named":
             name = (each.name or "").strip()
             if not re.fullmatch(r"-{0,2}[A-Za-z0-9][\w.:-]*", name):
-                raise EntryError(f"{_shown(name)!r} is no name of an option")
+                raise EntryError(f"{_shown(name)!r} is not a name of an option")
             word = _named_word(each, name, asking, launcher)
         elif each.type == "positional":
             hint = each.value_hint or "argument"

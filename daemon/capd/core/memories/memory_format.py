@@ -165,7 +165,7 @@ def _check_deliverable(text: str, line: int) -> None:
             line,
         )
     if cleaned(text).gone:
-        raise MemoryFileError("it holds characters that no person sees", line)
+        raise MemoryFileError("it contains invisible characters", line)
 
 
 def _toml(text: str) -> _Written:
@@ -185,11 +185,11 @@ def _markdown(text: str) -> _Written:
     for key, each in head.fields.items():
         if each.is_odd or each.is_list or not each.items:
             raise written.wrong(
-                key, f"`{key[:LONGEST_WORD]}` is no text; a schema is written as JSON, in quotes"
+                key, f"`{key[:LONGEST_WORD]}` is not a text; a schema is written as JSON, in quotes"
             )
         written.values[key] = _plain(each.items[0].text)
     if "content" in written.values:
-        raise written.wrong("content", "its content is the text below the head")
+        raise written.wrong("content", "its content is the text below the front matter")
     written.values["content"] = head.body
     return written
 
@@ -227,7 +227,7 @@ def _memory(tap: TapName, file: MemoryFile, written: _Written) -> MemorySpec:
     _check_deliverable(arguments.decode(), written.line("arguments"))
     refuses = written.values.get("refuses", False)
     if not isinstance(refuses, bool):
-        raise written.wrong("refuses", "`refuses` is neither true nor false")
+        raise written.wrong("refuses", "`refuses` must be true or false")
     if refuses and (kind != "corrective" or not arguments):
         raise written.wrong(
             "refuses", "only a corrective memory of a tool with `arguments` can refuse a call"
@@ -260,11 +260,11 @@ def _content(written: _Written) -> str:
 def _word(written: _Written, key: str) -> str:
     value = written.values.get(key, "")
     if not isinstance(value, str):
-        raise written.wrong(key, f"`{key}` is no text")
+        raise written.wrong(key, f"`{key}` is not a text")
     word = value.strip()
     if len(word) > LONGEST_WORD or len(word.split()) > 1:
         raise written.wrong(
-            key, f"`{key}` is no name: one word of at most {LONGEST_WORD} characters is"
+            key, f"`{key}` is not a name: use one word of at most {LONGEST_WORD} characters"
         )
     return word
 
@@ -272,14 +272,14 @@ def _word(written: _Written, key: str) -> str:
 def _learned(written: _Written) -> str:
     value = written.values.get("learned_from", "")
     if not isinstance(value, str):
-        raise written.wrong("learned_from", "`learned_from` is no text")
+        raise written.wrong("learned_from", "`learned_from` is not a text")
     return " ".join(value.split())
 
 
 def _number(written: _Written, key: str, most: float) -> float:
     value = written.values.get(key, 1.0)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
-        raise written.wrong(key, f"`{key}` is no number from 0 to {most:g}")
+        raise written.wrong(key, f"`{key}` is not a number from 0 to {most:g}")
     return float(value)
 
 

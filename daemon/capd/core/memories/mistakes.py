@@ -54,12 +54,12 @@ def checked_mistake(schema: object) -> bytes:
         MistakeError: the schema is not valid, or would match calls that it does not describe.
     """
     if not isinstance(schema, dict) or not schema:
-        raise MistakeError("`arguments` is no JSON Schema: a table with `required` is")
+        raise MistakeError("`arguments` is not a JSON Schema: write a table with `required`")
     try:
         encoded = msgspec.json.encode(schema, order="sorted")
     # TOML has types that JSON lacks, and the value may be nested too deeply to be encoded.
     except (TypeError, ValueError, RecursionError):
-        raise MistakeError("`arguments` holds what JSON has no form for") from None
+        raise MistakeError("`arguments` contains a value that JSON cannot express") from None
     if len(encoded) > LARGEST_BYTES:
         raise MistakeError(f"`arguments` is larger than {LARGEST_BYTES // 1024} KiB")
     if not _names(schema.get("required")):
@@ -105,12 +105,12 @@ def _check(schema: object, path: str, depth: int, *, is_call: bool = False) -> N
     if isinstance(schema, bool):
         return
     if not isinstance(schema, dict):
-        raise MistakeError(f"`{path}` is no schema: a table, `true` or `false` is")
+        raise MistakeError(f"`{path}` is not a schema: write a table, `true` or `false`")
     if depth == 0:
         raise MistakeError(f"`{path}` is nested more than {DEEPEST} levels deep")
     unknown = sorted(key for key in schema if key not in _KNOWN)
     if unknown:
-        raise MistakeError(f"`{path}` has `{unknown[0]}`, which a memory's schema has not")
+        raise MistakeError(f"`{path}` has `{unknown[0]}`, which a memory's schema cannot have")
     _check_types(schema, path, is_call=is_call)
     required = _names(schema.get("required"))
     for name in _table(schema.get("properties"), path):
@@ -147,7 +147,7 @@ def _inner(schema: Mapping[str, Any], path: str) -> Iterator[tuple[object, str, 
     for key in _LISTS:
         listed = schema.get(key, [])
         if not isinstance(listed, list):
-            raise MistakeError(f"`{path}.{key}` is no list")
+            raise MistakeError(f"`{path}.{key}` is not a list")
         for each in listed:
             yield each, f"{path}.{key}", key != "prefixItems"
     for key in _SINGLE:
@@ -159,7 +159,7 @@ def _table(value: object, path: str) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise MistakeError(f"`{path}` has properties that are no table")
+        raise MistakeError(f"`{path}` has properties that are not a table")
     return value
 
 

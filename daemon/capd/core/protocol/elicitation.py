@@ -75,7 +75,7 @@ def elicitation_for_client(server: ServerName, params: bytes) -> bytes:
 
     Raises:
         RefusedError: a server may not ask a person this.
-        MalformedError: the params are no object.
+        MalformedError: the params are not an object.
     """
     if len(params) > MOST_BYTES:
         raise RefusedError(f"a question to a person has at most {MOST_BYTES} bytes")

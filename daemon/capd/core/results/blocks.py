@@ -1,4 +1,7 @@
-"""The parts of a `tools/call` result, split without decoding their contents."""
+"""The parts of a `tools/call` result, split without decoding their contents.
+
+A block of text is added in the same way: the rest of the result keeps its bytes.
+"""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -7,11 +10,13 @@ import msgspec
 
 from capd.core.protocol.generations import Members, joined, members_or_none, raw
 from capd.core.results.json_cut import width
+from capd.core.results.large_results import Result
 from capd_protos.codec import JsonCodec, MalformedError
 
 _BLOCKS: JsonCodec[list[Members]] = JsonCodec(list[Members])
 _TEXT: JsonCodec[str] = JsonCodec(str)
 _MEMBERS: JsonCodec[Members] = JsonCodec(Members)
+_CONTENT = "content"
 
 
 def _text_of(value: msgspec.Raw | None) -> str | None:
@@ -134,3 +139,20 @@ def parts_of(result: bytes) -> Parts:
     return Parts(
         members, [Block(each) for each in blocks], b"" if structured == b"null" else structured
     )
+
+
+def takes_text(result: Result) -> bool:
+    """Tell whether a result has content to which a block can be added."""
+    if not isinstance(result, bytes):
+        return False
+    content = members_or_none(result).get(_CONTENT)
+    return content is not None and bytes(content).startswith(b"[")
+
+
+def with_text(result: bytes, text: str) -> bytes:
+    """Return a result with one more block; `takes_text` has to hold."""
+    members = members_or_none(result)
+    blocks = bytes(members[_CONTENT]).rstrip().removesuffix(b"]").rstrip()
+    comma = b"" if blocks == b"[" else b","
+    block = msgspec.json.encode({"type": "text", "text": text})
+    return joined({**members, _CONTENT: msgspec.Raw(blocks + comma + block + b"]")})

@@ -53,5 +53,5 @@ def checked_script(given: ScriptArguments) -> ScriptArguments:
     if inputs in {b"null", b""}:
         inputs = b"{}"
     if not inputs.startswith(b"{"):
-        raise BadScriptError('`inputs` is no object: write {"name": value}.')
+        raise BadScriptError('`inputs` is not an object: write {"name": value}.')
     return ScriptArguments(given.code, msgspec.Raw(inputs))

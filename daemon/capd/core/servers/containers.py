@@ -128,7 +128,7 @@ def wrong_with_container(server: ServerSpec) -> str:
     if secret and not server.command:
         return "a container that gets secrets needs `command`, the program that its image runs"
     bad = [name for name in server.env if not _VARIABLE.fullmatch(name)]
-    return f"{bad[0]!r} is no name of a variable" if bad else ""
+    return f"{bad[0]!r} is not a name of a variable" if bad else ""
 
 
 def container_request(

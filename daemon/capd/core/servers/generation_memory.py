@@ -72,7 +72,7 @@ class GenerationMemory:
         return self._is_met_stateless(seen, by_stateless=by_stateless)
 
     def scope(self, server: ServerSpec, identity: ServerIdentity, *, by_stateless: bool) -> str:
-        """Return the scope of an instance that this client starts."""
+        """Return the scope of an instance; `by_stateless` says that its client is stateless."""
         seen = self._seen.get(identity)
         is_open = not server.is_scope_fixed and (
             server.scope == "project" or server.transport != "stdio"

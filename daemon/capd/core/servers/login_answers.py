@@ -75,7 +75,7 @@ def read_pasted(text: str, redirect: str, state: str) -> Answer:
     try:
         target = urlsplit(text.strip())
     except ValueError:
-        raise PasteError(f"that is no address: once you have logged in, {wanted}") from None
+        raise PasteError(f"that is not an address: once you have logged in, {wanted}") from None
     if f"{target.scheme}://{target.netloc}{target.path}" != redirect:
         raise PasteError(f"that is another address: once you have logged in, {wanted}. Paste that")
     answer = read_redirect(target.query, state)

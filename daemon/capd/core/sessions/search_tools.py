@@ -153,5 +153,5 @@ def called(given: CallArguments) -> tuple[str, msgspec.Raw]:
     if written == b"null":
         written = b"{}"
     if not written.startswith(b"{"):
-        raise BadCallError("`arguments` is no object: write them as the tool's schema says.")
+        raise BadCallError("`arguments` is not an object: write them as the tool's schema says.")
     return name, msgspec.Raw(written)

@@ -183,7 +183,7 @@ def recorded(
 def restore(record: SessionRecord, state: SessionState) -> None:
     """Restore an empty session from `record`; parts that do not fit together are left out."""
     servers = [
-        # A definition that is no JSON object can be neither listed nor renamed.
+        # A definition that is not a JSON object can be neither listed nor renamed.
         ServerLease(
             *(s.spec, s.identity, NO_INSTANCE),
             tuple(tool for tool in s.tools if members_or_none(tool.json)),

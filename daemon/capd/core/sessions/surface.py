@@ -4,10 +4,11 @@ Own tools come first, then granted ones in the order of first activation. What i
 listed with identical bytes, so that a client's prompt cache holds (docs/design/surface.md).
 A definition is passed on as its server wrote it; only the name is capd's.
 
-A client has a limit of tools: own ones come first, then pinned ones, then the others in order. If
-the list must not change, it has only own and pinned tools. If later tools would stay in the prompt
-for good, many tools that are switched on at once are not listed. A granted tool that is not listed
-can still be called by its name. `client_traits.plan` decides which client gets such a stable list.
+A client accepts a limited number of tools: own ones come first, then pinned ones, then the others
+in order. A list that must not change has only own and pinned tools. Some clients keep every later
+tool in the prompt for good; for these, tools that are switched on in large numbers are not listed.
+A granted tool that is not listed can still be called by its name. `client_traits.plan` decides
+which client gets such a stable list.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -35,7 +35,7 @@ def tool_edits(body: Mapping[str, Any], file: str, folder: TomlFolder) -> tuple[
     """Return the usable edits in the tables of `file`."""
     tables = body.get(KEY, {})
     if not isinstance(tables, dict):
-        folder.add(file, f'`{KEY}` is no table; write [{KEY}."server:tool"]', near=KEY)
+        folder.add(file, f'`{KEY}` is not a table; write [{KEY}."server:tool"]', near=KEY)
         return ()
     if len(tables) > MOST_EDITS:
         reason = f"{len(tables)} tools are edited: those after the first {MOST_EDITS} are left out"
@@ -69,7 +69,7 @@ class _Table:
             self._add(f'is no tool; write [{KEY}."server:tool"]')
             return None
         if not isinstance(table, dict):
-            self._add("is no table")
+            self._add("is not a table")
             return None
         self._report_unknown(table, _TOOL_KEYS)
         edit = ToolEdit(
@@ -89,7 +89,7 @@ class _Table:
 
     def _arguments(self, tables: Any) -> tuple[ArgumentEdit, ...]:
         if not isinstance(tables, dict):
-            self._add("`arguments` is no table of arguments")
+            self._add("`arguments` is not a table of arguments")
             return ()
         if len(tables) > MOST_ARGUMENTS:
             self._add(f"arguments after the first {MOST_ARGUMENTS} are left out")
@@ -103,7 +103,7 @@ class _Table:
 
     def argument_edit(self, name: str, table: Any) -> ArgumentEdit | None:
         if not isinstance(table, dict):
-            self._add("is no table")
+            self._add("is not a table")
             return None
         self._report_unknown(table, _ARGUMENT_KEYS)
         edit = ArgumentEdit(
@@ -151,7 +151,7 @@ class _Table:
             written = msgspec.json.encode(_json_value(table["preset"]))
         except (TypeError, ValueError, RecursionError):
             # TOML has hexadecimal numbers, which may have more digits than Python writes.
-            self._add("`preset` is no value of JSON")
+            self._add("`preset` is not a value of JSON")
             return b""
         if len(written) > MOST_PRESET_BYTES:
             self._add(f"`preset` has more than {MOST_PRESET_BYTES} bytes")
@@ -161,7 +161,7 @@ class _Table:
     def _report_unknown(self, table: Mapping[str, Any], known: frozenset[str]) -> None:
         for key in table:
             if key not in known:
-                self._add(f"`{key}` is no key here: left out")
+                self._add(f"`{key}` is not a key here: left out")
 
     def _add(self, reason: str) -> None:
         self._folder.add(self._file, f"{self._path}: {reason}", near=self._near)

@@ -182,7 +182,7 @@ def _report_foreign(
 ) -> None:
     for key in table:
         if key not in known:
-            folder.add(file, f"`{key}` is no key of an overlay: left out", near=key)
+            folder.add(file, f"`{key}` is not a key of an overlay: left out", near=key)
 
 
 def _unmatched(overlay: Overlay, tap: Tap) -> list[Finding]:

@@ -84,7 +84,9 @@ def read_skill(tap: TapName, file: SkillFile) -> SkillRead:
         wrong(reason, name.line, "warning")
     called = name.text if name is not None and name.text else file.folder
     if not _NAME.fullmatch(called):
-        reason = f"left out: {called[:100]!r} is no name: letters, digits, `.`, `_`, `-` are"
+        reason = (
+            f"left out: {called[:100]!r} is not a valid name: use letters, digits, `.`, `_`, `-`"
+        )
         wrong(reason, name.line if name else 1)
         return SkillRead(file.folder, file.path, None, tuple(findings))
     description = head.fields.get("description")
@@ -181,7 +183,7 @@ def _capabilities(field: Field | None, wrong: Callable[[str, int], None]) -> dic
             if _CAPABILITY.fullmatch(word):
                 found.setdefault(word, item.line)
             else:
-                wrong(f"capability {word[:100]!r} is no name: left out", item.line)
+                wrong(f"capability {word[:100]!r} is not a name: left out", item.line)
     if len(found) > MOST_CAPABILITIES:
         reason = f"{len(found)} capabilities: all but the first {MOST_CAPABILITIES} are left out"
         wrong(reason, field.line)

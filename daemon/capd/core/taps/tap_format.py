@@ -155,7 +155,7 @@ def read_capability(tap: TapName, files: CapabilityFiles, provider: str = "") ->
     for path, known in _PROVIDER_KEYS.items():
         if _is_no_table(body, path):
             key = path.rpartition(".")[2]
-            folder.add(file, f"`{path}` is no table, and is passed over", near=key)
+            folder.add(file, f"`{path}` is not a table, and is passed over", near=key)
         _report_unknown(_table(body, path), known, file, f"{path}: " if path else "", folder)
     servers = _with_edits(_servers(tap, body, file, folder), body, file, folder)
     headers = {key: said.strip() for key, said in _HEADER.findall(files.texts[file])}

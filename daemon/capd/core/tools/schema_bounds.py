@@ -153,7 +153,7 @@ class _Look:
         for key in _ANCHORS:
             anchor = schema.get(key)
             if isinstance(anchor, str) and self._anchors.setdefault(anchor, schema) is not schema:
-                raise _OverError(f"has two anchors {anchor[:100]!a}")
+                raise _OverError(f"has two anchors called {anchor[:100]!a}")
         node = _Node(schema, level, _documents(schema, documents))
         self._nodes[id(schema)] = node
         return node

@@ -127,7 +127,7 @@ def sent_arguments(name: str, edit: ToolEdit | None, arguments: bytes) -> bytes:
         given = _raws.decode(arguments) if arguments.strip() not in {b"", b"null"} else {}
     except _UNREADABLE:
         raise NotSentError(
-            f"The arguments of {name} are no JSON object. The call was not sent."
+            f"The arguments of {name} are not a JSON object. The call was not sent."
         ) from None
     own = {_shown(each): each.argument for each in edit.arguments if not _is_hidden(each)}
     gone = {each.argument for each in edit.arguments} - own.keys()
@@ -297,7 +297,7 @@ def _shown(edit: ArgumentEdit) -> str:
 
 
 def _is_of(value: Any, name: str) -> bool:
-    # In JSON Schema 1.0 is an integer, and true is no number.
+    # In JSON Schema 1.0 is an integer, and true is not a number.
     if isinstance(value, bool):
         return name == "boolean"
     is_whole = isinstance(value, float) and value.is_integer()

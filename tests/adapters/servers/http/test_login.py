@@ -28,7 +28,7 @@ from .rig import PATIENCE, Exchange, Json, Site, logins_in, talking
 Show = Callable[[str], Awaitable[None]]
 NO_PKCE = (
     "cheat: the login failed: its authorization server does not say that it supports PKCE"
-    " with S256, and without that a stolen code is as good as a login"
+    " with S256, and without that a stolen code would be enough to log in"
 )
 
 

@@ -484,7 +484,7 @@ async def test_a_refusal_by_http_alone_is_told_with_its_status(site: Site, tmp_p
     ("url", "headers", "text"),
     [
         ("file:///etc/passwd", {}, "far has a URL that is neither http:// nor https://"),
-        ("http://a b:c/", {}, "far has a URL that is none"),
+        ("http://a b:c/", {}, "far has an invalid URL"),
         (
             "http://localhost/",
             {"x-key": "sesame\r\nx: y"},

@@ -251,7 +251,7 @@ class Endpoint:
     async def _get(self, request: HttpRequest, answer: Answer) -> None:
         session = self._named(request)
         if not Accepted.of(request).events:
-            raise RefusedError(406, f"a GET is answered with {EVENTS}")
+            raise RefusedError(406, f"a GET must accept {EVENTS}")
         outbox, name, number = session.standalone, _STANDALONE, 0
         last = request.value("last-event-id")
         if last:
@@ -261,12 +261,12 @@ class Endpoint:
                 outbox, name = exchange.outbox, found[1]
             elif not found or found[1] != _STANDALONE:
                 raise RefusedError(
-                    400, "this event's stream is not kept any more: its request may have run"
+                    400, "this event's stream is no longer stored: its request may have run"
                 )
             number = int(found[2])
             if not outbox.has(number):
                 raise RefusedError(
-                    400, "what follows this event is not kept any more: its request may have run"
+                    400, "the events after this one are no longer stored: its request may have run"
                 )
         with _answering(session):
             await answer.begin_events()
@@ -295,7 +295,7 @@ class Endpoint:
             raise RefusedError(400, "Mcp-Session-Id is missing")
         session = self._sessions.get(name)
         if session is None or session.is_over.is_set():
-            raise RefusedError(404, "this session is over; send initialize again")
+            raise RefusedError(404, "this session has ended; send initialize again")
         session.used_at = trio.current_time()
         return session
 

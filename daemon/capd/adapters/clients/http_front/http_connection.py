@@ -120,7 +120,7 @@ class Answer:
         """Send a document that is too large for memory as the whole answer.
 
         Raises:
-            trio.BrokenResourceError: the client is gone, or the disk has a fault.
+            trio.BrokenResourceError: the client has disconnected, or the disk has a fault.
         """
         size_bytes = frame.size_bytes + len(b"\n")
         said = [("cache-control", "no-store"), *headers]
@@ -260,7 +260,7 @@ class HttpConnection:
         return event
 
     async def _watch(self, scope: trio.CancelScope) -> None:
-        """Cancel the answer when the client is gone."""
+        """Cancel the answer when the client has disconnected."""
         try:
             chunk = bytes(await self._stream.receive_some(_CHUNK_BYTES))
         except (trio.BrokenResourceError, trio.ClosedResourceError):

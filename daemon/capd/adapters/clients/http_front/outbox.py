@@ -39,7 +39,7 @@ class Outbox:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes that it keeps."""
+        """How many bytes it keeps."""
         return self._size_bytes
 
     @property

@@ -62,11 +62,11 @@ def message_of(body: bytes) -> Message:
         if len(message.id):
             _ID.decode(message.id)
     except MalformedError as error:
-        text = f"the body is no message of JSON-RPC: {error}"
+        text = f"the body is not a message of JSON-RPC: {error}"
         raise NotAMessageError(text, is_json=_is_json(body)) from None
     is_answer = bool(len(message.id)) and bool(len(message.result) or len(message.error))
     if message.jsonrpc != "2.0" or not (message.method or is_answer):
-        raise NotAMessageError("the body is no message of JSON-RPC 2.0", is_json=True)
+        raise NotAMessageError("the body is not a message of JSON-RPC 2.0", is_json=True)
     return message
 
 

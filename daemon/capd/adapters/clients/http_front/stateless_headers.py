@@ -62,7 +62,7 @@ def checked_members(request: HttpRequest, method: str, params: msgspec.Raw) -> M
         members = members_of(params)
         meta = members_of(members.get("_meta", msgspec.Raw(b"")))
     except MalformedError:
-        raise EnvelopeError(INVALID_PARAMS, "params or params._meta is no object") from None
+        raise EnvelopeError(INVALID_PARAMS, "params or params._meta is not an object") from None
     lacking = [key for key in (PROTOCOL_VERSION, CLIENT_CAPABILITIES) if key not in meta]
     if lacking:
         raise EnvelopeError(INVALID_PARAMS, f"params._meta lacks {' and '.join(lacking)}")
@@ -108,14 +108,14 @@ def check_arguments(request: HttpRequest, members: Members, tools: bytes) -> Non
         header = _PARAM_PREFIX + token.lower()
         said = request.values(header)
         if len(said) > 1:
-            raise _mismatch(f"{header} stands there more than once")
+            raise _mismatch(f"{header} occurs more than once")
         value = arguments
         for part in path:
             value = value.get(part) if isinstance(value, dict) else None
         if isinstance(value, list | dict):
             value = None
         if (value is None) != (not said):
-            raise _mismatch(f"{header} and the argument {'.'.join(path)} are not both there")
+            raise _mismatch(f"{header} and the argument {'.'.join(path)} must both be present")
         if said and not _agrees(_decoded(said[0]), value):
             raise _mismatch(f"{header} is not the argument {'.'.join(path)}")
 
@@ -123,11 +123,11 @@ def check_arguments(request: HttpRequest, members: Members, tools: bytes) -> Non
 def _same(request: HttpRequest, header: str, value: object) -> None:
     said = request.values(header)
     if len(said) != 1:
-        raise _mismatch(f"{header} has to stand there once")
+        raise _mismatch(f"{header} must occur exactly once")
     # A header that is not text of its own stands there in base64; a method never does.
     text = _decoded(said[0]) if header == _NAME_HEADER else said[0]
     if text is None or text != value:
-        raise _mismatch(f"{header} is not what the body says")
+        raise _mismatch(f"{header} differs from the body")
 
 
 def _agrees(text: str | None, value: object) -> bool:

@@ -74,7 +74,7 @@ class AddressPolicy:
         try:
             url = httpx2.URL(text)
         except httpx2.InvalidURL:
-            raise AddressRefusedError(f"names {what} that is no URL") from None
+            raise AddressRefusedError(f"names {what} that is not a URL") from None
         if url.scheme not in {"http", "https"} or not url.host or url.userinfo:
             raise AddressRefusedError(f"names {what} that is not an https address")
         is_local_server = await self._kinds_of(self._server) == {"loopback"}

@@ -479,7 +479,7 @@ def _check_pkce(metadata: OAuthMetadata | None) -> None:
     if "S256" not in (methods or []):
         raise OAuthFlowError(
             "its authorization server does not say that it supports PKCE with S256,"
-            " and without that a stolen code is as good as a login"
+            " and without that a stolen code would be enough to log in"
         )
 
 

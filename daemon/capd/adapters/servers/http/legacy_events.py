@@ -153,7 +153,7 @@ class LegacyWire:
                 raise RefusedError("names an endpoint of absurd length")
             url = answer.url.join(data.decode())
         except (UnicodeDecodeError, httpx2.InvalidURL):
-            raise RefusedError("names an endpoint that is no URL") from None
+            raise RefusedError("names an endpoint that is not a URL") from None
         is_kept = (url.scheme, url.host, url.port) == (asked.scheme, asked.host, asked.port)
         if not is_kept or url.userinfo not in {b"", asked.userinfo}:
             raise RefusedError("names an endpoint on another server")

@@ -223,7 +223,7 @@ def _prepared(spec: RemoteSpec) -> "httpx2.AsyncClient":
     try:
         url = httpx2.URL(spec.url)
     except httpx2.InvalidURL:
-        raise BadAddressError(f"{spec.name} has a URL that is none") from None
+        raise BadAddressError(f"{spec.name} has an invalid URL") from None
     if url.scheme not in {"http", "https"} or not url.host:
         raise BadAddressError(f"{spec.name} has a URL that is neither http:// nor https://")
     for name, value in spec.headers.items():
