@@ -1,4 +1,4 @@
-"""Every actor of a daemon and its parts: the only file that knows them all."""
+"""Creates every actor of a daemon and its parts: the only file that knows them all."""
 
 import os
 import shutil
@@ -29,6 +29,7 @@ from capd.actors.gateway.bridges import BridgeGateway
 from capd.actors.index import index as index_keeper
 from capd.actors.registry import registry
 from capd.actors.session import host as session_host
+from capd.actors.session.client_skill_reads import ClientSkillReads, skill_folders
 from capd.actors.session.index import IndexCache
 from capd.actors.session.memory_catalog import MemoryCatalog
 from capd.actors.session.results import ResultStorage
@@ -118,7 +119,7 @@ class Shared:
     stop: Callable[[StopParams], None]
     stopping: trio.Event
     path_known: trio.Event
-    """Set when PATH is the login shell's."""
+    """Set when the login shell's PATH is known."""
 
 
 class Children:
@@ -322,6 +323,9 @@ class Children:
                         ),
                         index=IndexCache(bus, pieces),
                         approvals=ApprovalFile(Path(where.state, "approvals.json")),
+                        client_skills=ClientSkillReads(
+                            skill_folders(self._environment), self._parser
+                        ),
                         scripts=ScriptWorkers(
                             configuration.scripts.workers,
                             environment=lambda: {VARIABLE: TREES.mark.of_helper},

@@ -89,7 +89,7 @@ class ContainerBridge(FarBridge):
             self._end(process, streams)
 
     def _follow(self, streams: Streams, held: HeldBridge, prepared: Prepared) -> bool:
-        beat_at = 0.0
+        beat_at, is_held = 0.0, False
         while True:
             if time.monotonic() >= beat_at:
                 beat_at = time.monotonic() + BEAT
@@ -100,7 +100,11 @@ class ContainerBridge(FarBridge):
             if held.fileno() in ready:
                 self._hear(held)
             for word in words:
-                self._on_told(word, prepared)
+                if word.get("removed"):
+                    self._on_removed(word)
+                elif word.get("held") and not is_held:
+                    is_held = True
+                    self._on_held(prepared)
 
     def _end(self, process: "subprocess.Popen[bytes]", streams: Streams) -> None:
         """Have the far side remove everything, and end the command."""

@@ -5,15 +5,18 @@ open the bridge ──> prepare ──> serve ──cut──> prepare ... as lo
                           └─daemon──┘──revoked, a signal, ended over there──> removed
 """
 
+import contextlib
 import json
+import os
 import secrets
 import select
 import subprocess
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 from capd_client.bridge.bundle import bundle, far_side_program
 from capd_client.bridge.far_side import MARK
@@ -29,22 +32,47 @@ BEAT = 5.0
 """Seconds between two words to the far side, which takes a minute of silence for the end."""
 FAREWELL = 5.0
 """Seconds for the far side to remove what is there."""
+MOST_SAID = 1 << 20
+"""Bytes of a far side's answer; a login shell may print lines of its own before it."""
+_MOST_PATH = 1024
+_STEERING = frozenset("%$:\\")
+"""Characters by which ssh puts variables into the path of a socket, and tells paths apart."""
 _FIRST_PAUSE = 0.2
 _LAST_PAUSE = 2.0
 _PREPARE_TIMEOUT = 30.0
 
 
 class FarSideError(Exception):
-    """The far side cannot be used; the text is for a person."""
+    """The far side cannot be used; the text says why, for a person."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What the far side has now."""
+    """What was installed on the far side."""
 
     folder: str
     python: str
     is_installed: bool
+
+    @classmethod
+    def of(cls, said: dict[str, Any], name: str, host: str) -> "Prepared":
+        """Return what a far side says of the bridge `name`; raises FarSideError.
+
+        Its folder may become part of an argument of ssh, which replaces `${HOME}` or `%h` there by
+        values of this machine, and sends the outcome to the other side.
+        """
+        folder, python = said.get("folder"), said.get("python")
+        is_folder = (
+            isinstance(folder, str)
+            and len(folder) <= _MOST_PATH
+            and folder.startswith("/")
+            and folder.endswith(f"/.local/share/capd-bridge/{name}")
+            and folder.isprintable()
+            and not _STEERING.intersection(folder)
+        )
+        if not is_folder or not isinstance(python, str) or len(python) > _MOST_PATH:
+            raise FarSideError(f"{host} names no folder of a bridge, so nothing was forwarded")
+        return cls(str(folder), python, bool(said.get("installed")))
 
 
 class FarBridge(ABC):
@@ -74,11 +102,11 @@ class FarBridge(ABC):
         self._held: HeldBridge | None = None
 
     def run(self) -> None:
-        """Keep the bridge until a signal comes.
+        """Keep the bridge open until a signal arrives.
 
         Raises:
-            FarSideError: it ended otherwise, or could not be opened.
-            ControlError, DaemonDownError: the daemon refused it, or is not there at first.
+            FarSideError: it could not be opened, or ended for another reason.
+            ControlError, DaemonDownError: the daemon refused it, or is not running at the start.
         """
         pause = _FIRST_PAUSE
         try:
@@ -120,7 +148,7 @@ class FarBridge(ABC):
         # Later nobody is there to be asked for a password for long.
         timeout = _PREPARE_TIMEOUT if self._has_been_up else None
         said = self._ordered(order, shim, timeout)
-        return Prepared(str(said["folder"]), str(said["python"]), bool(said.get("installed")))
+        return Prepared.of(said, self._name, self._target)
 
     @abstractmethod
     def _ordered(
@@ -146,13 +174,11 @@ class FarBridge(ABC):
         if heard.get("method") == "bridge_ended":
             raise OverError(f"the bridge {self._name} was revoked")
 
-    def _on_told(self, said: dict[str, Any], prepared: Prepared) -> None:
-        if said.get("removed"):
-            if said.get("why") == "stopped":
-                raise OverError(f"it was ended on {self._target}")
-            return
-        if not said.get("held"):
-            return
+    def _on_removed(self, said: dict[str, Any]) -> None:
+        if said.get("why") == "stopped":
+            raise OverError(f"it was ended on {self._target}")
+
+    def _on_held(self, prepared: Prepared) -> None:
         if self._has_been_up:
             self._say("up again")
             return
@@ -169,7 +195,7 @@ class OverError(FarSideError):
 
 
 def instructions(name: str, host: str, prepared: Prepared) -> list[str]:
-    """Return what a person does on the far side."""
+    """Return the lines that tell a person what to do on the far side."""
     shim = f"{prepared.folder}/capd.pyz"
     if prepared.is_installed:
         how = ["Claude Code there has it as the MCP server `capd`."]
@@ -185,13 +211,13 @@ def instructions(name: str, host: str, prepared: Prepared) -> list[str]:
 
 
 def told(line: bytes) -> dict[str, Any] | None:
-    """Return what the far side says in a line; None where it is another program's."""
+    """Return the message in a line from the far side; None if another program wrote the line."""
     text = line.decode("utf-8", "replace")
     if not text.startswith(MARK):
         return None
     try:
         said = json.loads(text[len(MARK) :])
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return said if isinstance(said, dict) else None
 
@@ -203,33 +229,70 @@ def ordered(
     payload: bytes = b"",
     timeout: float | None = None,
 ) -> dict[str, Any]:
-    """Have the far side do something, and return what it says.
-
-    `command` runs `RUN` on the far side.
+    """Send the far side a command, and return its answer.
 
     Raises:
-        FarSideError: it did not.
+        FarSideError: the far side did not carry it out.
     """
     program = far_side_program()
     data = b"%d\n%s%s\n%s" % (len(program), program, json.dumps(order).encode(), payload)
     try:
-        done = subprocess.run(
-            command,
-            input=data,
-            stdout=subprocess.PIPE,
-            timeout=timeout,
-            check=False,
-        )
+        process = subprocess.Popen(list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     except FileNotFoundError:
         raise FarSideError(f"there is no program `{command[0]}` here") from None
-    except subprocess.TimeoutExpired:
-        raise FarSideError(f"{target} does not answer") from None
-    said = [each for each in map(told, done.stdout.split(b"\n")) if each is not None]
+    answer, returncode = _answer(process, target, data, timeout)
+    said = [each for each in map(told, answer.split(b"\n")) if each is not None]
     if not said:
         raise FarSideError(
-            f"{target} cannot be prepared ({command[0]} ended with {done.returncode}): it takes a"
-            " shell and Python 3.8 or newer there, called python3"
+            f"{target} cannot be prepared ({command[0]} ended with {returncode}): it takes a shell"
+            " and Python 3.8 or newer there, called python3"
         )
     if "failed" in said[-1]:
         raise FarSideError(f"{target}: {said[-1]['failed']}")
     return said[-1]
+
+
+def _answer(
+    process: "subprocess.Popen[bytes]", host: str, data: bytes, timeout: float | None
+) -> tuple[bytes, int]:
+    """Return what the far side prints, and how ssh ended; the process has ended then."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    # It is more than a pipe holds, and a far side may print before it has read it.
+    writer = threading.Thread(target=_write, args=(process.stdin, data), daemon=True)
+    writer.start()
+    until = None if timeout is None else time.monotonic() + timeout
+    answer = bytearray()
+    try:
+        while part := next_chunk(process.stdout, until):
+            answer += part
+            if len(answer) > MOST_SAID:
+                raise FarSideError(too_much(host))
+        if until is not None and time.monotonic() >= until:
+            raise FarSideError(f"{host} does not answer")
+        return bytes(answer), process.wait(timeout)
+    except subprocess.TimeoutExpired:
+        raise FarSideError(f"{host} does not answer") from None
+    finally:
+        process.kill()
+        process.wait()
+        writer.join()
+        process.stdout.close()
+
+
+def _write(pipe: IO[bytes], data: bytes) -> None:
+    with contextlib.suppress(OSError), pipe:
+        pipe.write(data)
+
+
+def next_chunk(pipe: IO[bytes], until: float | None) -> bytes:
+    """Return what comes next from a pipe; nothing at its end, and at `until`."""
+    left = None if until is None else max(0.0, until - time.monotonic())
+    if not select.select([pipe], [], [], left)[0]:
+        return b""
+    return os.read(pipe.fileno(), 65536)
+
+
+def too_much(host: str) -> str:
+    """Return the reason for a far side that says more than it may."""
+    return f"{host} says more than {MOST_SAID >> 20} MiB where one line was asked for"

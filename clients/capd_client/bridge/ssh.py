@@ -8,6 +8,7 @@ The far side needs sshd and Python 3.8. It gets one file and the bridge's creden
 standard input of ssh. `hold` removes both when its input ends, so this process may be killed.
 """
 
+import contextlib
 import os
 import select
 import shlex
@@ -20,12 +21,16 @@ from capd_client.bridge.holding import HeldBridge
 from capd_client.bridge.opened import (
     BEAT,
     FAREWELL,
+    MOST_SAID,
     RUN,
     FarBridge,
     FarSideError,
+    OverError,
     Prepared,
+    next_chunk,
     ordered,
     told,
+    too_much,
 )
 
 _RUN = f"exec python3 -c '{RUN}'"
@@ -55,7 +60,7 @@ class SshBridge(FarBridge):
         say: Callable[[str], None],
         wake: int,
     ) -> None:
-        """`options` are ssh's own; `wake` is readable when a signal asks this to end."""
+        """Create it. `options` are ssh's own; `wake` becomes readable when a signal arrives."""
         super().__init__(socket, name, host, is_installed=is_installed, say=say, wake=wake)
         self._ssh = ["ssh", *options, *_ALWAYS]
         self._process: subprocess.Popen[bytes] | None = None
@@ -89,6 +94,7 @@ class SshBridge(FarBridge):
         assert process.stdin is not None
         assert process.stdout is not None
         out, buffer, beat_at = process.stdout.fileno(), b"", 0.0
+        is_held = False
         while True:
             if time.monotonic() >= beat_at:
                 beat_at = time.monotonic() + BEAT
@@ -104,8 +110,14 @@ class SshBridge(FarBridge):
                     raise FarSideError(f"ssh {self._target} ended ({process.wait()})")
                 buffer += chunk
                 *lines, buffer = buffer.split(b"\n")
+                if len(buffer) > MOST_SAID:
+                    raise OverError(too_much(self._target))
                 for each in filter(None, map(told, lines)):
-                    self._on_told(each, prepared)
+                    if each.get("removed"):
+                        self._on_removed(each)
+                    elif each.get("held") and not is_held:
+                        is_held = True
+                        self._on_held(prepared)
 
     def _tell(self, words: bytes) -> None:
         try:
@@ -123,21 +135,29 @@ class SshBridge(FarBridge):
         if process is None:
             return
         self._tell(b"bye\n")
-        try:
-            process.communicate(timeout=FAREWELL)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+        until = time.monotonic() + FAREWELL
+        while next_chunk(process.stdout, until):
+            # Whatever it says now is nothing that anybody waits for.
+            continue
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.0, until - time.monotonic()))
+        process.kill()
+        process.wait()
+        process.stdout.close()
         self._process = None
 
 
 def removed(name: str, host: str, options: Sequence[str] = ()) -> None:
-    """Remove what a bridge has left on a host; raises FarSideError."""
+    """Remove the files of a bridge from a host; raises FarSideError."""
     command = ["ssh", *options, *_ALWAYS, "--", host, _RUN]
     ordered(command, host, {"do": "remove", "name": name})
 
 
 def name_of(host: str) -> str:
-    """Return what a bridge to `host` is called unless somebody says so."""
+    """Return the name of a bridge to `host` if its user gives none."""
     plain = host.rpartition("@")[2]
     return "".join(each if each.isalnum() and each.isascii() else "-" for each in plain).strip("-")

@@ -59,7 +59,7 @@ CHECKS: tuple[Check, ...] = (
 
 
 def examined(seen: Surroundings) -> Iterator[Finding]:
-    """Yield what each check finds; what one of them cannot look at costs that one alone."""
+    """Yield what each check finds; if one check fails, the others still run."""
     for check in CHECKS:
         try:
             yield from check(seen)

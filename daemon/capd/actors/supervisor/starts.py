@@ -1,7 +1,7 @@
 """Turns the definition of a server into a running process, or a connection by URL.
 
-Placeholders are filled in here, from the values of the instance. The values are passed on to the
-redactor and to nothing else (docs/design/catalog.md).
+Placeholders are filled in here, from the values of the instance. Apart from the server, only the
+redactor gets these values (docs/design/catalog.md).
 """
 
 import os
@@ -57,17 +57,17 @@ class SupervisorSettings:
     shared_cwd: Path
     """Where shared instances run: a folder outside of every project."""
     environment: Mapping[str, str]
-    """The daemon's own environment; servers get the known families of variables from it."""
+    """The daemon's own environment, from which servers get the known families of variables."""
     extra_path: str
     version: str
     tool_lists: ToolLists | None = None
-    """Where the tool lists of servers are kept for when they do not run."""
+    """The folder of saved tool lists, which are used while servers do not run."""
     longest_call: float = 0.0
-    """Seconds after which a call is given up, whatever its progress; 0 for never."""
+    """Seconds after which a call is given up even if it reports progress; 0 for never."""
     spool: Spool | None = None
-    """Where results go that are too large for memory."""
+    """The folder for results that are too large for memory."""
     path_known: trio.Event = field(default_factory=_set)
-    """Set when the login shell's PATH is known, or cannot be had."""
+    """Set when the login shell's PATH is known, or cannot be found out."""
     trust: TrustFile | None = None
     """Which servers of projects are trusted; without it none of them is started."""
     parser: Parser | None = None
@@ -75,9 +75,9 @@ class SupervisorSettings:
     linger_now: Callable[[], float] | None = None
     """Returns the current linger, if it can change while the daemon runs."""
     client_metadata_url: Callable[[], str] = str
-    """Returns where the metadata document of capd as an OAuth client is published, if anywhere."""
+    """Returns the URL of capd's metadata document as an OAuth client, if it is published."""
     generations: GenerationFile | None = None
-    """Where it is saved which servers speak the stateless generation."""
+    """The file that records which servers speak the stateless generation."""
     is_vetting: bool = False
     """Whether the tools that servers list are compared with their trusted definitions."""
     tree_limits: TreeLimits | None = None
@@ -85,9 +85,9 @@ class SupervisorSettings:
     sandboxes: Sandboxes | None = None
     """How servers are confined; None to confine none."""
     install_cwd: Path | None = None
-    """Where dependency scripts run; by default where shared instances do."""
+    """The folder where dependency scripts run; by default that of shared instances."""
     empty_folders: Path | None = None
-    """Where launchers run that must not read a project's files; None to let them read."""
+    """Folders for launchers that must not read a project's files; None to let them read."""
     containers: Containers | None = None
     """What runs servers in containers; None to refuse them."""
 
@@ -123,10 +123,10 @@ class Starts:
             await trio.to_thread.run_sync(self._settings.containers.sweep)
 
     async def vouched(self, server: ServerSpec) -> None:
-        """Return if somebody trusts what is about to be started; raise otherwise.
+        """Raise unless a person trusts what is about to be started.
 
         Raises:
-            UntrustedError: it is a project's, and is not what was agreed to.
+            UntrustedError: it belongs to a project, and differs from what was trusted.
         """
         if not server.project:
             return
@@ -154,7 +154,7 @@ class Starts:
         return connected(self.remote_spec(server, values, project, account), self.logins)
 
     def sandbox_request(self, server: ServerSpec) -> SandboxRequest:
-        """Return how `server` is to be confined."""
+        """Return the sandbox that `server` runs in."""
         sandboxes = self._settings.sandboxes
         return sandboxes.sandbox_request(server) if sandboxes is not None else SandboxRequest()
 
@@ -242,10 +242,10 @@ class Starts:
         *,
         is_held: bool,
     ) -> bool:
-        """Tell whether a server of a session in `folder` would be started otherwise now.
+        """Tell whether a server of a session in `folder` would be started in another way now.
 
-        `project` is the real path of what was agreed to, or no more; `is_held` tells whether the
-        server's launcher is kept from the folder. This blocks.
+        `project` is the real path of the project whose trust has changed; `is_held` tells whether
+        the server's launcher runs outside the folder. This blocks.
         """
         real = os.path.realpath(folder) if folder else ""
         if not f"{real}/".startswith(f"{project.rstrip('/')}/"):

@@ -1,14 +1,15 @@
-"""Downstream server processes: each runs under its own guard, and its whole tree ends with it.
+"""Runs servers as processes: each under its own guard, and its whole tree ends with it.
 
     LAUNCHING --pid N--> RUNNING --exit N--> EXITED --guard ends--> GONE
         |                   |                                         ^
         v                   +---- the guard itself was killed --------+
     SpawnFailedError               (capd kills what it can find)
 
-`wait` returns at EXITED: death is the process's end, not end of file, for a grandchild may hold
-the pipes. `stop`, `kill` and leaving `running` return at GONE, when no descendant is left.
-Descriptors per server: stdin, stdout, stderr, and one socket to the guard (platform/guard.py says
-what is spoken there). Nothing here forks: `Popen` without `preexec_fn` uses vfork and exec.
+`wait` returns at EXITED. That is the end of the process, not of its output, because a grandchild
+may keep the pipes open. `stop`, `kill` and leaving `running` return at GONE, when no descendant is
+left. Each server needs four descriptors: stdin, stdout, stderr, and a socket to the guard
+(platform/guard.py describes its protocol). Nothing here forks: `Popen` without `preexec_fn` uses
+vfork and exec.
 """
 
 import contextlib
@@ -52,7 +53,7 @@ _MOST_LOOKS = 5
 
 
 class CommandNotFoundError(CapdError):
-    """The command is neither a file nor on the server's PATH."""
+    """The command is not a file, and not on the server's PATH."""
 
 
 class SpawnFailedError(CapdError):
@@ -65,13 +66,13 @@ class TreeSurvivedError(CapdError):
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
-    """What to run: never a shell line, and with exactly this environment."""
+    """What to run: an argument list, never a shell line, with exactly this environment."""
 
     argv: tuple[str, ...] = field(repr=False)  # secrets may stand in both
     env: dict[str, str] = field(repr=False)
     cwd: Path
     box: Box | None = field(default=None, repr=False)
-    """How the process is confined; None to confine nothing."""
+    """The sandbox of the process; None for none."""
     vouch: Callable[[], None] | None = field(default=None, repr=False, compare=False)
     """Raises unless the process may be started; called directly before the start."""
     launching: Launching | None = field(default=None, repr=False, compare=False)
@@ -114,7 +115,7 @@ def resolve_command(spec: ProcessSpec) -> Path:
     """Return the file that `spec` runs, found by the spec's own PATH and directory.
 
     Raises:
-        CommandNotFoundError: There is none.
+        CommandNotFoundError: there is none.
     """
     command = spec.argv[0]
     search = spec.env.get("PATH") or os.defpath
@@ -136,7 +137,7 @@ class ServerProcess:
     """A running server, and the guard above it."""
 
     is_parked = False
-    """Whether it ended because a person has to do something. That is never so for a process."""
+    """Whether it ended because a person must act first; never true of a process."""
 
     def __init__(self, launched: "_Launched") -> None:
         self.pid = launched.pid
@@ -180,8 +181,8 @@ class ServerProcess:
     async def stop(self, grace: float = 2.0) -> None:
         """End the tree: close stdin, after `grace` send SIGTERM, after another `grace` SIGKILL.
 
-        This completes even if the caller is cancelled. Calling it again is harmless; the shortest
-        grace counts.
+        This runs to the end even if the caller is cancelled. Calling it again is harmless; the
+        shortest grace counts.
 
         Raises:
             TreeSurvivedError: SIGKILL was not enough.
@@ -286,9 +287,9 @@ async def running(spec: ProcessSpec) -> AsyncIterator[ServerProcess]:
     """Run a server while the block runs, and kill what is left of its tree afterwards.
 
     Raises:
-        CommandNotFoundError: `argv[0]` is nowhere.
-        SpawnFailedError: The system refused.
-        SandboxMissingError: It is to be confined, and cannot be here.
+        CommandNotFoundError: `argv[0]` cannot be found.
+        SpawnFailedError: the system refused to start it.
+        SandboxMissingError: this machine cannot provide the sandbox.
     """
     process = ServerProcess(await trio.to_thread.run_sync(_launch, spec))
     tasks = contextlib.AsyncExitStack()

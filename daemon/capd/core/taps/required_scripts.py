@@ -18,7 +18,7 @@ def is_needed(commands: Collection[str], found: Collection[str]) -> bool:
 
 
 def missing_scripts(tap: Tap, has_command: Callable[[str], bool]) -> tuple[Finding, ...]:
-    """Return a finding for each, a warning if what it would install is there already."""
+    """Return a finding for each; only a warning if what it would install is there already."""
     findings = []
     for capability in tap.capabilities:
         commands = [server.program for server in capability.servers if server.program]
@@ -38,9 +38,9 @@ def missing_scripts(tap: Tap, has_command: Callable[[str], bool]) -> tuple[Findi
 def missing_programs(
     taps: Iterable[Tap], has_command: Callable[[str], bool]
 ) -> dict[CapabilityId, tuple[str, ...]]:
-    """Return the commands that capabilities need and nobody has installed or will install.
+    """Return the commands that capabilities need and that are not installed.
 
-    What a dependency script of the tap may install is left to it.
+    A command that a dependency script of the tap may install is not included.
     """
     known: dict[str, bool] = {}
     missing: dict[CapabilityId, tuple[str, ...]] = {}

@@ -1,9 +1,9 @@
-"""What the files of a tap say: texts in, capabilities and findings out.
+"""The format of a tap's files: turns texts into capabilities and findings.
 
 A capability is a folder with `config.toml` (triggers, domains) and provider files; which one is
-used is `default.toml`, a provider file itself, a link to one, or, where a checkout wrote links
-as text, a file that holds nothing but a sibling's name. What is wrong is left out and reported;
-the rest stays usable (docs/design/catalog.md).
+used is `default.toml`, a provider file itself, a link to one, or (if a checkout wrote links as
+text) a file that contains only the name of another file in the folder. Wrong parts are left out and
+reported; the rest stays usable (docs/design/catalog.md).
 """
 
 import re
@@ -121,7 +121,7 @@ class CapabilityRead:
     reason: str
     findings: tuple[Finding, ...]
     is_binding: bool = False
-    """Whether its name means this tap's although there is none: somebody chose a provider here."""
+    """Whether its name is taken although it has no capability: the user chose a provider here."""
 
 
 def read_capability(tap: TapName, files: CapabilityFiles, provider: str = "") -> CapabilityRead:
