@@ -1,11 +1,15 @@
 """The recipes of packaging/ name what this version is and needs."""
 
+import json
+import os
 import re
 import shutil
 import subprocess
 import tomllib
 from pathlib import Path
+from typing import Any
 
+import jsonschema
 import pytest
 
 CHECKOUT = Path(__file__).parents[1]
@@ -64,3 +68,80 @@ def test_the_formula_is_ruby() -> None:
     assert f'license "{PROJECT["license"]}"' in formula
     if ruby is not None:
         subprocess.run([ruby, "-c", str(RECIPES / "homebrew/capd.rb")], check=True)
+
+
+FEATURE = RECIPES / "devcontainer/capd"
+
+
+def feature_schema() -> dict[str, Any]:
+    """Return what the specification of dev containers says of the keys that are used here."""
+    texts = {"type": "array", "items": {"type": "string"}}
+    option = {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["type", "default"],
+        "properties": {
+            "type": {"const": "string"},
+            "default": {"type": "string"},
+            "description": {"type": "string"},
+            "proposals": texts,
+        },
+    }
+    named = {name: {"type": "string"} for name in ("id", "version", "name", "description")}
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["id", "version"],
+        "properties": {
+            **named,
+            "installsAfter": texts,
+            "options": {"type": "object", "additionalProperties": option},
+        },
+    }
+
+
+def test_the_dev_container_feature_is_of_this_version_and_as_its_specification_says() -> None:
+    feature = json.loads(text_of("devcontainer/capd/devcontainer-feature.json"))
+
+    jsonschema.validate(feature, feature_schema())
+    assert (feature["id"], feature["version"]) == (FEATURE.name, PROJECT["version"])
+
+
+def installed_feature(folder: Path, bridge: str) -> subprocess.CompletedProcess[str]:
+    env = {"PATH": os.environ["PATH"], "DESTDIR": str(folder), "BRIDGE": bridge}
+    return subprocess.run(
+        ["sh", str(FEATURE / "install.sh")], env=env, capture_output=True, text=True, check=False
+    )
+
+
+def shim(folder: Path) -> subprocess.CompletedProcess[str]:
+    env = {"PATH": os.environ["PATH"], "HOME": str(folder / "home")}
+    command = str(folder / "usr/local/bin/capd-shim")
+    return subprocess.run([command], env=env, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("bridge", "said"), [("", "the shim of box"), ("box", "the shim of box"), ("other", "")]
+)
+def test_the_command_of_the_dev_container_feature_starts_the_shim_of_a_bridge(
+    bridge: str, said: str, tmp_path: Path
+) -> None:
+    assert installed_feature(tmp_path, bridge).returncode == 0
+    closed = shim(tmp_path)
+    program = tmp_path / "home/.local/share/capd-bridge/box/capd.pyz"
+    program.parent.mkdir(parents=True)
+    program.write_text('print("the shim of box")\n')
+
+    opened = shim(tmp_path)
+
+    assert (closed.returncode, closed.stdout) == (1, "")
+    assert "capd bridge container ID" in closed.stderr
+    assert opened.stdout.strip() == said
+
+
+@pytest.mark.parametrize("bridge", ["$(id)", "../x", "a b", "`id`"])
+def test_no_name_of_a_bridge_is_run_as_a_program(bridge: str, tmp_path: Path) -> None:
+    refused = installed_feature(tmp_path, bridge)
+
+    assert refused.returncode == 1
+    assert not (tmp_path / "usr").exists()

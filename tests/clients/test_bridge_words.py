@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from capd_client.bridge.ssh import MOST_SAID, FarSideError, Prepared, ordered, told
+from capd_client.bridge.opened import MOST_SAID, FarSideError, Prepared, ordered, told
 
 FOLDER = "/home/bob/.local/share/capd-bridge/far"
 

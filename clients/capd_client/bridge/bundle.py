@@ -8,12 +8,13 @@ _MAIN = """\
 import sys
 
 folder = sys.argv[0].rpartition("/")[0] or "."
-if sys.argv[1:2] == ["hold"]:
+if sys.argv[1:2] in (["hold"], ["hold-streams"]):
     from pathlib import Path
 
-    from capd_client.bridge.far_side import hold
+    from capd_client.bridge import far_side
 
-    hold(Path(folder).absolute(), sys.argv[2])
+    held = far_side.hold if sys.argv[1] == "hold" else far_side.hold_streams
+    held(Path(folder).absolute(), sys.argv[2])
     sys.exit(0)
 
 from capd_client.shim.bridged import main
@@ -38,8 +39,9 @@ def bundle() -> bytes:
         "__main__.py": _MAIN.encode(),
         "capd_client/__init__.py": package.joinpath("__init__.py").read_bytes(),
         "capd_client/bridge/__init__.py": b"",
-        "capd_client/bridge/far_side.py": package.joinpath("bridge", "far_side.py").read_bytes(),
     }
+    for name in ("far_side.py", "streams.py"):
+        members[f"capd_client/bridge/{name}"] = package.joinpath("bridge", name).read_bytes()
     for each in package.joinpath("shim").iterdir():
         if each.name.endswith(".py"):
             members[f"capd_client/shim/{each.name}"] = each.read_bytes()

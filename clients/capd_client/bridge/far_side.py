@@ -17,6 +17,7 @@ import json
 import os
 import select
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -81,7 +82,10 @@ def prepare(order: dict[str, Any], shim: bytes) -> None:
         if folder.is_symlink() or folder.stat().st_uid != os.getuid():
             raise OSError(f"{folder} is a link, or somebody else's")
         folder.chmod(0o700)
-        end_connection(holder_of(folder))
+        if order.get("kind") == "container":
+            end_holder(holder_of(folder))
+        else:
+            end_connection(holder_of(folder))
         remove_files(folder, ("socket",))
         write(folder / "capd.pyz", shim, 0o700)
         write(folder / "credential", order["credential"].encode(), 0o600)
@@ -106,6 +110,49 @@ def hold(folder: Path, generation: str) -> None:
             signal.signal(number, signal.SIG_IGN)
         clean(folder, generation)
     say(removed=True, why=why)
+
+
+def hold_streams(folder: Path, generation: str) -> None:
+    """Serve the socket over standard input and output; as `hold`, remove everything at the end."""
+    # A file of its own, in the one file that a bridge puts here.
+    from capd_client.bridge.streams import StreamEndedError, Streams  # noqa: PLC0415
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, _stop)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    streams = Streams(0, 1, listener=listener)
+    why = "gone"
+    try:
+        write(folder / "pid", str(os.getpid()).encode(), 0o600)
+        os.umask(0o177)
+        listener.bind(str(folder / "socket"))
+        listener.listen(32)
+        streams.say(held=True)
+        why = _serve(streams)
+    except _Stopped:
+        why = "stopped"
+    except StreamEndedError:
+        pass
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        clean(folder, generation)
+        listener.close()
+        streams.close()
+        with contextlib.suppress(StreamEndedError):
+            streams.say(removed=True, why=why)
+            streams.drain()
+
+
+def _serve(streams: Any) -> str:
+    heard_at = time.monotonic()
+    while time.monotonic() < heard_at + SILENCE:
+        words, _ = streams.turn(1.0)
+        if words:
+            heard_at = time.monotonic()
+        if any(each.get("bye") for each in words):
+            return "bye"
+    return "silence"
 
 
 def _wait() -> str:
@@ -183,6 +230,13 @@ def end_connection(holder: int) -> None:
             pid = int(stat.rpartition(")")[2].split()[1])
             continue
         return
+
+
+def end_holder(holder: int) -> None:
+    """End the process of an earlier connection: after a cut it may wait for a minute."""
+    if holder > 1:
+        with contextlib.suppress(OSError):
+            os.kill(holder, signal.SIGKILL)
 
 
 def remove_files(folder: Path, names: Iterable[str]) -> None:

@@ -82,7 +82,8 @@ def ssh(
     capd's client is copied there, and removed at the end.
     """
     # Only for these commands: others start without it.
-    from capd_client.bridge.ssh import FarSideError, SshBridge, name_of, removed  # noqa: PLC0415
+    from capd_client.bridge.opened import FarSideError  # noqa: PLC0415
+    from capd_client.bridge.ssh import SshBridge, name_of, removed  # noqa: PLC0415
 
     if host.startswith("-"):
         raise click.UsageError("HOST is written as for ssh, and cannot begin with a dash")
@@ -103,6 +104,55 @@ def ssh(
             name,
             host,
             options=own,
+            is_installed=install is not None,
+            say=said,
+            wake=ended_by_signal(),
+        ).run()
+    except FarSideError as error:
+        fail(str(error))
+
+
+@bridge.command("container")
+@click.argument("container")
+@click.option("--name", default="", help="What the bridge is called.  [default: from CONTAINER]")
+@click.option("--engine", type=click.Choice(["podman", "docker"]), help="Which engine has it.")
+@click.option("--user", default="", help="Whose editor it is for.  [default: the container's]")
+@click.option("--install", type=click.Choice(["claude-code"]), help="Add it to an editor there.")
+@click.option("--remove", is_flag=True, help="Remove what a bridge has left there, and end.")
+def container(
+    *,
+    container: str,
+    name: str,
+    engine: str | None,
+    user: str,
+    install: str | None,
+    remove: bool,
+) -> None:
+    """Let editors in CONTAINER use this daemon, until Ctrl-C.
+
+    CONTAINER is the name or id of one that runs, under podman or Docker. What they may use is in
+    your configuration: `[bridges.NAME]`. A file with capd's client is put there, and removed at the
+    end.
+    """
+    # Only for these commands: others start without it.
+    from capd_client.bridge.container import ContainerBridge, removed  # noqa: PLC0415
+    from capd_client.bridge.opened import FarSideError  # noqa: PLC0415
+    from capd_client.bridge.ssh import name_of  # noqa: PLC0415
+
+    if container.startswith("-"):
+        raise click.UsageError("CONTAINER is a name or id, and begins with no dash")
+    name = name or name_of(container)
+    try:
+        if remove:
+            removed(name, container, engine or "", user)
+            tables.say(f"Nothing of the bridge {name} is left in {container}.")
+            return
+        ContainerBridge(
+            this_places().socket,
+            name,
+            container,
+            engine=engine or "",
+            user=user,
             is_installed=install is not None,
             say=said,
             wake=ended_by_signal(),

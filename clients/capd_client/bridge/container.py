@@ -1,0 +1,163 @@
+"""A bridge into a container: connections go over the input and output of one command in it.
+
+The engine (podman or Docker) runs that command, `exec`. Nothing is mounted, no port is opened, and
+the container needs no network. It needs Python 3.8 and a home that can be written to.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from typing import Any
+
+from capd_client.bridge.holding import HeldBridge
+from capd_client.bridge.opened import (
+    BEAT,
+    FAREWELL,
+    RUN,
+    FarBridge,
+    FarSideError,
+    Prepared,
+    ordered,
+)
+from capd_client.bridge.streams import StreamEndedError, Streams
+
+ENGINES = ("podman", "docker")
+_OWN = {"podman": ("--detach-keys=",), "docker": ()}
+"""Podman takes its keys to detach out of any stream, and a frame may contain them."""
+
+
+class ContainerBridge(FarBridge):
+    """One bridge to one container."""
+
+    kind = "container"
+
+    def __init__(
+        self,
+        bridge_socket: str,
+        name: str,
+        container: str,
+        *,
+        engine: str = "",
+        user: str = "",
+        is_installed: bool = False,
+        say: Callable[[str], None],
+        wake: int,
+    ) -> None:
+        """`engine` is podman or docker; empty finds the one that has the container.
+
+        Raises:
+            FarSideError: no engine has it.
+        """
+        super().__init__(
+            bridge_socket, name, container, is_installed=is_installed, say=say, wake=wake
+        )
+        self._exec = exec_words(engine or engine_of(container), container, user)
+
+    def _ordered(
+        self, order: dict[str, Any], payload: bytes, timeout: float | None
+    ) -> dict[str, Any]:
+        command = [*self._exec, "python3", "-c", RUN]
+        return ordered(command, self._target, order, payload, timeout)
+
+    def _serve(self, held: HeldBridge, prepared: Prepared, generation: str) -> bool:
+        process = subprocess.Popen(
+            [*self._exec, "python3", f"{prepared.folder}/capd.pyz", "hold-streams", generation],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+
+        def connect() -> socket.socket:
+            end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                end.connect(held.socket)
+            except BaseException:
+                end.close()
+                raise
+            return end
+
+        streams = Streams(process.stdout.fileno(), process.stdin.fileno(), connect=connect)
+        try:
+            return self._follow(streams, held, prepared)
+        except StreamEndedError as error:
+            raise FarSideError(f"{self._target}: {error}") from error
+        finally:
+            self._end(process, streams)
+
+    def _follow(self, streams: Streams, held: HeldBridge, prepared: Prepared) -> bool:
+        beat_at, is_held = 0.0, False
+        while True:
+            if time.monotonic() >= beat_at:
+                beat_at = time.monotonic() + BEAT
+                streams.say(beat=True)
+            words, ready = streams.turn(BEAT, (held.fileno(), self._wake))
+            if self._wake in ready:
+                return True
+            if held.fileno() in ready:
+                self._hear(held)
+            for word in words:
+                if word.get("removed"):
+                    self._on_removed(word)
+                elif word.get("held") and not is_held:
+                    is_held = True
+                    self._on_held(prepared)
+
+    def _end(self, process: "subprocess.Popen[bytes]", streams: Streams) -> None:
+        """Have the far side remove everything, and end the command."""
+        streams.close()
+        try:
+            streams.say(bye=True)
+            streams.drain()
+            until = time.monotonic() + FAREWELL
+            while time.monotonic() < until:
+                words, _ = streams.turn(0.2)
+                if any(each.get("removed") for each in words):
+                    break
+        except StreamEndedError:
+            pass
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.close()
+        process.stdin.close()
+        try:
+            process.wait(FAREWELL)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def exec_words(engine: str, container: str, user: str = "") -> list[str]:
+    """Return the words before a command that runs in a container."""
+    kind = os.path.basename(engine)  # noqa: PTH119 - text to text
+    as_user = [f"--user={user}"] if user else []
+    return [engine, "exec", "--interactive", *_OWN.get(kind, ()), *as_user, container]
+
+
+def engine_of(container: str) -> str:
+    """Return the engine that has a running container.
+
+    Raises:
+        FarSideError: none has it.
+    """
+    found = [each for each in ENGINES if shutil.which(each)]
+    for engine in found:
+        words = [engine, "container", "inspect", "--format={{.State.Running}}", container]
+        try:
+            ended = subprocess.run(words, capture_output=True, timeout=30, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        if ended.stdout.strip() == b"true":
+            return engine
+    if not found:
+        raise FarSideError("there is no podman and no docker here: install the package podman")
+    raise FarSideError(f"no container that runs is called {container}: see {found[0]} ps")
+
+
+def removed(name: str, container: str, engine: str = "", user: str = "") -> None:
+    """Remove what a bridge has left in a container; raises FarSideError."""
+    words = exec_words(engine or engine_of(container), container, user)
+    ordered([*words, "python3", "-c", RUN], container, {"do": "remove", "name": name})

@@ -1,0 +1,319 @@
+"""A bridge into a real container: sessions, cuts, ends of either side, and nothing left there."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from capd_client.bridge.container import exec_words
+from capd_client.control import DaemonDownError
+from capd_client.mcp_host import HostError, McpHost
+from support.bridges import bridged_capability, configured
+from support.containers import PYTHON, image
+from whole_daemon import Home, home_of_its_own, wait_for
+
+TOKEN = "host-token-7e2a-which-stays-here"
+FOLDER = "/home/dev/.local/share/capd-bridge/box"
+FILES = """
+import pathlib, sys
+root = pathlib.Path(sys.argv[1])
+print([str(each) for each in root.rglob("*") if each.is_file()
+       and (len(sys.argv) < 3 or sys.argv[2].encode() in each.read_bytes())])
+"""
+
+
+def podman(*words: str) -> str:
+    return subprocess.run(["podman", *words], capture_output=True, text=True, check=True).stdout
+
+
+class Box:
+    """A running container in which somebody works."""
+
+    def __init__(self) -> None:
+        pinned, why = image()
+        if not pinned:
+            pytest.skip(why)
+        self.name = f"capd-test-{uuid.uuid4().hex[:8]}"
+        bounds = ("--ulimit=nofile=512:512", "--ulimit=nproc=512:512", "--network=none")
+        settings = ("--env=HOME=/home/dev", "--env=PATH=/python/bin:/bin")
+        words = ("run", "--detach", "--rm", "--init", f"--name={self.name}", *bounds, *settings)
+        sleep = "import time; time.sleep(3600)"
+        podman(*words, "--log-driver=none", pinned, PYTHON, "-c", sleep)
+
+    @property
+    def pid(self) -> int:
+        return int(podman("inspect", "--format={{.State.Pid}}", self.name))
+
+    def processes(self) -> list[int]:
+        """Return every process in the container but its first two."""
+        own = Path(f"/proc/{self.pid}/ns/pid").readlink()
+        found = []
+        for each in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                command = (each / "cmdline").read_bytes()
+                if (each / "ns" / "pid").readlink() == own and b"capd.pyz" in command:
+                    found.append(int(each.name))
+        return found
+
+    def python(self, program: str, *words: str) -> str:
+        return podman("exec", self.name, "python3", "-c", program, *words)
+
+    def left(self) -> list[str]:
+        """Return what a bridge has left: files in the home, and processes."""
+        files = json.loads(self.python(FILES, "/home").replace("'", '"'))
+        return [*files, *map(str, self.processes())]
+
+    def editor(self, session: str) -> McpHost:
+        words = ["podman", "exec", "--interactive", f"--env=CAPD_SESSION={session}"]
+        command = [*words, self.name, "python3", f"{FOLDER}/capd.pyz"]
+        return McpHost(command, env=dict(os.environ), cwd="/")
+
+    def remove(self) -> None:
+        podman("rm", "--force", "--time=0", self.name)
+
+
+class ContainerBridge:
+    """A running `capd bridge container`."""
+
+    def __init__(self, home: Home, box: Box, *more: str) -> None:
+        self.output = home.folder / "bridge.log"
+        words = ["bridge", "container", box.name, "--name", "box", *more]
+        with self.output.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "capd_client.entry", *words],
+                env=home.env,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        wait_for(self.is_up)
+
+    def is_up(self) -> bool:
+        text = self.output.read_text()
+        assert self.process.poll() is None, text
+        return "is up" in text
+
+    def engine(self) -> int:
+        """Return the process of the engine that holds the stream."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+        for each in children.split():
+            with contextlib.suppress(OSError):
+                if b"hold-streams" in Path("/proc", each, "cmdline").read_bytes():
+                    return int(each)
+        return 0
+
+    def end(self, number: int = signal.SIGINT) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(60)
+
+
+@pytest.fixture
+def box() -> Iterator[Box]:
+    made = Box()
+    yield made
+    made.remove()
+
+
+@pytest.fixture
+def here() -> Iterator[Home]:
+    with home_of_its_own(is_shipped=False) as home:
+        # Images of an ordinary user are below the home folder.
+        home.env["HOME"] = os.environ["HOME"]
+        journal = home.folder / "journal"
+        for name in ("shared", "private"):
+            bridged_capability(home, name, journal, sys.executable)
+        configured(home, '[surface]\nmode = "dynamic"\n[bridges.box]\ncapabilities = ["shared"]\n')
+        secrets = home.folder / "config" / "secrets.env"
+        secrets.write_text(f"API_TOKEN={TOKEN}\n")
+        secrets.chmod(0o600)
+        home.start()
+        wait_for(lambda: len(home.ask("caps")["capabilities"]) == 2)
+        yield home
+
+
+@pytest.fixture
+def bridge(here: Home, box: Box) -> Iterator[ContainerBridge]:
+    made = ContainerBridge(here, box)
+    yield made
+    if made.process.poll() is None:
+        made.end()
+    # Whatever a test did, nothing is left on either side.
+    wait_for(lambda: box.left() == [])
+    with contextlib.suppress(DaemonDownError):
+        assert here.ask("bridges")["bridges"] == []
+
+
+def session_of(home: Home, key: str) -> dict[str, Any]:
+    found = [each for each in home.ask("sessions")["sessions"] if each["key"] == key]
+    return dict(found[0]) if found else {}
+
+
+def enabled(editor: McpHost) -> None:
+    editor.initialize("far-editor")
+    answer = editor.call("capability", {"action": "enable", "name": "shared"})
+    assert not answer.get("isError"), answer
+
+
+def echoed(editor: McpHost, text: str) -> str:
+    return str(editor.call("shared__echo", {"text": text})["content"][0]["text"])
+
+
+def memory_has(pid: int, wanted: bytes) -> bool:
+    if wanted in Path(f"/proc/{pid}/environ").read_bytes():
+        return True
+    with Path(f"/proc/{pid}/mem").open("rb", 0) as memory:
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            span, mode, *_ = line.split()
+            if "r" not in mode or "[v" in line:
+                continue
+            start, end = (int(each, 16) for each in span.split("-"))
+            with contextlib.suppress(OSError):
+                memory.seek(start)
+                if wanted in memory.read(end - start):
+                    return True
+    return False
+
+
+def test_an_editor_in_a_container_uses_a_server_here_and_its_token_stays_here(
+    here: Home, box: Box, bridge: ContainerBridge
+) -> None:
+    with box.editor("one") as editor:
+        enabled(editor)
+
+        assert "hello" in echoed(editor, "hello")
+        # Longer than any pipe. It comes back as a stored result, with its length.
+        assert "2,097,1" in echoed(editor, "x" * (2 << 20))
+        with pytest.raises(HostError):
+            editor.call("private__echo", {"text": "x"})
+        session = session_of(here, "bridge:box:one")
+        [opened] = here.ask("bridges")["bridges"]
+        assert (session["bridge"], opened["kind"], opened["target"]) == (
+            *("box", "container"),
+            box.name,
+        )
+        assert box.python(FILES, "/home", TOKEN).strip() == "[]"
+        there = box.processes()
+        assert len(there) == 2
+        assert [pid for pid in there if memory_has(pid, TOKEN.encode())] == []
+
+
+def test_a_stream_carries_the_bytes_by_which_podman_would_detach(box: Box) -> None:
+    words = [*exec_words("podman", box.name), "python3", "-c"]
+    program = "import sys; print(len(sys.stdin.buffer.read()))"
+
+    counted = subprocess.run(
+        [*words, program], input=b"\x10\x11" * 10, capture_output=True, check=True
+    )
+
+    assert counted.stdout == b"20\n"
+
+
+def test_a_session_is_there_again_after_its_stream_was_cut(
+    here: Home, box: Box, bridge: ContainerBridge
+) -> None:
+    with box.editor("cut") as editor:
+        enabled(editor)
+        before = echoed(editor, "x")
+        first = bridge.engine()
+
+        os.kill(first, signal.SIGKILL)
+        wait_for(lambda: bridge.engine() not in {0, first})
+        wait_for(lambda: session_of(here, "bridge:box:cut").get("connected"))
+
+        # The same process of the server: the session was kept, with what it holds.
+        assert echoed(editor, "x") == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_end_here_leaves_nothing_in_the_container(
+    here: Home, box: Box, bridge: ContainerBridge, number: signal.Signals
+) -> None:
+    assert box.left() != []
+
+    assert bridge.end(number) == 0
+
+    assert box.left() == []
+    assert here.ask("bridges")["bridges"] == []
+
+
+def test_a_killed_bridge_leaves_nothing_in_the_container(box: Box, bridge: ContainerBridge) -> None:
+    bridge.end(signal.SIGKILL)
+
+    wait_for(lambda: box.left() == [])
+
+
+def test_an_end_in_the_container_ends_the_bridge_here(
+    here: Home, box: Box, bridge: ContainerBridge
+) -> None:
+    [holder] = box.processes()
+
+    os.kill(holder, signal.SIGTERM)
+
+    assert bridge.process.wait(60) == 1
+    assert f"it was ended on {box.name}" in bridge.output.read_text()
+    assert here.ask("bridges")["bridges"] == []
+
+
+def test_a_revoked_bridge_ends_on_both_sides(here: Home, box: Box, bridge: ContainerBridge) -> None:
+    here.ask("bridge_revoke", name="box")
+
+    assert bridge.process.wait(60) == 1
+    assert "was revoked" in bridge.output.read_text()
+    assert box.left() == []
+
+
+def test_a_bridge_is_there_again_after_its_daemon_was_killed(
+    here: Home, box: Box, bridge: ContainerBridge
+) -> None:
+    with box.editor("daemon") as editor:
+        enabled(editor)
+        here.processes[0].kill()
+        here.processes[0].wait()
+
+        here.start()
+
+        wait_for(lambda: session_of(here, "bridge:box:daemon").get("connected"))
+        assert "again" in echoed(editor, "again")
+
+
+def test_a_container_that_is_removed_ends_the_attempt_and_leaves_nothing_here(
+    here: Home, box: Box, bridge: ContainerBridge
+) -> None:
+    first = bridge.engine()
+
+    podman("kill", box.name)
+
+    wait_for(lambda: "cut:" in bridge.output.read_text())
+    wait_for(lambda: bridge.engine() != first)
+    assert bridge.end() == 0
+    assert here.ask("bridges")["bridges"] == []
+    box.__init__()  # type: ignore[misc]
+
+
+def test_the_socket_in_the_container_is_for_its_user_alone(
+    box: Box, bridge: ContainerBridge
+) -> None:
+    program = (
+        "import os; print([oct(os.stat(each).st_mode & 0o777) for each in "
+        f"['{FOLDER}', '{FOLDER}/socket', '{FOLDER}/credential']])"
+    )
+
+    assert box.python(program).strip() == "['0o700', '0o600', '0o600']"
+
+
+def test_a_container_without_a_table_or_without_itself_is_refused(here: Home, box: Box) -> None:
+    untold = here.capd("bridge", "container", box.name, "--name", "unheard-of")
+    absent = here.capd("bridge", "container", "no-such-box", "--name", "box")
+
+    assert (untold.returncode, absent.returncode) == (1, 1)
+    assert "[bridges.unheard-of]" in untold.stderr
+    assert "no container that runs is called no-such-box" in absent.stderr
+    assert box.left() == []
