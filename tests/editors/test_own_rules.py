@@ -67,11 +67,10 @@ def start_with_known(lab: Lab, tool: str) -> None:
         # A session in which it is off calls it by its name, as soon as it is known.
         with contextlib.suppress(ControlError):
             called = lab.home.ask("call", session="another", name=tool, arguments={})
-            return called["outcome"] == "result"
+            return bool(called["outcome"] == "result")
         return False
 
     lab.home.start()
-    wait_for(lab.is_ready)
     with lab.home.shim("warming"), lab.home.shim("another"):
         capability = tool.partition("__")[0]
         wait_for(lambda: lab.home.ask("enable", name=capability, session="warming")["ok"])
