@@ -1,4 +1,4 @@
-"""Every actor of a daemon and its parts: the only file that knows them all."""
+"""Creates every actor of a daemon and its parts: the only file that knows them all."""
 
 import os
 import shutil
@@ -61,6 +61,7 @@ from capd.adapters.scripts.run_files import RunFiles
 from capd.adapters.scripts.workers import ScriptWorkers
 from capd.adapters.secrets.stored_secrets import StoredSecrets
 from capd.adapters.servers.child_environment import uvx_folder
+from capd.adapters.servers.containers import Containers
 from capd.adapters.servers.generation_file import GenerationFile
 from capd.adapters.servers.http.logins import Logins
 from capd.adapters.servers.instance import Instance
@@ -118,7 +119,7 @@ class Shared:
     stop: Callable[[StopParams], None]
     stopping: trio.Event
     path_known: trio.Event
-    """Set when PATH is the login shell's."""
+    """Set when the login shell's PATH is known."""
 
 
 class Children:
@@ -185,6 +186,11 @@ class Children:
             is_vetting=True,
             install_cwd=install_cwd,
             empty_folders=empty_folders,
+            containers=Containers(
+                Path(where.state, "containers"),
+                self._environment,
+                [where.config, where.state, where.cache, where.data, where.run],
+            ),
             tree_limits=usual_limits(
                 configuration.servers.most_processes,
                 configuration.servers.most_memory_mib,

@@ -1,10 +1,9 @@
 """Claude Code: the server in its own configuration, and capd's hooks in its settings.
 
-They are of type `mcp_tool`: such a hook runs on the connection that the session has with the shim,
-so that no session has to be guessed (docs/design/clients.md, finding 2). One hands over prompts,
-and one says which skill is used. VS Code reads the same settings, and runs hooks of type `command`
-alone (finding 12), so there is one of these for prompts as well; it is silent where Claude Code
-runs it.
+Two hooks are of type `mcp_tool`: one sends prompts, and one says which skill is used. Such a hook
+runs on the session's own connection to the shim, so its session is known (docs/design/clients.md,
+finding 2). VS Code reads the same settings but only runs hooks of type `command` (finding 12), so
+there is one of these for prompts as well; it does nothing when Claude Code runs it.
 """
 
 import json

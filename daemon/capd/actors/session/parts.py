@@ -25,7 +25,7 @@ from capd.core.sessions.conversations import Conversations
 
 @dataclass(frozen=True, slots=True)
 class SessionParts:
-    """What one session consists of; built by `Session`."""
+    """The parts of one session; created by `Session`."""
 
     context: SessionContext
     activation: Activation

@@ -1,4 +1,4 @@
-"""What sessions work with: services shared by all sessions, and the context of one session."""
+"""The services that all sessions share, and the context that the parts of one session share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ class SessionServices:
     client_skills: ClientSkillReads
     scripts: ScriptWorkers
     script_files: RunFiles | None
-    """None where no script outlives this daemon."""
+    """None if scripts cannot outlive this daemon."""
 
 
 def session_services(
@@ -80,7 +80,7 @@ def session_services(
     scripts: ScriptWorkers | None = None,
     script_files: RunFiles | None = None,
 ) -> SessionServices:
-    """Build the services. One that is not given is replaced by one that does nothing.
+    """Build the services. A service that is not given is replaced by one that does nothing.
 
     `rules` and `domains` are used if there are no live settings.
     """
@@ -129,6 +129,6 @@ class SessionContext:
             self.view.changed()
 
     def probe_relisting(self) -> None:
-        """Test whether the client re-lists, if only the table of clients says that it does not."""
+        """Test whether the client lists tools again, if the table of clients only guesses it."""
         if self.connection.is_connected and self.view.is_to_be_asked:
             self.notify_tools_changed()

@@ -1,8 +1,8 @@
 """Finds tools that are not switched on in a session, by a search or by name.
 
 A tool that is found is switched on as a single tool, by its cached definition. Its server is
-started by the first call. Tools of servers that never listed them are not found, and every answer
-says so.
+started by the first call. A server's tools are found only after it has listed them once, and every
+answer says so.
 """
 
 import time
@@ -82,7 +82,7 @@ class ToolSearch:
         """Answer a call of `tool_search`, and switch on the tools that fit best.
 
         Raises:
-            NotSearchedError: no question leads to a search, or nobody answers it.
+            NotSearchedError: the arguments contain no question, or the finder does not answer.
         """
         questions = asked.questions
         found = [await self._find(asked, each) for each in questions]
@@ -197,7 +197,7 @@ class ToolSearch:
         Raises:
             UnknownNameError: no known tool has this name.
             RefusedError: the session may not use it.
-            NotSentError: its server cannot be had, or has it no longer.
+            NotSentError: its server could not be started, or no longer has the tool.
         """
         looked_up = finder.ToolLookedUp() if self._view.is_bare else await self._looked_up(name)
         hit = looked_up.hit

@@ -1,4 +1,4 @@
-"""The jobs that read files of strangers. Jobs and results are plain data.
+"""The jobs that read other people's files. Jobs and results are plain data.
 
 A job is done by the parser process (`parser`), or in this process if the text is the user's own.
 The result is the same, because `done` is pure.
@@ -26,10 +26,10 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Job(Protocol[T_co]):
-    """One text, or the texts of one folder, to be read."""
+    """One text, or the texts of one folder, to be parsed."""
 
     def done(self) -> T_co:
-        """Read the text; return the result."""
+        """Parse the text; return the result."""
         ...
 
     def unread(self, reason: str) -> T_co:
@@ -71,13 +71,13 @@ class SettingsRead(msgspec.Struct, frozen=True):
     error: str = ""
     """Why none of it can be used; empty if it can."""
     is_final: bool = True
-    """False if the same text may be read another time: the parser process failed, not the text."""
+    """False if parsing the same text may work later: the parser process failed, not the text."""
 
     def layer(self, origin: str) -> Layer:
         """Return the result as a layer of settings.
 
         Raises:
-            UnusableError: nothing of it can be used.
+            UnusableError: nothing in it can be used.
         """
         if self.error:
             raise UnusableError(self.error)
@@ -85,7 +85,7 @@ class SettingsRead(msgspec.Struct, frozen=True):
 
 
 class SkillText(msgspec.Struct, frozen=True):
-    """The text of a skill without its head; None if it is not a skill."""
+    """The text of a skill, without its front matter; None if the file is not a skill."""
 
     text: str | None
 

@@ -1,7 +1,7 @@
-"""The YAML head of a Markdown file, between two lines `---`: its fields, and the text below.
+"""The YAML front matter of a Markdown file, between two lines `---`, and the text below it.
 
-Fields are texts, lists of texts, and tables of those; `yes`, `1.0` and dates stay the texts that
-are written. Nothing else of YAML is used, from tags to merged mappings.
+Fields are texts, lists of texts, and tables of those; `yes`, `1.0` and dates stay texts as they are
+written. No other part of YAML is supported, such as tags or merged mappings.
 """
 
 import re
@@ -17,7 +17,7 @@ _FENCE = re.compile(r"^---[ \t]*\r?$", re.MULTILINE)
 
 
 class FrontmatterError(CapdError):
-    """There is no readable head."""
+    """The file has no readable front matter."""
 
     def __init__(self, reason: str, line: int) -> None:
         super().__init__(reason)
@@ -60,10 +60,10 @@ class Frontmatter:
 
 
 def frontmatter(text: str) -> Frontmatter:
-    """Return the head's fields and the text below it.
+    """Return the fields of the front matter, and the text below it.
 
     Raises:
-        FrontmatterError: there is no head, or it is not YAML.
+        FrontmatterError: there is no front matter, or it is not YAML.
     """
     text = text.removeprefix("\ufeff")
     opening = _FENCE.match(text)

@@ -252,6 +252,18 @@ async def test_a_login_page_without_tls_elsewhere_is_not_shown(site: Site, tmp_p
     assert refusal == "cheat names a login page that is not an https address"
 
 
+@pytest.mark.parametrize("rest", ["#there", "?state=1&state=2#", "?state="])
+async def test_a_login_page_whose_address_swallows_the_login_is_refused(
+    rest: str, site: Site, tmp_path: Path
+) -> None:
+    cheat = Cheat(site)
+    cheat.metadata["authorization_endpoint"] += rest
+
+    refusal = await cheat.refusal(tmp_path)
+
+    assert refusal == "cheat: the login failed: its login page's address leaves no room for a login"
+
+
 @pytest.mark.parametrize("methods", [None, [], ["plain"]])
 async def test_an_authorization_server_without_pkce_is_refused(
     methods: list[str] | None, site: Site, tmp_path: Path

@@ -1,9 +1,9 @@
-"""Getting and refreshing tokens, by the SDK's OAuth client, with every address checked.
+"""Gets and refreshes tokens with the SDK's OAuth client; every address is checked.
 
 The SDK knows the protocol: discovery, registration, PKCE, state, `iss`, `resource`. It says which
-request comes next; this module sends it, after asking the address policy, and gives back what
-came. Nothing of a user's own headers goes to an authorization server, and no error repeats what
-one of them wrote, for it may be a secret.
+request comes next; this module checks the address, sends the request and returns the response. The
+user's own headers never go to an authorization server, and no error quotes what one of them wrote,
+because it may be a secret.
 """
 
 from collections.abc import Awaitable, Callable
@@ -98,8 +98,8 @@ class _Sender:
         """Return the response to `request`, read in full.
 
         Raises:
-            AddressRefusedError: its address is not one to ask.
-            CallFailedError: there is no response that could be used.
+            AddressRefusedError: capd does not connect to its address.
+            CallFailedError: there is no usable response.
         """
         addresses = [""]
         if is_discovered:
@@ -169,11 +169,11 @@ async def authorized(
 ) -> Record:
     """Log a person in at `spec`'s server, and return the login.
 
-    `lacking` is what the server demanded in an answer to an earlier request. `dialogue` says by
-    which way, and takes what the person hands over meanwhile.
+    `lacking` is what the server demanded in an answer to an earlier request. `dialogue` says which
+    kind of login it is, and takes what the person pastes.
 
     Raises:
-        LoginFailedError: it did not come to its end.
+        LoginFailedError: the login failed.
     """
     port = spec.client.redirect_port if spec.client is not None else 0
     try:
@@ -193,6 +193,20 @@ async def authorized(
         raise LoginFailedError(f"{spec.name}: the login failed: {error}") from None
     except (OAuthFlowError, ValueError) as error:
         raise LoginFailedError(f"{spec.name}: the login failed: {_gist(error)}") from None
+
+
+def _state_in(url: str) -> str:
+    """Return the state of the login that a login page's address has.
+
+    Raises:
+        OAuthFlowError: the authorization server's own address hides it: in a fragment, or with a
+            state of its own.
+    """
+    address = urlsplit(url)
+    states = parse_qs(address.query, keep_blank_values=True).get("state", [])
+    if address.fragment or len(states) != 1:
+        raise OAuthFlowError("its login page's address leaves no room for a login")
+    return states[0]
 
 
 class _ClientReadyError(Exception):
@@ -216,7 +230,7 @@ async def _authorized(
         _check_pkce(provider.context.oauth_metadata)
         _choose_method(spec, provider)
         await sender.policy.check(url, "a login page")
-        listener.expect(parse_qs(urlsplit(url).query)["state"][0])
+        listener.expect(_state_in(url))
         dialogue.take_pasted = listener.paste
         await show(url)
 
@@ -360,8 +374,8 @@ async def refreshed(spec: RemoteSpec, record: Record, advice: Callable[[int], st
     """Return `record` with fresh tokens.
 
     Raises:
-        LoginNeededError: the authorization server gives none any more.
-        NotSentError: it cannot be asked at the moment.
+        LoginNeededError: the authorization server refuses to refresh it.
+        NotSentError: the authorization server cannot be reached at the moment.
     """
     tokens = OAuthToken.model_validate(record.tokens)
     client = OAuthClientInformationFull.model_validate(record.client)

@@ -8,7 +8,7 @@ from capd.core.errors import CapdError
 
 
 class LoginNeededError(CapdError):
-    """A person has to do something before the server accepts capd."""
+    """A person has to log in before the server accepts capd."""
 
 
 class LoginFailedError(CapdError):
@@ -36,5 +36,5 @@ class Record(msgspec.Struct, frozen=True):
 
     @property
     def access_token(self) -> str:
-        """What a request is sent with."""
+        """The token that requests are sent with."""
         return str(self.tokens.get("access_token", ""))

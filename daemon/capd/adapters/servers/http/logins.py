@@ -1,11 +1,11 @@
-"""The logins that the daemon has at remote servers; it alone refreshes them.
+"""The daemon's logins at remote servers; only the daemon refreshes them.
 
     none ──log_in──> fresh ──expires, or is refused (401)──> refreshed, once for all connections
       ^                                      │ refused for good
       └──────────── a person logs in again ──┘  (the server is parked until then)
 
-A refresh token is often good for one use, so a refresh that has begun is finished and kept even
-if nobody waits for it any more.
+A refresh token is often valid for one use, so a refresh that has begun is finished and saved even
+if nobody waits for it any longer.
 """
 
 import hashlib
@@ -55,7 +55,7 @@ class Logins:
     """Every login of the daemon, one per server and account."""
 
     def __init__(self, folder: Path, store: "TokenStore | None" = None) -> None:
-        """Save logins in `store`; without one in the keyring, or in `folder`."""
+        """Create it. Logins are saved in `store`; by default in the keyring or in `folder`."""
         self._folder = folder
         self._store = store
         self._store_lock = trio.Lock()
@@ -70,9 +70,10 @@ class Logins:
         return Login(spec, self._kept.setdefault(key, _Kept(key)), self.store)
 
     async def account(self, spec: RemoteSpec, namespace: str) -> str:
-        """Return the account by which a session reaches a server: its namespace, if it has a login.
+        """Return the account for a session at a server: its namespace, if that has a login.
 
-        Empty for the usual login, as for secrets that a namespace has no value of.
+        Otherwise empty: the usual login, just as secrets without a value in the namespace are the
+        usual ones.
         """
         if not namespace or not self.takes_login(spec):
             return ""
@@ -86,7 +87,7 @@ class Logins:
         return not has_own and spec.auth == "oauth"
 
     async def store(self) -> "TokenStore":
-        """Return where logins are kept."""
+        """Return the store of logins."""
         async with self._store_lock:
             if self._store is None:
                 self._store = await trio.to_thread.run_sync(_best_store, self._folder)
@@ -128,7 +129,7 @@ class Login:
         self._store = store
 
     def advice(self, status: int) -> str:
-        """Return what a person should do about the HTTP status `status`."""
+        """Return what a person should do about the HTTP status code `status`."""
         if any(name.lower() == "authorization" for name in self._spec.headers):
             return (
                 f"refused the Authorization header that its definition gives it"
@@ -166,7 +167,7 @@ class Login:
             self._kept.lacking = challenge if kept is None else kept.with_more(challenge)
 
     async def is_kept(self) -> bool:
-        """Tell whether a person has logged in, and has not logged out since."""
+        """Tell whether there is a login."""
         async with self._kept.lock:
             if not self._kept.is_loaded:
                 await self._load()
@@ -208,7 +209,7 @@ class Login:
         """Send `ask` with this login's token, and yield the answer.
 
         Raises:
-            LoginNeededError: it has nothing that the server takes.
+            LoginNeededError: the server accepts no token of this login.
             CallFailedError: there is no answer.
         """
         token = await self._access() if Logins.takes_login(self._spec) else ""
@@ -281,12 +282,12 @@ async def log_in(
 ) -> None:
     """Log a person in at a server; `show` gets the address that they have to open.
 
-    `dialogue` says by which way, and takes what they hand over meanwhile.
+    `dialogue` says which kind of login it is, and takes what they paste.
 
     Call this only because a person asked for it.
 
     Raises:
-        LoginFailedError: it did not come to its end.
+        LoginFailedError: the login failed.
     """
     authorization = await trio.to_thread.run_sync(_authorization)
     login = logins.of(spec)
