@@ -62,18 +62,23 @@ def through_capd(name: str, **arguments: Any) -> list[dict[str, Any]]:
 
 def start_with_known(lab: Lab, tool: str) -> None:
     """Start the daemon, and have it know the tools of a capability, as after earlier use."""
+    lab.home.start()
+    with lab.home.shim("warming"):
+        capability = tool.partition("__")[0]
+        wait_for(lambda: lab.home.ask("enable", name=capability, session="warming")["ok"])
+        wait_until_known(lab, tool)
+
+
+def wait_until_known(lab: Lab, tool: str, **arguments: str) -> None:
+    """Wait until a session in which a tool is off calls it by its name."""
 
     def is_called() -> bool:
-        # A session in which it is off calls it by its name, as soon as it is known.
         with contextlib.suppress(ControlError):
-            called = lab.home.ask("call", session="another", name=tool, arguments={})
+            called = lab.home.ask("call", session="another", name=tool, arguments=arguments)
             return bool(called["outcome"] == "result")
         return False
 
-    lab.home.start()
-    with lab.home.shim("warming"), lab.home.shim("another"):
-        capability = tool.partition("__")[0]
-        wait_for(lambda: lab.home.ask("enable", name=capability, session="warming")["ok"])
+    with lab.home.shim("another"):
         wait_for(is_called)
 
 
@@ -81,10 +86,12 @@ def last_said(lab: Lab) -> str:
     return json.dumps(lab.model.bodies()[-1])
 
 
-@pytest.mark.parametrize("answer", ["once", "no"])
+@pytest.mark.parametrize("answer", ["--once", "--refuse"])
 def test_a_call_that_the_user_wants_to_be_asked_about_waits_for_the_answer(
-    lab: Lab, given: Given, answer: str
+    lab: Lab, given: Given, answer: str, request: pytest.FixtureRequest
 ) -> None:
+    if "claude" in request.node.name and answer == "--once":
+        pytest.skip("Claude Code declines a question by itself where it prints and ends")
     lab.home.capability("tracker", [sys.executable, "-I", "-c", TRACKER, lab.home.tag])
     settings(lab, '[policy]\nask = ["tracker:delete_*"]\nask_timeout = 100\n')
     lab.model.go_on(through_capd("tracker__delete_note", text="the plan"))
@@ -95,13 +102,13 @@ def test_a_call_that_the_user_wants_to_be_asked_about_waits_for_the_answer(
         client = pool.submit(lab.run, *command, SAY)
         [asked] = wait_for(lambda: client.done() or lab.home.ask("approvals")["waiting"])
         before = len(lab.model.bodies())
-        lab.home.ask("approve", number=asked["number"], answer=answer)
+        lab.home.at_terminal("approve", str(asked["number"]), answer, typed="")
         client.result()
 
     assert (asked["tool"], json.loads(asked["arguments"])) == ("delete_note", {"text": "the plan"})
     assert before == 1
     assert "delete_note" in last_said(lab)
-    assert ("was not sent" in last_said(lab)) == (answer == "no")
+    assert ("was not sent" in last_said(lab)) == (answer == "--refuse")
 
 
 def test_two_folders_use_two_accounts_without_a_word_from_the_user(lab: Lab, given: Given) -> None:
@@ -132,7 +139,7 @@ def test_two_folders_use_two_accounts_without_a_word_from_the_user(lab: Lab, giv
     assert ["of-home" in each for each in told] == [False, True]
 
 
-def test_a_tool_is_called_by_the_name_that_its_user_gave_it(lab: Lab, given: Given) -> None:
+def test_a_tool_is_called_by_the_name_that_its_user_gave_it(lab: Lab, claude: Path) -> None:
     lab.home.capability("tracker", [sys.executable, "-I", "-c", TRACKER, lab.home.tag])
     start_with_known(lab, "tracker__list_notes")
     edited = lab.home.capd(
@@ -141,9 +148,10 @@ def test_a_tool_is_called_by_the_name_that_its_user_gave_it(lab: Lab, given: Giv
     )
     assert edited.returncode == 0, edited.stderr
     lab.model.go_on(through_capd("tracker__remember", text="the plan"))
-    command = given(lab)
+    lab.add_claude(claude)
+    lab.install("claude")
 
-    lab.run(*command, SAY)
+    lab.run("claude", "--output-format", "json", "--allowedTools", "mcp__capd", "-p", SAY)
 
     said = last_said(lab)
     assert "add_note" in said
