@@ -53,7 +53,7 @@ def test_an_entry_of_allowed_tools_is_a_tool_of_capd_or_none(word: str, tool: st
     ("head", "needs"),
     [
         ("allowed-tools: mcp__capd__a__x, mcp__b", SkillNeeds(("b",), ("a__x",))),
-        ("allowed-tools: Bash(mcp__capd__a__x:*, git add), Read", SkillNeeds()),
+        ("allowed-tools: Bash(git add, mcp__capd__a__x, mcp__b), Read", SkillNeeds()),
         ("allowed-tools: [mcp__capd__a__x, Read]", SkillNeeds((), ("a__x",))),
         ("capd: git mine/files-edit", SkillNeeds(("git", "mine/files-edit"))),
         ("capd: [git, a__x]", SkillNeeds(("git",), ("a__x",))),

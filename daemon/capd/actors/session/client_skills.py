@@ -93,7 +93,8 @@ class ClientSkills:
             return NOTHING
         before = {each.name for each in self._context.state.surface.shown}
         done = SkillTools(skill.name)
-        switch = partial(contained, "skill", self._switch_on, needs, done, log=log)
+        switch_on = partial(self._switch_on, needs, done)
+        switch = partial(contained, "skill", switch_on, log=log)
         if self.nursery is None:
             await switch()
         else:

@@ -18,7 +18,6 @@ from collections.abc import Collection
 
 import msgspec
 
-from capd.core.sessions.own_tool_list import OWN_TOOLS, SCRIPT_TOOL
 from capd.core.taps.frontmatter import Field, FrontmatterError, frontmatter
 from capd.core.taps.skills import LARGEST_BYTES
 
@@ -30,7 +29,6 @@ MOST_OF_A_MESSAGE = 20_000
 MOST_NAMED = 3
 """Skills that one message uses."""
 
-_OWN = {str(each.name) for each in (*OWN_TOOLS, SCRIPT_TOOL)}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(:[A-Za-z0-9][A-Za-z0-9._-]{0,99})?")
 _CAPABILITY = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _ARGUMENTS = re.compile(r"\([^()]*\)")
@@ -103,7 +101,8 @@ def tool_of(word: str) -> str:
     of_capd = _OF_CAPD.match(name)
     if of_capd is not None:
         name = name[of_capd.end() :]
-        return name if "__" in name and name not in _OWN and _is_tool(name) else ""
+        # capd's own tools have no part before a double underscore.
+        return name if _is_tool(name) else ""
     if not name.startswith("mcp__"):
         return ""
     name = name.removeprefix("mcp__")
