@@ -9,6 +9,10 @@ How alike a capability's triggers are to messages that want nothing differs from
 a catalogue's evidence is measured in units of its own mean and deviation over background messages.
 A background message that nearly repeats a trigger is ignored for that catalogue.
 
+A message's own vector speaks for "none" as well, whatever the catalogue: the profile has one weight
+for each dimension (`meaning`). A complaint about a mail server and a request to send mail are about
+the same thing, and lie apart all the same.
+
 A phrase that has no vector yet counts by its letters alone; a capability of which no phrase has one
 is taken to be as near in meaning as it is to a background message.
 
@@ -402,10 +406,15 @@ class Evidence:
         background: Background,
         weights: Mapping[str, float],
         lexicon: Lexicon | None = None,
+        meaning: Sequence[float] = (),
     ) -> None:
+        """`meaning` weighs each dimension of a message for "none"; empty stands for 0."""
         import numpy as np  # noqa: PLC0415 - as above
 
         self._index = EvidenceIndex(described, background, lexicon)
+        self._meaning = np.zeros(background.vectors.shape[1], np.float32)
+        if meaning:
+            self._meaning[:] = meaning
         self._weights = np.array([weights[name] for name in CAPABILITY_EVIDENCE])
         self._last: tuple[Collection[CapabilityId] | None, Indexes] = None, np.zeros(0, np.intp)
         self._none_weights = np.array([weights[name] for name in NONE_EVIDENCE])
@@ -423,9 +432,8 @@ class Evidence:
         rows = self._rows_of(among)
         if not len(rows):
             return []
-        logits = np.append(
-            found.capabilities[rows] @ self._weights, found.none @ self._none_weights
-        )
+        none = found.none @ self._none_weights + message @ self._meaning
+        logits = np.append(found.capabilities[rows] @ self._weights, none)
         raised = np.exp(logits - logits.max())
         probabilities = (raised / raised.sum())[:-1]
         order = np.argsort(-probabilities, kind="stable")[:MOST_RANKED]
