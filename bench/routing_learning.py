@@ -18,11 +18,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.routing_tuning import Prepared, prepared, read_list
+from bench.routing_tuning import Prepared, prepared, read_list, writer_fold
 
 from capd.adapters.routing_files import read_profile
 from capd.core.routing import learning
-from capd.core.routing.calibration import PENALTY, fitted, named
+from capd.core.routing.calibration import PENALTY, fitted, meaning, named
 from capd.core.routing.learning import Learnt, after
 from capd.evaluation import datasets, route
 from capd.evaluation.datasets import Row, Selection
@@ -213,7 +213,8 @@ def users_of(data: Path, vectorizer: Vectorizer, *, is_choosing: bool) -> list[U
     for writer in writers:
         if (writer in CHOSEN_WITH) is not is_choosing:
             continue
-        own = replace(profile, weights=named(_without(sets, writers.index(writer))))
+        weights = _without(sets, writer_fold(writer))
+        own = replace(profile, weights=named(weights), meaning=meaning(weights))
         for tap, capabilities in taps.items():
             router = route.Router(capabilities, own, vectorizer)
             names = {str(each.id.name) for each in capabilities}
@@ -245,10 +246,10 @@ def _mixed(number: int, text: str) -> bytes:
     return hashlib.sha256(f"{number} {text}".encode()).digest()
 
 
-def _without(sets: Sequence[Prepared], writer: int) -> "Numbers":
-    """Return weights fitted to all rows but those of one writer."""
+def _without(sets: Sequence[Prepared], fold: int) -> "Numbers":
+    """Return weights fitted to all rows but those of one group of writers."""
     parts = [
-        one.tuning.only(one.writers != writer) if one.has_writers else one.tuning for one in sets
+        one.tuning.only(one.writers != fold) if one.has_writers else one.tuning for one in sets
     ]
     return fitted(parts, PENALTY)
 

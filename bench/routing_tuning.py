@@ -6,8 +6,9 @@
 A list of sets (TOML, `[[sets]]`) names catalogues and rows. Weights are fitted to all of them
 together; the thresholds are chosen on predictions for rows that the fit did not see. A row's fold
 is that of its label, so a capability is never tuned on what it is judged by, and of its text
-where nothing is wanted. The same figures are given for folds that hold out whole writers. A row
-that follows another message is left out: it is judged together with that. Nothing is random.
+where nothing is wanted. Rows under `fitted_only` are in every fit and judge nothing. The same
+figures are given for folds that hold out whole writers. A row that follows another message is left
+out: it is judged together with that. Nothing is random.
 """
 
 import argparse
@@ -26,7 +27,14 @@ from capd.adapters.model.minilm import MODEL
 from capd.adapters.routing_files import background_messages, profile_text
 from capd.core.errors import CapdError
 from capd.core.routing import gates
-from capd.core.routing.calibration import PENALTY, TuningSet, fitted, named, probabilities
+from capd.core.routing.calibration import (
+    PENALTY,
+    TuningSet,
+    fitted,
+    meaning,
+    named,
+    probabilities,
+)
 from capd.core.routing.evidence import EvidenceIndex
 from capd.core.routing.gates import RoutingProfile
 from capd.core.routing.scorers import background_of, described_all, texts_of
@@ -43,7 +51,11 @@ if TYPE_CHECKING:
     Numbers = npt.NDArray[np.float64]
 
 FOLDS = 5
-MOST_FALSE = 0.07
+WRITER_FOLDS = 7
+"""Writers are put into as many groups, by their names."""
+UNJUDGED = -1
+"""The fold of rows that are fitted to and judge nothing."""
+MOST_FALSE = 0.08
 """Mean false activation over the sets that the threshold may cost. Half of the messages of our own
 rows that want nothing are mentions, refusals and complaints, which are harder than chatter."""
 MOST_LOST = 0.02
@@ -62,6 +74,8 @@ class SetSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     data: tuple[str, ...]
+    fitted_only: tuple[str, ...] = ()
+    """Rows that every fit sees, and that judge nothing."""
     tap: str = ""
     overlays: tuple[str, ...] = ()
     catalogue: str = ""
@@ -89,8 +103,14 @@ class Prepared:
     folds: "npt.NDArray[np.intp]"
     """By label."""
     writers: "npt.NDArray[np.intp]"
-    """By writer, where the rows have one."""
+    """By groups of writers, where the rows have one."""
     has_writers: bool = False
+
+    @property
+    def judged(self) -> "Flags":
+        """Return which rows are judged."""
+        flags: Flags = self.folds != UNJUDGED
+        return flags
 
 
 class TunedSet(msgspec.Struct, frozen=True):
@@ -149,8 +169,16 @@ def prepared(spec: SetSpec, root: Path, beside: Path, vectorizer: Vectorizer) ->
         if _text(row) and not row.before
     ]
     rows = without_near_copies(rows, capabilities, vectorizer, spec.skip_near_copies)
-    tuning = tuning_set(capabilities, rows, vectorizer, spec.importance)
-    return Prepared(spec, tuning, _folds(rows), _writer_folds(rows), _have_writers(rows))
+    more = [row for row in Selection().rows(place(each) for each in spec.fitted_only) if _text(row)]
+    tuning = tuning_set(capabilities, [*rows, *more], vectorizer, spec.importance)
+    unjudged = np.full(len(more), UNJUDGED, np.intp)
+    return Prepared(
+        spec,
+        tuning,
+        np.concatenate([_folds(rows), unjudged]),
+        np.concatenate([_writer_folds(rows), unjudged]),
+        _have_writers(rows),
+    )
 
 
 def tuning_set(
@@ -170,7 +198,12 @@ def tuning_set(
     accepted = np.array([[*(name in row.right for name in names), not row.right] for row in rows])
     return TuningSet(
         np.stack([each.capabilities for each in found]),
-        np.stack([each.none for each in found]),
+        np.stack(
+            [
+                np.concatenate([each.none, vectors[text].astype(np.float64)])
+                for each, text in zip(found, messages, strict=True)
+            ]
+        ),
         accepted,
         importance,
     )
@@ -178,8 +211,9 @@ def tuning_set(
 
 def tuned(sets: Sequence[Prepared], penalty: float = PENALTY) -> Tuned:
     """Return the profile that fits `sets` best."""
-    unseen = _unseen(sets, [one.folds for one in sets], penalty)
-    by_writer = _unseen(sets, [one.writers for one in sets], penalty)
+    weights = fitted(_fitted_to(one.tuning for one in sets), penalty)
+    unseen = _unseen(sets, [one.folds for one in sets], penalty, weights)
+    by_writer = _unseen(sets, [one.writers for one in sets], penalty, weights)
     threshold = _threshold(sets, unseen)
     profile = replace(
         gates.MINILM_INT8,
@@ -187,7 +221,8 @@ def tuned(sets: Sequence[Prepared], penalty: float = PENALTY) -> Tuned:
         scorer="evidence",
         threshold=threshold,
         margin=0.0,
-        weights=named(fitted(_fitted_to(one.tuning for one in sets), penalty)),
+        weights=named(weights),
+        meaning=meaning(weights),
         suggest_at=_suggest_at(sets, unseen, threshold),
         suggest_each=SUGGEST_EACH,
         lowest_hit=LOWEST_HIT,
@@ -198,10 +233,10 @@ def tuned(sets: Sequence[Prepared], penalty: float = PENALTY) -> Tuned:
         tuple(
             TunedSet(
                 one.spec.name,
-                int((~one.tuning.accepted[:, -1]).sum()),
-                int(one.tuning.accepted[:, -1].sum()),
-                measures(one.tuning, found, profile),
-                measures(one.tuning, others, profile),
+                int((~_judged(one).accepted[:, -1]).sum()),
+                int(_judged(one).accepted[:, -1].sum()),
+                measures(_judged(one), found, profile),
+                measures(_judged(one), others, profile),
             )
             for one, found, others in zip(sets, unseen, by_writer, strict=True)
         ),
@@ -213,22 +248,33 @@ def _fitted_to(sets: Iterable[TuningSet]) -> list[TuningSet]:
 
 
 def _unseen(
-    sets: Sequence[Prepared], folds: "Sequence[npt.NDArray[np.intp]]", penalty: float
+    sets: Sequence[Prepared],
+    folds: "Sequence[npt.NDArray[np.intp]]",
+    penalty: float,
+    start: "Numbers",
 ) -> "list[Numbers]":
-    """Return the probabilities of each set's rows, each by weights that did not see its fold."""
+    """Return the probabilities of the judged rows, by weights that did not see their fold.
+
+    Each search begins at `start`. There is one best set of weights, so it decides the time alone.
+    """
     unseen = [np.zeros(one.tuning.accepted.shape) for one in sets]
-    for fold in sorted({int(each) for some in folds for each in some}):
+    for fold in sorted({int(each) for some in folds for each in some} - {UNJUDGED}):
         weights = fitted(
             _fitted_to(
                 one.tuning.only(some != fold) for one, some in zip(sets, folds, strict=True)
             ),
             penalty,
+            start,
         )
         for one, some, into in zip(sets, folds, unseen, strict=True):
             held_out = some == fold
             if held_out.any():
                 into[held_out] = probabilities(one.tuning.only(held_out), weights)
-    return unseen
+    return [into[one.judged] for one, into in zip(sets, unseen, strict=True)]
+
+
+def _judged(one: Prepared) -> TuningSet:
+    return one.tuning.only(one.judged)
 
 
 def measures(one: TuningSet, found: "Numbers", profile: RoutingProfile) -> dict[str, float]:
@@ -322,7 +368,7 @@ def _mean(
     values: Mapping[str, float]
     total = weight = 0.0
     for one, found in zip(sets, unseen, strict=True):
-        values = measures(one.tuning, found, profile)
+        values = measures(_judged(one), found, profile)
         if measure in values:
             total += one.spec.importance * values[measure]
             weight += one.spec.importance
@@ -342,8 +388,12 @@ def _folds(rows: Sequence[Row]) -> "npt.NDArray[np.intp]":
 def _writer_folds(rows: Sequence[Row]) -> "npt.NDArray[np.intp]":
     if not _have_writers(rows):
         return _folds(rows)
-    writers = sorted({row.writer for row in rows})
-    return np.array([writers.index(row.writer) for row in rows])
+    return np.array([writer_fold(row.writer) for row in rows])
+
+
+def writer_fold(writer: str) -> int:
+    """Return the fold of a writer."""
+    return int(hashlib.sha256(writer.encode()).hexdigest(), 16) % WRITER_FOLDS
 
 
 def _have_writers(rows: Sequence[Row]) -> bool:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from capd.core.routing.calibration import TuningSet, fitted, named, probabilities
+from capd.core.routing.calibration import TuningSet, fitted, meaning, named, probabilities
 from capd.core.routing.evidence import CAPABILITY_EVIDENCE, NONE_EVIDENCE
 
 COUNT = len(CAPABILITY_EVIDENCE) + len(NONE_EVIDENCE)
@@ -66,3 +66,35 @@ def test_rows_that_want_nothing_have_their_share_however_few_they_are() -> None:
     got = few.row_weights[few.accepted[:, -1]].sum()
 
     assert got == pytest.approx(0.4)
+
+
+def with_vectors(one: TuningSet) -> TuningSet:
+    """Return the set with three more numbers a message, of which the first says what it wants."""
+    random = np.random.default_rng(7)
+    vectors = random.normal(size=(len(one.none), 3))
+    vectors[:, 0] += 3 * one.accepted[:, -1]
+    return TuningSet(one.capabilities, np.hstack([one.none, vectors]), one.accepted)
+
+
+def test_the_weights_of_the_vector_are_found_and_kept_apart_from_the_named_ones() -> None:
+    one = with_vectors(made(8)[0])
+
+    got = fitted([one])
+
+    assert len(named(got)) == COUNT
+    first, *rest = meaning(got)
+    assert first > 10 * max(map(abs, rest))
+
+
+def test_without_vectors_there_are_no_weights_of_one() -> None:
+    got = fitted([made(9, rows=300)[0]])
+
+    assert meaning(got) == ()
+
+
+def test_where_the_search_begins_decides_nothing() -> None:
+    one, truth = made(10)
+
+    got = [fitted([one], start=start) for start in (None, truth)]
+
+    assert got[0] == pytest.approx(got[1], abs=1e-2)

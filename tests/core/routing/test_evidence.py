@@ -121,3 +121,13 @@ def test_what_is_not_among_those_asked_for_takes_no_share() -> None:
 
     assert [score.id for score in got] == [MAIL.id]
     assert got[0].score == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(("number", "none"), [(0, 3.0), (1, -2.0), (2, 0.0)])
+def test_what_a_message_means_speaks_for_none_or_against_it(number: int, none: float) -> None:
+    meaning = (3.0, -2.0, *[0.0] * (DIMENSIONS - 2))
+    scorer = Evidence([MAIL], BACKGROUND, WEIGHTS, meaning=meaning)
+
+    got = scorer.ranked("anything", axis(number), {MAIL.id})
+
+    assert [score.score for score in got] == [pytest.approx(1 / (1 + np.exp(none)))]

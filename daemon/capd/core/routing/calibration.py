@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 NONE_SHARE = 0.4
 PENALTY = 1e-3
+MEANING_PENALTY = 3e-4
+"""On the weights of the message's vector, whose dimensions spread alike."""
+_NAMED = len(CAPABILITY_EVIDENCE) + len(NONE_EVIDENCE)
 _STEPS = 50
 _CLOSE = 1e-6
 _SMALLEST_STEP = 1e-6
@@ -34,6 +37,7 @@ class TuningSet:
 
     capabilities: "Numbers"
     none: "Numbers"
+    """Rows x evidence for none, and then the message's vector, if it is to be fitted to."""
     accepted: "Flags"
     """Rows x (capabilities + none)."""
     importance: float = 1.0
@@ -67,10 +71,16 @@ def probabilities(one: TuningSet, weights: "Numbers") -> "Numbers":
     return result
 
 
-def fitted(sets: Sequence[TuningSet], penalty: float = PENALTY) -> "Numbers":
-    """Return the weights that make the accepted answers of `sets` most likely."""
+def fitted(
+    sets: Sequence[TuningSet], penalty: float = PENALTY, start: "Numbers | None" = None
+) -> "Numbers":
+    """Return the weights that make the accepted answers of `sets` most likely.
+
+    The search begins at `start`, or at 0.
+    """
     ridge = penalty * _spreads(sets) ** 2
-    weights = np.zeros(len(ridge))
+    ridge[_NAMED:] = MEANING_PENALTY
+    weights = np.zeros(len(ridge)) if start is None else start.copy()
     best = _likelihood(sets, weights, ridge)
     for _ in range(_STEPS):
         slope, curve = _slope_and_curve(sets, weights, ridge)
@@ -93,7 +103,13 @@ def fitted(sets: Sequence[TuningSet], penalty: float = PENALTY) -> "Numbers":
 def named(weights: "Numbers") -> dict[str, float]:
     """Return weights by the name of their evidence, with the significant digits."""
     names = (*CAPABILITY_EVIDENCE, *NONE_EVIDENCE)
-    return {name: round(float(weight), 4) for name, weight in zip(names, weights, strict=True)}
+    named_weights = zip(names, weights[:_NAMED], strict=True)
+    return {name: round(float(weight), 4) for name, weight in named_weights}
+
+
+def meaning(weights: "Numbers") -> tuple[float, ...]:
+    """Return the weights of the message's vector; empty if none were fitted."""
+    return tuple(round(float(weight), 3) for weight in weights[_NAMED:])
 
 
 def _spreads(sets: Sequence[TuningSet]) -> "Numbers":
@@ -138,9 +154,8 @@ def _slope_and_curve(
             axis=1,
         )
         share = (found * row[:, np.newaxis])[:, :-1, np.newaxis]
-        curve[:count, :count] += np.einsum(
-            "rnf,rng->fg", one.capabilities * share, one.capabilities, optimize=True
-        )
-        curve[count:, count:] += np.einsum("r,rf,rg->fg", found[:, -1] * row, one.none, one.none)
-        curve -= np.einsum("r,rf,rg->fg", row, means, means)
+        flat = one.capabilities.reshape(-1, count)
+        curve[:count, :count] += (flat * share.reshape(-1, 1)).T @ flat
+        curve[count:, count:] += (one.none * (found[:, -1] * row)[:, np.newaxis]).T @ one.none
+        curve -= (means * row[:, np.newaxis]).T @ means
     return slope, curve

@@ -9,6 +9,10 @@ Some triggers resemble messages that want no tool more than others do. So a cata
 normalised by its mean and deviation over background messages. A background message that nearly
 repeats a trigger is ignored for that catalog.
 
+The message's own vector speaks for or against "none", with one weight for each dimension
+(`meaning` in the profile). A complaint about a mail server and a request to send mail share their
+subject, and have different vectors.
+
 A phrase without a vector is compared by its letters alone. A capability without any vector is
 assumed to be as near in meaning as it is to a background message.
 
@@ -402,10 +406,15 @@ class Evidence:
         background: Background,
         weights: Mapping[str, float],
         lexicon: Lexicon | None = None,
+        meaning: Sequence[float] = (),
     ) -> None:
+        """`meaning` weighs each dimension of a message for "none"; empty stands for 0."""
         import numpy as np  # noqa: PLC0415 - as above
 
         self._index = EvidenceIndex(described, background, lexicon)
+        self._meaning = np.zeros(background.vectors.shape[1], np.float32)
+        if meaning:
+            self._meaning[:] = meaning
         self._weights = np.array([weights[name] for name in CAPABILITY_EVIDENCE])
         self._last: tuple[Collection[CapabilityId] | None, Indexes] = None, np.zeros(0, np.intp)
         self._none_weights = np.array([weights[name] for name in NONE_EVIDENCE])
@@ -423,9 +432,8 @@ class Evidence:
         rows = self._rows_of(among)
         if not len(rows):
             return []
-        logits = np.append(
-            found.capabilities[rows] @ self._weights, found.none @ self._none_weights
-        )
+        none = found.none @ self._none_weights + message @ self._meaning
+        logits = np.append(found.capabilities[rows] @ self._weights, none)
         raised = np.exp(logits - logits.max())
         probabilities = (raised / raised.sum())[:-1]
         order = np.argsort(-probabilities, kind="stable")[:MOST_RANKED]

@@ -75,6 +75,8 @@ class RoutingProfile:
     scorer: str = "trigger_mean"
     weights: Mapping[str, float] = field(default_factory=dict)
     """The weight of each kind of evidence, for the scorer `evidence`."""
+    meaning: tuple[float, ...] = ()
+    """The weight of each dimension of a message's vector, for "none"; of `evidence`."""
     suggest_at: float = float("inf")
     """The sum of all scores from which the best are suggested if there is no clear winner."""
     suggest_each: float = 0.0

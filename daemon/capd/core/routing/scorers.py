@@ -85,6 +85,7 @@ def scorer(
         background_of(background, vectors),
         profile.weights,
         lexicon,
+        profile.meaning,
     )
 
 
