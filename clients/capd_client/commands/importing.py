@@ -114,7 +114,27 @@ def planned(
     sources = read_sources(clients, os.environ, project)
     around = Surroundings(os.environ, home, project)
     plan = plan_import(sources, around, own_definitions(tap), known, _triggers())
+    _take_known_tools(plan)
     return plan, sources.entries, tap, known
+
+
+def _take_known_tools(plan: "Plan") -> None:
+    """Give servers triggers from their tools where those are known; no server is started."""
+    from capd_client.mcp_registry.process import RegistryError  # noqa: PLC0415
+    from capd_client.mcp_registry.process import ask as ask_registry  # noqa: PLC0415
+    from capd_client.own_tap import definition  # noqa: PLC0415
+
+    servers = {each.name: definition(each.server) for each in plan.added if each.server}
+    if not servers:
+        return
+    try:
+        found = ask_registry("triggers", {"servers": servers}, what="looking for their tools")
+    except RegistryError:
+        # Their names do for the beginning.
+        return
+    for each in plan.added:
+        if proposed := found["servers"].get(each.name):
+            each.take_tools(proposed["triggers"], proposed["source"])
 
 
 def _triggers() -> dict[str, list[str]]:
