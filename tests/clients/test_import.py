@@ -414,6 +414,8 @@ def test_the_answer_for_programs_has_no_value_of_a_secret(user: Importer) -> Non
                 "secrets": ["ONE_TOKEN"],
                 "missing": [],
                 "notes": ["its command has a secret, which lists of processes show"],
+                "triggers": ["use one", "ask one", "with the help of one"],
+                "triggers_from_tools": [],
             }
         ],
         "left_out": [
