@@ -1,10 +1,10 @@
-"""`capd hook CLIENT`: a client's prompt hook hands the user's message to the right session.
+"""`capd hook CLIENT`: a client's prompt hook, which sends the user's message to its session.
 
 It reads the client's hook JSON from standard input and prints what that client understands
 (`capd_client.hooks`). It never blocks an editor: after `BUDGET`, or after any error, it ends with
-code 0 and prints nothing (docs/design/relay.md). It waits as long as the client lets a hook take
-where that is worth it: while somebody is starting the daemon, and where the daemon answers at once
-that the turn is `held`, because its model is being loaded.
+code 0 and prints nothing (docs/design/relay.md). It waits for as long as the client allows a hook
+to run in two cases: while the daemon is being started (at the first message after a boot), and
+when the daemon answers at once that the turn is `held` because its model is being loaded.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
 
 
 def budget(env: Mapping[str, str]) -> float:
-    """Return the seconds that a hook may take; the user's setting counts if it is positive."""
+    """Return the seconds that a hook may take; the user's setting is used if it is positive."""
     try:
         wanted = float(env.get(BUDGET_VARIABLE, ""))
     except ValueError:

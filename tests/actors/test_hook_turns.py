@@ -153,6 +153,22 @@ async def test_a_hook_that_has_time_hears_what_came_on(
         assert answer["changed"]["added"] == ["alpha__echo", "alpha__die"]
 
 
+@pytest.mark.parametrize(
+    ("is_shown", "line"), [(True, "capd switches alpha on"), (False, "")], ids=["shown", "off"]
+)
+async def test_a_user_sees_what_comes_on_unless_they_want_no_such_line(
+    is_shown: bool, line: str, autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    rules = SessionRules(shows_notices=is_shown)
+    async with running_world(tmp_path, rules=rules) as world:
+        await world.session("s")
+        control = await world.controller()
+
+        answer = await hooked(control)
+
+        assert answer["notice"] == line
+
+
 async def test_the_model_is_told_by_the_name_that_its_client_gives_to_a_tool(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:

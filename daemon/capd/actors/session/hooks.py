@@ -1,4 +1,4 @@
-"""Takes the turns that prompt hooks hand over, and answers each hook before it gives up.
+"""Takes the turns that prompt hooks send, and answers each hook before it gives up.
 
 Starting a server takes seconds, and a hook waits for a quarter of one. So the turn goes on after
 the hook was answered. The answer tells the model which tools are coming, and how to call them.
@@ -100,7 +100,7 @@ log = structlog.get_logger(actor="curator")
 
 @dataclass(frozen=True, slots=True)
 class _Prompt:
-    """A prompt that a hook handed over."""
+    """A prompt that a hook sent."""
 
     text: str
     turn_context: TurnContext
@@ -255,4 +255,5 @@ def _is_coming(decision: Decision | None) -> bool:
 
 
 def _empty(session: Session, decision: Decision) -> messages.TurnTaken:
-    return messages.TurnTaken(session.place.key, decision, [], [], 0.0)
+    notice = session.turns.notice(decision)
+    return messages.TurnTaken(session.place.key, decision, [], [], 0.0, notice=notice)

@@ -4,7 +4,7 @@
                   ├──a call is under way──> postponed until the last one ends
                   └──a start wants it──> set aside until that ends (core/sessions/pending_starts)
 
-What is asked of the supervisor and the registry for a session is asked here.
+A session's requests to the supervisor and the registry are sent from here.
 """
 
 from collections import Counter
@@ -88,7 +88,7 @@ class SessionLeases:
         """Keep a server for the length of a call, even if its capability is switched off meanwhile.
 
         Raises:
-            NotSentError: it has gone already.
+            NotSentError: the server has been released already.
         """
         held = self._state.held(server)
         if held is None:
@@ -189,10 +189,10 @@ class SessionLeases:
         return servers
 
     async def acquire(self, server: ServerSpec) -> supervisor.ServerReady:
-        """Acquire a server within `starting`; the supervisor starts it if it is not running.
+        """Acquire a server within a `starting` block; the supervisor starts it if necessary.
 
         Raises:
-            NotActivatedError: it cannot be had.
+            NotActivatedError: the server could not be started.
         """
         identity = server_identity(server)
         # The supervisor takes each request by itself: a release might arrive behind this.
