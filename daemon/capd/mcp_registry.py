@@ -6,8 +6,8 @@
     inspect    what the server lists in a sandbox: tools, findings, tokens, triggers, collisions
     triggers   triggers for definitions whose tools are known without starting anything
 
-All but `find` read one JSON object from standard input, which may hold secrets, and each prints one.
-No daemon is involved, so this process parses what strangers wrote.
+All but `find` read one JSON object from standard input, which may hold secrets, and each prints
+one. No daemon is involved, so this process parses what strangers wrote.
 """
 
 import argparse
