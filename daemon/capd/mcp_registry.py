@@ -4,9 +4,10 @@
     resolve    an entry, and its package, downloaded and checked
     launch     the parts of a definition, from an entry and the answers to its inputs
     inspect    what the server lists in a sandbox: tools, findings, tokens, triggers, collisions
+    triggers   triggers for definitions whose tools are known without starting anything
 
-`resolve`, `launch` and `inspect` read one JSON object from standard input, which may hold secrets,
-and each prints one. No daemon is involved, so this process parses what strangers wrote.
+All but `find` read one JSON object from standard input, which may hold secrets, and each prints
+one. No daemon is involved, so this process parses what strangers wrote.
 """
 
 import argparse
@@ -41,7 +42,12 @@ from capd.core.definitions.canonical import canonical, difference
 from capd.core.definitions.flags import SOURCES, flags, flags_among
 from capd.core.errors import CapdError
 from capd.core.mcp_registry import resolution as ways
-from capd.core.mcp_registry.proposals import collisions, proposed_triggers, short_name
+from capd.core.mcp_registry.proposals import (
+    collisions,
+    package_of,
+    proposed_triggers,
+    short_name,
+)
 from capd.core.mcp_registry.ranking import Meaning, ranked, text_of
 from capd.core.mcp_registry.server_json import Entry, EntryError, is_name, is_version, read_entry
 from capd.core.mcp_registry.summaries import Copy, Summary
@@ -69,7 +75,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-USAGE = "usage: python -m capd registry find TEXT | resolve | launch | inspect"
+USAGE = "usage: python -m capd registry find TEXT | resolve | launch | inspect | triggers"
 FAILED = 1
 WRONG_USAGE = 2
 MOST_INPUT_BYTES = 4 << 20
@@ -108,6 +114,11 @@ class _Inspect(msgspec.Struct):
     is_image: bool = False
 
 
+class _Triggers(msgspec.Struct):
+    servers: dict[str, dict[str, str]]
+    """The files of each definition, by name."""
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run one action; return the exit code."""
     where = places(os.environ, os.getuid())
@@ -120,6 +131,8 @@ def main(arguments: Sequence[str]) -> int:
             run = partial(_launch, _read(_Launch))
         case ["inspect"]:
             run = partial(_inspect, _read(_Inspect), where)
+        case ["triggers"]:
+            run = partial(_triggers, _read(_Triggers), where)
         case _:
             sys.stderr.write(USAGE + "\n")
             return WRONG_USAGE
@@ -408,6 +421,38 @@ async def _inspect(asked: _Inspect, where: Places) -> dict[str, Any]:
         ],
         "changes": await _changes(asked, found.tools, lists, where) if asked.previous else [],
     }
+
+
+async def _triggers(asked: _Triggers, where: Places) -> dict[str, Any]:
+    lists = ToolLists(Path(where.cache, "tools"))
+    taps = await trio.to_thread.run_sync(_taps, where)
+    servers: dict[str, Any] = {}
+    for name, files in asked.servers.items():
+        try:
+            server = _server(name, files)
+        except CapdError:
+            # Whoever writes it says what is wrong with it.
+            continue
+        kept = await lists.load(server_identity(server))
+        tools, source = (kept.tools, "") if kept is not None else _of_taps(server, taps)
+        if tools:
+            texts = [(str(each.name), _description(each)) for each in tools]
+            servers[name] = {"triggers": proposed_triggers(name, "", "", texts), "source": source}
+    return {"servers": servers}
+
+
+def _of_taps(server: ServerSpec, taps: Sequence[Tap]) -> tuple[Sequence[ToolDefinition], str]:
+    """Return the tools that a tap says this server has, or another one of its package; its name."""
+    package = package_of(server.command, server.args)
+    for tap in taps:
+        for each in (known for spec in tap.capabilities for known in spec.servers):
+            identity = server_identity(each)
+            is_same = identity == server_identity(server) or (
+                package != "" and package_of(each.command, each.args) == package
+            )
+            if is_same and (tools := tap.tool_lists.get(identity)):
+                return tools, tap.name
+    return (), ""
 
 
 def _server(name: str, files: Mapping[str, str]) -> ServerSpec:

@@ -237,6 +237,18 @@ async def test_an_embedder_that_is_used_is_not_dropped(autojump_clock: MockClock
         assert not stage.ended.is_set()
 
 
+async def test_an_embedder_is_not_idle_while_it_loads(autojump_clock: MockClock) -> None:
+    async with staged("end") as stage:
+        stage.model.gate.clear()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stage.warm)
+            await trio.sleep(IDLE * 3)
+
+            assert (await stage.state(), stage.ended.is_set()) == ("loading", False)
+
+            stage.model.gate.set()
+
+
 async def test_who_looks_on_keeps_no_model_loaded(autojump_clock: MockClock) -> None:
     async with staged("end") as stage:
         with trio.move_on_after(IDLE + 1):

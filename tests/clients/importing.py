@@ -87,6 +87,11 @@ class Importer:
             for folder in folders
         }
 
+    def triggers(self, name: str) -> list[str]:
+        """Return the triggers of a capability of the own tap."""
+        triggers: list[str] = self.catalog()[name]["config.toml"]["triggers"]
+        return triggers
+
     def server(self, name: str) -> dict[str, Any]:
         """Return the one server of a capability."""
         (server,) = self.catalog()[name]["default.toml"]["mcp"]["servers"]

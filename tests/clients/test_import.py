@@ -5,8 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
-from capd_client.own_tap import OwnTap
+from capd.adapters.tool_lists import ToolLists
+from capd.core.servers.identity import server_identity
+from capd.core.taps.tap_format import CapabilityFiles, read_capability
+from capd_client.own_tap import OwnServer, OwnTap, definition
+from capd_protos.types import CapabilityName, TapName, ToolDefinition, ToolName
 from whole_daemon import Home
 
 from .conftest import FakeDaemon
@@ -53,6 +58,56 @@ def test_a_file_of_the_folder_gives_no_name_to_a_server_that_the_user_has(user: 
     user.capd("import", "--project", "--yes")
 
     assert list(user.catalog()) == ["mine"]
+
+
+def test_a_server_whose_tools_a_tap_knows_gets_triggers_from_them(user: Importer) -> None:
+    user.servers(
+        clock={"command": "uvx", "args": ["mcp-server-time==2025.1"]}, other={"command": "b"}
+    )
+
+    said = user.capd("import", "--yes")
+
+    clock = user.triggers("clock")
+    assert clock[:2] == ["use clock", "ask clock"]
+    assert "get current time in a specific timezone" in clock
+    assert user.triggers("other") == ["use other", "ask other", "with the help of other"]
+    assert (
+        "triggers from its tools, as the tap starter has them: get current time in a specific "
+        "timezone" in said.out
+    )
+    assert "Switched on by name alone, as their tools are not known yet: other" in said.out
+
+
+def test_a_server_that_has_run_here_gets_triggers_from_what_it_listed(
+    user: Importer, tmp_path: Path
+) -> None:
+    user.servers(boats={"command": "python3", "args": ["-c", "boats"]})
+    files = definition(OwnServer("boats", ["python3", "-c", "boats"]))
+    spec = read_capability(TapName("own"), CapabilityFiles(CapabilityName("boats"), "boats", files))
+    assert spec.capability is not None
+    (server,) = spec.capability.servers
+    tool = ToolDefinition(
+        ToolName("count"), b'{"name":"count","description":"Count the boats in the harbour."}'
+    )
+    lists = ToolLists(user.capd_home / "cache/tools")
+    trio.run(lists.keep, server_identity(server), server.name, "1", [tool])
+
+    said = user.capd("import", "--yes", "--json")
+
+    (found,) = json.loads(said.out)["servers"]
+    assert found["triggers_from_tools"] == ["count the boats in the harbour"]
+    assert user.triggers("boats") == found["triggers"]
+
+
+def test_a_second_import_overwrites_no_trigger_of_a_person(user: Importer) -> None:
+    user.servers(clock={"command": "uvx", "args": ["mcp-server-time"]})
+    user.capd("import", "--yes")
+    file = user.config / "own/capabilities/clock/config.toml"
+    file.write_text('triggers = ["what time is it on the moon", "use clock", "ask clock"]\n')
+
+    user.capd("import", "--yes")
+
+    assert user.triggers("clock") == ["what time is it on the moon", "use clock", "ask clock"]
 
 
 def test_what_a_client_has_switched_off_stays_off(user: Importer) -> None:
@@ -363,6 +418,8 @@ def test_the_answer_for_programs_has_no_value_of_a_secret(user: Importer) -> Non
                 "secrets": ["ONE_TOKEN"],
                 "missing": [],
                 "notes": ["its command has a secret, which lists of processes show"],
+                "triggers": ["use one", "ask one", "with the help of one"],
+                "triggers_from_tools": [],
             }
         ],
         "left_out": [

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from capd_client.importing.plan import Plan
     from capd_client.importing.source_files import Entry
     from capd_client.importing.stores import KnownValues
-    from capd_client.own_tap import OwnTap
+    from capd_client.own_tap import OwnServer, OwnTap
 
 _STARTER = "starter"
+_LAUNCHERS = frozenset({"npx", "bunx", "uvx"})
 _OF_PROJECT = "a file of this folder alone names it: --project takes it over for all projects"
 
 
@@ -117,7 +118,34 @@ def planned(
     sources = read_sources(clients, os.environ, project)
     around = Surroundings(os.environ, home, project)
     plan = plan_import(sources, around, own_definitions(tap), known, _triggers())
+    _take_known_tools(plan)
     return plan, sources.entries, tap, known
+
+
+def _take_known_tools(plan: "Plan") -> None:
+    """Give servers triggers from their tools where those are known; no server is started."""
+    from capd_client.mcp_registry.process import RegistryError  # noqa: PLC0415
+    from capd_client.mcp_registry.process import ask as ask_registry  # noqa: PLC0415
+    from capd_client.own_tap import definition  # noqa: PLC0415
+
+    added = [each.server for each in plan.added if each.server is not None]
+    # Lists of what has run here; else a tap can know a package that a launcher runs.
+    has_lists = any(Path(this_places().cache, "tools").glob("*"))
+    servers = {each.name: definition(each) for each in added if has_lists or _is_launched(each)}
+    if not servers:
+        return
+    try:
+        found = ask_registry("triggers", {"servers": servers}, what="looking for their tools")
+    except RegistryError:
+        # Their names do for the beginning.
+        return
+    for each in plan.added:
+        if proposed := found["servers"].get(each.name):
+            each.take_tools(proposed["triggers"], proposed["source"])
+
+
+def _is_launched(server: "OwnServer") -> bool:
+    return bool(server.command) and Path(server.command[0]).name in _LAUNCHERS
 
 
 def _triggers() -> dict[str, list[str]]:

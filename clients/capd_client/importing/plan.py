@@ -8,7 +8,7 @@ name in front.
 import re
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from urllib.parse import urlsplit
 
@@ -41,6 +41,18 @@ class Planned:
     missing: list[str] = field(default_factory=list)
     is_of_project: bool = False
     """Whether only files of the project have it."""
+    from_tools: list[str] = field(default_factory=list)
+    """Those of its triggers that come from its tools."""
+    tools_of: str = ""
+    """The tap that says what tools it has; empty where it listed them here before."""
+
+    def take_tools(self, proposed: Sequence[str], source: str) -> None:
+        """Add the triggers that are proposed from its tools, which `source` knows."""
+        if self.server is None:
+            return
+        self.from_tools = [each for each in proposed if each not in self.server.triggers]
+        self.tools_of = source
+        self.server = replace(self.server, triggers=[*self.server.triggers, *self.from_tools])
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,9 @@ def lines(plan: Plan, store: str) -> Iterator[str]:
         yield f"{_INDENT}{each.name:{width}}  {first}"
         for line in more:
             yield f"{_INDENT}{'':{width}}  {line}"
+    if named := [each.name for each in plan.added if not each.from_tools]:
+        yield ""
+        yield f"Switched on by name alone, as their tools are not known yet: {', '.join(named)}"
     if plan.left_out:
         yield ""
         yield "Not imported:"
@@ -59,6 +62,9 @@ def _said_of(planned: Planned, store: str) -> Iterator[str]:
         yield f"{key}: into {store}"
     for key in planned.missing:
         yield f"{key}: has no value here (capd secret set {key})"
+    if planned.from_tools:
+        source = f"the tap {planned.tools_of}" if planned.tools_of else "its last list"
+        yield f"triggers from its tools, as {source} has them: {'; '.join(planned.from_tools)}"
     yield from (note for note in planned.notes if server is not None)
 
 
@@ -75,6 +81,8 @@ def _document_of(planned: Planned) -> dict[str, Any]:
         "secrets": list(planned.secrets),
         "missing": planned.missing,
         "notes": planned.notes,
+        "triggers": list(server.triggers) if server else [],
+        "triggers_from_tools": planned.from_tools,
     }
 
 

@@ -6,7 +6,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from capd.core.mcp_registry.proposals import collisions, proposed_triggers, short_name
+from capd.core.mcp_registry.proposals import (
+    collisions,
+    package_of,
+    proposed_triggers,
+    short_name,
+)
 from capd.core.mcp_registry.ranking import ranked
 from capd.core.mcp_registry.summaries import Summary
 
@@ -87,6 +92,23 @@ def test_triggers_come_from_what_a_server_says_of_itself() -> None:
     )
 
     assert found == ["use weather", "weather forecasts", "get the forecast for a city"]
+
+
+@pytest.mark.parametrize(
+    ("line", "package"),
+    [
+        ("npx -y @playwright/mcp@latest", "@playwright/mcp"),
+        ("/opt/node/bin/npx @playwright/mcp", "@playwright/mcp"),
+        ("uvx mcp-server-git==2026.1", "mcp-server-git"),
+        ("uvx mcp-server-git@2026.1 --repository x", "mcp-server-git"),
+        ("npx --yes", ""),
+        ("python -m mcp_server_git", ""),
+    ],
+)
+def test_a_launcher_names_the_package_that_it_runs(line: str, package: str) -> None:
+    command, *args = line.split()
+
+    assert package_of(command, args) == package
 
 
 def test_phrases_that_say_the_same_collide() -> None:

@@ -147,6 +147,10 @@ class Embedder:
             await trio.sleep_until(self._last_used_at + self._idle)
             if trio.current_time() < self._last_used_at + self._idle:
                 continue
+            if self._state == "loading":
+                # Somebody waits for it, for longer than it may idle on a busy machine.
+                self._last_used_at = trio.current_time()
+                continue
             if self._on_idle == "end":
                 log.info("embedder_idle")
                 self._nursery.cancel_scope.cancel()

@@ -15,6 +15,8 @@ MOST_TRIGGERS = 10
 LONGEST_NAME = 40
 _SAME = 0.75
 """The share of words from which two phrases are one to a router that looks at words."""
+_LAUNCHERS = frozenset({"npx", "bunx", "uvx"})
+_VERSION = re.compile(r"(?<=.)(?:@|==)[^@/]*$")
 _NOISE = re.compile(r"(?i)\b(?:an?|the)?\s*(?:mcp|model context protocol)(?:[ -]server)?\b")
 _SENTENCE = re.compile(r"(?<=[.!?])\s|\s[-–—]\s|[;:(]")
 _LEAD = re.compile(
@@ -48,6 +50,17 @@ def proposed_triggers(
         if len(key) >= FEWEST_WORDS or (phrase == found[0] and key):
             kept.setdefault(key, phrase)
     return list(kept.values())[:MOST_TRIGGERS]
+
+
+def package_of(command: str, args: Sequence[str]) -> str:
+    """Return the package that a launcher runs, without its version; empty for other commands.
+
+    `npx -y @playwright/mcp@latest` and `npx @playwright/mcp@0.0.41` run the same package.
+    """
+    if command.rpartition("/")[2] not in _LAUNCHERS:
+        return ""
+    named = next((word for word in args if not word.startswith("-")), "")
+    return _VERSION.sub("", named)
 
 
 def collisions(
