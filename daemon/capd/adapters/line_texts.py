@@ -22,6 +22,8 @@ def checked_text(data: bytes) -> bytes:
     Raises:
         MalformedError: it is not, and whoever it is passed on to could break over it.
     """
+    if data.isascii():
+        return data
     try:
         data.decode()
     except UnicodeDecodeError:
