@@ -2,7 +2,8 @@
 
     from capd_client import connect
 
-What that takes is imported when it is asked for: the shim and the commands start without it.
+The library is imported at the first use of one of its names, so that the shim and the commands
+start without it.
 """
 
 # `typing` takes 5 ms, and an editor waits for the shim.
@@ -46,7 +47,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Return a name of the library."""
+    """Return a name of the library, importing it now."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from capd_client import agent  # noqa: PLC0415 - see above

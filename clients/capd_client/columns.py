@@ -1,9 +1,8 @@
-"""Tables for a person: one line a row, as wide as the terminal, coloured by what a cell says.
+"""Tables for the terminal: one line a row, as wide as the terminal, cells coloured by their text.
 
-Where the terminal is narrow, texts that may be cut are cut first (`what it does`, `error`), to
-`_NARROWEST` columns. Then the columns that tell least are left out, as `_LEAST_WANTED` orders them.
-A name, or anything else that a person types, is never cut. In a pipe or a file nothing is cut and
-nothing is left out.
+On a narrow terminal, long texts (`what it does`, `error`) are cut first, to `_NARROWEST` columns.
+Then whole columns are left out, in the order of `_LEAST_WANTED`. A name, or anything else that a
+person types, is never cut. In a pipe or a file nothing is cut or left out.
 """
 
 import unicodedata
@@ -37,7 +36,7 @@ _STATE_COLUMNS = frozenset({"routable", "state"})
 
 
 def cell_width(text: str) -> int:
-    """Return how many columns a terminal takes for `text`."""
+    """Return how many columns `text` takes on a terminal."""
     return sum(
         0
         if unicodedata.combining(each)
@@ -55,7 +54,7 @@ def table_lines(
     columns: int | None,
     is_coloured: bool = False,
 ) -> list[str]:
-    """Return the table, its head first unless every title is empty; `columns` None: no limit."""
+    """Return the table's lines, at most `columns` wide; without a head if all titles are empty."""
     cells = [[printable("" if cell is None else cell).strip() for cell in row] for row in rows]
     if not cells:
         return ["  none"]

@@ -1,4 +1,4 @@
-"""A connection of role `control` to the daemon: one question at a time, or its events.
+"""A connection of role `control` to the daemon, for requests or for events.
 
 Standard library only, so that a command which asks the daemon starts at once.
 """
@@ -32,7 +32,7 @@ _TIMEOUTS = {
 
 
 class DaemonDownError(Exception):
-    """Nobody answers at the socket."""
+    """No daemon answers at the socket."""
 
     def __init__(self, path: str, reason: str = "") -> None:
         super().__init__(f"no daemon at {path}" + (f" ({reason})" if reason else ""))
@@ -40,7 +40,7 @@ class DaemonDownError(Exception):
 
 
 class ControlError(Exception):
-    """The daemon answered with an error, or not as docs/protocol.md has it."""
+    """The daemon answered with an error, or not as docs/protocol.md specifies."""
 
     def __init__(self, code: int, name: str, message: str) -> None:
         super().__init__(message)
@@ -50,11 +50,11 @@ class ControlError(Exception):
 
 
 class Control:
-    """Asks the daemon at `path`, connecting when first asked.
+    """Sends requests to the daemon at `path`; connects with the first one.
 
     Raises:
-        DaemonDownError: nobody answers at `path`, or the daemon went away.
-        ControlError: the daemon refused, or gave an error.
+        DaemonDownError: no daemon answers at `path`, or the connection was lost.
+        ControlError: the daemon answered with an error.
     """
 
     def __init__(self, path: str, *, client: str = "capd", timeout: float | None = None) -> None:
@@ -68,7 +68,7 @@ class Control:
         """The daemon of the welcome: `version` and `pid`."""
 
     def __enter__(self) -> Self:
-        """Connect on entry, so that a missing daemon is known before the first question."""
+        """Connect, so that a missing daemon is noticed before the first request."""
         self.connect()
         return self
 
@@ -81,7 +81,7 @@ class Control:
         self.close()
 
     def connect(self) -> None:
-        """Open the connection unless it is open."""
+        """Open the connection unless it is open already."""
         if self._sock is not None:
             return
         self._sock = self._reach()
@@ -103,7 +103,7 @@ class Control:
         raise ControlError(0, "protocol", f"what listens at {self._path} is not capd")
 
     def close(self) -> None:
-        """Close the connection; asking again opens another."""
+        """Close the connection; the next request opens another."""
         sock, self._sock = self._sock, None
         if sock is not None:
             with contextlib.suppress(OSError):
@@ -113,7 +113,7 @@ class Control:
         self._buffer.clear()
 
     def call(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Ask `method` and return its result."""
+        """Call `method` and return its result."""
         self.connect()
         default = _TIMEOUTS.get(method, _TIMEOUT)
         timeout = default if self._timeout is None else self._timeout
@@ -128,7 +128,7 @@ class Control:
                 return _result_of(message)
 
     def events(self, topics: list[str] | None = None) -> Iterator[dict[str, Any]]:
-        """Yield `topic` and `event` of everything from this call on, until the daemon goes."""
+        """Yield `topic` and `event` of each event from now on, until the daemon disconnects."""
         self.call("events", {"topics": topics or []})
         self._connected().settimeout(None)
         return self._events()
@@ -143,11 +143,11 @@ class Control:
                 yield message["params"]
 
     def fileno(self) -> int:
-        """Return the descriptor of the open connection, -1 while none is open."""
+        """Return the descriptor of the open connection; -1 if none is open."""
         return -1 if self._sock is None else self._sock.fileno()
 
     def heard(self) -> dict[str, Any]:
-        """Return what the daemon says next without having been asked; it may wait.
+        """Return the daemon's next message that is not an answer, waiting for it.
 
         Raises:
             DaemonDownError: the daemon has closed the connection.
@@ -235,7 +235,7 @@ class Control:
 
 
 def peer_uid(sock: socket.socket) -> int:
-    """Return the user at the far end of `sock`; our own where the platform cannot say."""
+    """Return the user id of the process at the other end; this user's if the system cannot say."""
     if sys.platform != "linux":
         return os.getuid()
     size = struct.calcsize("3i")

@@ -1,8 +1,8 @@
-"""How the daemon's process is started: the command, and the environment it gets.
+"""The command that starts the daemon, and the environment that it gets.
 
-No `PYTHON*` variable of whoever starts it reaches the daemon: a `secrets.py` of one project, on a
-`PYTHONPATH` that direnv has set there, would end it for every editor. Only builtins are imported,
-so that nothing on such a path is read before it is left out.
+No `PYTHON*` variable of the starting process reaches the daemon. Otherwise a `secrets.py` of one
+project, on a `PYTHONPATH` that direnv sets there, would crash it for every editor. Only builtins
+are imported here, so that no module from such a path is loaded before the variable is removed.
 """
 
 import sys
@@ -24,6 +24,6 @@ def daemon_arguments(arguments: Sequence[str] = ()) -> list[str]:
 
 
 def daemon_environment(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for a Python program of capd's own, the daemon above all."""
+    """Return the environment for one of capd's own Python programs, such as the daemon."""
     kept = {key: value for key, value in env.items() if not key.startswith("PYTHON") or key == KEPT}
     return {**kept, ALLOCATOR[0]: ALLOCATOR[1]}

@@ -1,4 +1,4 @@
-"""What a person reads of servers' definitions: what changed, and what is to be seen in them."""
+"""Texts for a person about tool definitions: what changed, and what looks suspicious."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -15,7 +15,7 @@ _STANDING = {
 
 
 def status_line(status: Mapping[str, Any]) -> str:
-    """Return the one line of `capd status`, empty where nothing is to be decided."""
+    """Return the line for `capd status`; empty if nothing has to be decided."""
     found = status.get("definitions") or {}
     counts = [f"{found[kind]} {kind}" for kind in _KINDS if found.get(kind)]
     lost = [str(each) for each in found.get("lost") or []]
@@ -31,7 +31,7 @@ def status_line(status: Mapping[str, Any]) -> str:
 
 
 def overview(found: Mapping[str, Any]) -> str:
-    """Return what there is to say where nothing has changed."""
+    """Return the text that is shown if nothing has changed."""
     servers = found.get("servers") or []
     tools = sum(int(each.get("tools", 0)) for each in servers)
     many = "server" if len(servers) == 1 else "servers"
@@ -39,7 +39,7 @@ def overview(found: Mapping[str, Any]) -> str:
 
 
 def change_lines(server: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what a person has to read before they decide on a server's changes."""
+    """Yield the lines that a person reads before deciding on a server's changes."""
     standing = _STANDING.get(str(server.get("standing")), "")
     about = f" ({standing})" if standing else ""
     yield f"{server.get('name')}{about}: {server.get('tools', 0)} tools are trusted"
@@ -60,7 +60,7 @@ def change_lines(server: Mapping[str, Any]) -> Iterator[str]:
 
 
 def flag_rows(found: Mapping[str, Any]) -> list[Sequence[str]]:
-    """Return a row for each flag: server, tool, flag, what was seen, and where it is from."""
+    """Return a row for each flag: server, tool, flag, the suspicious text, and its place."""
     return [
         (
             str(server.get("name")),

@@ -1,4 +1,4 @@
-"""The console script `capd`: decides how much of Python it takes to answer.
+"""The console script `capd`: starts the shim or the command line, importing only what that needs.
 
 An editor starts `capd mcp` and waits for it, so that path imports the shim and nothing else.
 """

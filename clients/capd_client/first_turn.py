@@ -1,8 +1,8 @@
-"""`make run`: one real turn through the whole system, with everything that it shows being real.
+"""`make run`: shows one real turn through the whole system.
 
-It starts a daemon on the user's own socket (or under `CAPD_HOME`), keeps its files in the
-checkout, plays two clients, and ends. On a terminal it stays, serving. A daemon that an earlier
-run left, or that serves in another terminal, is used as it is and goes on.
+It starts a daemon on the user's own socket (or under `CAPD_HOME`), keeps its files in the checkout,
+acts as two clients, and ends. On a terminal the daemon keeps running until Ctrl-C. A daemon that is
+running already is used, and left running.
 """
 
 import os
@@ -32,11 +32,11 @@ T = TypeVar("T")
 
 
 class StepError(Exception):
-    """A step did not come out as it must; the text says which and what to look at."""
+    """A step did not have the expected result; the text names it, and what to look at."""
 
 
 def main() -> int:
-    """Play the turn; return the exit code."""
+    """Show the turn; return the exit code."""
     env = _environment()
     log = Path(env["CAPD_HOME"]) / "daemon.log"
     try:

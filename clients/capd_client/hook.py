@@ -1,9 +1,10 @@
-"""`capd hook CLIENT`: a client's prompt hook hands the user's message to the right session.
+"""`capd hook CLIENT`: a client's prompt hook, which sends the user's message to its session.
 
 It reads the client's hook JSON from standard input and prints what that client understands
 (`capd_client.hooks`). It never blocks an editor: after `BUDGET`, or after any error, it ends with
-code 0 and prints nothing (docs/design/relay.md). While somebody is starting the daemon it waits as
-long as the client lets a hook take: that is the first message after a boot.
+code 0 and prints nothing (docs/design/relay.md). It waits for as long as the client allows a hook
+to run in two cases: while the daemon is being started (at the first message after a boot), and
+when the daemon answers at once that the turn is `held` because its model is being loaded.
 """
 
 import contextlib
@@ -29,8 +30,6 @@ _DELIVERY_TIME = 0.03
 """Seconds of the budget that the answer takes from the daemon to the client."""
 _SPARE_TIME = 1.0
 """Seconds of a client's limit that are left for Python's start and a loaded machine."""
-_ROUTING_TIME = 0.5
-"""Seconds of the remaining time for the daemon's answer, whether its model is loaded or not."""
 _LOOK_AGAIN = 0.05
 LONGEST_INPUT_BYTES = 16 << 20
 _CHUNK_BYTES = 1 << 20
@@ -48,7 +47,7 @@ def main(arguments: list[str]) -> int:
 
 
 def budget(env: Mapping[str, str]) -> float:
-    """Return the seconds that a hook may take; the user's setting counts if it is positive."""
+    """Return the seconds that a hook may take; the user's setting is used if it is positive."""
     try:
         wanted = float(env.get(BUDGET_VARIABLE, ""))
     except ValueError:
@@ -71,13 +70,19 @@ def _serve(arguments: list[str]) -> int:
         # The client that runs the hook decides on the form, not the settings file it was found in.
         write = CLIENTS[prompt.client].write
         with _reached(prompt.client) as control:
-            left = signal.getitimer(signal.ITIMER_REAL)[0]
+            patience = _patience()
             params = {
                 **prompt._asdict(),
                 "mute": not write("x", ""),
-                "patience": round(max(left - _DELIVERY_TIME, _DELIVERY_TIME), 3),
+                "patience": patience,
+                # Who waited for the start has all the time that there is already.
+                "longest": _longest(prompt.client) if patience < BUDGET else 0.0,
             }
             turn = control.call("hook", params)
+            if turn.get("held"):
+                _wait_longer(prompt.client)
+                params |= {"patience": _patience(), "longest": 0.0, "again": True}
+                turn = control.call("hook", params)
         if printed := write(str(turn.get("context") or ""), str(turn.get("notice") or "")):
             sys.stdout.write(printed + "\n")
             sys.stdout.flush()
@@ -108,13 +113,21 @@ def _reached(client: str) -> Control:
             control.connect()
             break
         time.sleep(_LOOK_AGAIN)
-    # What is asked of it before its model is loaded switches nothing on.
-    while signal.getitimer(signal.ITIMER_REAL)[0] > _ROUTING_TIME:
-        embedder = control.call("status").get("embedder")
-        if not isinstance(embedder, dict) or embedder.get("state") in {"ready", "unusable"}:
-            break
-        time.sleep(_LOOK_AGAIN)
     return control
+
+
+def _patience() -> float:
+    """Return the seconds for which an answer is of use from here on."""
+    left = signal.getitimer(signal.ITIMER_REAL)[0]
+    return round(max(left - _DELIVERY_TIME, _DELIVERY_TIME), 3)
+
+
+def _longest(client: str) -> float:
+    """Return the seconds that a hook of `client` may take; 0 where that is its budget."""
+    if os.environ.get(BUDGET_VARIABLE):
+        return 0.0
+    limit = min(HOOK_LIMITS.get(client, 0) - _SPARE_TIME, LONGEST_BUDGET)
+    return limit if limit > BUDGET else 0.0
 
 
 def _is_starting(socket: str) -> bool:
@@ -134,12 +147,9 @@ def _is_starting(socket: str) -> bool:
 
 def _wait_longer(client: str) -> None:
     """Extend the budget to the client's own limit, unless the user has set it."""
-    if os.environ.get(BUDGET_VARIABLE):
-        return
-    left = signal.getitimer(signal.ITIMER_REAL)[0]
-    limit = min(HOOK_LIMITS.get(client, 0) - _SPARE_TIME, LONGEST_BUDGET)
-    if limit > BUDGET:
-        signal.setitimer(signal.ITIMER_REAL, left + limit - BUDGET)
+    if longest := _longest(client):
+        left = signal.getitimer(signal.ITIMER_REAL)[0]
+        signal.setitimer(signal.ITIMER_REAL, left + longest - BUDGET)
 
 
 def _input() -> bytes:

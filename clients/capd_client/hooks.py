@@ -1,9 +1,9 @@
 """What each client's prompt hook reads and prints: a table, and the parsers that differ.
 
 `form_of(client)` returns two pure functions. `read(event, env)` takes the hook's JSON and
-environment and returns the user's message; its text is empty where capd has nothing to do.
+environment and returns the user's message; its text is empty if capd has nothing to do.
 `write(context, notice)` returns what the client understands: `context` is for its model, `notice` a
-short line for the user. It is empty where the client shows its model nothing of what a hook prints
+short line for the user. It is empty if the client does not pass a hook's output to its model
 (docs/design/clients.md).
 """
 
@@ -225,7 +225,7 @@ CLIENTS = {
 
 
 def sample_event(client: str, event: str, text: str, session: str, project: str) -> dict[str, Any]:
-    """Return the JSON that a client's hook gets for a user's message."""
+    """Return the JSON that a client passes to its hook with a user's message."""
     layout = _LAYOUTS[client]
     event = event or layout.events[0]
     made: dict[str, Any] = {layout.event_keys[0]: event}

@@ -1,6 +1,6 @@
-"""`capd index`: one request that takes minutes, and its progress beside it.
+"""`capd index`: one request that takes minutes, with its progress.
 
-On a terminal that is a bar, on standard error; elsewhere a line as each server has answered.
+On a terminal the progress is a bar on standard error; elsewhere one line for each server.
 """
 
 import os
@@ -23,7 +23,7 @@ _LAST_WORD = 0.5
 def indexed(
     socket: str, session: str, *, show_progress: bool, asks_servers: bool = True
 ) -> dict[str, Any]:
-    """Return the daemon's result, showing how far it is."""
+    """Return the daemon's result, showing progress meanwhile."""
     with (
         Control(socket, timeout=_TIMEOUT) as control,
         Control(socket) as watcher,

@@ -1,7 +1,7 @@
-"""The daemon's log as lines, from the file or the journal: what there is, then what comes.
+"""Reads the daemon's log from the file or the journal: existing lines first, then new ones.
 
-Whoever follows loses no line between the two: the follower begins with lines that were there
-already, and those are known by their text, which has the microsecond.
+No line is lost between the two parts. The second part starts with lines that were printed already,
+and skips them: their timestamps, in microseconds, tell lines apart.
 """
 
 import json
@@ -26,7 +26,7 @@ ALL = 1_000_000
 
 
 def check_log(command: Sequence[str]) -> None:
-    """Check that there is a file for a command that shows one.
+    """Raise if there is no log file to show.
 
     Raises:
         ServiceError: there is none.
@@ -40,7 +40,7 @@ def check_log(command: Sequence[str]) -> None:
 
 
 def existing_lines(manager: Manager, count: int = ALL) -> Iterator[str]:
-    """Yield the last `count` lines that there are, oldest first.
+    """Yield the last `count` existing lines, oldest first.
 
     Raises:
         ServiceError: the log cannot be read.
@@ -58,7 +58,7 @@ def existing_lines(manager: Manager, count: int = ALL) -> Iterator[str]:
 
 
 def new_lines(manager: Manager, seen: Collection[str]) -> Iterator[str]:
-    """Yield every line that is not `seen`, as it comes, until nobody asks for more."""
+    """Yield every line that is not in `seen` as it is written, until the caller stops."""
     old = set(seen)
     command = manager.logs(follow=True, lines=AGAIN, is_bare=True)
     with _running(command, subprocess.DEVNULL) as process:
@@ -98,7 +98,7 @@ class LogLine:
         self.facts: Mapping[str, Any] | None = _facts(line)
 
     def is_wanted(self, session: str, level: str) -> bool:
-        """Tell whether it is of this session, where one is named, and of this level or above."""
+        """Tell whether it belongs to `session`, if one is given, and is of `level` or above."""
         if self.facts is None:
             # What an interpreter or a library writes belongs to no session and has no level.
             return not session and not level
@@ -108,11 +108,11 @@ class LogLine:
         return not level or own not in LEVELS or LEVELS.index(own) >= LEVELS.index(level)
 
     def document(self) -> str:
-        """Return it as JSON, in ASCII; empty where it is none."""
+        """Return the line as JSON, in ASCII; empty if it is not JSON."""
         return "" if self.facts is None else json.dumps(self.facts)
 
     def shown(self) -> str:
-        """Return it as a person reads it."""
+        """Return the line as a person reads it."""
         if self.facts is None:
             return printable(self.text)
         level = str(self.facts.get("level", ""))

@@ -1,6 +1,6 @@
-"""The least an MCP host does: starts a stdio server, asks it, hears its notifications.
+"""A minimal MCP host: starts a stdio server, sends requests, receives notifications.
 
-It stands in for an editor where there is none: in `make run` and in tests of the whole.
+`make run` and whole-system tests use it in place of an editor.
 """
 
 import json
@@ -15,7 +15,7 @@ PROTOCOL_VERSION = "2025-11-25"
 
 
 class HostError(Exception):
-    """The server did not do what was asked of it; the text says what."""
+    """The server did not answer as expected; the text says how."""
 
 
 class McpHost:
@@ -138,5 +138,5 @@ class McpHost:
 
 
 def without_capd(env: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the environment without capd's own variables, for a place of one's own."""
+    """Return the environment without capd's own variables, so that another home can be used."""
     return {k: v for k, v in (env or os.environ).items() if not k.startswith("CAPD_")}

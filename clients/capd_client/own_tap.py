@@ -1,7 +1,7 @@
 """The user's own tap, `<config>/own`: one capability for each server that was added by hand.
 
 A capability's folder is created and removed as a whole, so that a watching daemon sees a complete
-definition or none. The tap is on the list while it contains something.
+definition or none. The tap is in the list of taps while it contains a capability.
 """
 
 import os
@@ -43,7 +43,7 @@ class OwnTap:
     """The tap below one configuration folder.
 
     Raises:
-        TapError: it cannot be done so; the text says why, and what to do.
+        TapError: it cannot be done; the text says why, and what to do.
     """
 
     def __init__(self, config: str) -> None:
@@ -60,7 +60,7 @@ class OwnTap:
         return sorted(name for name in found if not name.startswith("."))
 
     def add(self, server: OwnServer, beside: Mapping[str, str] = NOTHING) -> Path:
-        """Write the definition of `server` with the files `beside` it, and return its folder."""
+        """Write the definition of `server`, and the files `beside` it; return its folder."""
         check(server)
         place = self._capabilities / server.name
         if place.exists():
@@ -91,7 +91,7 @@ class OwnTap:
         return self._capabilities / name
 
     def replace(self, name: str, files: Mapping[str, str]) -> Path:
-        """Replace files of the definition of `name`; what else is in its folder stays."""
+        """Replace files of the definition of `name`; other files in its folder stay."""
         place = self.place(name)
         made = Path(tempfile.mkdtemp(dir=self.folder, prefix=".replacing."))
         try:
@@ -109,7 +109,7 @@ class OwnTap:
         return place
 
     def remove(self, name: str) -> Path:
-        """Remove the definition of `name`; return where it was."""
+        """Remove the definition of `name`; return its former folder."""
         hint = "What a tap has goes with it: capd tap remove TAP"
         name = meant(name, self.names(), f"no server named {name} was added\n{hint}")
         place = self._capabilities / name
@@ -162,7 +162,7 @@ def definition(server: OwnServer) -> dict[str, str]:
 
 
 def words_of(name: str) -> list[str]:
-    """Return triggers for a server without any: phrases with its name."""
+    """Return default triggers for a server: phrases with its name."""
     spoken = re.sub(r"[-_.]+", " ", name).strip()
     return [f"use {spoken}", f"ask {spoken}", f"with the help of {spoken}"]
 

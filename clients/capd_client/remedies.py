@@ -1,6 +1,6 @@
-"""What to do about each thing that the daemon says it is the worse for.
+"""How to repair each problem that the daemon reports.
 
-The daemon's own words carry a remedy behind `; ` where it knows one that this table does not.
+If the daemon knows a better remedy than this table, its text contains it after `; `.
 """
 
 _BY_WORDS = (
@@ -16,7 +16,7 @@ _ELSE = "`capd doctor` looks closer"
 
 
 def remedy(problem: str) -> str:
-    """Return one line that says what to do about `problem`."""
+    """Return one line that says how to repair `problem`."""
     _, _, own = problem.rpartition("; ")
     if own and own != problem:
         return own

@@ -1,6 +1,7 @@
-"""`capd status`, in less time than the library that reads the other commands' options takes.
+"""`capd status`, without importing the library that parses other commands' options.
 
-Only the plain ways of asking are read here; any other goes by `commands`, and ends up here too.
+Only the simple forms of the command are parsed here. All others go through `commands`, which calls
+this module.
 """
 
 import json
@@ -32,12 +33,12 @@ _LONGEST_INPUT_BYTES = 1 << 20
 
 
 def is_plain(arguments: Sequence[str]) -> bool:
-    """Tell whether `main` understands `arguments`."""
+    """Tell whether `main` can parse `arguments`."""
     return tuple(arguments) in _PLAIN
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the status as plain `arguments` ask for it; return the exit code."""
+    """Print the status for simple `arguments`; return the exit code."""
     form = _PLAIN[tuple(arguments)]
     if form == "client":
         return show_in_client()
@@ -52,9 +53,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def show_in_client() -> int:
-    """Print the status line of the client whose JSON is on standard input; never an error.
+    """Print the status line for the client whose JSON is on standard input; never fails.
 
-    Claude Code runs it after each answer, and shows what it prints below the prompt.
+    Claude Code runs it after each answer, and shows its output below the prompt.
     """
     try:
         asked = json.loads(sys.stdin.buffer.read(_LONGEST_INPUT_BYTES))

@@ -1,4 +1,4 @@
-"""The daemon's status as lines for a person: all of it, readable at 80 columns."""
+"""The daemon's status as lines for a person, readable at 80 columns."""
 
 import time
 from collections import Counter
@@ -40,7 +40,7 @@ def status_lines(
 
 
 def client_of(session: Document) -> str:
-    """Return what a person calls a session's client."""
+    """Return the name of a session's client, for a person."""
     return str(session.get("client_title") or session.get("client") or "?")
 
 
@@ -60,7 +60,7 @@ def active_line(session: Document) -> str:
 
 
 def active_lines(status: Document, session: str = "") -> list[str]:
-    """Return the one-line form of `session`, or of each; which it is where there are several."""
+    """Return the line of `session`, or of each session, with its key if there are several."""
     found = [
         each for each in status.get("sessions") or [] if not session or each.get("key") == session
     ]
@@ -70,9 +70,10 @@ def active_lines(status: Document, session: str = "") -> list[str]:
 
 
 def client_line(status: Document, client_session: str, project: str) -> str:
-    """Return what is on in one conversation of a client, for its status line; empty for nothing.
+    """Return what is on in a client's conversation, for its status line; empty if nothing is.
 
-    The conversation is found by the client's own id, else by the project if one session is there.
+    The conversation is found by the client's own id, otherwise by the project if it has one
+    session.
     """
     sessions = [each for each in status.get("sessions") or [] if not each.get("parent")]
     found = [each for each in sessions if client_session in (each.get("client_sessions") or [])]
@@ -111,7 +112,7 @@ def tap_line(tap: Document) -> str:
 
 
 def bridge_line(entry: Document, now: float) -> str:
-    """Return the one line that says how a bridge is."""
+    """Return the one line for an open bridge."""
     target = f" to {entry['target']}" if entry.get("target") else ""
     opened_at = entry.get("opened_at")
     age = f", open for {duration(now - opened_at)}" if isinstance(opened_at, int | float) else ""
@@ -122,7 +123,7 @@ def bridge_line(entry: Document, now: float) -> str:
 
 
 def decision_words(entry: Document) -> tuple[str, str, str]:
-    """Return outcome, name and reason of a decision; what is not there is empty."""
+    """Return outcome, name and reason of a decision; a missing part is empty."""
     decision = entry.get("decision") or entry
     name = decision.get("name") or decision.get("id") or ""
     if isinstance(name, Mapping):
@@ -131,7 +132,7 @@ def decision_words(entry: Document) -> tuple[str, str, str]:
 
 
 def script_words(script: Document) -> str:
-    """Return what a script came to, and what it called: `result in 61 ms: git__log x12`."""
+    """Return how a script ended, and what it called: `result in 61 ms: git__log x12`."""
     calls = []
     for each in script.get("calls") or []:
         count, outcome = each.get("count", 1), each.get("outcome", "?")
@@ -144,7 +145,7 @@ def script_words(script: Document) -> str:
 
 
 def clock(at: object) -> str:
-    """Return a point in time as the user's clock shows it."""
+    """Return a point in time in the user's time zone."""
     if not isinstance(at, int | float):
         return "--:--:--"
     return time.strftime("%H:%M:%S", time.localtime(at))

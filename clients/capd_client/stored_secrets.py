@@ -1,7 +1,8 @@
-"""Where `capd secret` keeps a value: the system's keyring, or `secrets.env`.
+"""Where `capd secret` stores a value: in the system's keyring, or in `secrets.env`.
 
-The value comes from a hidden prompt or from standard input, never from an argument, which the
-list of processes shows. What was kept is read back before anybody is told that it is there.
+The value comes from a hidden prompt or from standard input, never from an argument, because
+arguments are visible in the process list. The stored value is read back before the command reports
+success.
 """
 
 import contextlib
@@ -27,14 +28,14 @@ if TYPE_CHECKING:
 
 
 class SecretError(Exception):
-    """It was not kept, or not removed; the text has no value in it."""
+    """A secret was not stored or not removed; the text never contains a value."""
 
 
 def checked_key(key: str) -> str:
     """Return `key`.
 
     Raises:
-        SecretError: no placeholder could name it.
+        SecretError: a placeholder cannot contain this key.
     """
     if KEY.fullmatch(key):
         return key
@@ -46,7 +47,7 @@ def checked_value(value: str) -> str:
     """Return `value`.
 
     Raises:
-        SecretError: it cannot go into an environment.
+        SecretError: an environment variable cannot hold it.
     """
     if not value:
         raise SecretError("the value is empty, and an empty one counts as missing")
@@ -60,10 +61,10 @@ def checked_value(value: str) -> str:
 
 
 def keep_in_keyring(key: str, value: str) -> None:
-    """Keep `value`, in place of what was there.
+    """Store `value` in the keyring, replacing an earlier one.
 
     Raises:
-        SecretError: there is no keyring that keeps it.
+        SecretError: there is no usable keyring.
     """
     hint = "keep it in a file with --file"
     with _keyring(hint) as backend:
@@ -73,7 +74,7 @@ def keep_in_keyring(key: str, value: str) -> None:
 
 
 def remove_from_keyring(key: str) -> bool:
-    """Remove `key`; return whether it was there.
+    """Remove `key` from the keyring; return whether it was there.
 
     Raises:
         SecretError: the keyring fails.
@@ -86,12 +87,12 @@ def remove_from_keyring(key: str) -> bool:
 
 
 def has_keyring() -> bool:
-    """Tell whether there is a keyring that keeps secrets safely."""
+    """Tell whether there is a keyring that stores secrets safely."""
     return _backend() is not None
 
 
 def in_keyring(key: str) -> str | None:
-    """Return the value that the keyring has of `key`; None where there is none, or no keyring.
+    """Return the value of `key` in the keyring; None if it has none, or there is no keyring.
 
     Raises:
         SecretError: the keyring fails.
@@ -103,19 +104,19 @@ def in_keyring(key: str) -> str | None:
 
 
 def in_file(file: Path) -> dict[str, str]:
-    """Return what `file` holds.
+    """Return the keys and values in `file`.
 
     Raises:
-        SecretError: the file is not private, or no file.
+        SecretError: others can read the file, or it is not a regular file.
     """
     return _values("".join(_lines(file)))
 
 
 def keep_in_file(file: Path, key: str, value: str) -> None:
-    """Keep `value` in the last of the lines of `file`, in place of what was there.
+    """Store `value` in the last line of `file` that sets `key`, or in a new line.
 
     Raises:
-        SecretError: the file is not private, or no file.
+        SecretError: others can read the file, or it is not a regular file.
     """
     lines = _lines(file)
     before = _values("".join(lines))
@@ -133,7 +134,7 @@ def remove_from_file(file: Path, key: str) -> bool:
     """Remove `key` from `file`; return whether it was there.
 
     Raises:
-        SecretError: the file is not private, or no file.
+        SecretError: others can read the file, or it is not a regular file.
     """
     lines = _lines(file)
     before = _values("".join(lines))

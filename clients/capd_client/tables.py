@@ -1,7 +1,6 @@
-"""What a person reads of the daemon's answers: plain sentences and tables.
+"""The daemon's answers as sentences and tables for a person.
 
-Names, descriptions and errors come from servers: nothing of them reaches a terminal that could
-steer it.
+Names, descriptions and errors come from servers, so control sequences in them are escaped.
 """
 
 import json
@@ -20,7 +19,7 @@ __all__ = ["printable", "tap_line"]
 
 
 def say(text: object, *, keep_lines: bool = False) -> None:
-    """Print a line to standard output; on a terminal, as many as its width asks for."""
+    """Print a text to standard output; on a terminal, wrapped to its width."""
     columns = limited_width()
     line = printable(text, keep_lines=keep_lines)
     if keep_lines or columns is None or cell_width(line) <= columns:
@@ -32,13 +31,13 @@ def say(text: object, *, keep_lines: bool = False) -> None:
 
 
 def say_lines(text: str) -> None:
-    """Print a text of several lines, each as `say` prints one."""
+    """Print a text of several lines, each as by `say`."""
     for line in text.splitlines():
         say(line)
 
 
 def fitting(text: str) -> str:
-    """Return a text of several lines as it fits on a terminal; the same for a pipe."""
+    """Return a text of several lines, wrapped to the terminal's width; unchanged in a pipe."""
     columns = limited_width()
     lines = printable(text, keep_lines=True).splitlines()
     if columns is None:
@@ -158,7 +157,7 @@ def _metrics(metrics: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def print_tools(result: Mapping[str, Any]) -> None:
-    """Print a session's surface."""
+    """Print the tools on a session's surface."""
     rows = [
         (each.get("name"), str(each.get("description") or "").strip().partition("\n")[0])
         for each in result.get("tools") or []
@@ -167,7 +166,7 @@ def print_tools(result: Mapping[str, Any]) -> None:
 
 
 def print_hits(result: Mapping[str, Any]) -> None:
-    """Print what fits an intent."""
+    """Print the capabilities that fit an intent."""
     rows = [
         (
             f"{each.get('tap')}/{each.get('name')}",
@@ -189,7 +188,7 @@ def _triggers(triggers: Sequence[str]) -> str:
 
 
 def print_flags(found: Mapping[str, Any]) -> None:
-    """Print what in servers' definitions a person should look at."""
+    """Print the parts of definitions that a person should look at."""
     columns = ("server", "tool", "flag", "seen", "known from")
     print_table(columns, definition_texts.flag_rows(found))
 
@@ -200,12 +199,12 @@ def print_taps(taps: Sequence[Mapping[str, Any]]) -> None:
 
 
 def print_clients(rows: Iterable[Sequence[Any]]) -> None:
-    """Print the clients that capd can be put into."""
+    """Print the clients that capd can be added to."""
     print_table(("client", "", "state", "file"), rows)
 
 
 def print_turn(result: Mapping[str, Any]) -> None:
-    """Print what a message led to."""
+    """Print what capd did with a message."""
     changed = result.get("changed") or {}
     took = f" in {result['ms']:.0f} ms" if isinstance(result.get("ms"), int | float) else ""
     top = result.get("top") or []
@@ -231,7 +230,7 @@ def print_turn(result: Mapping[str, Any]) -> None:
 
 
 def print_changes(changed: Mapping[str, Any]) -> None:
-    """Print the tools that came and went."""
+    """Print the tools that were added and removed."""
     for word, mark in (("added", "+"), ("removed", "-")):
         for name in changed.get(word) or []:
             say(f"  {mark} {name}")
@@ -245,10 +244,10 @@ def print_event(params: Mapping[str, Any]) -> None:
 
 
 def print_result(result: Mapping[str, Any]) -> None:
-    """Print what a tool answered: texts to standard output, what is no text as a note to stderr.
+    """Print a tool's result: texts to standard output, a note on anything else to stderr.
 
-    Control characters are escaped in a pipe too, which may end in a terminal; `--json` has the
-    text as the server wrote it.
+    Control characters are escaped in a pipe as well, because its end may be a terminal; `--json`
+    prints the text as the server wrote it.
     """
     blocks = result.get("content") or []
     for block in blocks:
@@ -284,7 +283,7 @@ def print_skills(result: Mapping[str, Any]) -> None:
 
 
 def print_found(result: Mapping[str, Any]) -> None:
-    """Print what a search has found, best first, and what is to be said about it."""
+    """Print the results of a search, best first, and its notes."""
     rows = [
         (_score(each.get("score")), each.get("kind"), each.get("name"), each.get("description"))
         for each in result.get("ranked") or []

@@ -1,12 +1,12 @@
-"""`capd tap export`: what a user has of their own, as a tap folder for others, without secrets.
+"""`capd tap export`: writes the user's own capabilities as a tap for others, without secrets.
 
-    <config>/own/capabilities     every server of one's own: added, imported, from a registry
+    <config>/own/capabilities     every server of the user's: added, imported, from a registry
     <config>/overlays             phrases and edited tools, for these
         ──> FOLDER/capabilities/NAME/config.toml, default.toml
 
-What is a secret is decided as for an import: by its name, and by its look. Stored values are taken
-out wherever they stand. In place of each is `{{ENV:KEY}}`. A package that was fetched from a
-registry is named by its identifier and version.
+Secrets are recognised as in an import, by their names and by how they look. Stored values are also
+replaced wherever they occur. The replacement is `{{ENV:KEY}}`. A package that was fetched from a
+registry is written as its identifier and version.
 """
 
 import os
@@ -36,25 +36,25 @@ _OVERLAY_KEYS = ("description", "files", "parts", "tool", "triggers")
 
 @dataclass(slots=True)
 class Exported:
-    """What an export came to."""
+    """The result of an export."""
 
     names: list[str] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
-    """Why a capability is not in it."""
+    """Capabilities that were not exported, with the reason."""
     keys: dict[str, list[str]] = field(default_factory=dict)
-    """The secrets that each capability asks for."""
+    """The keys of the secrets that each capability uses."""
     notes: list[str] = field(default_factory=list)
     """What a person should look at."""
 
 
 class TapExport:
-    """Writes the own capabilities of one configuration folder into another folder."""
+    """Writes the user's capabilities in one configuration folder into another folder."""
 
     def __init__(self, config: str, data: str, env: Mapping[str, str]) -> None:
-        """Take where packages of registries are kept, and an `env` that may have secrets.
+        """Take the folder with packages of registries, and an `env` that may contain secrets.
 
         Raises:
-            SecretError: the file of secrets is not private.
+            SecretError: others can read the file of secrets.
         """
         self._config = Path(config)
         self._packages = str(Path(data, "packages"))
@@ -65,10 +65,10 @@ class TapExport:
         """The value that each key of the export stands for, where it is known here."""
 
     def write(self, folder: Path) -> Exported:
-        """Write the tap into `folder`, which is new or empty.
+        """Write the tap into `folder`, which must be new or empty.
 
         Raises:
-            TapError: there is nothing to write, or something in the way; nothing is written.
+            TapError: there is nothing to export, or the folder is not empty; nothing was written.
         """
         names = self._tap.names()
         if not names:

@@ -1,7 +1,7 @@
-"""Taps that are git repositories: cloned once, updated when a person asks, and at no other time.
+"""Taps that are git repositories: cloned once, updated only when a person asks.
 
-git is run by argv, with its own progress on the terminal. A clone takes its place whole: until
-git is through and the folder proves to be a tap, it has another name.
+git is run without a shell, and shows its own progress. A clone has a temporary name until git has
+finished and the folder proves to be a tap.
 """
 
 import os
@@ -20,12 +20,12 @@ _SAFE = ("-c", "core.hooksPath=/dev/null", "-c", "protocol.ext.allow=never")
 
 
 def is_url(text: str) -> bool:
-    """Tell whether `text` names a repository elsewhere, and not a folder here."""
+    """Tell whether `text` is the URL of a repository, and not a local folder."""
     return _URL.fullmatch(text) is not None
 
 
 def name_of(url: str) -> str:
-    """Return the name that a repository gives its clone."""
+    """Return the folder name for a clone of the repository at `url`."""
     return re.split(r"[/:]", url.rstrip("/"))[-1].removesuffix(".git")
 
 
@@ -33,7 +33,7 @@ def clone(url: str, folder: Path) -> None:
     """Clone the tap at `url` into `folder`.
 
     Raises:
-        TapError: git could not, or what came is no tap; `folder` is as it was.
+        TapError: git failed, or the repository is not a tap; `folder` is unchanged.
     """
     if folder.exists():
         raise TapError(
@@ -55,10 +55,10 @@ def clone(url: str, folder: Path) -> None:
 
 
 def update(folder: Path) -> tuple[str, str] | None:
-    """Bring a checkout up to date; return its revisions before and after, None without git.
+    """Update a checkout; return its revisions before and after, None if it is not a git checkout.
 
     Raises:
-        TapError: git could not; the checkout is as it was.
+        TapError: git failed; the checkout is unchanged.
     """
     if not (folder / ".git").exists():
         return None
@@ -74,7 +74,7 @@ def update(folder: Path) -> tuple[str, str] | None:
 
 
 def discard(folder: Path) -> bool:
-    """Remove a clone; tell whether it is gone, which one that was worked in is not."""
+    """Remove a clone unless it has local work; return whether it was removed."""
     # A folder of that name may be anything; and only a clone can be had again.
     if not (folder / ".git").exists() or _is_worked_in(folder):
         return False

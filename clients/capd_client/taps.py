@@ -79,7 +79,7 @@ class TapList:
         return tap
 
     def check_free(self, name: str) -> None:
-        """Raise unless a tap can be added as `name`, so that nothing is fetched in vain."""
+        """Raise unless `name` is free. Called before a clone, so that none is made in vain."""
         _check_name(name)
         self._refuse_twice(name, self.read())
 
@@ -138,10 +138,10 @@ class TapList:
 
 
 def meant(name: str, names: Sequence[str], unknown: str) -> str:
-    """Return the one of `names` that is meant.
+    """Return the one of `names` that `name` means.
 
     Raises:
-        TapError: none is, or several may be; `unknown` is its first line.
+        TapError: none fits, or several do; `unknown` is the first line of the message.
     """
     from capd_protos.naming import Named, NameTable, advice  # noqa: PLC0415 - 10 ms for who names one
 

@@ -1,4 +1,4 @@
-"""How a text reaches a person: nothing of it steers the terminal, colour where it is wanted.
+"""Text for a terminal: escaped, wrapped, and coloured if the user wants colour.
 
 Standard library only, so that a command which prints a few lines starts at once.
 """
@@ -14,9 +14,9 @@ _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "
 
 
 def printable(text: object, *, keep_lines: bool = False) -> str:
-    """Return `text` with everything escaped that is not a visible character.
+    """Return `text` with every character escaped that is not visible.
 
-    Escapes control sequences, directions of writing and invisible characters alike.
+    These are control characters, marks of writing direction, and invisible characters.
     """
     kept = "\n\t" if keep_lines else ""
     return "".join(
@@ -26,23 +26,23 @@ def printable(text: object, *, keep_lines: bool = False) -> str:
 
 
 def has_colour() -> bool:
-    """Tell whether standard output is a terminal whose user has not asked for no colour."""
+    """Tell whether standard output is a terminal and `NO_COLOR` is not set."""
     is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return sys.stdout.isatty() and not is_plain
 
 
 def styled(text: str, style: str, *, is_coloured: bool) -> str:
-    """Return `text` in a style (`bold`, `dim` or a colour), or as it is."""
+    """Return `text` in a style (`bold`, `dim` or a colour), or unchanged."""
     return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if is_coloured else text
 
 
 def width() -> int:
-    """Return how many columns a line of prose may take."""
+    """Return how many columns a line of prose may have."""
     return limited_width() or WIDTH_OF_FILES
 
 
 def limited_width() -> int | None:
-    """Return how many columns a line may take at most; None in a pipe or a file."""
+    """Return how many columns a line may have at most; None in a pipe or a file."""
     asked = os.environ.get("COLUMNS", "")
     if asked.isdigit() and int(asked):
         return max(_NARROWEST, int(asked))
@@ -53,9 +53,9 @@ def limited_width() -> int | None:
 
 
 def wrapped(text: str, columns: int, *, first: str = "", further: str = "") -> list[str]:
-    """Return `text` in lines of at most `columns`, begun with `first` and then `further`.
+    """Return `text` in lines of at most `columns`; the prefixes are `first`, and then `further`.
 
-    A word that is longer has a line of its own.
+    A longer word gets a line of its own.
     """
     lines = textwrap.wrap(
         printable(text),
@@ -70,7 +70,7 @@ def wrapped(text: str, columns: int, *, first: str = "", further: str = "") -> l
 
 
 def many(count: int | None, noun: str) -> str:
-    """Return `1 tool` or `3 tools`; empty where the count is not known."""
+    """Return `1 tool` or `3 tools`; empty if the count is not known."""
     return "" if count is None else f"{count} {noun}" + ("" if count == 1 else "s")
 
 

@@ -1,4 +1,4 @@
-"""TOML files of the user that a command edits: each new text is read back before it counts."""
+"""Edits the user's TOML files; each new text is parsed again before it replaces the file."""
 
 import tomllib
 from pathlib import Path
@@ -23,7 +23,7 @@ def store(path: Path, document: "TOMLDocument") -> None:
     is not TOML: appending to `taps = []` gives `taps = [name = "x"`.
 
     Raises:
-        EditError: the text does not say what `document` says; the file is as it was.
+        EditError: the text does not parse to the data of `document`; the file is unchanged.
     """
     wanted = document.unwrap()
     replace(

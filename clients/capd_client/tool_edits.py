@@ -1,6 +1,6 @@
 """The user's own edits of tools: overlays that `capd tool edit` writes, one for each tap.
 
-    <config>/overlays/edits-TAP/overlay.toml               the tap whose capabilities are meant
+    <config>/overlays/edits-TAP/overlay.toml               the tap whose capabilities are edited
     <config>/overlays/edits-TAP/capabilities/NAME.toml     its tables `[tool."server:tool"]`
 
 The files are ordinary overlays, and may be edited by hand as well (docs/tools.md).
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What is to be changed in one edit; None leaves a key, an empty text takes it away."""
+    """The changes of one edit; None leaves a key as it is, an empty text removes it."""
 
     name: str | None = None
     title: str | None = None
@@ -34,11 +34,11 @@ class Changes:
     presets: Mapping[str, Any] = field(default_factory=dict)
     hidden: Sequence[str] = ()
     shown: Sequence[str] = ()
-    """Arguments that are neither hidden nor preset any more."""
+    """Arguments that will no longer be hidden or preset."""
 
     @property
     def are_none(self) -> bool:
-        """Whether nothing is to be changed."""
+        """Whether there is no change."""
         return self == Changes()
 
 
@@ -56,7 +56,7 @@ class ToolEdits:
         """Make `changes` in the edit of `tool` (`server:tool`), and return its file.
 
         Raises:
-            EditError: the file cannot be edited; nothing has changed.
+            EditError: the file cannot be edited; it is unchanged.
         """
         import tomlkit  # noqa: PLC0415 - 25 ms that most commands have no use for
 
@@ -76,7 +76,7 @@ class ToolEdits:
         return path
 
     def reset(self, tap: str, capability: str, tool: str) -> bool:
-        """Take away the edit of `tool`; return whether there was one."""
+        """Remove the edit of `tool`; return whether there was one."""
         path = self.file(tap, capability)
         with self._locked():
             if not path.exists():
@@ -111,10 +111,10 @@ class ToolEdits:
 
 
 def preset_value(text: str) -> Any:
-    """Return the value that a person wrote: JSON, or else the text itself.
+    """Return the value that a person typed: JSON, or otherwise the text itself.
 
     Raises:
-        EditError: it is a value that a file cannot hold.
+        EditError: TOML cannot represent the value.
     """
     try:
         value = json.loads(text)

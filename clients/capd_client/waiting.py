@@ -1,7 +1,7 @@
-"""What a command waits for, said on standard error with the seconds so far.
+"""Shows on standard error what a command waits for, and for how many seconds.
 
-On a terminal that is one line, which appears after a second and goes with the wait. Elsewhere
-nothing is shown: a log has no use for a line that changes.
+On a terminal it is one line that appears after a second and disappears with the wait. Elsewhere
+nothing is shown, because a changing line is useless in a log.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ _CLEAR = "\r\x1b[K"
 
 
 class Waiting:
-    """Shows `what` while the block runs; `look` returns other words for it, or an empty text.
+    """Shows `what` while the block runs; `look` may return a newer text, or an empty one for none.
 
     `look` runs in the thread that shows them, and may block.
     """
@@ -38,7 +38,7 @@ class Waiting:
         first_after: float = FIRST_AFTER,
         stream: TextIO | None = None,
     ) -> None:
-        """`stream` is standard error where none is given."""
+        """Create it; `stream` defaults to standard error."""
         self._stream = sys.stderr if stream is None else stream
         self._what = what
         self._look = look
@@ -49,7 +49,7 @@ class Waiting:
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
-        """Begin to count."""
+        """Start counting seconds."""
         if self._stream.isatty():
             self._thread = threading.Thread(target=self._run, daemon=True)
             self._thread.start()
@@ -68,13 +68,13 @@ class Waiting:
                 self._stream.flush()
 
     def say(self, what: str) -> None:
-        """Show `what` from here on."""
+        """Show `what` from now on."""
         self._what = what
         if self._thread is not None and self._elapsed() >= self._first_after:
             self._show(what)
 
     def print_above(self, line: str) -> None:
-        """Print a line that stays, above the one that changes."""
+        """Print a permanent line above the changing one."""
         with self._lock:
             self._stream.write(f"{_CLEAR if self._thread else ''}{printable(line)}\n")
             self._stream.flush()
@@ -96,7 +96,7 @@ class Waiting:
 
 
 def line_of(what: str, elapsed: float) -> str:
-    """Return the one line: what goes on, and for how long."""
+    """Return the line: what the command waits for, and for how long."""
     seconds = f" {int(elapsed)} s"
     text = printable(what)
     room = width() - len(seconds) - 1
@@ -104,13 +104,13 @@ def line_of(what: str, elapsed: float) -> str:
 
 
 def bar(done: int, total: int) -> str:
-    """Return how far something is: `[#####...............] 1/4`."""
+    """Return a progress bar: `[#####...............] 1/4`."""
     filled = _BAR * done // total if total else 0
     return f"[{'#' * filled}{'.' * (_BAR - filled)}] {done}/{total or '?'}"
 
 
 def server_words(servers: list[dict[str, Any]]) -> str:
-    """Return what goes on with servers that are not ready yet; empty where all are."""
+    """Describe the servers that are not ready yet; empty if all are."""
     words = []
     for each in servers:
         name, state = each.get("name", "?"), each.get("state")
@@ -124,7 +124,7 @@ def server_words(servers: list[dict[str, Any]]) -> str:
 
 @contextlib.contextmanager
 def waiting_for_servers(socket: str, what: str) -> Iterator[Waiting]:
-    """Show `what`, or which servers are being started meanwhile."""
+    """Show `what`, or the servers that are being started."""
     control = Control(socket, client="capd waits")
     states: dict[str, float] = {}
 

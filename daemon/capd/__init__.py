@@ -1,3 +1,3 @@
-"""capd, the per-user capability daemon: a daemon of actors around pure rules."""
+"""capd, the per-user capability daemon: actors that act, around pure rules that decide."""
 
 __version__ = "0.1.0"

@@ -35,11 +35,11 @@ def _imported(arguments: list[str]) -> Callable[[], int]:
 
 
 def _import_structlog_alone() -> None:
-    """Import structlog without rich and pygments, which are there where `capd top` is.
+    """Import structlog without rich and pygments, which are installed together with `capd top`.
 
     structlog imports them for tracebacks in colour, which the log of capd does not have: 65 modules
     and 3 MB of every daemon. asyncio, of which trio has no use, is another 30 modules and 2 MB: the
-    loggers that would use it import it then. Whoever imports any of them later gets them.
+    loggers that would use it import it then. A later import of any of them works as usual.
     """
     stand_in = types.ModuleType("asyncio")
     stand_in.__getattr__ = lambda name: getattr(importlib.import_module("asyncio"), name)  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""Every actor of a daemon and its parts: the only file that knows them all."""
+"""Creates every actor of a daemon and its parts: the only file that knows them all."""
 
 import os
 import shutil
@@ -29,6 +29,7 @@ from capd.actors.gateway.bridges import BridgeGateway
 from capd.actors.index import index as index_keeper
 from capd.actors.registry import registry
 from capd.actors.session import host as session_host
+from capd.actors.session.client_skill_reads import ClientSkillReads, skill_folders
 from capd.actors.session.index import IndexCache
 from capd.actors.session.memory_catalog import MemoryCatalog
 from capd.actors.session.results import ResultStorage
@@ -60,6 +61,7 @@ from capd.adapters.scripts.run_files import RunFiles
 from capd.adapters.scripts.workers import ScriptWorkers
 from capd.adapters.secrets.stored_secrets import StoredSecrets
 from capd.adapters.servers.child_environment import uvx_folder
+from capd.adapters.servers.containers import Containers
 from capd.adapters.servers.generation_file import GenerationFile
 from capd.adapters.servers.http.logins import Logins
 from capd.adapters.servers.instance import Instance
@@ -117,7 +119,7 @@ class Shared:
     stop: Callable[[StopParams], None]
     stopping: trio.Event
     path_known: trio.Event
-    """Set when PATH is the login shell's."""
+    """Set when the login shell's PATH is known."""
 
 
 class Children:
@@ -184,6 +186,11 @@ class Children:
             is_vetting=True,
             install_cwd=install_cwd,
             empty_folders=empty_folders,
+            containers=Containers(
+                Path(where.state, "containers"),
+                self._environment,
+                [where.config, where.state, where.cache, where.data, where.run],
+            ),
             tree_limits=usual_limits(
                 configuration.servers.most_processes,
                 configuration.servers.most_memory_mib,
@@ -316,6 +323,9 @@ class Children:
                         ),
                         index=IndexCache(bus, pieces),
                         approvals=ApprovalFile(Path(where.state, "approvals.json")),
+                        client_skills=ClientSkillReads(
+                            skill_folders(self._environment), self._parser
+                        ),
                         scripts=ScriptWorkers(
                             configuration.scripts.workers,
                             environment=lambda: {VARIABLE: TREES.mark.of_helper},

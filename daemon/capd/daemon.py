@@ -1,4 +1,4 @@
-"""The life of one daemon: starting, serving, draining, ending."""
+"""The life of one daemon: start, service, drain, end."""
 
 import contextlib
 import gc
@@ -139,7 +139,7 @@ class Daemon:
         problems: list[str],
         parser: Parser,
     ) -> None:
-        """`problems` are known from the start; `place` is kept while the daemon serves."""
+        """Create it. `problems` are known from the start; `place` is kept while it serves."""
         self._parser = parser
         self._where = where
         self._live = live

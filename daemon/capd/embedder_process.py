@@ -1,4 +1,4 @@
-"""The embedder's own process: the model and its mailbox, and nothing else of the daemon.
+"""The embedder's own process: the model and its mailbox, without the rest of the daemon.
 
 It imports as little as possible: with the daemon's own modules it would take 20 MB more. Its
 standard input is one end of a socket pair; the daemon has the other end.
@@ -24,7 +24,7 @@ FAREWELL = 2.0
 def main(arguments: Sequence[str]) -> int:
     """Serve as the embedder; return the exit code.
 
-    The first argument is the seconds without a request after which it ends. What follows marks it
+    The first argument is the seconds without a request after which it ends. The others are its mark
     for the daemon's watcher.
     """
     idle, *_mark = arguments
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def load_model() -> MiniLM:
-    """Load the pinned model, and return the memory that loading took."""
+    """Load the pinned model, and give the memory that loading needed back to the system."""
     platform.keep_large_blocks_apart()
     return MiniLM(after_load=platform.trim_memory)
 

@@ -4,7 +4,7 @@ capd daemon run        the daemon, in the foreground
 capd check [PATH]      mistakes in taps and overlays
 capd config ...        the settings and their values
 capd tap build PATH    write the tools of a tap's servers into its tools.json
-capd registry ...      servers of the public registry: found, fetched, checked, looked at
+capd registry ...      find, download, check and inspect servers of the public registry
 capd eval ...          the quality of decisions, measured on data without a daemon
 """
 

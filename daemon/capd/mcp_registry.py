@@ -1,12 +1,12 @@
 """`python -m capd registry ...`: servers of a public registry, for `capd find`, `add` and `update`.
 
     find       JSON: servers that fit a text, from the copies in the cache
-    resolve    an entry, and its package, fetched and checked
-    launch     what a definition says, from an entry and the answers to its inputs
+    resolve    an entry, and its package, downloaded and checked
+    launch     the parts of a definition, from an entry and the answers to its inputs
     inspect    what the server lists in a sandbox: tools, findings, tokens, triggers, collisions
 
 `resolve`, `launch` and `inspect` read one JSON object from standard input, which may hold secrets,
-and each prints one. No daemon takes part, so whatever a stranger wrote is read in this process.
+and each prints one. No daemon is involved, so this process parses what strangers wrote.
 """
 
 import argparse
@@ -85,7 +85,7 @@ class _Resolve(msgspec.Struct):
     version: str = "latest"
     wanted: Literal["", "npm", "pypi", "oci", "remote"] = ""
     recorded: dict[str, str] = {}
-    """Integrity by `kind:identifier@version`, of what is added already."""
+    """The integrity of packages that are installed already, by `kind:identifier@version`."""
     taken: list[str] = []
     fetches: bool = True
 

@@ -1,8 +1,8 @@
-"""`python -m capd tap build PATH`: writes what those who install a tap need not find out again.
+"""`python -m capd tap build PATH`: writes the files that spare a tap's users work.
 
-`tools.json` has the tools of its servers: those that `capd index` has put into the cache. A server
+`tools.json` has the tools of its servers: those that `capd index` has saved in the cache. A server
 that is not in the cache keeps its tools in `tools.json`, and is named in the output. `vectors.bin`
-has the vectors of its phrases, and of those that the overlays which come with capd add to them.
+has the vectors of its phrases, and of the phrases that capd's own overlays add.
 """
 
 import sys
@@ -38,7 +38,7 @@ WRONG_USAGE = 2
 
 
 def main(arguments: Sequence[str], cache: Path) -> int:
-    """Write the file; return the exit code. `cache` is where tool lists are kept."""
+    """Write the files; return the exit code. `cache` is the folder of saved tool lists."""
     if len(arguments) != 1 or arguments[0].startswith("-"):
         sys.stderr.write(USAGE + "\n")
         return WRONG_USAGE
@@ -91,14 +91,14 @@ def main(arguments: Sequence[str], cache: Path) -> int:
 
 
 def phrases(tap: Tap) -> list[str]:
-    """Return the texts by which messages are compared with `tap`, with the shipped overlays."""
+    """Return the texts that messages are compared with, for `tap` with the shipped overlays."""
     # Beside no list of taps there are no overlays of the user's own.
     whole = overlaid([tap], read_overlays(Path("/nonexistent/taps.toml"))).taps[0]
     return list(dict.fromkeys(text for each in whole.capabilities for text in texts_of(each)))
 
 
 def shipped(tap: Tap, texts: Sequence[str]) -> "Mapping[str, Vectors]":
-    """Return the vectors that `tap` has already for some of `texts`."""
+    """Return the vectors of `texts` that `tap` contains already."""
     known = tap_vectors(tap)
     return {} if known is None else known.of(texts)
 
@@ -107,7 +107,7 @@ def embedded(texts: Sequence[str], known: "Mapping[str, Vectors]") -> "dict[str,
     """Return the vector of each text; the model is loaded only for those that are not `known`.
 
     Raises:
-        ModelUnusableError: it is needed, and cannot be loaded.
+        ModelUnusableError: the model is needed, and cannot be loaded.
     """
     found = dict(known)
     # Alike in length, so that little is padded.

@@ -1,4 +1,4 @@
-"""The one way bytes from outside become messages.
+"""The decoders that every byte from outside passes.
 
 msgspec raises more than its own error on hostile input (docs/design/actors.md): every decoder here
 turns all of it into `MalformedError`.
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class MalformedError(ValueError):
-    """Bytes that are not the message they should be; the text says what is wrong, in one line."""
+    """Bytes that do not decode to the expected message; the text says in one line what is wrong."""
 
 
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, MemoryError)
@@ -39,7 +39,7 @@ class JsonCodec(Generic[T]):
         """Return the message in `data`.
 
         Raises:
-            MalformedError: `data` is not this message.
+            MalformedError: `data` does not decode to this type.
         """
         try:
             return self._decoder.decode(data)
@@ -62,7 +62,7 @@ class MsgpackCodec(Generic[T]):
         """Return the message in `data`.
 
         Raises:
-            MalformedError: `data` is not this message.
+            MalformedError: `data` does not decode to this type.
         """
         try:
             return self._decoder.decode(data)

@@ -37,17 +37,17 @@ ApprovalHint = Literal["destructive", "not said", "not destructive", "read-only"
 
 
 class OpenSession(msgspec.Struct, frozen=True, tag="curator.open"):
-    """Serve a connection whose hello was read; the stream itself waits under `connection`."""
+    """Serve a client's connection. Its hello was read; `connection` is the handle of its stream."""
 
     connection: int
     hello: Hello
     peer_pid: int
     is_bare: bool = False
-    """Whether what is switched on is shown under its servers' own names, and nothing of capd's."""
+    """Whether active tools keep the names of their servers, and capd's own tools are not listed."""
     bridge: str = ""
     """The bridge that the connection came over; empty for a local one."""
     far_project: str = ""
-    """The project's path on the far side of the bridge, for a person to read."""
+    """The project's path on the far side of the bridge, to show to a person."""
 
 
 class SessionOpened(msgspec.Struct, frozen=True, tag="curator.opened"):
@@ -59,20 +59,26 @@ class SessionOpened(msgspec.Struct, frozen=True, tag="curator.opened"):
 
 
 class TakeTurn(msgspec.Struct, frozen=True, tag="curator.turn"):
-    """Hand a user's message to a session."""
+    """Give a user's message to a session."""
 
     session: SessionKey
     text: str
     budget: int = 0
-    """Tokens that what is switched on and told may take together; 0 where nobody counts."""
+    """The most tokens that tools switched on and texts for the model may take together; 0 for no
+    limit."""
     has_no_output: bool = msgspec.field(default=False, name="is_mute")
-    """Whether nothing that is answered reaches the model."""
+    """Whether the client discards the answer, so that its model never reads it."""
     patience: float = 0.0
-    """Seconds after which nobody hears the answer to a client's prompt; 0 for other turns."""
+    """Seconds after which the client's prompt hook stops waiting for the answer; 0 for other turns.
+    """
+    longest: float = 0.0
+    """Seconds for which the client can wait where the turn is held; 0 where it cannot."""
+    is_again: bool = False
+    """Whether this asks for a turn that was held."""
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """What had no room in a turn's budget."""
+    """One thing that did not fit into a turn's token budget."""
 
     kind: Literal["capability", "tool", "memory"]
     name: str
@@ -81,49 +87,61 @@ class LeftOut(msgspec.Struct, frozen=True):
 
 
 class TurnTaken(msgspec.Struct, frozen=True, tag="curator.turned"):
-    """What the message led to."""
+    """What capd did with the user's message, and what the model should read about it."""
 
     session: SessionKey
     decision: Decision
     added: list[str]
-    """Wire names that joined the surface."""
+    """Wire names of the tools that were added to the surface."""
     removed: list[str]
     ms: float
     problem: str = ""
     """Why the chosen capability could not be switched on."""
     suggestion: str = ""
-    """What the model is told of capabilities that may be meant; empty where it knows already."""
+    """Text for the model: capabilities that the user may have meant; empty if it has read that
+    already."""
     context: str = ""
-    """What a prompt hook hands to the model: what came on, and how it is called."""
+    """Text for the model from a prompt hook: what was switched on, and the names to call it by."""
     tools: list[str] = []
-    """Wire names of single tools that fit and were not listed: told in `suggestion`."""
+    """Wire names of single tools that fit the message and are not on the surface; `suggestion`
+    names them."""
     memories: str = ""
-    """What the model is told of what came on, from memories; each once in a conversation."""
+    """Text for the model: the memories of what was switched on, each once in a conversation."""
     bootstrap: str = ""
-    """The project's own files, with the first message of a conversation."""
+    """Text for the model: the project's own files, with the first message of a conversation."""
     left_out: list[LeftOut] = []
-    """Where the turn had a budget."""
+    """What did not fit, if the turn had a budget."""
     budgeted: int | None = None
-    """What is on and told for it takes of that."""
+    """The tokens of the budget that were used."""
     index: str = ""
-    """What is installed, once a session, where the client hands its model no instructions."""
+    """Text for the model: what is installed. Sent once a session, to clients that ignore
+    instructions."""
+    notice: str = ""
+    """The line for the user when something is switched on; empty if the user wants none."""
+    is_held: bool = False
+    """Whether the turn is not decided yet: the client asks for it again, with `is_again`."""
 
 
 class TakeHookTurn(msgspec.Struct, frozen=True, tag="curator.hook"):
-    """Hand a user's message to the session that a prompt hook speaks for."""
+    """Give a user's message to the session that the prompt hook belongs to."""
 
     text: str
     client: str
     client_session: str
     project: str
     peer_pid: int
-    """The hook's process, by the kernel's word."""
+    """The hook's process, as the kernel reports it."""
     turn: str = ""
     """The client's own id of the prompt."""
     has_no_output: bool = msgspec.field(default=False, name="is_mute")
-    """Whether nothing that is answered reaches the model."""
+    """Whether the client discards the answer, so that its model never reads it."""
     patience: float = 0.0
-    """Seconds after which nobody hears the answer; 0 where it is waited for."""
+    """Seconds after which the hook stops waiting for the answer; 0 if it waits for as long as it
+    takes."""
+    longest: float = 0.0
+    """Seconds for which the client can wait where the turn is held; 0 where it cannot."""
+    is_again: bool = False
+    """Whether this asks for a turn that was held."""
 
 
 class EnableCapability(msgspec.Struct, frozen=True, tag="curator.enable"):
@@ -141,7 +159,7 @@ class DisableCapability(msgspec.Struct, frozen=True, tag="curator.disable"):
 
 
 class SwitchCapability(msgspec.Struct, frozen=True, tag="curator.switch"):
-    """Switch a capability on or off in a session, for a person of whom routing learns."""
+    """Switch a capability on or off at a person's request, from which routing learns."""
 
     session: SessionKey
     name: str
@@ -149,7 +167,7 @@ class SwitchCapability(msgspec.Struct, frozen=True, tag="curator.switch"):
 
 
 class CapabilityAnswered(msgspec.Struct, frozen=True, tag="curator.answered"):
-    """The outcome in the words that a model gets as well."""
+    """What was done, as the sentence that a model or a person reads."""
 
     session: SessionKey
     is_ok: bool
@@ -159,7 +177,7 @@ class CapabilityAnswered(msgspec.Struct, frozen=True, tag="curator.answered"):
 
 
 class CallTool(msgspec.Struct, frozen=True, tag="curator.call"):
-    """Call a tool as the session would; for the command line, not for the hot path."""
+    """Call a tool for a session, for the command line; clients' own calls pass no bus."""
 
     session: SessionKey
     name: str
@@ -168,23 +186,23 @@ class CallTool(msgspec.Struct, frozen=True, tag="curator.call"):
 
 
 class ToolCalled(msgspec.Struct, frozen=True, tag="curator.called"):
-    """The call's one outcome."""
+    """How the call ended."""
 
     session: SessionKey
     outcome: CallOutcome
     result: bytes = b"{}"
-    """The result as JSON, where there is one."""
+    """The result as JSON, if there is one."""
     message: str = ""
 
 
 class ListTools(msgspec.Struct, frozen=True, tag="curator.tools"):
-    """Give a session's surface."""
+    """List the tools on a session's surface."""
 
     session: SessionKey
 
 
 class ToolsListed(msgspec.Struct, frozen=True, tag="curator.tools_listed"):
-    """The surface in its order, each tool as the JSON that the client gets."""
+    """The tools in the order of the surface, each as the JSON that the client reads."""
 
     session: SessionKey
     tools: list[bytes]
@@ -195,7 +213,7 @@ class ListSessions(msgspec.Struct, frozen=True, tag="curator.sessions"):
 
 
 class ActiveEntry(msgspec.Struct, frozen=True):
-    """One activation."""
+    """One capability or tool that is on in a session."""
 
     kind: str
     id: CapabilityId
@@ -220,63 +238,65 @@ class SessionEntry(msgspec.Struct, frozen=True):
     available: int
     surface_chars: int
     client_sessions: list[str] = []
-    """Ids under which the client itself knows the conversation."""
+    """The client's own ids of the conversation."""
     linked_by: str = ""
-    """How the last prompt hook found this session."""
+    """How the last prompt hook was matched to this session."""
     compacted: int = 0
-    """Results that were too long and came back short, with a handle."""
+    """How many results exceeded their limit and were shortened, with a handle to read the rest."""
     characters_in: int = 0
-    """How long those were."""
+    """Characters of those results before they were shortened."""
     characters_out: int = 0
-    """How long they came back."""
+    """Characters of those results after they were shortened."""
     not_kept: int = 0
-    """Results that were too long and passed whole, because they could not be stored."""
+    """How many results exceeded their limit and passed whole, because storing them failed."""
     tool_cap: int = 0
     mode_reason: str = ""
     """Why the surface has this mode."""
     unlisted: int = 0
-    """Tools that are on and not on the list: callable by name, or through `tool_call`."""
+    """How many active tools are not on the list: the client calls them by name or through
+    `tool_call`."""
     parent: str = ""
-    """The session that it was started by, if one started it."""
+    """The session that started this one (a sub-agent's parent); empty if none did."""
     tokens: int | None = None
-    """What its surface costs."""
+    """The tokens that its surface takes."""
     tokens_saved: int | None = None
-    """What is left of what it is smaller than a list of everything; below 0 is a loss."""
+    """Tokens saved against a list of every tool, less what capd added; negative if capd costs more.
+    """
     tokens_state: TokensState = ""
-    """`not_listed` where the client never asked."""
+    """Whether `tokens` is known; `not_listed` if the client has never asked for the tool list."""
     memories: int = 0
-    """Memories that its conversation was told."""
+    """How many memories its model has been given."""
     memories_left_out: int = 0
-    """Those that its budget had no room for."""
+    """How many memories did not fit into the budget."""
     memory_tokens: int = 0
     memory_budget: int = 0
     calls: int = 0
     """Tool calls that succeeded."""
     client_title: str = ""
-    """What a person calls the client; empty where it is not in the table of clients."""
+    """The client's name for a person; empty if it is not in the table of clients."""
     client_line: str = ""
-    """Its line in that table."""
+    """The line of that table that describes the client."""
     index_listed: int = 0
-    """Capabilities that the model was told of at the session's beginning."""
+    """How many capabilities the model was told about when the session began."""
     index_left_out: int = 0
-    """Those that there was no room for."""
+    """How many capabilities did not fit there."""
     index_tokens: int = 0
     suggestions_left_out: int = 0
-    """Capabilities that fitted a message and that its turn had no room for."""
+    """How many capabilities fitted a message and did not fit into its turn's budget."""
     bridge: str = ""
-    """The bridge that it came over; empty for a local session."""
+    """The bridge that the session came over; empty for a local session."""
     far_project: str = ""
-    """Its project's path on the far side of the bridge."""
+    """The project's path on the far side of the bridge."""
 
 
 class HookCount(msgspec.Struct, frozen=True):
-    """How many prompt hooks of one client found the session that they speak for."""
+    """How many prompt hooks of one client were matched to their session, and how many were not."""
 
     client: str
     linked: int
     unlinked: int
     reason: Literal["", "none", "ambiguous"] = ""
-    """Why the last one that found none did not."""
+    """Why the last unmatched hook could not be matched."""
 
 
 class SessionsListed(msgspec.Struct, frozen=True, tag="curator.sessions_listed"):
@@ -285,31 +305,31 @@ class SessionsListed(msgspec.Struct, frozen=True, tag="curator.sessions_listed")
     sessions: list[SessionEntry]
     hooks: list[HookCount] = []
     problem: str = ""
-    """Why a restart would not find all that they have, or nothing."""
+    """Why a restart would lose something of these sessions; empty if nothing."""
 
 
 class CuratorRefused(msgspec.Struct, frozen=True, tag="curator.refused"):
-    """Nothing was done, and why."""
+    """The request was refused and nothing was done; says why."""
 
     code: RefusalCode
     message: str
 
 
 class SessionStarted(msgspec.Struct, frozen=True, tag="session.started"):
-    """A session is served."""
+    """A session is being served."""
 
     session: SessionKey
     client: str
 
 
 class SessionEnded(msgspec.Struct, frozen=True, tag="session.ended"):
-    """A session is over and holds nothing."""
+    """A session has ended and released everything."""
 
     session: SessionKey
 
 
 class SurfaceChanged(msgspec.Struct, frozen=True, tag="session.surface_changed"):
-    """A session's list of tools is another one."""
+    """The tools on a session's surface have changed."""
 
     session: SessionKey
     added: list[str]
@@ -317,7 +337,7 @@ class SurfaceChanged(msgspec.Struct, frozen=True, tag="session.surface_changed")
 
 
 class CapabilityUsed(msgspec.Struct, frozen=True, tag="session.capability_used"):
-    """A capability came on in a session, or a call through it succeeded."""
+    """A capability was switched on in a session, or a call through it succeeded."""
 
     session: SessionKey
     project: str
@@ -325,14 +345,14 @@ class CapabilityUsed(msgspec.Struct, frozen=True, tag="session.capability_used")
 
 
 class RoutingTaught(msgspec.Struct, frozen=True, tag="session.routing_taught"):
-    """What followed a message says whether routing was right."""
+    """What followed a message shows whether routing decided rightly."""
 
     session: SessionKey
     label: RoutingLabel
 
 
 class ResultCompacted(msgspec.Struct, frozen=True, tag="session.result_compacted"):
-    """A result over its limit came back short; it is kept whole for the session."""
+    """A result exceeded its limit and was shortened; the whole is stored until the session ends."""
 
     session: SessionKey
     tool: str
@@ -341,7 +361,7 @@ class ResultCompacted(msgspec.Struct, frozen=True, tag="session.result_compacted
 
 
 class ApprovalAsked(msgspec.Struct, frozen=True, tag="session.approval_asked"):
-    """A call waits for a person."""
+    """A call waits for a person's approval."""
 
     session: SessionKey
     number: int
@@ -349,7 +369,7 @@ class ApprovalAsked(msgspec.Struct, frozen=True, tag="session.approval_asked"):
 
 
 class ApprovalEnded(msgspec.Struct, frozen=True, tag="session.approval_ended"):
-    """A call does not wait for a person any more."""
+    """A call has stopped waiting for a person's approval."""
 
     session: SessionKey
     number: int
@@ -359,53 +379,53 @@ class ApprovalEnded(msgspec.Struct, frozen=True, tag="session.approval_ended"):
 
 
 class DaemonStopping(msgspec.Struct, frozen=True, tag="daemon.stopping"):
-    """The daemon ends on purpose; clients are told before their connections close."""
+    """The daemon shuts down on purpose; clients are told before their connections close."""
 
 
 class DrainSessions(msgspec.Struct, frozen=True, tag="curator.drain"):
-    """Begin nothing more, let what is under way end, and send clients to the next daemon."""
+    """Start no new work, let calls finish, then send clients to the next daemon."""
 
     within: float
-    """Seconds after which what is left is cut."""
+    """Seconds after which the calls that are still running are cut off."""
     is_for_good: bool = False
-    """Whether there is no next daemon: clients are told not to come back."""
+    """Whether no daemon follows: clients are told not to reconnect."""
 
 
 class SessionsDrained(msgspec.Struct, frozen=True, tag="curator.drained"):
-    """Nothing of any client is under way here."""
+    """No client has work under way in this daemon."""
 
     cut: int
-    """Connections with requests that did not end in time."""
+    """How many connections were cut with requests that had not finished."""
 
 
 class DescribeReach(msgspec.Struct, frozen=True, tag="curator.reach"):
-    """Say what a session may use, for a question that is asked in its place."""
+    """Report what a session may use, so that another actor can answer a question for it."""
 
     session: SessionKey
 
 
 class ReachDescribed(msgspec.Struct, frozen=True, tag="curator.reaches"):
-    """What it may use."""
+    """What the session may use."""
 
     session: SessionKey
     rules: list[PolicyTable]
     keys: list[str]
-    """Environment keys that it has values for."""
+    """Environment keys for which the session has values."""
     domain: str = ""
 
 
 class SwitchRouting(msgspec.Struct, frozen=True, tag="curator.routing"):
-    """Have the session's messages switch capabilities on by themselves, or not."""
+    """Set whether the session's messages may switch capabilities on automatically."""
 
     session: SessionKey
     is_on: bool
 
 
 class DescribeTokens(msgspec.Struct, frozen=True, tag="curator.tokens"):
-    """Say what every session costs, waiting a moment for what is yet to be counted."""
+    """Report what every session costs in tokens, waiting briefly for counts that are not ready."""
 
     within: float = 0.0
-    """Seconds, at most."""
+    """The longest wait, in seconds."""
 
 
 class TokensDescribed(msgspec.Struct, frozen=True, tag="curator.tokens_described"):
@@ -414,40 +434,40 @@ class TokensDescribed(msgspec.Struct, frozen=True, tag="curator.tokens_described
     vocabulary: str
     sessions: list[SessionTokens]
     problem: str = ""
-    """Why nothing is counted, where nothing is."""
+    """Why no tokens are counted; empty if they are."""
 
 
 class DescribeMemories(msgspec.Struct, frozen=True, tag="curator.memories"):
-    """Say what is known of capabilities and tools, and what came of it."""
+    """Report the memories of capabilities and tools, and how often they helped."""
 
     project: str = ""
 
 
 class MemoryEntry(msgspec.Struct, frozen=True):
-    """One memory, and how often it was of use."""
+    """One memory, and how often it helped."""
 
     memory: MemorySpec
     tokens: int
     told: int = 0
     refused: int = 0
-    """Calls that it refused."""
+    """How many calls it refused."""
     worked: int = 0
-    """Next calls, after it was told or refused one, that worked."""
+    """How many of the next calls worked, after the model read the memory or it refused a call."""
 
 
 class LessonEntry(msgspec.Struct, frozen=True):
-    """What failed calls have taught."""
+    """A mistake that capd has learnt from failed calls."""
 
     server: ServerName
     tool: ToolName
     content: str
     schema: bytes
-    """The mistake as a JSON Schema; empty where something was missing."""
+    """The mistaken arguments as a JSON Schema; empty if an argument was missing."""
     count: int
 
 
 class MemoriesDescribed(msgspec.Struct, frozen=True, tag="curator.memories_described"):
-    """All of it."""
+    """Every memory, and every lesson learnt from failed calls."""
 
     memories: list[MemoryEntry]
     lessons: list[LessonEntry] = []
@@ -455,31 +475,31 @@ class MemoriesDescribed(msgspec.Struct, frozen=True, tag="curator.memories_descr
 
 
 class LeaveProject(msgspec.Struct, frozen=True, tag="curator.leave_project"):
-    """Have every session let go of what a project's files define."""
+    """Make every session drop the capabilities that a project's files define."""
 
     project: str
-    """Its real path."""
+    """The project's path with links resolved."""
 
 
 class ProjectLeft(msgspec.Struct, frozen=True, tag="curator.project_left"):
-    """No session has anything of it."""
+    """No session uses anything of the project."""
 
 
 class EndBridge(msgspec.Struct, frozen=True, tag="curator.end_bridge"):
-    """End every session of a bridge, and forget what is saved of them."""
+    """End every session of a bridge, and delete their saved records."""
 
     bridge: str
 
 
 class BridgeEnded(msgspec.Struct, frozen=True, tag="curator.bridge_ended"):
-    """No session of the bridge is left, nor a record of one."""
+    """The bridge has no session and no saved record left."""
 
     sessions: int
-    """How many were open."""
+    """How many sessions were open."""
 
 
 class SampleText(msgspec.Struct, frozen=True, tag="curator.sample"):
-    """Have the model of a session's client answer a question, where the client offers that."""
+    """Ask the model of a session's client a question, if the client supports sampling."""
 
     session: SessionKey
     text: str
@@ -488,18 +508,18 @@ class SampleText(msgspec.Struct, frozen=True, tag="curator.sample"):
 
 
 class TextSampled(msgspec.Struct, frozen=True, tag="curator.sampled"):
-    """What it answered."""
+    """The model's answer."""
 
     session: SessionKey
     text: str
 
 
 class ListApprovals(msgspec.Struct, frozen=True, tag="curator.approvals"):
-    """List the calls that wait for a person."""
+    """List the calls that wait for a person's approval."""
 
 
 class ApprovalEntry(msgspec.Struct, frozen=True):
-    """One call that waits for a person."""
+    """One call that waits for a person's approval."""
 
     number: int
     session: SessionKey
@@ -508,54 +528,54 @@ class ApprovalEntry(msgspec.Struct, frozen=True):
     server: ServerName
     tool: ToolName
     name: str
-    """The tool's name in the session."""
+    """The tool's name, as the session's client calls it."""
     arguments: str
-    """Short, and without secrets."""
+    """The arguments, shortened and without secrets."""
     hint: ApprovalHint
-    """What the tool's server says of what it changes."""
+    """What the tool's server says about its effects, such as that it deletes something."""
     rule: str
     place: str
-    """The table of the rule."""
+    """The configuration table of the rule that asks for approval."""
     until: float
-    """When it is refused, in seconds since the epoch."""
+    """When it is refused if nobody answers, in seconds since the epoch."""
 
 
 class ApprovalsListed(msgspec.Struct, frozen=True, tag="curator.approvals_listed"):
-    """The calls that wait, the oldest first, and the tools that are approved for always."""
+    """The waiting calls, oldest first, and the tools that a person has approved permanently."""
 
     waiting: list[ApprovalEntry]
     always: list[str]
     problem: str
-    """Why some of it was lost or will be; empty if none was."""
+    """Why approvals were lost or cannot be saved; empty if neither is so."""
 
 
 class AnswerApproval(msgspec.Struct, frozen=True, tag="curator.approve"):
-    """A person's answer about a call that waits."""
+    """Pass on a person's answer to a waiting call."""
 
     number: int
     answer: ApprovalAnswer
 
 
 class ApprovalAnswered(msgspec.Struct, frozen=True, tag="curator.approved"):
-    """The calls that it answers: an approval for longer may answer several."""
+    """The calls that the answer settled: an approval that lasts may settle several."""
 
     numbers: list[int]
 
 
 class ForgetApprovals(msgspec.Struct, frozen=True, tag="curator.forget_approvals"):
-    """Ask again about tools that were approved for always: `server:tool`, or all of a server."""
+    """Withdraw permanent approvals: of `server:tool`, or of all tools of a server."""
 
     name: str
 
 
 class ApprovalsForgotten(msgspec.Struct, frozen=True, tag="curator.approvals_forgotten"):
-    """The tools that a person is asked about again."""
+    """The tools whose permanent approval was withdrawn."""
 
     names: list[str]
 
 
 class ListProfiles(msgspec.Struct, frozen=True, tag="curator.profiles"):
-    """List the profiles, and which session has which."""
+    """List the profiles, and the profile of each open session."""
 
 
 class ProfileEntry(msgspec.Struct, frozen=True):
@@ -567,7 +587,7 @@ class ProfileEntry(msgspec.Struct, frozen=True):
     branches: list[str]
     clients: list[str]
     capabilities: list[str]
-    """Those that are switched on with it."""
+    """The capabilities that the profile switches on."""
     secrets: str
     """The namespace of its secrets."""
 
@@ -580,7 +600,7 @@ class SessionProfile(msgspec.Struct, frozen=True):
     """Empty for none."""
     why: str
     problem: str
-    """Why a profile that was named is not used."""
+    """Why the requested profile is not used; empty if it is."""
 
 
 class ProfilesListed(msgspec.Struct, frozen=True, tag="curator.profiles_listed"):
@@ -591,7 +611,7 @@ class ProfilesListed(msgspec.Struct, frozen=True, tag="curator.profiles_listed")
 
 
 class UseProfile(msgspec.Struct, frozen=True, tag="curator.use_profile"):
-    """Give a session a profile by name; empty has it chosen by its conditions again."""
+    """Give a session the profile of this name; an empty name returns to choosing by conditions."""
 
     session: SessionKey
     name: str

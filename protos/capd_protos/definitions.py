@@ -1,4 +1,4 @@
-"""Messages about what servers say of their tools: what is trusted, and what has changed."""
+"""Messages about tool definitions: which are trusted, and which have changed since."""
 
 from typing import Literal
 
@@ -17,52 +17,52 @@ class ListedTool(msgspec.Struct, frozen=True):
 
 
 class VetTools(msgspec.Struct, frozen=True, tag="definitions.vet"):
-    """Compare what a server lists with what is trusted, before anybody sees it."""
+    """Compare the tools that a server lists with the trusted ones, before a client sees them."""
 
     server: ServerSpec
     identity: ServerIdentity
     tools: list[ListedTool]
     instance: InstanceId = InstanceId("")
-    """Who lists them."""
+    """The instance that listed them."""
     running: list[InstanceId] = []
-    """The server's instances that run: each may list by its own project."""
+    """The server's running instances; each may list other tools, depending on its project."""
 
 
 class ToolsVetted(msgspec.Struct, frozen=True, tag="definitions.vetted"):
-    """Which tools nobody may see or call."""
+    """Which tools are withheld: no client may see or call them."""
 
     withheld: list[ToolName] = []
 
 
 class ScreenTools(msgspec.Struct, frozen=True, tag="definitions.screen"):
-    """Tell which tools of a kept list may be found while their servers do not run."""
+    """Find out which tools of a saved list may be found while their servers are not running."""
 
     tools: dict[ServerIdentity, list[ToolName]]
 
 
 class ToolsScreened(msgspec.Struct, frozen=True, tag="definitions.screened"):
-    """What may not be found."""
+    """Which tools may not be found."""
 
     withheld: dict[ServerIdentity, list[ToolName]] = {}
 
 
 class LookUpWithheld(msgspec.Struct, frozen=True, tag="definitions.look_up"):
-    """Tell why a tool is withheld that a session calls by its wire name."""
+    """Find out why a tool that a session called by its wire name is withheld."""
 
     name: WireName
     identity: ServerIdentity = ServerIdentity("")
     tool: ToolName = ToolName("")
-    """What the name stands for, where the session knows it."""
+    """The tool that the wire name means, if the session knows it."""
 
 
 class WithheldLookedUp(msgspec.Struct, frozen=True, tag="definitions.looked_up"):
-    """The reason; empty where nothing of this name is withheld."""
+    """The reason; empty if no tool of this name is withheld."""
 
     reason: str = ""
 
 
 class ListDefinitions(msgspec.Struct, frozen=True, tag="definitions.list"):
-    """Tell what changed, and what is to be seen in definitions."""
+    """Report what changed in tool definitions, and what in them a person should look at."""
 
     server: str = ""
     """A server's name; empty for all."""
@@ -71,14 +71,14 @@ class ListDefinitions(msgspec.Struct, frozen=True, tag="definitions.list"):
 
 
 class DefinitionChange(msgspec.Struct, frozen=True):
-    """A tool that is not as it was trusted."""
+    """A tool whose definition differs from the trusted one."""
 
     tool: ToolName
     kind: str
     """`added`, `changed` or `removed`. No `Literal`: it is read back from a file that a later
     daemon may have written."""
     digest: str
-    """What a person decides on: another one is another decision."""
+    """Identifies this version of the definition: a person's decision is about this version only."""
     is_withheld: bool
     is_rejected: bool
     seen_at: float
@@ -103,15 +103,15 @@ class ServerDefinitions(msgspec.Struct, frozen=True):
     tools: int
     """How many are trusted."""
     standing: str
-    """`project` or `pinned`, where changes are withheld whatever the mode is. No `Literal`, as
-    for the kind of a change."""
+    """`project` or `pinned`, for which changes are withheld in every mode. No `Literal`, for the
+    reason given at `DefinitionChange.kind`."""
     is_lost: bool
     changes: list[DefinitionChange]
     flags: list[DefinitionFlag] = []
 
 
 class DefinitionsListed(msgspec.Struct, frozen=True, tag="definitions.listed"):
-    """Every server that was met."""
+    """Every server whose tools have been listed."""
 
     mode: Mode
     servers: list[ServerDefinitions]
@@ -119,7 +119,7 @@ class DefinitionsListed(msgspec.Struct, frozen=True, tag="definitions.listed"):
 
 
 class DecideDefinitions(msgspec.Struct, frozen=True, tag="definitions.decide"):
-    """A person's word on what they have seen."""
+    """Record a person's decision on the definitions that they were shown."""
 
     identity: ServerIdentity
     digests: dict[ToolName, str]
@@ -127,17 +127,17 @@ class DecideDefinitions(msgspec.Struct, frozen=True, tag="definitions.decide"):
 
 
 class DefinitionsDecided(msgspec.Struct, frozen=True, tag="definitions.decided_on"):
-    """What it came to."""
+    """Which definitions were decided on, and which were not."""
 
     decided: list[ToolName]
     stale: list[ToolName] = []
-    """What is not any more as the person has seen it: nothing is decided on these."""
+    """Tools whose definition changed after it was shown: nothing is decided on these."""
     problem: str = ""
-    """Why it could not be written down."""
+    """Why the decision could not be saved."""
 
 
 class DefinitionsChanged(msgspec.Struct, frozen=True, tag="definitions.changed"):
-    """A server lists tools that are not as they were trusted."""
+    """A server lists tools that differ from the trusted ones."""
 
     name: ServerName
     identity: ServerIdentity
@@ -148,7 +148,7 @@ class DefinitionsChanged(msgspec.Struct, frozen=True, tag="definitions.changed")
 
 
 class DefinitionsSettled(msgspec.Struct, frozen=True, tag="definitions.settled"):
-    """A person has decided: what the server lists is to be looked at again."""
+    """A person has decided on a server's definitions: check what it lists again."""
 
     name: ServerName
     identity: ServerIdentity

@@ -1,4 +1,4 @@
-"""Messages of the embedder: text in, vectors out, or the reason why not."""
+"""Messages of the embedder, which turns text into vectors, or says why it cannot."""
 
 from typing import Literal
 
@@ -8,25 +8,25 @@ EmbedderState = Literal["cold", "loading", "ready", "unusable"]
 
 
 class WarmUp(msgspec.Struct, frozen=True, tag="embedder.warm_up"):
-    """Load the model if it is not loaded, and answer when it is, or cannot be."""
+    """Load the model if it is not loaded; the answer comes when it is ready or has failed."""
 
 
 class EmbedTexts(msgspec.Struct, frozen=True, tag="embedder.embed"):
-    """Turn each text into a vector. Texts may be a user's words: they are kept nowhere."""
+    """Turn each text into a vector. Texts may be a user's words and are never stored."""
 
     texts: list[str]
 
 
 class DescribeEmbedder(msgspec.Struct, frozen=True, tag="embedder.describe"):
-    """Say how the embedder is. This is no use of it: who looks on keeps no model loaded."""
+    """Report the embedder's state. It does not count as use: the model may still be unloaded."""
 
 
 class KeepModel(msgspec.Struct, frozen=True, tag="embedder.keep"):
-    """Count as used now, and say how the embedder is; it loads nothing."""
+    """Count as use at this moment, and report the embedder's state; loads nothing."""
 
 
 class TextsEmbedded(msgspec.Struct, frozen=True, tag="embedder.embedded"):
-    """The vectors, one a text, in their order."""
+    """The vectors, one for each text, in the same order."""
 
     vectors: bytes
     """Little-endian float32, `len(texts)` rows of `dimensions`, each of length 1."""
@@ -34,7 +34,7 @@ class TextsEmbedded(msgspec.Struct, frozen=True, tag="embedder.embedded"):
 
 
 class EmbedderDescribed(msgspec.Struct, frozen=True, tag="embedder.described"):
-    """How the embedder is; the answer to `WarmUp` as well."""
+    """The embedder's state; also the answer to `WarmUp`."""
 
     state: EmbedderState
     model: str
@@ -45,30 +45,30 @@ class EmbedderDescribed(msgspec.Struct, frozen=True, tag="embedder.described"):
     pid: int
     rss_bytes: int
     reason: str = ""
-    """Why it is unusable."""
+    """Why it is unusable; empty if it is usable."""
 
 
 class EmbedderRefused(msgspec.Struct, frozen=True, tag="embedder.refused"):
-    """No vectors, and why: `loading`, `unusable` or `too_many`."""
+    """There are no vectors; the reason is `loading`, `unusable` or `too_many`."""
 
     code: str
     message: str
 
 
 class EmbedderNeeded(msgspec.Struct, frozen=True, tag="embedder.needed"):
-    """Somebody wants the embedder; who keeps its process starts it if it is down."""
+    """Somebody needs the embedder: its supervisor starts the process if it is not running."""
 
 
 class EmbedderStuck(msgspec.Struct, frozen=True, tag="embedder.stuck"):
-    """The embedder has been asked and does not answer; who keeps its process ends it."""
+    """The embedder does not answer: its supervisor kills the process."""
 
 
 class EmbedderExited(msgspec.Struct, frozen=True, tag="embedder.exited"):
-    """The embedder's process is gone."""
+    """The embedder's process has exited."""
 
     returncode: int
     expected: bool
-    """True where it went because it was idle."""
+    """Whether it exited because nobody needed it."""
 
 
 Request = WarmUp | EmbedTexts | DescribeEmbedder | KeepModel

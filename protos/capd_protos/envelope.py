@@ -16,33 +16,33 @@ FailureCode = Literal["malformed", "no_answer", "crashed", "stopping", "lost"]
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True):
-    """Who asks, under which number, until when, and where the one answer goes."""
+    """The sender, the request's number, its deadline, and the mailbox that the answer goes to."""
 
     id: MessageId
     sender: ActorName
     deadline: float
-    """Seconds that the sender still waits, counted from the sending; clocks are never compared."""
+    """Seconds that the sender still waits, counted from when it sent; clocks are never compared."""
     reply_to: Address
     """The mailbox the answer is meant for; in a reply, the mailbox that answers."""
     protocol: int = 1
 
 
 class Failure(msgspec.Struct, frozen=True, tag="failure"):
-    """The answer of a mailbox whose actor gave none of its own."""
+    """The answer that a mailbox gives if its actor raised an error or gave none."""
 
     code: FailureCode
     message: str
 
 
 class Ping(msgspec.Struct, frozen=True, tag="ping"):
-    """Asks whether a mailbox is read; answered before anything else in it is looked at."""
+    """Ask whether a mailbox is being read; it is answered before anything else in the queue."""
 
 
 class Pong(msgspec.Struct, frozen=True, tag="pong"):
-    """The answer to `Ping`: the actor takes letters."""
+    """The answer to `Ping`: the actor is reading its mailbox."""
 
 
 class Offered(msgspec.Struct, frozen=True, tag="offered"):
-    """The reply is a large value of this process, which is taken by this number."""
+    """The reply is a large object in this process's memory, fetched by this number."""
 
     number: int

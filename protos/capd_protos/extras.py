@@ -1,7 +1,7 @@
 """The optional parts of capd, and how to get one that is missing.
 
-A default install leaves out what few use. Whoever asks for it is told which extra has it, and the
-command for the way in which this capd was installed.
+A default install leaves out what few people use. Somebody who uses a missing part is told the name
+of the extra and the command that installs it, which depends on how this capd was installed.
 """
 
 import sys
@@ -20,7 +20,7 @@ _WHAT: dict[Extra, str] = {
 
 
 def missing(extra: Extra, prefix: str = "") -> str:
-    """Return what is missing without `extra`, and the command that adds it.
+    """Return a sentence: what does not work without `extra`, and the command that installs it.
 
     `prefix` is the folder of the Python environment; empty for this one.
     """
@@ -28,7 +28,7 @@ def missing(extra: Extra, prefix: str = "") -> str:
 
 
 def command(extra: Extra, prefix: str = "") -> str:
-    """Return the command that adds `extra` where capd was installed."""
+    """Return the command that installs `extra` into this installation of capd."""
     folder = prefix or sys.prefix
     wanted = f"'capd[{extra}]'"
     if "/uv/tools/" in f"{folder}/":

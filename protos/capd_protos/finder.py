@@ -1,4 +1,4 @@
-"""Messages of the finder: which tools there are, and which of them fit."""
+"""Messages of the finder: which tools exist, and which of them fit a query."""
 
 from typing import Literal
 
@@ -30,7 +30,7 @@ class ToolRestriction(msgspec.Struct, frozen=True):
 
 
 class PolicyTable(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Patterns of one table of the user's configuration."""
+    """The patterns of one policy table in the user's configuration."""
 
     place: str
     allow: list[str] = []
@@ -40,18 +40,18 @@ class PolicyTable(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class FindTools(msgspec.Struct, frozen=True, tag="finder.find"):
-    """Rank tools for a query, or take those that `select:a,b` names; changes nothing."""
+    """Rank tools for a query, or look up the names after `select:`; changes nothing."""
 
     query: str
     max_results: int = 5
     cap: int = 24
-    """Most tools that a selection may take."""
+    """The most tools that a selection may return."""
     rules: list[PolicyTable] = []
     """The policy of the session that asks."""
     keys: list[str] | None = None
-    """Environment keys that it has values for; None where that does not matter."""
+    """Environment keys for which it has values; None to ignore missing keys."""
     project: str = ""
-    """The project of the session, whose own tools count as well."""
+    """The session's project, whose own tools are searched as well."""
     domain: str = ""
     """Its domain; empty where it has none."""
     capability: str = ""
@@ -61,39 +61,39 @@ class FindTools(msgspec.Struct, frozen=True, tag="finder.find"):
 
 
 class ToolHit(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One tool that fits."""
+    """One tool that fits the query."""
 
     wire_name: WireName
     name: ToolName
     server: ServerName
     identity: ServerIdentity
     definition: bytes
-    """As its server wrote it, but for the changes of `edit`."""
+    """As its server wrote it, with the changes of `edit`."""
     score: float = 0.0
     spec: ServerSpec | None = None
     via: CapabilityId | None = None
-    """A capability that grants it and whose secrets are there, if one's are."""
+    """A capability that grants it, preferably one whose secrets are stored."""
     edit: ToolEdit | None = None
-    """How the definition differs from its server's; None where it does not."""
+    """How the definition was changed by an overlay; None if it was not."""
     listed: bytes = b""
-    """The definition as its server wrote it, where one tool with an edit was looked up."""
+    """The definition before its edit, if a single edited tool was looked up."""
 
     @property
     def shown_name(self) -> ToolName:
-        """Return what the tool is called where its server's name stands before it."""
+        """Return the tool's name as it appears after the server's name in a wire name."""
         return ToolName(self.edit.name) if self.edit and self.edit.name else self.name
 
 
 class ToolsFound(msgspec.Struct, frozen=True, tag="finder.found"):
-    """The hits, best first or as selected; `text` says what is missing and why."""
+    """The hits, best first or in the order of the names; `text` says what is missing and why."""
 
     hits: list[ToolHit]
     text: str
     searched: int
     mode: SearchMode
-    """`lexical` where the model is not ready."""
+    """`lexical` if the model is not ready."""
     skills: "list[SkillHit]" = []
-    """Skills that fit as well, a few."""
+    """A few skills that fit as well."""
 
 
 class SkillHit(msgspec.Struct, frozen=True):
@@ -118,7 +118,7 @@ class SkillsFound(msgspec.Struct, frozen=True, tag="finder.skills"):
 
 
 class FinderRefused(msgspec.Struct, frozen=True, tag="finder.refused"):
-    """The query leads to no search."""
+    """The query cannot be searched for; says why."""
 
     message: str
 
@@ -131,13 +131,13 @@ class IndexServers(msgspec.Struct, frozen=True, tag="finder.index"):
 
 
 class IndexStarted(msgspec.Struct, frozen=True, tag="index.started"):
-    """So many servers are being asked."""
+    """The servers are being asked; says how many."""
 
     total: int
 
 
 class ServerIndexed(msgspec.Struct, frozen=True, tag="index.server"):
-    """One server was asked; the event of progress, and its line in the result."""
+    """One server was asked: sent as a progress event, and one line of the result."""
 
     name: ServerName
     identity: ServerIdentity
@@ -155,7 +155,7 @@ class ServersIndexed(msgspec.Struct, frozen=True, tag="finder.indexed"):
 
 
 class ToolsIndexed(msgspec.Struct, frozen=True, tag="index.tools"):
-    """What can be found has changed, or can be found by meaning as well."""
+    """What a search can find has changed, or the new tools can be found by meaning as well."""
 
     tools: int
     servers: int
@@ -163,11 +163,11 @@ class ToolsIndexed(msgspec.Struct, frozen=True, tag="index.tools"):
 
 
 class LookUpTool(msgspec.Struct, frozen=True, tag="finder.look_up"):
-    """Say what a tool is: by its wire name, or by its server and its own name."""
+    """Look up one tool by its wire name, or by its server and its own name."""
 
     name: str
     identity: ServerIdentity = ServerIdentity("")
-    """With it `name` is the tool's own."""
+    """The server; if it is set, `name` is the tool's own name."""
     rules: list[PolicyTable] = []
     keys: list[str] | None = None
     project: str = ""
@@ -175,28 +175,28 @@ class LookUpTool(msgspec.Struct, frozen=True, tag="finder.look_up"):
 
 
 class ToolLookedUp(msgspec.Struct, frozen=True, tag="finder.looked_up"):
-    """The tool, or why it is not to be had."""
+    """The tool, or why it cannot be used."""
 
     hit: ToolHit | None = None
     restriction: ToolRestriction | None = msgspec.field(default=None, name="bar")
     near: list[WireName] = []
     searched: int = 0
     unlisted: int = 0
-    """Servers whose tools are not known."""
+    """Servers whose tools have never been listed."""
 
 
 class DescribeTools(msgspec.Struct, frozen=True, tag="finder.describe"):
-    """Say how much there is for a session, and which tools match `patterns`."""
+    """Report how many tools a session may use, and which of them match `patterns`."""
 
     patterns: list[str] = []
     """`server:tool` with globs; `*` is everything."""
     rules: list[PolicyTable] = []
     waits: bool = False
-    """Whether to wait, a few seconds at most, until the catalog was read once."""
+    """Whether to wait, for a few seconds at most, until the catalog has been read once."""
     project: str = ""
     domain: str = ""
     whole_bytes: int = 0
-    """Give every tool as well if a model reads no more than so many bytes of all of them."""
+    """Include every tool if a model reads at most this many bytes of all of them together."""
 
 
 class EagerServer(msgspec.Struct, frozen=True):
@@ -207,7 +207,7 @@ class EagerServer(msgspec.Struct, frozen=True):
 
 
 class ToolsDescribed(msgspec.Struct, frozen=True, tag="finder.described"):
-    """What there is."""
+    """The tools that a session may use, in numbers and by pattern."""
 
     is_known: bool
     """False before the catalog was read for the first time."""
@@ -216,34 +216,34 @@ class ToolsDescribed(msgspec.Struct, frozen=True, tag="finder.described"):
     """Of all permitted definitions."""
     unlisted: int = 0
     matching: list[ToolHit] = []
-    """By pattern, then in the servers' order."""
+    """By pattern, then in the order in which the servers list them."""
     eager: list[EagerServer] = []
     model_bytes: int = 0
     """What a model reads of all permitted definitions: names, descriptions, input schemas."""
     skills: int = 0
     everything: list[ToolHit] = []
-    """Every permitted tool, where they are as small as was asked, and all servers listed theirs."""
+    """Every permitted tool, if together they are small enough and every server has been asked."""
 
 
 class ListDenied(msgspec.Struct, frozen=True, tag="finder.list_denied"):
-    """Say of which capabilities a policy leaves nothing, once the catalog was read."""
+    """List the capabilities that a policy denies completely, once the catalog has been read."""
 
     rules: list[PolicyTable]
     project: str = ""
 
 
 class DeniedCapability(msgspec.Struct, frozen=True):
-    """A capability of which nothing is left."""
+    """A capability that a policy denies completely."""
 
     id: CapabilityId
     reason: str
 
 
 class DeniedListed(msgspec.Struct, frozen=True, tag="finder.denied"):
-    """All of them."""
+    """Every capability that is denied completely."""
 
     is_known: bool
-    """False where the catalog was not read in time."""
+    """False if the catalog was not read in time."""
     capabilities: list[DeniedCapability] = []
 
 
@@ -251,52 +251,52 @@ class CurateTools(msgspec.Struct, frozen=True, tag="finder.curate"):
     """Rank the tools outside the active capabilities for a user's message; changes nothing."""
 
     text: str
-    """As it is compared: the user's own words, bounded."""
+    """The user's own words, shortened to a bounded length."""
     k: int = 15
     scorer: Literal["hybrid", "keyword"] = "hybrid"
     active: list[CapabilityId] = []
     domain: str = ""
     pins: list[str] = []
-    """The user's own: `server:tool` with globs."""
+    """The user's configured pins: `server:tool` with globs."""
     uses: list[Use] = []
-    """Of the last day."""
+    """Calls in the last day."""
     rules: list[PolicyTable] = []
     keys: list[str] | None = None
     project: str = ""
     asks_model: bool = True
-    """Whether meaning counts as well, where the model is at hand."""
+    """Whether to rank by meaning as well, if the model is loaded."""
 
 
 class CuratedTool(msgspec.Struct, frozen=True):
-    """One of the best k."""
+    """One of the best tools."""
 
     hit: ToolHit
     is_clear: bool
-    """Whether the message alone speaks for it, above the bar."""
+    """Whether the message clearly means this tool, by the threshold of curation."""
     is_pinned: bool = False
 
 
 class ToolsCurated(msgspec.Struct, frozen=True, tag="finder.curated"):
-    """The best k, best first."""
+    """The best tools, best first."""
 
     tools: list[CuratedTool]
 
 
 class RankTools(msgspec.Struct, frozen=True, tag="finder.rank"):
-    """Rank the tools of capabilities that a user's message means; changes nothing."""
+    """Rank the tools of the capabilities that a user's message means; changes nothing."""
 
     text: str
-    """As it is compared: the user's own words, bounded."""
+    """The user's own words, shortened to a bounded length."""
     capabilities: list[CapabilityId]
     most: int = 3
     uses: list[Use] = []
-    """Of the last day."""
+    """Calls in the last day."""
     rules: list[PolicyTable] = []
     keys: list[str] | None = None
     project: str = ""
     domain: str = ""
     asks_model: bool = True
-    """Whether meaning counts as well, where the model is at hand."""
+    """Whether to rank by meaning as well, if the model is loaded."""
 
 
 class ToolsRanked(msgspec.Struct, frozen=True, tag="finder.ranked"):
@@ -306,84 +306,84 @@ class ToolsRanked(msgspec.Struct, frozen=True, tag="finder.ranked"):
     total: int = 0
     """How many tools the capabilities have for this session."""
     is_known: bool = True
-    """False where one of their servers was never asked for its tools."""
+    """False if one of their servers has never been asked for its tools."""
     skills: "list[SkillHit]" = []
     """The skill that clearly fits the message, if one does."""
     is_spoken_of: bool = False
-    """Whether the message clearly speaks of one of these tools."""
+    """Whether the message clearly means one of these tools."""
 
 
 class CountTools(msgspec.Struct, frozen=True, tag="finder.count"):
-    """Say how many tokens a list of every tool takes that a session may have."""
+    """Count the tokens of a list of every tool that a session may use."""
 
     rules: list[PolicyTable] = []
     project: str = ""
-    """Whose own tools count as well."""
+    """The project whose own tools are counted as well."""
 
 
 class ToolsCounted(msgspec.Struct, frozen=True, tag="finder.counted"):
-    """The tokens of all permitted definitions, under the names that pass-through mode gives."""
+    """The tokens of all permitted definitions, under the names that pass-through mode shows."""
 
     is_known: bool
-    """False before the catalog was read for the first time."""
+    """False until the catalog has been read for the first time."""
     tools: int = 0
     tokens: int | None = None
-    """None where they could not be counted."""
+    """None if they could not be counted."""
     unlisted: list[ServerName] = []
-    """Servers that were never asked for their tools."""
+    """Servers that have never been asked for their tools."""
 
 
 class ListGranted(msgspec.Struct, frozen=True, tag="finder.list_granted"):
-    """Say which tools each of these capabilities would bring to a session."""
+    """List the tools that each of these capabilities would bring to a session."""
 
     capabilities: list[CapabilityId]
     rules: list[PolicyTable] = []
     keys: list[str] | None = None
-    """Environment keys that the session has values for; None asks for no account of them."""
+    """Environment keys for which the session has values; None to ignore missing keys."""
     project: str = ""
     domain: str = ""
 
 
 class Granted(msgspec.Struct, frozen=True):
-    """What one capability would bring."""
+    """The tools that one capability would bring."""
 
     id: CapabilityId
     tools: list[ToolHit]
     is_known: bool
-    """False where one of its servers was never asked for its tools."""
+    """False if one of its servers has never been asked for its tools."""
 
 
 class GrantedListed(msgspec.Struct, frozen=True, tag="finder.granted"):
-    """All of them, in the order of the question."""
+    """The capabilities, in the order of the request."""
 
     capabilities: list[Granted]
 
 
 class DescribeCapabilities(msgspec.Struct, frozen=True, tag="finder.capabilities"):
-    """Say what each capability has, of those that sessions of a project can switch on."""
+    """Report the capabilities that sessions of a project can switch on, and their tools."""
 
     project: str = ""
     waits: bool = False
-    """Whether to wait, a few seconds at most, until the catalog was read once."""
+    """Whether to wait, for a few seconds at most, until the catalog has been read once."""
     counts: bool = False
-    """Whether to count what the tools of each take."""
+    """Whether to count the tokens of each one's tools."""
 
 
 class CapabilityTools(msgspec.Struct, frozen=True):
-    """One capability, with what of its servers' tools it keeps."""
+    """One capability and the tools that it keeps of its servers' tools."""
 
     capability: CapabilitySpec
     tools: list[WireName] | None = None
-    """None where its servers were never asked."""
+    """None if its servers have never been asked."""
     tokens: int | None = None
-    """Of their definitions; None where that was not counted."""
+    """The tokens of their definitions; None if they were not counted."""
 
 
 class CapabilitiesDescribed(msgspec.Struct, frozen=True, tag="finder.capabilities_described"):
-    """Every capability once: that of the first tap which has its name."""
+    """Every capability once; if two taps have the same name, the first tap's."""
 
     is_known: bool
-    """False before the catalog was read for the first time."""
+    """False until the catalog has been read for the first time."""
     capabilities: list[CapabilityTools] = []
 
 

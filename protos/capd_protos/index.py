@@ -1,4 +1,4 @@
-"""Messages of the capability index: every capability in a few words, and the file of them."""
+"""Messages of the capability index: each capability in a few words, and the file of them."""
 
 import msgspec
 
@@ -6,37 +6,37 @@ from capd_protos.types import CapabilityId
 
 
 class IndexEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One capability in the words of the cascade (docs/design/context.md)."""
+    """One capability in the words of the index (docs/design/context.md)."""
 
     id: CapabilityId
     verb: str
-    """What it is for in one word; before the noun on the first level."""
+    """One word for what it does; it stands before the noun on the first level."""
     do: str
     use_when: list[str] = []
-    """What a user says that wants it."""
+    """What a user says who needs it."""
     tools: int | None = None
-    """How many it has; None where its servers were never asked."""
+    """How many it has; None if its servers have never been asked."""
     tokens: int | None = None
-    """What their definitions take; None where that was not counted."""
+    """The tokens of their definitions; None if they were not counted."""
     uses: int = 0
-    """Calls that went through it, of all that the ledger has."""
+    """Calls through it, over everything that the ledger keeps."""
     priority: int = 0
-    """The user's word on which comes first; the highest does."""
+    """Set by the user: a higher value is listed first."""
     is_automatic: bool = True
-    """Whether a message may switch it on by itself."""
+    """Whether a message may switch it on automatically."""
     threshold: float = 0.0
-    """What its score has to reach for that, beside the bar for all."""
+    """The score needed for that, in addition to the threshold for all."""
     domains: list[str] = []
 
 
 class ListIndex(msgspec.Struct, frozen=True, tag="index.list"):
-    """Give the index of a project's sessions; empty for those of no project."""
+    """Return the index for a project's sessions; an empty project means those without one."""
 
     project: str = ""
 
 
 class IndexListed(msgspec.Struct, frozen=True, tag="index.listed"):
-    """The entries, the most wanted first."""
+    """The entries, most used first."""
 
     entries: list[IndexEntry]
     is_known: bool = True
@@ -44,35 +44,35 @@ class IndexListed(msgspec.Struct, frozen=True, tag="index.listed"):
 
 
 class WriteIndex(msgspec.Struct, frozen=True, tag="index.write"):
-    """Write capability-index.yaml anew, as far as something changed."""
+    """Write capability-index.yaml again if something has changed."""
 
 
 class IndexWritten(msgspec.Struct, frozen=True, tag="index.written"):
-    """What the file holds."""
+    """What the file contains."""
 
     path: str
     capabilities: int
     changed: int
-    """Capabilities that were written anew."""
+    """Capabilities whose entry was rewritten."""
     kept: int
-    """Values in it that a person has set."""
+    """Values that a person has set, which were not changed."""
     ms: float
     is_same: bool = False
-    """Whether nothing was to be done."""
+    """Whether the file was up to date already."""
 
 
 class IndexRefused(msgspec.Struct, frozen=True, tag="index.refused"):
-    """The file stays as it is, and why."""
+    """The file was not changed; says why."""
 
     message: str
 
 
 class DescribeIndex(msgspec.Struct, frozen=True, tag="index.describe"):
-    """Give what every capability was used for and costs, and how the file is."""
+    """Report the use and the cost of every capability, and the state of the file."""
 
 
 class CapabilityMetrics(msgspec.Struct, frozen=True):
-    """What one capability came to."""
+    """The use and the cost of one capability."""
 
     id: CapabilityId
     uses: int
@@ -83,25 +83,25 @@ class CapabilityMetrics(msgspec.Struct, frozen=True):
 
 
 class IndexDescribed(msgspec.Struct, frozen=True, tag="index.described"):
-    """The index's part of the status."""
+    """The index's part of `capd status`."""
 
     path: str
     capabilities: int
     problem: str
-    """Why the file does not count, where it does not."""
+    """Why the file is ignored; empty if it is used."""
     metrics: list[CapabilityMetrics]
     overrides: int = 0
     """Values in the file that a person has set."""
 
 
 class ReviseIndex(msgspec.Struct, frozen=True, tag="index.revise"):
-    """Put other words for capabilities into the file, as somebody has accepted them."""
+    """Save new words for capabilities, which a person has accepted, in the file."""
 
     revisions: "list[Revision]"
 
 
 class Revision(msgspec.Struct, frozen=True):
-    """Other words for one capability; what is empty stays."""
+    """New words for one capability; an empty field leaves the old words."""
 
     name: str
     """`tap/name`."""
@@ -111,7 +111,7 @@ class Revision(msgspec.Struct, frozen=True):
 
 
 class IndexChanged(msgspec.Struct, frozen=True, tag="index.changed"):
-    """The entries are others than before."""
+    """The entries have changed."""
 
     capabilities: int
 

@@ -1,4 +1,4 @@
-"""What the ledger keeps and answers: what happened, never what anybody wrote.
+"""What the ledger stores and reports: what happened, without the text that anybody wrote.
 
 A note holds names, sizes, times and outcomes. A user's message is there as a fingerprint, a call's
 arguments and result as their sizes alone (docs/design/operation.md).
@@ -26,14 +26,14 @@ class CallNote(msgspec.Struct, frozen=True, tag="ledger.call"):
     tool: str
     """Its name at the server."""
     capabilities: list[str]
-    """What granted it, as `tap/name`."""
+    """The capabilities that granted it, as `tap/name`."""
     outcome: RecordedOutcome
-    """`error` is the tool's own."""
+    """`error` is an error that the tool itself returned."""
     ms: float
     bytes_in: int
     """Of the arguments."""
     bytes_out: int
-    """Of the result, 0 where there is none."""
+    """Of the result; 0 if there is none."""
 
 
 class DecisionNote(msgspec.Struct, frozen=True, tag="ledger.decision"):
@@ -45,20 +45,20 @@ class DecisionNote(msgspec.Struct, frozen=True, tag="ledger.decision"):
     outcome: str
     reason: str
     name: str
-    """`tap/name` of the winner, where there is one."""
+    """`tap/name` of the winner, if there is one."""
     top: list[tuple[str, float]]
     ms: float
     suggested: list[str] = []
-    """`tap/name` of what was put to the model instead."""
+    """`tap/name` of the capabilities that were suggested to the model instead."""
     left_out: dict[str, int] = {}
     """Candidates that filters removed, counted by filter."""
     threshold: float = 0.0
-    """Of the routing profile that decided; 0 where nothing was compared with it."""
+    """The threshold of the routing profile that decided; 0 if nothing was compared with it."""
     margin: float = 0.0
 
 
 class ActivationNote(msgspec.Struct, frozen=True, tag="ledger.activation"):
-    """Something was switched on or off, or could not be."""
+    """A capability or a tool was switched on or off, or failed to be."""
 
     at: float
     session: SessionKey
@@ -68,12 +68,12 @@ class ActivationNote(msgspec.Struct, frozen=True, tag="ledger.activation"):
     """`on`, `off`, `evicted` or `failed`. No `Literal`: it is read back from a database that a
     later daemon may have written to."""
     why: str
-    """Who wanted it (`turn`, `model`, `person`, `search`, `start`), what made it go, or in one
-    line what failed."""
+    """Who asked for it (`turn`, `model`, `person`, `search`, `start`), what evicted it, or why it
+    failed, in one line."""
 
 
 class SessionNote(msgspec.Struct, frozen=True, tag="ledger.session"):
-    """A session began, or was over."""
+    """A session began or ended."""
 
     at: float
     session: SessionKey
@@ -83,14 +83,15 @@ class SessionNote(msgspec.Struct, frozen=True, tag="ledger.session"):
 
 
 class ScriptNote(msgspec.Struct, frozen=True, tag="ledger.script"):
-    """A script has ended; each of its calls has a note of its own beside this one."""
+    """A script has ended; each of its calls has a note of its own."""
 
     at: float
     session: SessionKey
     outcome: str
     """`result` or `error`. No `Literal`, like `action` of `ActivationNote`."""
     ms: float
-    """From its request to its end, since the daemon of its end began."""
+    """Milliseconds from its request to its end; counted from the start of the daemon that ended it.
+    """
     calls: list[tuple[str, str, int, float]] = []
     """The wire name of a tool, an outcome as in `CallNote`, how many calls, and their mean
     milliseconds."""
@@ -100,7 +101,7 @@ Note = CallNote | DecisionNote | ActivationNote | SessionNote | ScriptNote
 
 
 class CountUses(msgspec.Struct, frozen=True, tag="ledger.count_uses"):
-    """How often each tool was called with success since `since`."""
+    """Count how often each tool was called successfully since `since`."""
 
     since: float
 
@@ -115,13 +116,13 @@ class Use(msgspec.Struct, frozen=True):
 
 
 class UsesCounted(msgspec.Struct, frozen=True, tag="ledger.uses"):
-    """Every tool with a use, most used first."""
+    """Every tool that was used, most used first."""
 
     uses: list[Use]
 
 
 class SumCalls(msgspec.Struct, frozen=True, tag="ledger.sum"):
-    """What each capability's calls came to since `since`."""
+    """Sum up the calls of each capability since `since`."""
 
     since: float
 
@@ -130,13 +131,13 @@ class CapabilityCalls(msgspec.Struct, frozen=True):
     """The calls through one capability."""
 
     name: str
-    """`tap/name`; empty for calls that none granted."""
+    """`tap/name`; empty for calls of tools that no capability granted."""
     calls: int
     successes: int
     mean_ms: float
     bytes_out: int
     last_at: float = 0.0
-    """Seconds since the epoch, of the newest."""
+    """When the newest call ended, in seconds since the epoch."""
 
 
 class CallsSummed(msgspec.Struct, frozen=True, tag="ledger.summed"):
@@ -146,7 +147,7 @@ class CallsSummed(msgspec.Struct, frozen=True, tag="ledger.summed"):
 
 
 class ListDecisions(msgspec.Struct, frozen=True, tag="ledger.list_decisions"):
-    """The newest decisions, of one session or of all."""
+    """Return the newest routing decisions, of one session or of all."""
 
     limit: int
     session: SessionKey = SessionKey("")
@@ -159,7 +160,7 @@ class DecisionsListed(msgspec.Struct, frozen=True, tag="ledger.decisions"):
 
 
 class ListActivations(msgspec.Struct, frozen=True, tag="ledger.list_activations"):
-    """The newest activations, of one session or of all."""
+    """Return the newest activations, of one session or of all."""
 
     limit: int
     session: SessionKey = SessionKey("")
@@ -172,7 +173,7 @@ class ActivationsListed(msgspec.Struct, frozen=True, tag="ledger.activations"):
 
 
 class ListScripts(msgspec.Struct, frozen=True, tag="ledger.list_scripts"):
-    """The newest scripts, of one session or of all."""
+    """Return the newest scripts, of one session or of all."""
 
     limit: int
     session: SessionKey = SessionKey("")
@@ -185,21 +186,21 @@ class ScriptsListed(msgspec.Struct, frozen=True, tag="ledger.scripts"):
 
 
 class DescribeLedger(msgspec.Struct, frozen=True, tag="ledger.describe"):
-    """How the ledger is."""
+    """Report the state of the ledger."""
 
 
 class LedgerDescribed(msgspec.Struct, frozen=True, tag="ledger.described"):
-    """The ledger's part of the status."""
+    """The ledger's part of `capd status`."""
 
     path: str
     size_bytes: int
     rows: dict[str, int]
     waiting: int
-    """Notes that are not written yet."""
+    """How many notes have not been written yet."""
     dropped: int
-    """Notes that were lost because they could not be written for long."""
+    """How many notes were dropped because writing them failed for too long."""
     problem: str
-    """Why nothing can be written at present; empty where all is well."""
+    """Why nothing can be written at present; empty if all is well."""
     is_enabled: bool = True
 
 

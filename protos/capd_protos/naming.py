@@ -1,10 +1,10 @@
-"""What a name means that a person or a model has written: one rule wherever a name is taken.
+"""Find the name that a person or a model means, by one rule for every kind of name.
 
     as it stands ─> whatever its case ─> hyphen = underscore = space ─> without accents
                  ─> one or many ─> the beginning of it ─> nothing: near names are offered
 
-The first step at which a single name fits decides. Where two fit, nobody is guessed for: both are
-offered. The daemon and the command line go by it alike, so it is here.
+The first step at which exactly one name fits decides. If two fit, both are offered and none is
+chosen. The daemon and the command line share this rule, so it is here.
 """
 
 import re
@@ -33,14 +33,14 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Unclear:
-    """No name, or more than one: `near` are those to choose from."""
+    """No name fits, or more than one does; `near` lists names to choose from."""
 
     near: tuple[str, ...] = ()
     is_ambiguous: bool = False
 
 
 class NameTable:
-    """The names of one kind of thing."""
+    """All names of one kind, such as every capability."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = dict.fromkeys(names)
@@ -48,8 +48,8 @@ class NameTable:
     def find(self, wanted: str, *, is_call: bool = False) -> Named | Unclear:
         """Return the name that `wanted` means.
 
-        `is_call` takes no more than another spelling of the same words: who calls `delete_row`
-        must get neither `delete_rows` nor `delete_row_and_all`.
+        With `is_call`, only another spelling of the same words fits: a call of `delete_row` must
+        reach neither `delete_rows` nor `delete_row_and_all`.
         """
         asked = wanted.strip()
         if asked in self._names:
@@ -76,7 +76,7 @@ class NameTable:
 
 
 def slug(name: str) -> str:
-    """Return a name without what does not tell it from another: case, and what parts words."""
+    """Return a name in lower case, with one kind of separator between its words."""
     return _GAP.sub("-", _folded(name)).strip("-")
 
 
@@ -101,7 +101,7 @@ def singular(name: str) -> str:
 
 
 def near_names(name: str, known: Iterable[str], limit: int = 3) -> list[str]:
-    """Return known names that `name` may have meant, the nearest first."""
+    """Return known names that `name` may mean, nearest first."""
     import difflib  # noqa: PLC0415 - for mistakes alone
 
     by_folded = {candidate.casefold(): candidate for candidate in known}
@@ -113,7 +113,7 @@ def near_names(name: str, known: Iterable[str], limit: int = 3) -> list[str]:
 
 
 def offer(found: Unclear) -> str:
-    """Return the sentence that offers what a name may have meant; empty where nothing is near."""
+    """Return a sentence that offers the near names; empty if there are none."""
     if not found.near:
         return ""
     if found.is_ambiguous:

@@ -1,4 +1,4 @@
-"""Messages of the registry: what is installed, and which of it a message asks for."""
+"""Messages of the registry: what is installed, and which capability a message asks for."""
 
 from typing import Literal
 
@@ -27,24 +27,24 @@ TrustState = Literal["untrusted", "trusted", "changed"]
 
 
 class RouteMessage(msgspec.Struct, frozen=True, tag="registry.route"):
-    """Decide what one user message asks for."""
+    """Decide which capability one user message asks for."""
 
     session: SessionKey
     text: str
     active: list[CapabilityId] = []
     keys: list[str] = []
-    """Names of the environment keys for which the session has a value."""
+    """Names of the environment keys for which the session has values."""
     domain: str = ""
     is_enabled: bool = True
-    """False where auto-activation is switched off for the session."""
+    """Whether automatic activation is switched on for the session."""
     project: str = ""
     """The session's project, whose files may speak for a capability; empty where there is none."""
     denied: list[CapabilityId] = []
-    """Capabilities of which the session's policy leaves nothing."""
+    """Capabilities that the session's policy denies completely."""
     restrictions: list[CapabilityRestriction] = msgspec.field(default_factory=list, name="bars")
-    """What the user has set on single capabilities."""
+    """What the user has configured for single capabilities."""
     waits: float = 0.0
-    """Seconds to wait for a model that is loading, where the words alone do not decide."""
+    """Seconds to wait for a model that is loading, if the words alone do not decide."""
 
 
 class MessageRouted(msgspec.Struct, frozen=True, tag="registry.routed"):
@@ -78,12 +78,12 @@ class CapabilityUnknown(msgspec.Struct, frozen=True, tag="registry.unknown"):
 
 
 class ListCapabilities(msgspec.Struct, frozen=True, tag="registry.list"):
-    """List everything that taps define, what cannot be used included."""
+    """List everything that the taps define, including what cannot be used."""
 
     project: str = ""
     """The session's project, whose own capabilities count as well; empty where it has none."""
     all_projects: bool = False
-    """Whether what the projects that are known define is listed as well."""
+    """Whether to include what other known projects define."""
 
 
 class CapabilityEntry(msgspec.Struct, frozen=True):
@@ -94,37 +94,37 @@ class CapabilityEntry(msgspec.Struct, frozen=True):
     provider: str
     is_routable: bool
     reason: str = ""
-    """Why it is not routable, or routable but never activated."""
+    """Why it is not routable, or why a message never activates it."""
     description: str = ""
     domains: list[str] = []
     triggers: list[str] = []
     servers: list[str] = []
     wanted_keys: list[str] = []
     commands: list[str] = []
-    """What its servers are started by, where they are processes."""
+    """The commands that start its servers, as far as they are processes."""
     unpinned: list[str] = []
-    """Packages that its servers run in whatever version there is."""
+    """Packages that its servers run without an exact version."""
     npm_packages: list[str] = []
-    """Packages that npx fetches for its servers, by name alone."""
+    """Names of the packages that npx downloads for its servers."""
 
 
 class CapabilitiesListed(msgspec.Struct, frozen=True, tag="registry.listed"):
-    """All entries, by tap in their order of precedence, then by name."""
+    """All entries, by tap in order of precedence, then by name."""
 
     capabilities: list[CapabilityEntry]
 
 
 class DiscoverCapabilities(msgspec.Struct, frozen=True, tag="registry.discover"):
-    """Rank capabilities for an intent without activating any."""
+    """Rank capabilities for an intent; activates none."""
 
     intent: str
     limit: int = 5
     domain: str = ""
-    """Capabilities of other domains are left out; empty leaves none out."""
+    """Only capabilities of this domain; empty for all domains."""
     project: str = ""
     """The session's project, whose own capabilities count as well; empty where it has none."""
     denied: list[CapabilityId] = []
-    """Left out as well."""
+    """Capabilities to leave out."""
 
 
 class CapabilityHit(msgspec.Struct, frozen=True):
@@ -143,23 +143,23 @@ class CapabilitiesFound(msgspec.Struct, frozen=True, tag="registry.found"):
 
 
 class RegistryRefused(msgspec.Struct, frozen=True, tag="registry.refused"):
-    """No answer, and why: `model_not_ready`, `no_intent` or `changed`."""
+    """There is no answer; the reason is `model_not_ready`, `no_intent` or `changed`."""
 
     code: str
     message: str
 
 
 class ReloadCatalog(msgspec.Struct, frozen=True, tag="registry.reload"):
-    """Read the list of taps and all taps again; what fails keeps its last good state."""
+    """Read the list of taps and every tap again; a tap that fails keeps its last good state."""
 
 
 class DescribeRegistry(msgspec.Struct, frozen=True, tag="registry.describe"):
-    """Say what is loaded and what was decided last."""
+    """Report what is loaded, and the newest decisions."""
 
     project: str = ""
     """The session's project, whose own capabilities count as well; empty where it has none."""
     all_projects: bool = False
-    """Whether keys count that any project asks for."""
+    """Whether to include keys that any project asks for."""
 
 
 class TapEntry(msgspec.Struct, frozen=True):
@@ -174,13 +174,13 @@ class TapEntry(msgspec.Struct, frozen=True):
     """Capability name to reason."""
     findings: list[Finding]
     error: str = ""
-    """Why the last reload failed, where the last good state is still in use."""
+    """Why the last reload failed; the last good state is still used."""
     skills: int = 0
     memories: int = 0
 
 
 class DecisionEntry(msgspec.Struct, frozen=True):
-    """A decision as kept for `capd why`."""
+    """A decision, as `capd why` shows it."""
 
     session: SessionKey
     at: float
@@ -196,21 +196,21 @@ class RegistryDescribed(msgspec.Struct, frozen=True, tag="registry.described"):
     decisions: list[DecisionEntry]
     wanted_keys: list[str]
     embedder_state: EmbedderState
-    """As routing sees it."""
+    """The embedder's state, as routing uses it."""
     embedder_reason: str
     profile: dict[str, str | float | int]
     watch: str = ""
-    """Why changes of files are not followed; empty where they are."""
+    """Why file changes are not noticed; empty if they are."""
     trust_problem: str = ""
-    """Why what was agreed to cannot be believed, so that nothing of any project is trusted."""
+    """Why the record of trusted files cannot be used, so that no project is trusted."""
 
 
 class DescribeProgress(msgspec.Struct, frozen=True, tag="registry.progress"):
-    """Say how much of the catalog routing knows by meaning."""
+    """Report how many of the catalog's texts have vectors."""
 
 
 class PartlyDecided(msgspec.Struct, frozen=True):
-    """A decision for which not every text of the catalog had its vector."""
+    """A decision that was made before every text of the catalog had its vector."""
 
     session: SessionKey
     at: float
@@ -219,38 +219,39 @@ class PartlyDecided(msgspec.Struct, frozen=True):
 
 
 class ProgressDescribed(msgspec.Struct, frozen=True, tag="registry.progress_described"):
-    """How much of the catalog routing knows by meaning; the rest counts by its letters."""
+    """How many of the catalog's texts have vectors; the others are compared letter by letter."""
 
     percent: int
-    """How many of the catalog's texts have their vectors, of a hundred."""
+    """The share of the catalog's texts that have vectors, in percent."""
     decisions: list[PartlyDecided] = []
-    """The last ones that were made with less than all."""
+    """The newest decisions that were made before all texts had vectors."""
 
 
 class ListSpecs(msgspec.Struct, frozen=True, tag="registry.list_specs"):
-    """List every capability that can be used, with all that is known of it."""
+    """List every usable capability with its complete definition."""
 
 
 class SpecsListed(msgspec.Struct, frozen=True, tag="registry.specs"):
-    """Those of the user's taps and of all known projects, by tap, then by name."""
+    """Capabilities of the user's taps and of all known projects, by tap, then by name."""
 
     capabilities: list[CapabilitySpec]
 
 
 class CatalogChanged(msgspec.Struct, frozen=True, tag="registry.changed"):
-    """A reload took effect."""
+    """A reload has taken effect."""
 
     wanted_keys: list[str]
     has_other_skills: bool = False
-    """Whether the prompts of skills are others than before."""
+    """Whether the skills' prompts have changed."""
     project: str = ""
-    """The real path of the one project whose sessions this is about; empty for all sessions."""
+    """The path, with links resolved, of the only project that is affected; empty for all sessions.
+    """
     has_other_memories: bool = False
-    """Whether what is known of capabilities and tools is another than before."""
+    """Whether the memories have changed."""
 
 
 class MessageDecided(msgspec.Struct, frozen=True, tag="registry.decided"):
-    """A decision was made."""
+    """A routing decision was made."""
 
     session: SessionKey
     outcome: str
@@ -263,53 +264,53 @@ class ListSkills(msgspec.Struct, frozen=True, tag="registry.list_skills"):
 
 
 class SkillEntry(msgspec.Struct, frozen=True):
-    """A skill under the name of its prompt."""
+    """A skill, under the name of its prompt."""
 
     prompt: WireName
     skill: SkillSpec
 
 
 class SkillsListed(msgspec.Struct, frozen=True, tag="registry.skills"):
-    """All skills, by tap in their order of precedence, then by folder."""
+    """All skills, by tap in order of precedence, then by folder."""
 
     skills: list[SkillEntry]
 
 
 class ListToolSnapshots(msgspec.Struct, frozen=True, tag="registry.list_tools"):
-    """List what the user's taps say that their servers list."""
+    """List the tools that the user's taps record for their servers."""
 
 
 class ToolSnapshotsListed(msgspec.Struct, frozen=True, tag="registry.tools"):
-    """The tools by server, of the first tap that has them."""
+    """The tools by server, from the first tap that records them."""
 
     lists: dict[ServerIdentity, list[ToolDefinition]]
 
 
 class ReadSkill(msgspec.Struct, frozen=True, tag="registry.read_skill"):
-    """Read the text of the skill whose prompt has this name, or of `tap/name`."""
+    """Read the text of a skill, by the name of its prompt or as `tap/name`."""
 
     name: str
 
 
 class SkillText(msgspec.Struct, frozen=True, tag="registry.skill"):
-    """A skill, and its text as it is at this moment."""
+    """A skill with its text as the file is at this moment."""
 
     entry: SkillEntry
     text: str
 
 
 class SkillUnknown(msgspec.Struct, frozen=True, tag="registry.no_skill"):
-    """There is no such skill, or its text cannot be read; the reason says which."""
+    """There is no such skill, or its text cannot be read; `reason` says which."""
 
     name: str
     reason: str
     near: list[str] = []
     is_there: bool = False
-    """Whether there is a skill of this name."""
+    """Whether a skill of this name exists."""
 
 
 class ListStartables(msgspec.Struct, frozen=True, tag="registry.startables"):
-    """Say what a project's files would start, and what of it is trusted."""
+    """List what a project's files would start, and which of it is trusted."""
 
     project: str
 
@@ -319,17 +320,17 @@ class StartableEntry(msgspec.Struct, frozen=True):
 
     server: ServerSpec
     digest: str
-    """What an agreement is to: the definition, and the contents of the files that it names."""
+    """What a person agrees to: the definition, and the contents of the files that it names."""
     state: TrustState
     files: dict[str, str] = {}
     """Digests of the project's files that the definition names, by path."""
     changes: list[str] = []
-    """What is another since it was agreed to."""
+    """What has changed since a person agreed."""
     wanted_keys: list[str] = []
-    """Keys whose values it would get."""
+    """Keys whose values the server would receive."""
     warnings: list[str] = []
     problem: str = ""
-    """Why nobody can agree to it."""
+    """Why it cannot be trusted."""
     capabilities: list[CapabilityName] = []
 
 
@@ -337,98 +338,99 @@ class StartablesListed(msgspec.Struct, frozen=True, tag="registry.startables_lis
     """What a project's files would start."""
 
     project: str
-    """Its real path."""
+    """The project's path with links resolved."""
     servers: list[StartableEntry]
     findings: list[Finding] = []
     error: str = ""
-    """Why its files cannot be read."""
+    """Why its files cannot be read; empty if they can."""
 
 
 class GrantTrust(msgspec.Struct, frozen=True, tag="registry.grant"):
-    """Agree to servers of a project, each by the digest under which somebody has seen it."""
+    """Trust servers of a project, each by the digest that a person has seen."""
 
     project: str
     digests: list[str]
 
 
 class RevokeTrust(msgspec.Struct, frozen=True, tag="registry.revoke"):
-    """Agree to nothing of a project any more."""
+    """Trust nothing of a project any longer."""
 
     project: str
 
 
 class ListTrusted(msgspec.Struct, frozen=True, tag="registry.trusted"):
-    """Say what is agreed to, of all projects."""
+    """List everything that is trusted, of all projects."""
 
 
 class TrustedProject(msgspec.Struct, frozen=True):
-    """One project."""
+    """One project and what of it is trusted."""
 
     project: str
     servers: list[str]
 
 
 class TrustedListed(msgspec.Struct, frozen=True, tag="registry.trusted_listed"):
-    """What is agreed to."""
+    """Everything that is trusted."""
 
     projects: list[TrustedProject]
     problem: str = ""
-    """Why that cannot be believed, so that nothing is trusted."""
+    """Why the record cannot be used, so that nothing is trusted."""
     revoked: str = ""
-    """The real path of the project that nothing is agreed to of any more, where that was asked."""
+    """For `RevokeTrust`: the path, with links resolved, of the project that is not trusted any
+    longer."""
 
 
 class ListMemories(msgspec.Struct, frozen=True, tag="registry.list_memories"):
-    """List what is known of capabilities and tools, of all taps and the user's own."""
+    """List the memories of all taps, and the user's own."""
 
     project: str = ""
-    """The session's project, whose own count as far as they are trusted."""
+    """The session's project, whose own memories are included if they are trusted."""
 
 
 class MemoriesListed(msgspec.Struct, frozen=True, tag="registry.memories"):
-    """All memories, by tap in their order of precedence, then by file."""
+    """All memories, by tap in order of precedence, then by file."""
 
     memories: list[MemorySpec]
     findings: list[Finding] = []
-    """What is wrong with the user's own files."""
+    """Problems with the user's own files."""
 
 
 class DescribeLearning(msgspec.Struct, frozen=True, tag="registry.learning"):
-    """Say what use has taught routing."""
+    """Report what routing has learnt from use."""
 
     project: str = ""
-    """Whose part is told as well; empty for none."""
+    """A project whose own part is included; empty for none."""
 
 
 class LearningDescribed(msgspec.Struct, frozen=True, tag="registry.learning_described"):
-    """All of it."""
+    """What routing has learnt from use."""
 
     entries: list[LearntEntry]
     shared: float = 0.0
-    """What is added to every capability."""
+    """The offset that is added to every capability."""
     labels: int = 0
     is_on: bool = True
-    """Whether it counts, and more is learnt, in the project that was asked for."""
+    """Whether learning is switched on in the project of the request."""
     problem: str = ""
-    """Why it does not outlive this daemon, or is not what an earlier one knew."""
+    """Why what is learnt is lost when this daemon ends, or was lost before it started."""
 
 
 class ForgetLearning(msgspec.Struct, frozen=True, tag="registry.forget_learning"):
-    """Forget what use has taught."""
+    """Forget what routing has learnt from use."""
 
     name: str = ""
-    """Of this capability alone, as `name` or `tap/name`; empty for all."""
+    """Only of this capability, as `name` or `tap/name`; empty for all."""
     is_last: bool = False
-    """The last label alone, of whatever capability."""
+    """Whether to forget only the newest label, of whichever capability."""
 
 
 class LearningForgotten(msgspec.Struct, frozen=True, tag="registry.learning_forgotten"):
-    """It is forgotten."""
+    """What was forgotten."""
 
     labels: int
-    """How many labels there were of it."""
+    """How many labels were forgotten."""
     capability: str = ""
-    """That of the last label, where that alone was asked for."""
+    """The capability of the newest label, if only that was forgotten."""
 
 
 Request = (

@@ -1,6 +1,6 @@
-"""Where secrets are kept outside of any session: both `capd secret` and the daemon go by it.
+"""Where secrets are stored, for `capd secret` and for the daemon.
 
-The order in which a value is looked for is docs/secrets.md; no value is ever in a message.
+docs/secrets.md has the order in which the sources are searched. No message carries a value.
 """
 
 import re
@@ -21,7 +21,7 @@ FILE = FILE_NAME
 
 
 def refusal_of_mode(mode: int, uid: int, own_uid: int) -> str:
-    """Return why a file of secrets with this mode and owner is not read; empty where it is."""
+    """Return why a secrets file with this mode and owner is refused; empty if it is accepted."""
     if uid != own_uid:
         return f"it belongs to user {uid}, not to you"
     if mode & 0o077:

@@ -1,51 +1,51 @@
-"""Messages of the settings: what can be set, what is set, and where it is from."""
+"""Messages of the settings: the keys, their values, and where each value comes from."""
 
 import msgspec
 
 
 class ReloadSettings(msgspec.Struct, frozen=True, tag="settings.reload"):
-    """Read the files of settings again; one that cannot be used keeps its last good state."""
+    """Read the settings files again; a file that cannot be used keeps its last good state."""
 
 
 class DescribeSettings(msgspec.Struct, frozen=True, tag="settings.describe"):
-    """Say what holds, and what does not and why."""
+    """Report the settings in force, and which are ignored and why."""
 
     project: str = ""
-    """A project whose file counts as well; empty for what holds for the daemon."""
+    """A project whose own file is included; empty for the daemon's settings alone."""
 
 
 class SettingValue(msgspec.Struct, frozen=True):
-    """One key that there is."""
+    """One key and its value."""
 
     key: str
     value: bytes
     """As JSON."""
     origin: str = ""
-    """A file or a variable; empty for the default."""
+    """The file or variable that sets it; empty for the default."""
 
 
 class ProjectProblems(msgspec.Struct, frozen=True):
-    """What of a project's file does not count."""
+    """The problems of one project's settings file."""
 
     project: str
     problems: list[str]
 
 
 class SettingsDescribed(msgspec.Struct, frozen=True, tag="settings.described"):
-    """The settings."""
+    """All settings, and their problems."""
 
     problems: list[str]
-    """What of the user's own files, and of variables, does not count, and why."""
+    """Which of the user's own settings are ignored, and why."""
     projects: list[ProjectProblems] = []
     needs_restart: list[str] = []
-    """Keys whose values are others than those in use, which only a restart changes."""
+    """Keys that were changed and take effect only after a restart."""
     watch: str = ""
-    """Why changes of files are not followed; empty where they are."""
+    """Why file changes are not noticed; empty if they are."""
     values: list[SettingValue] = []
 
 
 class SettingsChanged(msgspec.Struct, frozen=True, tag="settings.changed"):
-    """Something holds that did not before."""
+    """A setting took effect."""
 
 
 Request = ReloadSettings | DescribeSettings

@@ -23,14 +23,14 @@ HELLO_LIMIT_BYTES = 64 * 1024
 
 
 class ClientInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The program at the far end."""
+    """The program that the connection belongs to."""
 
     name: str
     version: str = ""
     pid: int = 0
-    """The client's own process where it is not the connecting one (a shim names its parent)."""
+    """The client's process id, if it is not the connecting process (a shim names its parent)."""
     session: str = ""
-    """The client's own id of the conversation, where it gives one to its servers and hooks."""
+    """The client's own id of the conversation, if it passes one to its servers and hooks."""
 
 
 class Hello(msgspec.Struct, frozen=True, tag_field="capd", tag="hello", omit_defaults=True):
@@ -43,23 +43,23 @@ class Hello(msgspec.Struct, frozen=True, tag_field="capd", tag="hello", omit_def
     project: str = ""
     """The project's root directory; empty means that `cwd` is the project."""
     session: str = ""
-    """The session's key if the client knows one; empty asks for a new session."""
+    """The session's key, if the client knows one; empty asks for a new session."""
     resume: str = ""
-    """The token of the last welcome: needed to take over a session that is not over."""
+    """The token from the last welcome, required to take over a session that has not ended."""
     parent: str = ""
-    """The key of the session that this one was started by (sub-agents)."""
+    """The key of the session that started this one (for sub-agents)."""
     inherit: bool = True
-    """Whether the parent's active set is copied at this moment."""
+    """Whether to copy the parent's active set as it is at this moment."""
     dispatched: bool = False
-    """Whether `dispatched` frames are wanted."""
+    """Whether to send `dispatched` frames."""
     durable: bool = False
-    """Whether `durable` frames are understood."""
+    """Whether the client understands `durable` frames."""
     profile: str = ""
-    """The profile that the client's CAPD_PROFILE names; empty where it names none."""
+    """The profile that the client's CAPD_PROFILE names; empty if it names none."""
     again: list[int | str] = []
-    """Requests that an earlier daemon said are durable, and that this connection sends again."""
+    """Ids of requests that this connection repeats, which an earlier daemon called durable."""
     credential: str = ""
-    """What a bridge's own socket asks for; refused at the user's socket."""
+    """The credential of a bridge's own socket; refused at the user's socket."""
 
 
 class DaemonInfo(msgspec.Struct, frozen=True):
@@ -79,9 +79,9 @@ class Welcome(msgspec.Struct, frozen=True, tag_field="capd", tag="welcome"):
     resume: str = ""
     """Token for the next hello of this session; a secret, never logged."""
     resumed: bool = False
-    """Whether the session was known, and its active set is back."""
+    """Whether the session existed already, and its active set was restored."""
     want_env: list[str] = []
-    """Environment keys that definitions ask for; answer with one `env` frame."""
+    """Environment keys that server definitions need; answer with one `env` frame."""
 
 
 class Refused(msgspec.Struct, frozen=True, tag_field="capd", tag="refused"):
@@ -96,29 +96,29 @@ class Refused(msgspec.Struct, frozen=True, tag_field="capd", tag="refused"):
 
 
 class EnvValues(msgspec.Struct, frozen=True, tag_field="capd", tag="env"):
-    """The client's values for keys that the daemon asked for; keys it lacks are left out."""
+    """The client's values for the keys that the daemon asked for, as far as it has them."""
 
     env: dict[str, str]
 
 
 class Goodbye(msgspec.Struct, frozen=True, tag_field="capd", tag="goodbye"):
-    """The client ends its session on purpose: what it held is released at once."""
+    """The client ends its session on purpose: its servers are released at once."""
 
 
 class Dispatched(msgspec.Struct, frozen=True, tag_field="capd", tag="dispatched"):
-    """The request `id` is about to be written to a server: from here on it may have run."""
+    """The request `id` is about to be written to a server. From now on it may have run."""
 
     id: int | str
 
 
 class WantEnv(msgspec.Struct, frozen=True, tag_field="capd", tag="want_env"):
-    """A reload brought new keys; answer with one `env` frame."""
+    """A reload needs more environment keys; answer with one `env` frame."""
 
     keys: list[str]
 
 
 class Closing(msgspec.Struct, frozen=True, tag_field="capd", tag="closing"):
-    """The daemon closes this connection; `reconnect` says whether another one will be there."""
+    """The daemon closes this connection; `reconnect` says whether another daemon will follow."""
 
     reason: str
     reconnect: bool = True
@@ -159,7 +159,7 @@ class RpcError(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RpcRequest(msgspec.Struct, frozen=True):
-    """A request, or a notification where `id` is missing, as much as the daemon reads of it."""
+    """A request, or a notification if `id` is missing: the members that the daemon reads."""
 
     method: str = ""
     id: int | str | msgspec.UnsetType | None = msgspec.UNSET
@@ -181,13 +181,19 @@ class TurnParams(msgspec.Struct, frozen=True):
     text: str
     """The user's own words."""
     session: str = ""
-    """The key of a session; empty for the only one there is."""
+    """The key of a session; may be empty if exactly one is open."""
     budget: Annotated[int, msgspec.Meta(ge=0, le=10_000_000)] = 0
-    """Tokens that what is switched on and told may take together; 0 where nobody counts."""
+    """The most tokens that tools switched on and texts for the model may take; 0 for no limit."""
     mute: bool = False
-    """Whether what is answered reaches no model; what it says is then told another time."""
+    """Whether the model will not read the answer; its texts are then given at a later turn."""
     patience: float = 0.0
-    """Seconds after which nobody hears the answer, where a client hands over a prompt."""
+    """Seconds after which nobody reads the answer any longer, if a client's hook sent the prompt.
+    """
+    longest: float = 0.0
+    """Seconds for which the client could wait, if it has to; 0 where that is `patience`. A turn
+    that waits for the model is answered with `held`, and the client asks for it again."""
+    again: bool = False
+    """Whether this asks for a turn that was `held`."""
 
 
 class HookParams(msgspec.Struct, frozen=True):
@@ -204,16 +210,21 @@ class HookParams(msgspec.Struct, frozen=True):
     turn: str = ""
     """The client's own id of the prompt: two hooks of one prompt count once."""
     mute: bool = False
-    """Whether the client shows its model nothing of what is answered."""
+    """Whether the client does not pass the answer to its model."""
     patience: float = 0.0
-    """Seconds after which nobody hears the answer; 0 where it is waited for."""
+    """Seconds after which nobody reads the answer any longer; 0 if the hook waits for it."""
+    longest: float = 0.0
+    """Seconds for which the client lets its hook wait, if it has to; 0 where that is `patience`. A
+    turn that waits for the model is answered with `held`, and the hook asks for it again."""
+    again: bool = False
+    """Whether this asks for a turn that was `held`."""
 
 
 class SessionParams(msgspec.Struct, frozen=True):
     """Params of a method that reads one session."""
 
     session: str = ""
-    """The key of a session; empty for the only one there is."""
+    """The key of a session; may be empty if exactly one is open."""
 
 
 class CapabilityParams(msgspec.Struct, frozen=True):
@@ -222,18 +233,18 @@ class CapabilityParams(msgspec.Struct, frozen=True):
     name: str
     """`name`, or `tap/name`."""
     session: str = ""
-    """The key of a session; empty for the only one there is."""
+    """The key of a session; may be empty if exactly one is open."""
 
 
 class CallParams(msgspec.Struct, frozen=True):
     """Params of `call`."""
 
     name: str
-    """The tool, as the session's client calls it."""
+    """The tool's name, as the session's client calls it."""
     arguments: msgspec.Raw = msgspec.field(default_factory=_empty_object)
-    """An object, as the tool's input schema has it."""
+    """An object that fits the tool's input schema."""
     session: str = ""
-    """The key of a session; empty for the only one there is."""
+    """The key of a session; may be empty if exactly one is open."""
 
 
 class DiscoverParams(msgspec.Struct, frozen=True):
@@ -242,64 +253,63 @@ class DiscoverParams(msgspec.Struct, frozen=True):
     intent: str
     """What somebody wants to do, in their words."""
     limit: int = 5
-    """How many capabilities at most, the best first."""
+    """The most capabilities to return."""
 
 
 class IndexParams(msgspec.Struct, frozen=True):
-    """Params of `index`: servers are started with the values of `session`, where it is given."""
+    """Params of `index`. Servers are started with the values of `session`, if it is given."""
 
     session: str = ""
-    """The key of a session whose client's values servers are started with; empty for the only one
-    there is, or none."""
+    """The key of a session whose client's values servers are started with; may be empty."""
     project: str = ""
     """The absolute path of a project whose own servers are asked as well."""
     asks_servers: bool = True
-    """Whether servers are asked for their tools, or what is known of them will do."""
+    """Whether to ask servers for their tools; otherwise saved lists are used."""
 
 
 class ProposeParams(msgspec.Struct, frozen=True):
-    """Params of `index_propose`: the model of `session` is asked for better words."""
+    """Params of `index_propose`: ask the model of `session` for better words."""
 
     session: str = ""
-    """The key of a session; empty for the only one there is."""
+    """The key of a session; may be empty if exactly one is open."""
 
 
 class NewWords(msgspec.Struct, frozen=True):
-    """Other words for one capability; what is empty stays."""
+    """New words for one capability; an empty field leaves the old words."""
 
     name: str
     """`tap/name`."""
     verb: str = ""
-    """What one does with it: one word."""
+    """One verb for what it does."""
     do: str = ""
     """What it does."""
     use_when: list[str] = []
-    """When it is wanted, each in a few words."""
+    """Situations that call for it, each in a few words."""
 
 
 class AcceptParams(msgspec.Struct, frozen=True):
-    """Params of `index_accept`: words that a person has seen and wants."""
+    """Params of `index_accept`: the words that a person has read and accepted."""
 
     words: list[NewWords]
-    """As `index_propose` answered them, those that are wanted."""
+    """The accepted ones of those that `index_propose` returned."""
 
 
 class SearchParams(msgspec.Struct, frozen=True):
-    """Params of `search`: as `session` would find it, where it is given."""
+    """Params of `search`; with `session`, search as that session would."""
 
     query: str
-    """What a tool should do; or `select:` and names, with commas between them."""
+    """What a tool should do; or `select:` and names separated by commas."""
     limit: int = 5
-    """How many tools at most, the best first."""
+    """The most tools to return."""
     session: str = ""
-    """The key of a session, which may use what is found; empty for no session."""
+    """The key of a session, which may then use the tools that are found; empty for no session."""
 
 
 class EventParams(msgspec.Struct, frozen=True):
-    """Params of `events`: topics by prefix, all where empty."""
+    """Params of `events`: which topics to send."""
 
     topics: list[str] = []
-    """Beginnings of topics, such as `server.`; none for every event."""
+    """Prefixes of topics, such as `server.`; none for every event."""
 
 
 LoginWay = Literal["browser", "device"]
@@ -315,21 +325,21 @@ class LoginParams(msgspec.Struct, frozen=True):
     account: Account = ""
     """Which of several logins at the server; empty for the usual one."""
     way: LoginWay = "browser"
-    """`browser`: by a page that leads back to this machine. `device`: with a code, by a page that
-    any device can open."""
+    """`browser`: in a browser on this machine. `device`: with a code, in a browser on any device.
+    """
 
 
 class LoginPasteParams(msgspec.Struct, frozen=True):
     """Params of `login_paste`."""
 
     ticket: int
-    """What `login` answered."""
+    """The ticket that `login` returned."""
     address: Annotated[str, msgspec.Meta(max_length=16384)]
     """The address that the browser was sent to at the end of the login."""
 
 
 class LogoutParams(msgspec.Struct, frozen=True):
-    """Params of `logout`: as of `login`."""
+    """Params of `logout`."""
 
     name: str
     """The server, as a definition calls it."""
@@ -341,11 +351,11 @@ class LoginWaitParams(msgspec.Struct, frozen=True):
     """Params of `login_wait`."""
 
     ticket: int
-    """What `login` answered."""
+    """The ticket that `login` returned."""
 
 
 class ConfigParams(msgspec.Struct, frozen=True):
-    """Params of `config`: with a project, its own file counts as well."""
+    """Params of `config`."""
 
     project: str = ""
     """The absolute path of a project whose `.capd.toml` counts; empty for none."""
@@ -355,34 +365,34 @@ class TrustParams(msgspec.Struct, frozen=True):
     """Params of `trust` and `trust_revoke`: a project by its absolute path."""
 
     project: str
-    """Its absolute path; links in it are followed."""
+    """Its absolute path; links are followed."""
 
 
 class GrantParams(msgspec.Struct, frozen=True):
-    """Params of `trust_grant`: the digests that a person has seen and agreed to."""
+    """Params of `trust_grant`: the servers that a person has seen and agreed to."""
 
     project: str
-    """Its absolute path; links in it are followed."""
+    """Its absolute path; links are followed."""
     digests: list[str]
-    """Of the servers that are agreed to, as `trust` answered them."""
+    """The digests of these servers, as `trust` returned them."""
 
 
 class WhyParams(msgspec.Struct, frozen=True):
-    """Params of `why`: of one session, or of all."""
+    """Params of `why`."""
 
     session: str = ""
     """The key of a session; empty for all."""
     limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 10
-    """How many decisions at most, the newest first."""
+    """The most decisions to return, newest first."""
 
 
 class RoutingParams(msgspec.Struct, frozen=True):
-    """Params of `routing`: whether a session's messages switch capabilities on by themselves."""
+    """Params of `routing`: whether a session's messages may switch capabilities on."""
 
     enabled: bool
-    """Whether they do, whatever is configured."""
+    """Whether they may; overrides the configuration."""
     session: str = ""
-    """The key of a session; empty for the only one there is."""
+    """The key of a session; may be empty if exactly one is open."""
 
 
 class DefinitionsParams(msgspec.Struct, frozen=True):
@@ -391,34 +401,34 @@ class DefinitionsParams(msgspec.Struct, frozen=True):
     server: str = ""
     """A server's name; empty for all."""
     differences: bool = False
-    """Whether each change comes with what it changed, line by line."""
+    """Whether to include the changed lines of each change."""
     flags: bool = False
-    """Whether what a person should look at in definitions is named."""
+    """Whether to include parts of definitions that a person should look at."""
 
 
 class TrustDefinitionsParams(msgspec.Struct, frozen=True):
-    """Params of `trust_definitions`: a person's word on what they have seen."""
+    """Params of `trust_definitions`: a person's decision on definitions that they were shown."""
 
     identity: str
-    """The server's, as `definitions` answered it."""
+    """The server's identity, as `definitions` returned it."""
     digests: dict[str, str]
-    """Of each tool the one that was shown."""
+    """The digest that was shown, for each tool."""
     accept: bool
-    """Whether what was shown is trusted from here on; else it is withheld."""
+    """Whether the definitions are trusted; otherwise they are withheld."""
 
 
 class StopParams(msgspec.Struct, frozen=True):
     """Params of `stop`."""
 
     for_good: bool = False
-    """Nobody starts it again by themselves: open clients are told not to."""
+    """Whether the daemon stays stopped: open clients are told not to start it again."""
 
 
 class MemoriesParams(msgspec.Struct, frozen=True):
-    """Params of `memories`: a project's own count as well, as far as they are trusted."""
+    """Params of `memories`; a project's own memories are included if they are trusted."""
 
     project: str = ""
-    """The absolute path of a folder whose own memories count as well."""
+    """The absolute path of a folder whose own memories are included."""
 
 
 class MemoryParams(msgspec.Struct, frozen=True):
@@ -432,82 +442,82 @@ class MemoryAddParams(msgspec.Struct, frozen=True):
     """Params of `memory_add`: the keys of its file."""
 
     kind: str
-    """`declarative`, `procedural`, `corrective` or `episodic`; another one is refused in the words
-    of the file's own check."""
+    """`declarative`, `procedural`, `corrective` or `episodic`; any other is refused with the
+    message of the file's own check."""
     content: str
-    """What the model is told."""
+    """The text that the model reads."""
     name: str = ""
-    """Made from its content where it is empty."""
+    """The name of its file; if empty, one is made from the content."""
     capability: str = ""
-    """The capability that it belongs to, by name; empty for that of its tool."""
+    """The capability that it belongs to, by name; if empty, that of its tool."""
     tool: str = ""
     """The tool that it belongs to; empty for a whole capability."""
     patterns: dict[str, str] = {}
-    """Globs of arguments that are the mistake, by name."""
+    """The mistaken arguments as globs, by name."""
     schema: Any = None
-    """The same as a JSON Schema."""
+    """The mistaken arguments as a JSON Schema."""
     refuses: bool = False
-    """Whether a call that repeats the mistake is refused with the content."""
+    """Whether to refuse a call that repeats the mistake, with the content as the reason."""
     confidence: float = 1.0
     """How sure it is, from 0 to 1."""
     priority: float = 1.0
-    """How much it counts beside others."""
+    """Memories with a higher priority are given first."""
     learned_from: str = ""
-    """Where it comes from, in words."""
+    """Where the knowledge comes from, in words."""
 
 
 class MemoryWriteParams(msgspec.Struct, frozen=True):
-    """Params of `memory_write`: the whole text of a memory's file, as somebody edited it."""
+    """Params of `memory_write`: the whole text of a memory's file, after a person edited it."""
 
     name: str
     """The name of its file, without the ending."""
     text: str
-    """All of it."""
+    """The whole text."""
 
 
 class MemoryAcceptParams(msgspec.Struct, frozen=True):
-    """Params of `memory_accept`: a suggestion by its content, which a person has seen."""
+    """Params of `memory_accept`: a suggestion that a person has seen."""
 
     content: str
-    """That of the suggestion, word for word."""
+    """The content of the suggestion, word for word."""
     name: str = ""
-    """Made from its content where it is empty."""
+    """The name of its file; if empty, one is made from the content."""
     refuses: bool = False
-    """Whether a call that repeats the mistake is refused with the content."""
+    """Whether to refuse a call that repeats the mistake, with the content as the reason."""
 
 
 class LearningParams(msgspec.Struct, frozen=True):
     """Params of `learning`."""
 
     project: str = ""
-    """The folder of a project, whose part is told as well."""
+    """The folder of a project whose own part is included."""
 
 
 class ForgetLearningParams(msgspec.Struct, frozen=True):
-    """Params of `learning_forget`: all of it, unless one of them says less."""
+    """Params of `learning_forget`; without a name and `last`, everything is forgotten."""
 
     name: str = ""
-    """Of this capability alone, as `name` or `tap/name`."""
+    """Forget only this capability, as `name` or `tap/name`."""
     last: bool = False
-    """The last thing alone that was learnt, of whatever capability."""
+    """Forget only what was learnt last, of whichever capability."""
 
 
 class ApproveParams(msgspec.Struct, frozen=True):
-    """Params of `approve`: a person's answer about a call that waits for one."""
+    """Params of `approve`: a person's answer to a call that waits for it."""
 
     number: int
-    """The number of the call, as `approvals` answered it."""
+    """The number of the call, as `approvals` returned it."""
     answer: Literal["once", "session", "always", "refuse"]
-    """For how long the tool is approved, or that the call is refused."""
+    """For how long to approve the tool, or to refuse the call."""
 
 
 class UseProfileParams(msgspec.Struct, frozen=True):
-    """Params of `profile_use`: the profile of one session, whatever its conditions say."""
+    """Params of `profile_use`: give one session a profile, whatever its conditions say."""
 
     name: str = ""
     """The profile; empty to have it chosen by its conditions again."""
     session: str = ""
-    """The key of a session; empty for the only one there is."""
+    """The key of a session; may be empty if exactly one is open."""
 
 
 class ToolParams(msgspec.Struct, frozen=True):
@@ -518,7 +528,7 @@ class ToolParams(msgspec.Struct, frozen=True):
 
 
 class ForgetApprovalsParams(msgspec.Struct, frozen=True):
-    """Params of `approvals_forget`: ask again about what was approved for always."""
+    """Params of `approvals_forget`: withdraw permanent approvals."""
 
     name: str
     """A tool as `server:tool`, or a server for all of its tools."""

@@ -1,4 +1,4 @@
-"""Messages of the server supervisor: holds on servers, and what becomes of them."""
+"""Messages of the supervisor: leases on servers, installers, logins, and what runs."""
 
 from typing import Literal
 
@@ -25,20 +25,21 @@ InstallOutcome = Literal["installed", "present", "failed", "cancelled"]
 
 
 class AcquireServer(msgspec.Struct, frozen=True, tag="supervisor.acquire"):
-    """Hold a server for a session, starting it if nobody holds it yet."""
+    """Take a lease on a server for a session; start the server if it does not run."""
 
     session: SessionKey
     server: ServerSpec
     project: str
     """The session's project root, an absolute path."""
     client: ClientFacts = ClientFacts()
-    """The session's client: whoever has a server started is who it meets."""
+    """The session's client, whose name and capabilities the server reads if this starts it."""
     bridge: str = ""
-    """The bridge that the session came over: its sessions share instances with each other only."""
+    """The bridge that the session came over; only sessions of the same bridge share its instances.
+    """
 
 
 class ServerReady(msgspec.Struct, frozen=True, tag="supervisor.ready"):
-    """The server runs; its frames take the server connection of `instance`."""
+    """The server is running; its requests go over the server connection of `instance`."""
 
     instance: InstanceId
     identity: ServerIdentity
@@ -48,7 +49,7 @@ class ServerReady(msgspec.Struct, frozen=True, tag="supervisor.ready"):
 
 
 class ServerRefused(msgspec.Struct, frozen=True, tag="supervisor.refused"):
-    """The server is not to be had; the session holds nothing more than before."""
+    """The server could not be started or may not be used; the session holds no new lease."""
 
     name: ServerName
     code: ServerRefusal
@@ -57,29 +58,29 @@ class ServerRefused(msgspec.Struct, frozen=True, tag="supervisor.refused"):
 
 
 class ReleaseServer(msgspec.Struct, frozen=True, tag="supervisor.release"):
-    """Drop a session's hold on an instance; holding nothing is fine."""
+    """Release a session's lease on an instance; having none is no error."""
 
     session: SessionKey
     instance: InstanceId
     at_once: bool = False
-    """Whether what nobody holds then is ended without its linger."""
+    """Whether to stop the instance without its linger if no lease is left."""
 
 
 class ReleaseSession(msgspec.Struct, frozen=True, tag="supervisor.release_session"):
-    """Drop every hold of a session."""
+    """Release every lease of a session."""
 
     session: SessionKey
 
 
 class HoldsReleased(msgspec.Struct, frozen=True, tag="supervisor.released"):
-    """What the release left behind."""
+    """What is left after the release."""
 
     held_by: list[SessionKey] = []
-    """Sessions that still hold the instance."""
+    """Sessions that still hold a lease on the instance."""
 
 
 class ListServers(msgspec.Struct, frozen=True, tag="supervisor.list"):
-    """List every instance, those that failed last included."""
+    """List every instance, including the last ones that failed."""
 
 
 class ServerEntry(msgspec.Struct, frozen=True):
@@ -98,17 +99,17 @@ class ServerEntry(msgspec.Struct, frozen=True):
     uptime: float
     last_error: str = ""
     counts: dict[str, int] = {}
-    """What was dropped on the way from this run, by kind, such as `junk_lines`."""
+    """How many items of this run were dropped, by kind, such as `junk_lines`."""
     sandbox: str = ""
-    """What its last run is confined to, for a person; empty where it is no process of capd's."""
+    """The sandbox of its last run, to show to a person; empty if it is not a process of capd's."""
     findings: list[str] = []
-    """What of its lists is not listed and why, for a person."""
+    """Which entries of its lists are left out and why, to show to a person."""
     cwd: str = ""
-    """Where its last run runs; empty where it is no process of capd's."""
+    """The working directory of its last run; empty if it is not a process of capd's."""
     cwd_reason: str = ""
-    """Why its launcher is held in a project that is not trusted; empty where it is not."""
+    """Why its launcher runs in a folder outside the untrusted project; empty if it does not."""
     membership: Literal["", "namespace", "cgroup", "sweep", "group"] = ""
-    """How it is known which processes are its."""
+    """How capd knows which processes belong to it."""
 
 
 class ServersListed(msgspec.Struct, frozen=True, tag="supervisor.listed"):
@@ -118,71 +119,72 @@ class ServersListed(msgspec.Struct, frozen=True, tag="supervisor.listed"):
 
 
 class ListServerTools(msgspec.Struct, frozen=True, tag="supervisor.list_tools"):
-    """Give the tools that an instance lists at this moment."""
+    """Return the tools that an instance lists at this moment."""
 
     instance: InstanceId
 
 
 class ServerTools(msgspec.Struct, frozen=True, tag="supervisor.tools"):
-    """The tools; none where the instance is gone."""
+    """The tools; empty if the instance has ended."""
 
     tools: list[ToolDefinition]
 
 
 class InstallDependencies(msgspec.Struct, frozen=True, tag="supervisor.install"):
-    """Run the installers whose check does not pass yet."""
+    """Run the dependency scripts whose check fails."""
 
     scripts: dict[str, str]
     """Script paths by `org/tool`."""
     session: SessionKey = SessionKey("")
-    """Who waits for them: when nobody does any more, a script is ended."""
+    """The session that waits for them. When no session waits, the scripts are stopped."""
     lacking: list[str] = []
-    """What is required as well, and the tap has no script for."""
+    """Dependencies that are required and for which the tap has no script."""
     commands: list[str] = []
-    """The servers' commands: where they are on the PATH, what is lacking is not needed."""
+    """The servers' commands. If all are on the PATH, dependencies without a script are not needed.
+    """
     wait: str = ""
-    """What the session calls this wait by, to end it alone."""
+    """An id for this wait, with which it can be ended."""
 
 
 class DependenciesReady(msgspec.Struct, frozen=True, tag="supervisor.installed"):
-    """Everything that was asked for is there."""
+    """Every dependency is installed."""
 
     installed: list[str]
     present: list[str]
 
 
 class DependenciesFailed(msgspec.Struct, frozen=True, tag="supervisor.install_failed"):
-    """An installer failed; those before it stay installed."""
+    """A dependency script failed; dependencies installed before it stay installed."""
 
     dependency: str
     message: str
 
 
 class LeaveInstall(msgspec.Struct, frozen=True, omit_defaults=True, tag="supervisor.leave_install"):
-    """Wait for no dependency any more; waiting for none is fine. `HoldsReleased` answers."""
+    """Stop waiting for dependencies; not waiting is no error. Answered by `HoldsReleased`."""
 
     session: SessionKey
     wait: str = ""
-    """Which wait of the session ends; empty for all of them."""
+    """Which wait of the session to end; empty for all of them."""
 
 
 class InstallStarted(msgspec.Struct, frozen=True, tag="install.started"):
-    """A dependency's script runs."""
+    """A dependency's script is running."""
 
     dependency: str
 
 
 class InstallSaid(msgspec.Struct, frozen=True, tag="install.said"):
-    """The last line of what a script says, once a second at most."""
+    """The last line of a script's output, at most once a second."""
 
     dependency: str
     line: str
     seconds: float
-    """Since it began."""
+    """Since the script started."""
 
 
 class InstallEnded(msgspec.Struct, frozen=True, tag="install.ended"):
-    """A dependency's script has ended, or did not have to run."""
+    """A dependency's script has ended, or was not needed."""
 
     dependency: str
     outcome: InstallOutcome
@@ -191,49 +193,53 @@ class InstallEnded(msgspec.Struct, frozen=True, tag="install.ended"):
 
 
 class LogIn(msgspec.Struct, frozen=True, omit_defaults=True, tag="supervisor.log_in"):
-    """Begin a person's login at a server that is reached by URL."""
+    """Begin a login at a server that is reached by URL."""
 
     name: ServerName
     account: str = ""
     """Which of several logins at the server; empty for the usual one."""
     way: LoginWay = "browser"
     server: ServerSpec | None = None
-    """The definition, for a server that no session has asked for yet."""
+    """The definition, if no session has asked for the server yet."""
 
 
 class LoginOpened(msgspec.Struct, frozen=True, omit_defaults=True, tag="supervisor.login_opened"):
-    """The person has to open an address; ask `AwaitLogin` how it went."""
+    """The person must open an address in a browser; `AwaitLogin` returns the outcome."""
 
     ticket: int
     address: str
     user_code: str = ""
-    """What the person enters there; empty in a login by browser."""
+    """The code that the person enters there; empty for a login by browser."""
 
 
 class PasteLogin(msgspec.Struct, frozen=True, tag="supervisor.paste_login"):
-    """Hand over the address that the browser was sent to at the end of a login."""
+    """Pass on the address that the browser was redirected to at the end of a login."""
 
     ticket: int
     address: str
 
 
 class LoginPasted(msgspec.Struct, frozen=True, tag="supervisor.login_pasted"):
-    """The address is of that login; ask `AwaitLogin` how it went."""
+    """The address belongs to that login; `AwaitLogin` returns the outcome."""
 
 
 class LogOut(msgspec.Struct, frozen=True, omit_defaults=True, tag="supervisor.log_out"):
-    """Forget a login at a server that is reached by URL."""
+    """Delete the login at a server that is reached by URL."""
 
     name: ServerName
     account: str = ""
     server: ServerSpec | None = None
-    """As of `LogIn`."""
+    """As in `LogIn`."""
 
 
 class LoggedOut(msgspec.Struct, frozen=True, tag="supervisor.logged_out"):
-    """No login is kept there now."""
+    """No login is stored there any longer."""
 
     was_logged_in: bool
+    is_revoked: bool = False
+    """Whether the authorization server has revoked the tokens."""
+    failure: str = ""
+    """Why it did not, though it says that it can."""
 
 
 class AwaitLogin(msgspec.Struct, frozen=True, tag="supervisor.await_login"):
@@ -243,11 +249,11 @@ class AwaitLogin(msgspec.Struct, frozen=True, tag="supervisor.await_login"):
 
 
 class LoggedIn(msgspec.Struct, frozen=True, tag="supervisor.logged_in"):
-    """The login is kept, and used from here on."""
+    """The login has succeeded; it is stored and will be used."""
 
 
 class LoginFailed(msgspec.Struct, frozen=True, tag="supervisor.login_failed"):
-    """There is no login."""
+    """The login failed."""
 
     message: str
 
@@ -262,7 +268,7 @@ class ServerStarted(msgspec.Struct, frozen=True, tag="server.started"):
 
 
 class ServerExited(msgspec.Struct, frozen=True, tag="server.exited"):
-    """An instance is gone with its whole process tree."""
+    """An instance has ended, with its whole process tree."""
 
     name: ServerName
     identity: ServerIdentity
@@ -271,41 +277,41 @@ class ServerExited(msgspec.Struct, frozen=True, tag="server.exited"):
 
 
 class ServerToolsChanged(msgspec.Struct, frozen=True, tag="server.tools_changed"):
-    """A server lists other tools than before; ask `ListServerTools` for them."""
+    """A server's list of tools has changed; `ListServerTools` returns it."""
 
     name: ServerName
     instance: InstanceId
 
 
 class ToolListKept(msgspec.Struct, frozen=True, tag="server.listed"):
-    """What a server lists is on disk."""
+    """A server's list of tools was written to disk."""
 
     name: ServerName
     identity: ServerIdentity
 
 
 class EndProject(msgspec.Struct, frozen=True, tag="supervisor.end_project"):
-    """End every server that a project's files define, whoever holds it."""
+    """Stop every server that a project's files define, whoever holds a lease on it."""
 
     project: str
-    """Its real path."""
+    """The project's path with links resolved."""
 
 
 class TrustChanged(msgspec.Struct, frozen=True, tag="supervisor.trust_changed"):
-    """Start again the user's own servers that start otherwise since a project's trust changed."""
+    """Restart the user's own servers whose start depends on whether a project is trusted."""
 
     project: str
-    """Its real path."""
+    """The project's path with links resolved."""
 
 
 class ServersRestarted(msgspec.Struct, frozen=True, tag="supervisor.servers_restarted"):
-    """They are being ended, and start again for who holds them."""
+    """They are being stopped, and started again for their holders."""
 
     servers: list[ServerName]
 
 
 class ProjectEnded(msgspec.Struct, frozen=True, tag="supervisor.project_ended"):
-    """They are being ended."""
+    """They are being stopped."""
 
     servers: list[ServerName]
 

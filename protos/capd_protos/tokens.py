@@ -1,4 +1,4 @@
-"""What a session costs in tokens; `None` is what is not known."""
+"""What a session costs in tokens; `None` means not known."""
 
 import msgspec
 
@@ -6,33 +6,33 @@ from capd_protos.types import ServerName, SessionKey
 
 
 class TextsSent(msgspec.Struct, frozen=True):
-    """What was sent of one kind."""
+    """Texts of one kind that were sent."""
 
     count: int = 0
     tokens: int | None = 0
-    """Of all that are counted; None while one is yet to be."""
+    """The tokens of all texts that can be counted; None until all of those are."""
     uncounted: int = 0
-    """How many never will be."""
+    """How many of the texts can never be counted."""
 
 
 class ListSent(msgspec.Struct, frozen=True):
-    """A list of tools that was sent in place of another one."""
+    """A tool list that was sent to replace an earlier one."""
 
     at: float
     """Seconds since the epoch."""
     added: int
     removed: int
     tokens: int | None
-    """What lies at or behind the first byte that the list before did not have."""
+    """The tokens from the first byte that differs from the earlier list to the end."""
 
 
 class Everything(msgspec.Struct, frozen=True):
-    """All tools that a session may have, as a plain aggregator lists them."""
+    """All tools that a session may use, as an aggregator without selection would list them."""
 
     tools: int
     tokens: int | None
     unlisted: list[ServerName] = []
-    """Servers that were never asked for theirs: what they have is not in it."""
+    """Servers that have never been asked for their tools, which are not included."""
 
 
 class SessionTokens(msgspec.Struct, frozen=True):
@@ -43,22 +43,22 @@ class SessionTokens(msgspec.Struct, frozen=True):
     mode: str
     is_counting: bool
     tools: int | None
-    """How many the client was told of; None where it never asked."""
+    """How many tools the client was sent; None if it never asked."""
     list_tokens: int | None
     own_tokens: int | None
-    """The part of `list_tokens` that is capd's own tools."""
+    """The part of `list_tokens` that capd's own tools take."""
     instructions: int | None
     surface: int | None
-    """`list_tokens` and `instructions` together."""
+    """`list_tokens` plus `instructions`."""
     everything: Everything | None
     saved: int | None
-    """How much smaller `surface` is than `everything`; below 0 is a loss."""
+    """`everything` minus `surface`; negative if the surface is larger."""
     turns: TextsSent
     searches: TextsSent
     answers: TextsSent
     changes: TextsSent
     added: int | None
-    """`turns`, `searches`, `answers` and `changes` together."""
+    """`turns`, `searches`, `answers` and `changes` added up."""
     net: int | None
-    """`saved` without `added`."""
+    """`saved` minus `added`."""
     last_changes: list[ListSent] = []

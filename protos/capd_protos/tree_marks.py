@@ -1,4 +1,4 @@
-"""Marks that a server's processes inherit: part of the contract, so that both ends agree.
+"""Marks that a server's processes inherit, which the daemon and its guards agree on here.
 
 The guard of a server puts two marks on itself before it starts the server, and everything below
 inherits both:
@@ -25,22 +25,22 @@ _HOME_BITS, _LIFE_BITS = 32, 16
 
 
 class Wanted(NamedTuple):
-    """Which processes are meant: those with either mark."""
+    """Which processes to match: those with one of the two marks."""
 
     low: int
     high: int
     """The lowest and the highest limit, both inclusive."""
     prefix: str
-    """What the variable's value begins with."""
+    """The prefix of the variable's value."""
 
     def matches(self, limit: int | None, value: str) -> bool:
-        """Tell whether a process with this hard limit (None: none) and variable is meant."""
+        """Tell whether a process with this hard limit (None: none) and variable value matches."""
         is_limited = limit is not None and self.low <= limit <= self.high
         return is_limited or value.startswith(self.prefix)
 
 
 class Mark(NamedTuple):
-    """One run of one daemon."""
+    """The mark of one run of one daemon."""
 
     home: str
     """Eight hexadecimal digits."""
@@ -58,28 +58,28 @@ class Mark(NamedTuple):
 
     @property
     def of_server(self) -> str:
-        """The variable's value for a server."""
+        """The value of the variable for a server."""
         return f"{self.home}.{self.life}.server"
 
     @property
     def of_helper(self) -> str:
-        """The variable's value for a guard, or a process of the daemon's own."""
+        """The value of the variable for a guard or another helper process of the daemon."""
         return f"{self.home}.{self.life}.own"
 
     @property
     def this_life(self) -> Wanted:
-        """What this run of the daemon started."""
+        """Match what this run of the daemon started."""
         limit = self.limit(None)
         return Wanted(limit, limit, f"{self.home}.{self.life}.")
 
 
 def home_mark(state: str) -> str:
-    """Return what stands for a daemon's state folder."""
+    """Return the part of a mark that stands for a daemon's state folder."""
     digest = hashlib.sha256(os.fsencode(os.path.realpath(state))).hexdigest()
     return digest[: _HOME_BITS // 4]
 
 
 def any_life(home: str) -> Wanted:
-    """Return what any run of this home's daemon started."""
+    """Match what any run of the daemon with this home started."""
     low = _MAGIC | int(home, 16) << _LIFE_BITS
     return Wanted(low, low | (1 << _LIFE_BITS) - 1, f"{home}.")

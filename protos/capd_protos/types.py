@@ -1,4 +1,4 @@
-"""Ids and values that more than one message or rule speaks of."""
+"""Ids and values that several messages and rules use."""
 
 from typing import Literal, NewType
 
@@ -36,6 +36,7 @@ FailedOutcome = Literal["not_sent", "outcome_unknown", "refused"]
 Scope = Literal["shared", "project", "session"]
 SandboxLevel = Literal["off", "guard", "strict"]
 """How much of the machine a server is kept from, the least first (docs/sandbox.md)."""
+ContainerMount = Literal["none", "read", "write"]
 Severity = Literal["error", "warning"]
 MemoryKind = Literal["corrective", "procedural", "declarative", "episodic"]
 DecisionOutcome = Literal["activate", "suggest", "abstain"]
@@ -80,57 +81,69 @@ class CapabilityId(msgspec.Struct, frozen=True, order=True):
 
 
 class ClientFacts(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a client says of itself, in its handshake or with a request."""
+    """What a client says about itself, in its handshake or with a request."""
 
     version: str = ""
-    """The protocol version that it speaks; empty before it has said so."""
+    """The protocol version that it uses; empty until it has said so."""
     info: bytes = b'{"name":"capd","version":"0"}'
     """Its name and version, as it wrote them in JSON."""
     capabilities: bytes = b"{}"
-    """What may be asked of it, as it wrote it in JSON."""
+    """Its capabilities, as it wrote them in JSON."""
 
 
 class OAuthClient(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What capd is to an authorization server that knows it beforehand."""
+    """The client id that an authorization server has registered for capd."""
 
     id: str
     secret: str = ""
-    """A placeholder, as in a header; empty where the client has none."""
+    """A placeholder for the secret, as in a header; empty if the client has none."""
     redirect_port: int = 0
-    """The port that was registered to come back to; 0 for any."""
+    """The registered port of the redirect address; 0 for any."""
 
 
 class ArgumentEdit(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a person wants one argument of a tool to be."""
+    """How an overlay changes one argument of a tool."""
 
     argument: str
-    """Its name at the server."""
+    """The argument's name in the server's definition."""
     name: str = ""
-    """What clients call it; empty leaves its name."""
+    """The name that clients use; empty to keep it."""
     description: str = ""
     is_hidden: bool = False
-    """Whether clients do not see it, and cannot set it."""
+    """Whether clients neither see the argument nor can set it."""
     preset: bytes = b""
-    """The JSON value that the server always gets, which hides the argument; empty presets none."""
+    """A JSON value that is always sent to the server, which also hides the argument; empty for
+    none."""
 
 
 class ToolEdit(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a person wants one tool to be; whatever is empty stays as its server says."""
+    """How an overlay changes one tool; an empty field keeps the server's own value."""
 
     server: ServerName
     tool: ToolName
     name: str = ""
-    """What it is called in place of `tool`."""
+    """The name that replaces `tool`."""
     title: str = ""
     description: str = ""
     is_disabled: bool = False
     arguments: tuple[ArgumentEdit, ...] = ()
     file: str = ""
-    """The file of the overlay that says so."""
+    """The file of the overlay."""
+
+
+class ContainerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a server that runs in a container gets of this machine."""
+
+    image: str
+    """The image with its exact digest: `NAME@sha256:HEX`, or `sha256:HEX` for one that is here."""
+    has_network: bool = False
+    mount: ContainerMount = "read"
+    """How its project's folder is mounted, at the path that it has here."""
+    memory_mib: int = 1024
 
 
 class ServerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A server as its tap defines it, placeholders unresolved: secrets never cross the bus."""
+    """A server as its tap defines it. Placeholders stay: no message carries a secret."""
 
     name: ServerName
     transport: str
@@ -143,29 +156,37 @@ class ServerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     env: dict[str, str] = {}
     headers: dict[str, str] = {}
     timeout: float | None = None
-    """Seconds that one tool call may take; None where the definition says nothing."""
+    """Seconds that one tool call may take; None if the definition does not say."""
     tools: tuple[str, ...] = ()
-    """The server's own filter, applied before any capability's; empty keeps all."""
+    """The server's own filter, applied before any capability's; empty keeps all tools."""
     scope: Scope = "project"
-    """Who may share an instance."""
+    """Which sessions may share an instance."""
     lazy: bool = True
     description: str = ""
     is_scope_fixed: bool = False
-    """Whether `scope` holds whatever generation the server is met in."""
+    """Whether `scope` holds for both generations of the protocol."""
     oauth: OAuthClient | None = None
-    """Who logs in there, where capd is not to register itself."""
+    """The registered client for logins there, if capd is not to register itself."""
     project: str = ""
-    """The real path of the project whose files define it; empty for a tap's."""
+    """The path, with links resolved, of the project whose files define it; empty for a tap's
+    server."""
     sandbox: str = ""
-    """What it asks to be confined to, such as `strict+network`; empty asks for nothing."""
+    """The sandbox that the definition asks for, such as `strict+network`; empty for none."""
     edits: tuple[ToolEdit, ...] = ()
-    """How overlays want its tools to be; no part of its identity."""
+    """How overlays change its tools; not part of its identity."""
     least_sandbox: SandboxLevel = "off"
-    """The least level at which it runs for one session; no part of its identity."""
+    """The weakest sandbox in which it runs for one session; not part of its identity."""
+    container: ContainerSpec | None = None
+    """The container that it runs in; None for a process of this machine."""
+
+    @property
+    def program(self) -> str:
+        """Return the program of this machine that it needs; empty if it needs none by name."""
+        return "" if self.container is not None else self.command
 
 
 class CapabilitySpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A capability with what it takes to activate it."""
+    """A capability, with everything needed to activate it."""
 
     id: CapabilityId
     provider: str
@@ -180,24 +201,25 @@ class CapabilitySpec(msgspec.Struct, frozen=True, omit_defaults=True):
     requires: tuple[str, ...] = ()
     """Dependency scripts, `org/tool`."""
     wanted_keys: tuple[str, ...] = ()
-    """Environment keys that its placeholders ask for."""
+    """Environment keys that its placeholders use."""
     extra_triggers: tuple[str, ...] = ()
-    """Phrases that overlays add; `trigger_mean` is defined on its tap's own ones alone."""
+    """Phrases that overlays add; `trigger_mean` is computed from its tap's own phrases alone."""
     extra_description: str = ""
-    """What an overlay says of it, beside what its tap says."""
+    """The description that an overlay adds to the tap's own."""
     files: tuple[str, ...] = ()
-    """Patterns of names in a project's root that speak for it; `.env:KEY` is a key there."""
+    """Patterns of file names in a project's root that make it likelier; `.env:KEY` is a key in that
+    file."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing wrong with a tap: where, and why it was dropped or kept with a warning."""
+    """One problem in a tap: where it is, and whether something was left out because of it."""
 
     path: str
     line: int
-    """From 1; 0 where the file as a whole is meant."""
+    """From 1; 0 for the file as a whole."""
     reason: str
     severity: Severity = "error"
-    """With `error` something is left out."""
+    """With `error`, something was left out."""
 
 
 class Score(msgspec.Struct, frozen=True):
@@ -208,43 +230,44 @@ class Score(msgspec.Struct, frozen=True):
 
 
 class CapabilityRestriction(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a person has set on switching one capability on by a message."""
+    """What a person has configured for automatic activation of one capability."""
 
     id: CapabilityId
     threshold: float = 0.0
-    """What its score has to reach, beside the bar for all."""
+    """The score that it must reach, in addition to the threshold for all."""
     is_automatic: bool = True
 
 
 class UnusableCapability(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A capability that fits a message, and that its session cannot switch on."""
+    """A capability that fits a message but that its session cannot switch on."""
 
     id: CapabilityId
     reason: UnusableReason
     keys: tuple[str, ...] = ()
-    """The keys that nobody has stored a value for."""
+    """Keys for which no value is stored."""
     programs: tuple[str, ...] = ()
-    """The commands of its servers that are not installed."""
+    """Commands of its servers that are not installed."""
 
 
 class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What routing concluded for one message."""
+    """What routing decided for one message."""
 
     outcome: DecisionOutcome
     reason: DecisionReason = ""
     """Why it did not activate."""
     id: CapabilityId | None = None
-    """The winner, also where it is on already."""
+    """The winner; also set if it is on already."""
     top: tuple[Score, ...] = ()
     """The best five, best first."""
     fingerprint: str = ""
-    """First 16 hex digits of the message's SHA-256: the text itself is kept nowhere."""
+    """First 16 hex digits of the message's SHA-256; the text itself is stored nowhere."""
     left_out: dict[str, int] = {}
     """Candidates that filters removed, counted by filter."""
     suggested: tuple[CapabilityId, ...] = ()
-    """With `suggest`: up to three that may be meant, best first; none of them is on."""
+    """With `suggest`: up to three candidates, best first; none of them is switched on."""
     unusable: tuple[UnusableCapability, ...] = ()
-    """What fits and cannot be switched on; with the reason of the first it would have won."""
+    """Capabilities that fit and cannot be switched on. The reason is that of the first, if it would
+    have won."""
 
 
 RoutingAct = Literal["enabled", "disabled", "called"]
@@ -252,7 +275,7 @@ RoutingAct = Literal["enabled", "disabled", "called"]
 
 
 class RoutingLabel(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What followed one message, for one capability; no text of the message is in it."""
+    """What followed one message, for one capability; it contains no text of the message."""
 
     at: float
     """Seconds since the epoch."""
@@ -260,43 +283,43 @@ class RoutingLabel(msgspec.Struct, frozen=True, omit_defaults=True):
     """As `tap/name`."""
     act: RoutingAct
     score: float = 0.0
-    """What routing gave the capability for the message; 0 where it was not among the best."""
+    """The score of the capability for the message; 0 if it was not among the best."""
     fingerprint: str = ""
-    """Of the message; empty where there was none."""
+    """The message's fingerprint; empty if there was no message."""
     project: str = ""
-    """The session's project as a hash of its path; empty where it has none."""
+    """A hash of the path of the session's project; empty if it has none."""
 
 
 class LearntEntry(msgspec.Struct, frozen=True):
-    """What use has taught of one capability."""
+    """What routing has learnt about one capability."""
 
     capability: str
     """As `tap/name`."""
     offset: float
-    """What is added to its logit outside of projects."""
+    """The number added to its logit outside of projects."""
     project_offset: float
-    """What is added to that in the project that was asked for."""
+    """The number added to its logit in the project of the request."""
     enabled: int
     disabled: int
     called: int
     since: float
-    """When the first of it was learnt, in seconds since the epoch."""
+    """When learning about it began, in seconds since the epoch."""
     last_at: float
 
 
 class ToolDefinition(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A tool as its server lists it: the bytes are passed on as they came."""
+    """A tool as its server lists it; the bytes are passed on unchanged."""
 
     name: ToolName
-    """Its name at the server, whatever it is called: rules are about this one."""
+    """Its name at the server, even if an overlay renames it: rules match this name."""
     json: bytes
-    """The whole definition, as the server wrote it, but for the changes of `edit`."""
+    """The whole definition as the server wrote it, with the changes of `edit`."""
     edit: ToolEdit | None = None
-    """What was changed in it, as far as it applies; None where nothing was."""
+    """How it was changed; None if it was not."""
 
     @property
     def shown_name(self) -> ToolName:
-        """Return what the tool is called where its server's name stands before it."""
+        """Return the tool's name as it appears after the server's name in a wire name."""
         return ToolName(self.edit.name) if self.edit and self.edit.name else self.name
 
 
@@ -306,14 +329,14 @@ class SkillSpec(msgspec.Struct, frozen=True):
     tap: TapName
     name: str
     file: str
-    """Where its text is, which is read when it is used."""
+    """The file that contains its text; it is read when the skill is used."""
     description: str = ""
     capabilities: tuple[str, ...] = ()
-    """What it needs, as `name` or `tap/name`."""
+    """The capabilities that it needs, as `name` or `tap/name`."""
 
 
 class MemorySpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that is known of a capability or a tool, known itself by (tap, name)."""
+    """A text about a capability or a tool, identified by (tap, name)."""
 
     tap: TapName
     name: str
@@ -323,13 +346,13 @@ class MemorySpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """From 0 to 1."""
     priority: float = 1.0
     capability: str = ""
-    """What it belongs to, as `name` or `tap/name`; empty where it is a tool's alone."""
+    """The capability that it belongs to, as `name` or `tap/name`; empty if it belongs to a tool."""
     tool: str = ""
-    """The same for a tool, as `server:tool` or a wire name, with globs."""
+    """The tool that it belongs to, as `server:tool` or a wire name, with globs."""
     arguments: bytes = b""
-    """A JSON Schema of the arguments that are the mistake; empty where none are named."""
+    """A JSON Schema that matches mistaken arguments; empty if none are described."""
     refuses: bool = False
     """Whether a call with such arguments is refused."""
     learned_from: str = ""
-    """Where it is from, in words."""
+    """Where the knowledge comes from, in words."""
     file: str = ""

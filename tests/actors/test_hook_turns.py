@@ -153,6 +153,22 @@ async def test_a_hook_that_has_time_hears_what_came_on(
         assert answer["changed"]["added"] == ["alpha__echo", "alpha__die"]
 
 
+@pytest.mark.parametrize(
+    ("is_shown", "line"), [(True, "capd switches alpha on"), (False, "")], ids=["shown", "off"]
+)
+async def test_a_user_sees_what_comes_on_unless_they_want_no_such_line(
+    is_shown: bool, line: str, autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    rules = SessionRules(shows_notices=is_shown)
+    async with running_world(tmp_path, rules=rules) as world:
+        await world.session("s")
+        control = await world.controller()
+
+        answer = await hooked(control)
+
+        assert answer["notice"] == line
+
+
 async def test_the_model_is_told_by_the_name_that_its_client_gives_to_a_tool(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
@@ -469,3 +485,146 @@ async def test_a_hook_of_the_connection_itself_hears_after_a_second_what_is_on_i
         assert ("capd is switching on 'alpha'" in said, is_error) == (True, False)
         await trio.sleep(30)
         assert (await client.tools())[-2:] == ["alpha__echo", "alpha__die"]
+
+
+# Hooks that may wait until the model is loaded
+
+LONGEST = 4.0
+
+
+async def load_after(world: World, seconds: float) -> None:
+    """Have the model loaded some time after it is first asked for."""
+    await trio.sleep(seconds)
+    world.embedder.is_loading = False
+
+
+async def test_a_hook_that_may_wait_comes_again_and_has_the_card_when_the_model_is_loaded(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    never = SessionRules(table={"editor": ClientTraits(names=("editor",), relists="never")})
+    async with running_world(tmp_path, rules=never) as world:
+        await world.session("s")
+        control = await world.controller()
+        world.embedder.is_loading = True
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(load_after, world, 1.5)
+            began_at = trio.current_time()
+
+            held = await hooked(control, patience=PATIENCE, longest=LONGEST)
+
+            assert (held["held"], held["context"]) == (True, "")
+            assert trio.current_time() - began_at <= PATIENCE
+
+            answer = await hooked(control, patience=LONGEST, again=True)
+
+            assert (answer["held"], answer["outcome"], answer["name"]) == (
+                False,
+                "activate",
+                "alpha",
+            )
+        assert answer["context"] == (
+            "For this message, by tool_call(name, arguments):\n- alpha__echo()\n- alpha__die()"
+        )
+        assert len((await control.result("status"))["decisions"]) == 1
+
+
+async def test_a_prompt_by_its_sessions_key_is_held_as_well(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        await world.session("s")
+        control = await world.controller()
+        world.embedder.is_loading = True
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(load_after, world, 1.5)
+            asked = {"text": "alpha things", "patience": PATIENCE}
+
+            held = await control.result("turn", **asked, longest=LONGEST)
+            answer = await control.result("turn", **{**asked, "patience": LONGEST}, again=True)
+
+        assert (held["held"], answer["name"]) == (True, "alpha")
+
+
+async def test_a_hook_is_not_held_where_the_words_are_sure_or_the_model_is_there(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        await world.session("s")
+        control = await world.controller()
+        by_model = await hooked(control, "gibberish", patience=PATIENCE, longest=LONGEST)
+        world.embedder.is_loading = True
+
+        by_words = await hooked(
+            control, "please use alpha three on this", patience=PATIENCE, longest=LONGEST
+        )
+
+        assert [by_model["held"], by_words["held"]] == [False, False]
+        assert by_words["name"] == "alpha"
+
+
+async def test_a_hook_that_is_held_keeps_no_call_and_no_other_session_waiting(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        client, control = await world.session("s"), await world.controller()
+        other = await world.session("t", client={"name": "another"})
+        await control.result("enable", session="s", name="alpha")
+        world.embedder.is_loading = True
+        asked = {"session": "s", "text": "what does it mean"}
+        await control.result("turn", **asked, patience=PATIENCE, longest=LONGEST)
+        answers: list[dict[str, Any]] = []
+        async with trio.open_nursery() as nursery:
+
+            async def come_again() -> None:
+                hook = await world.controller()
+                answers.append(await hook.result("turn", **asked, patience=LONGEST, again=True))
+
+            nursery.start_soon(come_again)
+            began_at = trio.current_time()
+
+            await client.call("alpha__echo")
+            await other.tools()
+            turn = await control.result("turn", session="t", text="please use alpha three")
+
+            assert (turn["name"], answers) == ("alpha", [])
+            assert trio.current_time() - began_at < 1
+        assert answers[0]["reason"] in {"model_not_ready", "unfinished"}
+
+
+async def test_what_a_held_hook_did_not_come_back_for_is_told_with_the_next_message(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with telling_world(tmp_path, autojump_clock) as (world, _client, control, _reads):
+        world.embedder.is_loading = True
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(load_after, world, 2.0)
+            await hooked(control, "gibberish one", patience=PATIENCE, longest=LONGEST)
+        await trio.sleep(2 * LONGEST)
+
+        late = await hooked(control, "gibberish one", again=True)
+        following = await hooked(control, "gibberish two")
+
+        assert [parts(each) for each in (late, following)] == [["files", "index"], []]
+
+
+async def test_of_two_hooks_of_one_held_prompt_one_has_its_words(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        await world.session("s")
+        world.embedder.is_loading = True
+        answers: list[dict[str, Any]] = []
+
+        async def hook() -> None:
+            other = await world.controller()
+            answer = await hooked(other, patience=PATIENCE, longest=LONGEST)
+            if answer["held"]:
+                answer = await hooked(other, patience=LONGEST, again=True)
+            answers.append(answer)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(load_after, world, 1.5)
+            nursery.start_soon(hook)
+            nursery.start_soon(hook)
+
+        assert sorted(bool(answer["context"]) for answer in answers) == [False, True]

@@ -75,6 +75,7 @@ def test_elsewhere_it_speaks_for_the_client_that_runs_it(
 
     (request,) = daemon.requests()
     patience = request["params"].pop("patience")
+    assert request["params"].pop("longest") == 4.0
     words = {"text": "what changed?", "project": "/src", "turn": "", "mute": False}
     assert request["params"] == {**words, **asked}
     # What its budget had left.
@@ -195,6 +196,32 @@ def test_the_first_message_after_a_boot_waits_for_the_daemon_that_is_being_start
 
     assert b"git is on" in printed
     assert running.returncode == 0
+
+
+def test_a_hook_whose_turn_is_held_waits_as_long_as_its_client_lets_it(
+    start_daemon: Any, base_env: dict[str, str]
+) -> None:
+    answers = iter([{"held": True, "context": ""}, {"held": False, "context": "git is on"}])
+    daemon = start_daemon({"hook": lambda _: next(answers)})
+
+    result = hook({**WORDS, "session_id": "c-1"}, base_env, client="codex")
+
+    first, second = (request["params"] for request in daemon.requests())
+    assert (first.pop("longest"), second.pop("longest")) == (4.0, 0.0)
+    assert 0 < first.pop("patience") < budget({}) < second.pop("patience") < 4
+    assert second == {**first, "again": True}
+    assert json.loads(result.stdout) == SPOKEN
+
+
+def test_a_hook_whose_user_has_set_its_time_is_never_held(
+    start_daemon: Any, base_env: dict[str, str]
+) -> None:
+    daemon = start_daemon(ANSWER)
+
+    hook(WORDS, {**base_env, "CAPD_HOOK_BUDGET": "0.3"}, client="codex")
+
+    (request,) = daemon.requests()
+    assert request["params"]["longest"] == 0
 
 
 def test_where_nobody_starts_a_daemon_the_prompt_goes_on_at_once(

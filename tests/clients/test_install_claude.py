@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,12 @@ HOOK = {
     "input": {"prompt": "${prompt}", "session_id": "${session_id}", "cwd": "${cwd}"},
     "timeout": 5,
 }
+SKILL_INPUT = {"event": "PreToolUse", "skill": "${tool_input.skill}"}
+SKILL_HOOK = {
+    **HOOK,
+    "input": {**SKILL_INPUT, "session_id": "${session_id}", "cwd": "${cwd}"},
+}
+OF_SKILLS = {"PreToolUse": [{"matcher": "Skill", "hooks": [SKILL_HOOK]}]}
 
 
 @pytest.fixture
@@ -53,7 +60,8 @@ def test_a_user_without_files_gets_the_server_and_the_hook(user: User) -> None:
 
     assert said.code == 0
     assert user.json(CONFIG) == {"mcpServers": {"capd": entry(user)}}
-    assert user.json(SETTINGS) == {"hooks": {"UserPromptSubmit": [{"hooks": hooks(user)}]}}
+    of_prompts = {"UserPromptSubmit": [{"hooks": hooks(user)}]}
+    assert user.json(SETTINGS) == {"hooks": {**of_prompts, **OF_SKILLS}}
     assert os.access(user.launcher, os.X_OK)
 
 
@@ -66,10 +74,11 @@ def test_hooks_servers_and_comments_of_the_user_stay(user: User) -> None:
     servers = {"other": {"command": "x"}, "capd": entry(user)}
     assert user.json(CONFIG) == {"numStartups": 3, "mcpServers": servers}
     text = settings.read_text()
-    kept = [line for line in THEIRS.splitlines() if "date" not in line]
+    kept = [line for line in THEIRS.splitlines() if not re.search(r"date|Stop", line)]
+    assert '    "Stop": [],\n' in text
     assert all(line in text.splitlines() for line in kept)
     assert '{"hooks": [{"type": "command", "command": "date"}]}, // the time\n' in text
-    assert text.count('"capd_turn"') == 1
+    assert text.count('"capd_turn"') == 2
 
 
 def test_a_second_installation_changes_nothing_and_says_so(user: User) -> None:
@@ -167,7 +176,21 @@ def test_the_hook_that_an_earlier_version_wrote_gets_the_other_beside_it(user: U
 
     first, second = hooks(user)
     expected = [theirs, {"hooks": [{**first, "timeout": 9}, second]}]
-    assert user.json(SETTINGS) == {"hooks": {"UserPromptSubmit": expected}}
+    assert user.json(SETTINGS) == {"hooks": {"UserPromptSubmit": expected, **OF_SKILLS}}
+
+
+def test_hooks_of_the_user_for_tools_stay_with_ours_beside_them(user: User) -> None:
+    theirs = {"matcher": "Bash|Skill", "hooks": [{"type": "command", "command": "date"}]}
+    text = json.dumps({"hooks": {"PreToolUse": [theirs]}}, indent=2)
+    user.file(SETTINGS, text)
+    user.capd("install", "claude")
+    there = user.json(SETTINGS)["hooks"]["PreToolUse"]
+    (user.home / SETTINGS).write_text((user.home / SETTINGS).read_text() + "\n")
+
+    user.capd("uninstall", "claude")
+
+    assert there == [theirs, *OF_SKILLS["PreToolUse"]]
+    assert user.json(SETTINGS) == json.loads(text)
 
 
 def test_hooks_that_only_look_like_ours_are_left_alone(user: User) -> None:

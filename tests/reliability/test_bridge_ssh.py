@@ -2,7 +2,7 @@
 
 Each connection has an sshd of its own, on the pipes of ssh (`sshd -i`), so that no port is opened
 and nothing of this machine's configuration is used. As root it logs in as the user `bob`, if there
-is one; else as whoever runs the tests, with another home.
+is one that is not locked; else as whoever runs the tests, with another home.
 """
 
 import contextlib
@@ -37,8 +37,9 @@ pytestmark = [
 
 
 def far_user() -> pwd.struct_passwd:
-    with contextlib.suppress(KeyError):
-        if os.getuid() == 0:
+    with contextlib.suppress(KeyError, OSError):
+        # Without PAM, sshd lets nobody in whose entry is locked, whatever the key.
+        if os.getuid() == 0 and "\nbob:!" not in Path("/etc/shadow").read_text():
             return pwd.getpwnam("bob")
     return pwd.getpwuid(os.getuid())
 
@@ -71,6 +72,14 @@ class FarHost:
             f" ProxyCommand {SSHD} -i -f {sshd_config}\n StrictHostKeyChecking no\n"
             f" UserKnownHostsFile /dev/null\n LogLevel ERROR\n BatchMode yes\n"
         )
+
+    def obey(self, script: str) -> None:
+        """Be a hostile host, which runs this script whatever it is asked to run."""
+        hostile = self.home.parent / "hostile"
+        hostile.write_text(f"#!/bin/sh\n{script}\n")
+        hostile.chmod(0o755)
+        with (self.home.parent / "sshd_config").open("a") as config:
+            config.write(f"ForceCommand {hostile}\n")
 
     @property
     def folder(self) -> Path:
@@ -364,6 +373,28 @@ def test_an_entry_for_claude_code_lasts_as_long_as_the_bridge(here: Home, host: 
     assert during["mcpServers"]["capd"]["args"] == [str(host.folder / "capd.pyz")]
     assert during["mcpServers"]["other"] == {"command": "x"}
     assert json.loads(config.read_text()) == before
+
+
+def test_a_far_side_gets_no_variable_of_this_machine(here: Home, host: FarHost) -> None:
+    # ssh puts variables into the path of a forwarded socket, which it tells the other side.
+    there = host.home / "value-of-here"
+    there.mkdir()
+    there.chmod(0o777)
+    said = json.dumps({"folder": f"{host.home}/${{LEAKED}}", "python": "python3"})
+    host.obey(
+        'case "$SSH_ORIGINAL_COMMAND" in\n'
+        f"*hold*) ls {there} >{host.home}/found ;;\n"
+        f"*) cat >/dev/null; echo 'capd-bridge:{said}' ;;\n"
+        "esac"
+    )
+    here.env["LEAKED"] = there.name
+
+    done = here.capd("bridge", "ssh", "far", "-F", str(host.config))
+
+    assert list(there.iterdir()) == []
+    assert not (host.home / "found").exists()
+    assert done.returncode == 1
+    assert "far names no folder of a bridge" in done.stderr
 
 
 def test_a_bridge_without_a_table_is_refused_before_ssh_is_started(

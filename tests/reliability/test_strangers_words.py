@@ -137,6 +137,32 @@ def test_cards_of_schemas_that_repeat_a_large_part_cost_the_others_nothing(
             assert " tools, the best first." in text_of(session.answer(each))
 
 
+BEYOND_FLOATS = 10**400
+BEYOND = {"type": "object", "properties": {"a": {"type": "string", "minLength": BEYOND_FLOATS}}}
+LISTS_OF_BEYOND = {"type": "array", "minItems": BEYOND_FLOATS, "items": {"type": "string"}}
+
+
+@pytest.mark.parametrize(
+    "promised",
+    [
+        pytest.param(BEYOND, id="length"),
+        pytest.param({"type": "object", "properties": {"a": LISTS_OF_BEYOND}}, id="items"),
+        pytest.param({"type": "object", "minProperties": BEYOND_FLOATS}, id="members"),
+    ],
+)
+def test_a_number_that_no_float_holds_costs_its_own_tool_at_most(
+    world: World, promised: dict[str, Any]
+) -> None:
+    saws(world, {**tool("saw", schema=BEYOND), "outputSchema": promised}, tool("plain"))
+    world.start()
+
+    with world.beside_an_honest_session():
+        session = world.session("one", "saws")
+        said = found(session, "sharpen saws")
+
+    assert "saws__plain" in said
+
+
 class Tap:
     """A tap of somebody's, with one server, and what its `tools.json` says."""
 

@@ -142,6 +142,38 @@ def test_a_code_entered_elsewhere_logs_in(provider: str, home: Home) -> None:
     assert who(home, "one", home.folder)["account"] == "ada"
 
 
+def test_a_logout_revokes_the_tokens_that_somebody_may_have_copied(
+    provider: str, home: Home
+) -> None:
+    remote(home, "tracker", f"{provider}/mcp")
+    home.start()
+    becomes(provider, "ada")
+    pasted(home)
+    assert who(home, "one", home.folder)["account"] == "ada"
+    [kept] = [each for each in home.folder.rglob("*.json") if "refresh_token" in each.read_text()]
+    record = json.loads(kept.read_text())
+    headers = {"authorization": f"Bearer {record['tokens']['access_token']}"}
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    before = httpx2.post(f"{provider}/mcp", json=ping, headers=headers).status_code
+
+    said = [home.capd("logout", "tracker").stdout for _ in range(2)]
+
+    after = httpx2.post(f"{provider}/mcp", json=ping, headers=headers).status_code
+    form = {
+        "grant_type": "refresh_token",
+        "refresh_token": record["tokens"]["refresh_token"],
+        "client_id": record["client"]["client_id"],
+    }
+    refreshed = httpx2.post(record["server_metadata"]["token_endpoint"], data=form)
+    assert said == [
+        "Logged out at tracker. Its tokens are revoked there.\n",
+        "No login at tracker.\n",
+    ]
+    assert (before, after) == (200, 401)
+    assert (refreshed.status_code, refreshed.json()["error"]) == (400, "invalid_grant")
+    assert not kept.exists()
+
+
 def test_capd_is_known_by_its_document_and_registers_nothing(provider: str, home: Home) -> None:
     document = "https://capd.example/client.json"
     (home.folder / "config" / "config.toml").write_text(

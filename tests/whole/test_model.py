@@ -16,6 +16,8 @@ from whole_daemon import Home, wait_for
 MESSAGE = "please run talk"
 VAGUE = "what is new in the garden today"
 """Holds no whole trigger, so that only the model can decide."""
+SIMILAR = "use the talk right now"
+"""Means what `MESSAGE` does, and holds no whole trigger either."""
 QUERY = "repeat what is said"
 MOST_BYTES = 170_000_000
 SENTENCE = "find the open issues about flaky tests and tell me who looks into them this week"
@@ -143,6 +145,26 @@ def test_trouble_with_the_model_costs_decisions_only_and_passes(
     wait_for(lambda: bench.turn() == ("abstain", "already_active"), 60.0)
     wait_for(lambda: bench.search_mode() == "fused")
     assert bench.ready()["pid"] != bench.pid
+    bench.editor.leave()
+
+
+@pytest.mark.real
+def test_a_prompt_that_finds_its_model_loading_is_held_and_holds_its_card_once_it_is_loaded(
+    home: Home,
+) -> None:
+    bench = Bench(home)
+    home.ask("disable", session="one", name="talk")
+    prompt = {"session": "one", "text": SIMILAR, "longest": 60.0}
+    kill_it(bench)
+    wait_for(lambda: bench.model()["state"] == "loading")
+
+    held = home.ask("turn", **prompt, patience=0.2)
+    bench.repair()
+    answer = home.ask("turn", **prompt | {"longest": 0.0}, patience=60.0, again=True)
+
+    assert (held["outcome"], held["context"]) == ("abstain", "")
+    assert (answer["held"], answer["reason"], answer["name"]) == (False, "", "talk")
+    assert "talk__echo" in answer["context"]
     bench.editor.leave()
 
 

@@ -1,9 +1,9 @@
-"""What the messages between an editor and its agent mean to capd, and what it puts into them.
+"""Reads the messages between an editor and its agent, and adds capd to them.
 
-A session that is opened gets capd as an MCP server, under a key that is made here; so which
-conversation a prompt belongs to is known exactly. A prompt gives the user's own words, and takes
-one more block where the model is to be told something. What is not understood is passed on as it
-came: a line is written anew only where something is put into it.
+A new session gets capd as an MCP server, under a session key that is made here, so it is known
+exactly which conversation a prompt belongs to. capd reads the user's words from a prompt, and adds
+a block if there is a text for the model. Any other line passes unchanged: a line is encoded again
+only if something is added to it.
 """
 
 import json
@@ -73,7 +73,7 @@ class Dialogue:
         """The key of each folder whose sessions share one connection."""
 
     def from_editor(self, line: bytes) -> Passing:
-        """Return the line that the agent gets in place of `line`."""
+        """Return what to send to the agent in place of the editor's `line`."""
         message = _parsed(line)
         method, params = message.get("method"), message.get("params")
         if method == "initialize":
@@ -91,11 +91,11 @@ class Dialogue:
         return Passing(line)
 
     def expects(self) -> bool:
-        """Return whether answers of the agent are awaited."""
+        """Return whether an answer of the agent is still expected."""
         return bool(self._opening or self._initialize)
 
     def from_agent(self, line: bytes) -> None:
-        """Note which session an answer of the agent opens."""
+        """Note which session an answer of the agent opened."""
         message = _parsed(line)
         key = _id(message)
         if "method" in message or not key:

@@ -46,7 +46,7 @@ def end(pid: int, mark: str, grace: float) -> None:
 
 
 def started(pid: int) -> str | None:
-    """Return a text that tells this process from a later one with its pid; None if it is gone."""
+    """Return a text that identifies this process, even if its pid is reused; None if it is gone."""
     if not _PROC.is_dir():
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, 0)
@@ -57,9 +57,9 @@ def started(pid: int) -> str | None:
 
 
 def watch(mark: str, grace: float) -> int:
-    """Start a process that ends an agent when this one is gone.
+    """Start a process that ends the agent if this process dies.
 
-    Return where to write the agent's pid.
+    Return the file descriptor to write the agent's pid to.
     """
     readable, writable = os.pipe()
     if os.fork():
@@ -85,7 +85,7 @@ def tell(watcher: int, pid: int) -> None:
 
 
 def spare(watcher: int) -> None:
-    """Tell the watcher that the agent has ended by itself, so that what it left running stays."""
+    """Tell the watcher that the agent has exited by itself, so that its children may stay."""
     with contextlib.suppress(OSError):
         os.write(watcher, b".")
 

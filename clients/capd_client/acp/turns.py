@@ -25,7 +25,7 @@ _LEAST = 0.05
 
 
 class Turns:
-    """Takes turns at the daemon whose socket is at `path`."""
+    """Sends turns to the daemon whose socket is at `path`."""
 
     def __init__(self, path: str, budget: float = BUDGET) -> None:
         self._path = path
@@ -33,7 +33,7 @@ class Turns:
         self._free = threading.BoundedSemaphore(_MOST_AT_ONCE)
 
     def context(self, prompt: Prompt) -> str:
-        """Return the text for the model with `prompt`; empty if it came too late."""
+        """Return the text for the model to add to `prompt`; empty if it came too late."""
         if not self._free.acquire(blocking=False):
             return ""
         until = time.monotonic() + self._budget

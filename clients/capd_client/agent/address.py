@@ -1,6 +1,6 @@
 """Finds the daemon's socket, checks whose daemon it is, and starts one if none is running.
 
-try -> wait, longer each time -> try ... until a daemon answers, or `patience` ends
+connect -> wait, longer each time -> connect ... until a daemon answers, or `patience` ends
 """
 
 import os
@@ -31,10 +31,10 @@ class Address:
     env: Mapping[str, str]
 
     def check(self, connection: socket.socket) -> None:
-        """Refuse a daemon of another user, because it would get the user's words.
+        """Refuse a daemon of another user: it would receive the user's messages.
 
         Raises:
-            RefusedError: the far end is another user's.
+            RefusedError: the socket belongs to another user's daemon.
         """
         uid = peer_uid(connection)
         if uid != os.getuid():
@@ -42,7 +42,7 @@ class Address:
             raise RefusedError(text, 4003)
 
     def start(self) -> str:
-        """Start a daemon and wait until it answers; return why there is none, or an empty text.
+        """Start a daemon and wait until it answers; return why it does not, or an empty text.
 
         A separate process starts it and ends, so that this library's user gets no child process.
         """
@@ -66,13 +66,13 @@ class Address:
         )
 
     def none(self, why: str) -> NoDaemonError:
-        """Return the error for a daemon that does not answer."""
+        """Return the error to raise if no daemon answers."""
         reason = f" ({why})" if why else ""
         hint = "start it with: capd daemon start"
         return NoDaemonError(f"no daemon at {self.path}{reason}; {hint}", 4001)
 
 
 def address(path: str, env: Mapping[str, str], *, may_start: bool) -> Address:
-    """Return where the daemon is. If `path` names the socket, no daemon is started."""
+    """Return the daemon's address. If `path` names the socket, no daemon is started."""
     is_allowed = may_start and not path and env.get("CAPD_NO_START", "") in {"", "0"}
     return Address(path or socket_path(env, os.getuid()), is_allowed, env)

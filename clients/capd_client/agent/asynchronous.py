@@ -1,4 +1,4 @@
-"""A session for programs on trio or asyncio: two tasks move its bytes, and any task may use it."""
+"""A session for programs on trio or asyncio. Two tasks do its I/O; any task may use it."""
 
 import contextlib
 import socket
@@ -102,7 +102,7 @@ class AsyncSession:
     async def call(
         self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
     ) -> Result:
-        """Call a tool; raises as `Session.call`."""
+        """Call a tool; raises the same errors as `Session.call`."""
         params = {"name": name, "arguments": dict(arguments or {})}
         return Result.read(await self._ask("tools/call", params, timeout))
 

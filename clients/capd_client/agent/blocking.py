@@ -1,4 +1,4 @@
-"""A session for programs that block. One thread moves its bytes, and any thread may use it."""
+"""A session for programs that block. One thread does its I/O; any thread may use it."""
 
 import contextlib
 import selectors
@@ -100,7 +100,7 @@ class Session:
         Raises:
             NotSentError: nothing has run.
             OutcomeUnknownError: it may have run; also after `timeout` seconds.
-            RefusedError, NotFoundError, ServerError: it has not run, by somebody's word.
+            RefusedError, NotFoundError, ServerError: capd or the server says that it has not run.
         """
         params = {"name": name, "arguments": dict(arguments or {})}
         return Result.read(self._ask("tools/call", params, timeout))

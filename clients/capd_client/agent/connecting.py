@@ -1,4 +1,4 @@
-"""`connect`: opens a session, for programs that block and for programs of tasks."""
+"""`connect`: opens a session, for blocking programs and for asynchronous ones."""
 
 import os
 import sys
@@ -18,7 +18,7 @@ PATIENCE = 30.0
 
 
 class Connecting:
-    """The result of `connect`: a session to be opened by `with`, `async with` or `open`."""
+    """The result of `connect`: open the session with `with`, `async with` or `open`."""
 
     def __init__(self, facts: Facts, where: Address, patience: float) -> None:
         self._facts = facts
@@ -28,11 +28,11 @@ class Connecting:
         self._async_session: AsyncSession | None = None
 
     def open(self) -> Session:
-        """Open a session. The caller has to close it."""
+        """Open a session. The caller must close it."""
         return Session(self._facts, self._where, self._patience)
 
     def __enter__(self) -> Session:
-        """Open a session, for a program that blocks."""
+        """Open a session for a blocking program."""
         self._session = self.open()
         return self._session
 
@@ -46,7 +46,7 @@ class Connecting:
             self._session.close()
 
     async def __aenter__(self) -> "AsyncSession":
-        """Open a session, for a program of tasks."""
+        """Open a session for an asynchronous program."""
         # anyio costs as much as all of capd's commands; a program of tasks has loaded it.
         from capd_client.agent.asynchronous import AsyncSession  # noqa: PLC0415
 
@@ -76,15 +76,15 @@ def connect(
     start: bool = True,
     patience: float = PATIENCE,
 ) -> Connecting:
-    """Return a session to be opened by `with` or `async with`.
+    """Return a session to be opened with `with` or `async with`.
 
     `client` names the agent; by default it is the program's name. `project` is the folder that the
     agent works in; by default the working directory. `session` is a key of your own, 1-128 of
-    `A-Za-z0-9._:-`: an agent that returns with it within a day finds what was on. `parent` is the
-    key of the session that started this one, and `inherit` says whether this one starts with what
-    is on there. `env` has the values that servers ask for; by default the process's environment. If
-    no daemon answers, one is started, unless `start` is false or `socket` names one. `patience` is
-    the number of seconds to wait for a daemon.
+    `A-Za-z0-9._:-`: an agent that uses it again within a day finds the same tools switched on.
+    `parent` is the key of the session that started this one, and `inherit` says whether this one
+    starts with the same tools switched on. `env` has the values that servers ask for; by default
+    the process's environment. If no daemon answers, one is started, unless `start` is false or
+    `socket` names one. `patience` is the number of seconds to wait for a daemon.
     """
     values = os.environ if env is None else env
     folder = os.path.realpath(project or Path.cwd())

@@ -1,8 +1,8 @@
-"""The errors that an agent may get: one class for each reaction."""
+"""The errors that an agent may catch: one class for each way to react."""
 
 
 class CapdError(Exception):
-    """The base class. `code` is one of docs/protocol.md, or the server's own."""
+    """The base class. `code` is a code of docs/protocol.md, or the server's own."""
 
     def __init__(self, message: str, code: int = 0) -> None:
         super().__init__(message)
@@ -18,7 +18,7 @@ class NoDaemonError(NotSentError):
 
 
 class OutcomeUnknownError(CapdError):
-    """The call may have run, so look before you try again."""
+    """The call may have run: check its effects before you repeat it."""
 
 
 class RefusedError(CapdError):

@@ -3,8 +3,8 @@
     apart -> greeting -> (initializing ->) up -> apart ...    any -> over
 
 It keeps the two rules of docs/protocol.md: every request gets exactly one outcome, and a request
-that may have run is never sent twice. Whoever moves the bytes calls `connected`, `take` and `lost`,
-and writes what `output` returns. Only one thread may use it at a time.
+that may have run is never sent twice. The code that does the I/O calls `connected`, `take` and
+`lost`, and writes what `output` returns. Only one thread may use it at a time.
 """
 
 import json
@@ -44,7 +44,7 @@ _MCP_VERSION = "2025-11-25"
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Facts about the client, and the values that servers may ask for."""
+    """Facts about the client, and the environment values that servers may ask for."""
 
     client: str
     version: str
@@ -70,14 +70,14 @@ class _AgentRequest(Request):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The one outcome of a request."""
+    """How a request ended: its result or its error."""
 
     key: int
     outcome: Json | CapdError
 
 
 class Link:
-    """A session that outlives its connections."""
+    """A session that continues over several connections."""
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
@@ -108,7 +108,7 @@ class Link:
         """Queue a request and return the key of its outcome.
 
         Raises:
-            CapdError: it cannot be asked, here or any more.
+            CapdError: the daemon does not offer this method, or the session has ended.
         """
         if self.phase == "over":
             raise self.fatal or ClosedError("the session is closed")
@@ -165,11 +165,11 @@ class Link:
 
     @property
     def has_output(self) -> bool:
-        """Whether there is anything to write."""
+        """Return whether there is anything to write."""
         return bool(self._output)
 
     def take(self, chunk: bytes) -> list[Outcome]:
-        """Read bytes from the daemon; return the outcomes in them."""
+        """Decode bytes from the daemon; return the outcomes that they contain."""
         self._input += chunk
         outcomes: list[Outcome] = []
         while not self.is_dropped:
@@ -216,19 +216,19 @@ class Link:
         return self._last_key
 
     def abandon(self, error: CapdError, last_key: int) -> list[Outcome]:
-        """Give up all requests up to `last_key`, while there is no connection.
+        """Fail all requests up to `last_key`, while there is no connection.
 
-        Later requests may be in time for a daemon that answers the next attempt.
+        Later requests are kept: the next attempt to connect may succeed.
         """
         given_up = [each for each in self._pending.values() if each.key <= last_key]
         return [self._resolve(request, error) for request in given_up]
 
     def stopped(self) -> NoDaemonError:
-        """Return the error for requests while capd is stopped."""
+        """Return the error that requests get while capd is stopped on purpose."""
         return NoDaemonError("capd was stopped; start it with: capd daemon start", NOT_SENT)
 
     def end(self, error: CapdError | None = None) -> list[Outcome]:
-        """End the session for good; return the outcomes of all pending requests."""
+        """End the session; return the outcomes of all pending requests."""
         if self.phase in {"initializing", "up"}:
             self._say({"capd": "goodbye"})
         self.phase = "over"

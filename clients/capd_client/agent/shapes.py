@@ -1,4 +1,4 @@
-"""What an agent gets: turns, tools and results, each with the daemon's whole answer in `raw`."""
+"""The values that an agent gets: turns, tools and results; `raw` is the daemon's whole answer."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ class Turn:
     """Names of the tools that joined the list."""
     removed: tuple[str, ...]
     suggested: tuple[str, ...]
-    """Inactive capabilities that the message may mean."""
+    """Capabilities that the message may mean, and that are not on."""
     context: str
     """The text for the model, to be sent with the message; empty if it has nothing new."""
     problem: str
@@ -84,7 +84,7 @@ class Tool:
         )
 
     def as_openai(self) -> Json:
-        """Return it as an entry of `tools` in a chat completion of OpenAI's kind."""
+        """Return it as an entry of `tools` in a request to an OpenAI-style chat completion."""
         function = {
             "name": self.name,
             "description": self.description,
@@ -93,7 +93,7 @@ class Tool:
         return {"type": "function", "function": function}
 
     def as_anthropic(self) -> Json:
-        """Return it as an entry of `tools` in a message of Anthropic's kind."""
+        """Return it as an entry of `tools` in a request to Anthropic's messages API."""
         return {
             "name": self.name,
             "description": self.description,

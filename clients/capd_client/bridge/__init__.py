@@ -1,1 +1,1 @@
-"""Bridges: editors of another host or a container use this user's daemon."""
+"""Bridges: editors on another host or in a container use this user's daemon."""

@@ -1,4 +1,4 @@
-"""Makes the one file that a bridge puts on the far side: the shim, and what holds its place."""
+"""Builds the one file that a bridge copies to the far side: the shim, and what holds it there."""
 
 import io
 import zipfile
@@ -30,7 +30,7 @@ def far_side_program() -> bytes:
 
 
 def bundle() -> bytes:
-    """Return the shim as a program in one file, the same bytes for the same version."""
+    """Return the shim as a single-file program; the same version always gives the same bytes."""
     data = io.BytesIO(b"#!/usr/bin/env python3\n")
     data.seek(0, io.SEEK_END)
     package = files("capd_client")

@@ -1,4 +1,4 @@
-"""What runs on the far side of a bridge: it puts the shim there, and takes it away again.
+"""The program on the far side of a bridge: it installs the shim there, and removes it again.
 
     prepare ──> hold ──`bye`, end of input, silence, a signal──> everything removed
                   └──a newer `prepare` came──> left as it is
@@ -39,7 +39,7 @@ def folder_of(name: str) -> Path:
 
 
 def say(**members: object) -> None:
-    """Tell the other side."""
+    """Send one message to the near side."""
     with contextlib.suppress(OSError):
         sys.stdout.write(f"{MARK}{json.dumps(members)}\n")
         sys.stdout.flush()
@@ -65,7 +65,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def write(path: Path, data: bytes, mode: int) -> None:
-    """Write a file whole, with its mode from the beginning."""
+    """Write a whole file, created with its final mode."""
     beside = path.with_name(f"{path.name}.{os.getpid()}")
     beside.unlink(missing_ok=True)
     with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
@@ -74,7 +74,7 @@ def write(path: Path, data: bytes, mode: int) -> None:
 
 
 def prepare(order: dict[str, Any], shim: bytes) -> None:
-    """Put the shim and its credential in place; what an earlier one left is replaced."""
+    """Install the shim and its credential, replacing those of an earlier bridge."""
     folder = folder_of(order["name"])
     with locked(folder):
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -92,7 +92,7 @@ def prepare(order: dict[str, Any], shim: bytes) -> None:
 
 
 def hold(folder: Path, generation: str) -> None:
-    """Wait until the other side is gone; then remove everything."""
+    """Wait until the near side is gone; then remove everything."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _stop)
     try:
@@ -121,7 +121,7 @@ def _wait() -> str:
 
 
 class _Stopped(BaseException):
-    """A signal asks to end."""
+    """A signal asked this process to end."""
 
 
 def _stop(_number: int, _frame: object) -> None:
@@ -129,7 +129,7 @@ def _stop(_number: int, _frame: object) -> None:
 
 
 def clean(folder: Path, generation: str = "") -> None:
-    """Remove everything, unless a newer bridge of this name has taken the place."""
+    """Remove everything, unless a newer bridge of this name has replaced it."""
     with locked(folder):
         if generation:
             try:
@@ -145,7 +145,7 @@ def clean(folder: Path, generation: str = "") -> None:
 
 
 def remove(name: str) -> None:
-    """End the process that holds a bridge, and remove everything of it."""
+    """End the process that holds a bridge, and remove all of the bridge's files."""
     folder = folder_of(name)
     if folder.is_dir():
         holder = holder_of(folder)
@@ -157,7 +157,7 @@ def remove(name: str) -> None:
 
 
 def holder_of(folder: Path) -> int:
-    """Return the process that holds a bridge; 0 where it is not certain."""
+    """Return the pid of the process that holds a bridge; 0 if it is not certain."""
     with contextlib.suppress(OSError, ValueError):
         pid = int((folder / "pid").read_text())
         command = Path("/proc", str(pid), "cmdline").read_bytes().split(b"\0")
@@ -167,10 +167,10 @@ def holder_of(folder: Path) -> int:
 
 
 def end_connection(holder: int) -> None:
-    """End the sshd through which an earlier connection came, if it is still there.
+    """End the sshd of an earlier connection if it is still running.
 
-    After a cut it may wait for hours, and the shims with it: they are connected to it, and see no
-    end. It runs as this user, like everything here.
+    After a network failure it may wait for hours. The shims that are connected to it wait as long,
+    because their connections stay open. The sshd runs as this user, so no privilege is needed.
     """
     pid = holder
     while pid > 1:
@@ -186,7 +186,7 @@ def end_connection(holder: int) -> None:
 
 
 def remove_files(folder: Path, names: Iterable[str]) -> None:
-    """Remove files, where they are."""
+    """Remove those of the files that exist."""
     for name in names:
         (folder / name).unlink(missing_ok=True)
 
@@ -195,12 +195,12 @@ def remove_files(folder: Path, names: Iterable[str]) -> None:
 
 
 def config_file() -> Path:
-    """Return Claude Code's configuration."""
+    """Return the path of Claude Code's configuration."""
     return Path("~/.claude.json").expanduser()
 
 
 def entry(folder: Path) -> dict[str, Any]:
-    """Return what Claude Code's configuration says of the shim."""
+    """Return the entry for the shim in Claude Code's configuration."""
     python = sys.executable or "python3"
     return {"type": "stdio", "command": python, "args": [str(folder / "capd.pyz")]}
 
@@ -215,7 +215,7 @@ def install(folder: Path) -> None:
 
 
 def uninstall(folder: Path) -> None:
-    """Take the shim out of Claude Code's configuration, if it is this one."""
+    """Remove the shim from Claude Code's configuration, if the entry is this bridge's."""
     with contextlib.suppress(OSError, ValueError):
         config = read_config()
         servers = config.get("mcpServers", {})
@@ -231,7 +231,7 @@ def uninstall(folder: Path) -> None:
 
 
 def read_config() -> dict[str, Any]:
-    """Return Claude Code's configuration; an empty one where there is none."""
+    """Return Claude Code's configuration; empty if there is none."""
     try:
         found: dict[str, Any] = json.loads(config_file().read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -240,7 +240,7 @@ def read_config() -> dict[str, Any]:
 
 
 def obey() -> int:
-    """Do what the line on standard input orders."""
+    """Carry out the command on standard input; return the exit code."""
     order = json.loads(sys.stdin.buffer.readline())
     try:
         if order["do"] == "prepare":

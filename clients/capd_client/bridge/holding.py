@@ -1,4 +1,4 @@
-"""Holds a bridge open at this user's daemon, across restarts of the daemon."""
+"""Keeps a bridge open in this user's daemon, across restarts of the daemon."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from capd_client.control import Control
 
 
 class HeldBridge:
-    """The daemon's end of a bridge: it is there as long as this connection is.
+    """The daemon's end of a bridge; the bridge exists for as long as this connection.
 
     Raises as `Control`.
     """
@@ -23,11 +23,11 @@ class HeldBridge:
         self.credential = str(opened["credential"])
 
     def fileno(self) -> int:
-        """Return the descriptor that is readable when there is something to `hear`."""
+        """Return the descriptor that becomes readable when `hear` has something to return."""
         return self._control.fileno()
 
     def hear(self) -> dict[str, Any]:
-        """Return what the daemon says next; it may wait.
+        """Return the daemon's next message, waiting for it.
 
         Raises:
             DaemonDownError: the daemon is gone, and the bridge with it.

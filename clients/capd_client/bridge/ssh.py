@@ -6,18 +6,23 @@
 
 The far side needs sshd and Python 3.8. It gets one file and the bridge's credential, over the
 standard input of ssh. `hold` removes both when its input ends, so this process may be killed.
+
+The far side is not trusted: what it says has a bound, and the folder that it names is checked
+before ssh gets it.
 """
 
+import contextlib
 import json
 import os
 import secrets
 import select
 import shlex
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 from capd_client.bridge.bundle import bundle, far_side_program
 from capd_client.bridge.far_side import MARK
@@ -44,19 +49,44 @@ _LAST_PAUSE = 2.0
 _FAREWELL = 5.0
 """Seconds for the far side to remove what is there."""
 _PREPARE_TIMEOUT = 30.0
+MOST_SAID = 1 << 20
+"""Bytes of a far side's answer; a login shell may print lines of its own before it."""
+_MOST_PATH = 1024
+_STEERING = frozenset("%$:\\")
+"""Characters by which ssh puts variables into the path of a socket, and tells paths apart."""
 
 
 class FarSideError(Exception):
-    """The far side cannot be used; the text is for a person."""
+    """The far side cannot be used; the text says why, for a person."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What the far side has now."""
+    """What was installed on the far side."""
 
     folder: str
     python: str
     is_installed: bool
+
+    @classmethod
+    def of(cls, said: dict[str, Any], name: str, host: str) -> "Prepared":
+        """Return what a far side says of the bridge `name`; raises FarSideError.
+
+        Its folder becomes a part of an argument of ssh, which replaces `${HOME}` or `%h` there by
+        values of this machine, and sends the outcome to the other side.
+        """
+        folder, python = said.get("folder"), said.get("python")
+        is_folder = (
+            isinstance(folder, str)
+            and len(folder) <= _MOST_PATH
+            and folder.startswith("/")
+            and folder.endswith(f"/.local/share/capd-bridge/{name}")
+            and folder.isprintable()
+            and not _STEERING.intersection(folder)
+        )
+        if not is_folder or not isinstance(python, str) or len(python) > _MOST_PATH:
+            raise FarSideError(f"{host} names no folder of a bridge, so nothing was forwarded")
+        return cls(str(folder), python, bool(said.get("installed")))
 
 
 class SshBridge:
@@ -73,7 +103,7 @@ class SshBridge:
         say: Callable[[str], None],
         wake: int,
     ) -> None:
-        """`options` are ssh's own; `wake` is readable when a signal asks this to end."""
+        """Create it. `options` are ssh's own; `wake` becomes readable when a signal arrives."""
         self._socket = socket
         self._name = name
         self._host = host
@@ -86,11 +116,11 @@ class SshBridge:
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self) -> None:
-        """Keep the bridge until a signal comes.
+        """Keep the bridge open until a signal arrives.
 
         Raises:
-            FarSideError: it ended otherwise, or could not be opened.
-            ControlError, DaemonDownError: the daemon refused it, or is not there at first.
+            FarSideError: it could not be opened, or ended for another reason.
+            ControlError, DaemonDownError: the daemon refused it, or is not running at the start.
         """
         pause = _FIRST_PAUSE
         try:
@@ -146,7 +176,7 @@ class SshBridge:
         # Later nobody is there to be asked for a password for long.
         timeout = _PREPARE_TIMEOUT if self._has_been_up else None
         said = ordered([*self._ssh, "-o", "ConnectTimeout=5"], self._host, order, shim, timeout)
-        return Prepared(str(said["folder"]), str(said["python"]), bool(said.get("installed")))
+        return Prepared.of(said, self._name, self._host)
 
     def _serve(
         self, process: "subprocess.Popen[bytes]", held: HeldBridge, prepared: Prepared
@@ -154,6 +184,7 @@ class SshBridge:
         assert process.stdin is not None
         assert process.stdout is not None
         out, buffer, beat_at = process.stdout.fileno(), b"", 0.0
+        is_held = False
         while True:
             if time.monotonic() >= beat_at:
                 beat_at = time.monotonic() + _BEAT
@@ -169,8 +200,14 @@ class SshBridge:
                     raise FarSideError(f"ssh {self._host} ended ({process.wait()})")
                 buffer += chunk
                 *lines, buffer = buffer.split(b"\n")
+                if len(buffer) > MOST_SAID:
+                    raise _OverError(_too_much(self._host))
                 for each in filter(None, map(told, lines)):
-                    self._on_told(each, prepared)
+                    if each.get("removed"):
+                        self._on_removed(each)
+                    elif each.get("held") and not is_held:
+                        is_held = True
+                        self._on_held(prepared)
 
     def _hear(self, held: HeldBridge) -> None:
         try:
@@ -182,13 +219,11 @@ class SshBridge:
         if heard.get("method") == "bridge_ended":
             raise _OverError(f"the bridge {self._name} was revoked")
 
-    def _on_told(self, said: dict[str, Any], prepared: Prepared) -> None:
-        if said.get("removed"):
-            if said.get("why") == "stopped":
-                raise _OverError(f"it was ended on {self._host}")
-            return
-        if not said.get("held"):
-            return
+    def _on_removed(self, said: dict[str, Any]) -> None:
+        if said.get("why") == "stopped":
+            raise _OverError(f"it was ended on {self._host}")
+
+    def _on_held(self, prepared: Prepared) -> None:
         if self._has_been_up:
             self._say("up again")
             return
@@ -215,11 +250,19 @@ class SshBridge:
         if process is None:
             return
         self._tell(b"bye\n")
-        try:
-            process.communicate(timeout=_FAREWELL)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+        until = time.monotonic() + _FAREWELL
+        while _chunk(process.stdout, until):
+            # Whatever it says now is nothing that anybody waits for.
+            continue
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.0, until - time.monotonic()))
+        process.kill()
+        process.wait()
+        process.stdout.close()
         self._process = None
 
     def _leave(self) -> None:
@@ -233,7 +276,7 @@ class _OverError(FarSideError):
 
 
 def instructions(name: str, host: str, prepared: Prepared) -> list[str]:
-    """Return what a person does on the far side."""
+    """Return the lines that tell a person what to do on the far side."""
     shim = f"{prepared.folder}/capd.pyz"
     if prepared.is_installed:
         how = ["Claude Code there has it as the MCP server `capd`."]
@@ -249,13 +292,13 @@ def instructions(name: str, host: str, prepared: Prepared) -> list[str]:
 
 
 def told(line: bytes) -> dict[str, Any] | None:
-    """Return what the far side says in a line; None where it is another program's."""
+    """Return the message in a line from the far side; None if another program wrote the line."""
     text = line.decode("utf-8", "replace")
     if not text.startswith(MARK):
         return None
     try:
         said = json.loads(text[len(MARK) :])
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return said if isinstance(said, dict) else None
 
@@ -267,29 +310,24 @@ def ordered(
     payload: bytes = b"",
     timeout: float | None = None,
 ) -> dict[str, Any]:
-    """Have the far side do something, and return what it says.
+    """Send the far side a command, and return its answer.
 
     Raises:
-        FarSideError: it did not.
+        FarSideError: the far side did not carry it out.
     """
     program = far_side_program()
     data = b"%d\n%s%s\n%s" % (len(program), program, json.dumps(order).encode(), payload)
     try:
-        done = subprocess.run(
-            [*ssh, "--", host, _RUN],
-            input=data,
-            stdout=subprocess.PIPE,
-            timeout=timeout,
-            check=False,
+        process = subprocess.Popen(
+            [*ssh, "--", host, _RUN], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
     except FileNotFoundError:
         raise FarSideError("there is no program `ssh` here: install OpenSSH's client") from None
-    except subprocess.TimeoutExpired:
-        raise FarSideError(f"{host} does not answer") from None
-    said = [each for each in map(told, done.stdout.split(b"\n")) if each is not None]
+    answer, returncode = _answer(process, host, data, timeout)
+    said = [each for each in map(told, answer.split(b"\n")) if each is not None]
     if not said:
         raise FarSideError(
-            f"{host} cannot be prepared (ssh ended with {done.returncode}): it takes a shell and "
+            f"{host} cannot be prepared (ssh ended with {returncode}): it takes a shell and "
             "Python 3.8 or newer there, called python3"
         )
     if "failed" in said[-1]:
@@ -297,12 +335,57 @@ def ordered(
     return said[-1]
 
 
+def _answer(
+    process: "subprocess.Popen[bytes]", host: str, data: bytes, timeout: float | None
+) -> tuple[bytes, int]:
+    """Return what the far side prints, and how ssh ended; the process has ended then."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    # It is more than a pipe holds, and a far side may print before it has read it.
+    writer = threading.Thread(target=_write, args=(process.stdin, data), daemon=True)
+    writer.start()
+    until = None if timeout is None else time.monotonic() + timeout
+    answer = bytearray()
+    try:
+        while chunk := _chunk(process.stdout, until):
+            answer += chunk
+            if len(answer) > MOST_SAID:
+                raise FarSideError(_too_much(host))
+        if until is not None and time.monotonic() >= until:
+            raise FarSideError(f"{host} does not answer")
+        return bytes(answer), process.wait(timeout)
+    except subprocess.TimeoutExpired:
+        raise FarSideError(f"{host} does not answer") from None
+    finally:
+        process.kill()
+        process.wait()
+        writer.join()
+        process.stdout.close()
+
+
+def _write(pipe: IO[bytes], data: bytes) -> None:
+    with contextlib.suppress(OSError), pipe:
+        pipe.write(data)
+
+
+def _chunk(pipe: IO[bytes], until: float | None) -> bytes:
+    """Return what comes next from a pipe; nothing at its end, and at `until`."""
+    left = None if until is None else max(0.0, until - time.monotonic())
+    if not select.select([pipe], [], [], left)[0]:
+        return b""
+    return os.read(pipe.fileno(), 65536)
+
+
+def _too_much(host: str) -> str:
+    return f"{host} says more than {MOST_SAID >> 20} MiB where one line was asked for"
+
+
 def removed(name: str, host: str, options: Sequence[str] = ()) -> None:
-    """Remove what a bridge has left on a host; raises FarSideError."""
+    """Remove the files of a bridge from a host; raises FarSideError."""
     ordered(["ssh", *options, *_ALWAYS], host, {"do": "remove", "name": name})
 
 
 def name_of(host: str) -> str:
-    """Return what a bridge to `host` is called unless somebody says so."""
+    """Return the name of a bridge to `host` if its user gives none."""
     plain = host.rpartition("@")[2]
     return "".join(each if each.isalnum() and each.isascii() else "-" for each in plain).strip("-")

@@ -1,8 +1,8 @@
-"""The `capd` command beyond `capd mcp`: asks the daemon, and says what it answered.
+"""The `capd` command except `capd mcp`: asks the daemon, and prints the answer.
 
-Exit codes: 0 fine, 1 failed, 2 usage, 3 daemon not running, 4 degraded. With `--json` the
-daemon's result object is printed as it came. A command's module is imported when the command is
-run (or listed), so that one does not wait for what another one needs.
+Exit codes: 0 success, 1 failure, 2 wrong usage, 3 daemon not running, 4 degraded. With `--json` the
+daemon's result object is printed unchanged. A command's module is imported only when the command is
+run or completed, so that no command waits for another one's imports.
 """
 
 import importlib
@@ -66,7 +66,7 @@ _ALIASES = {"list": "caps"}
 
 
 class _Capd(click.Group):
-    """The group that turns what can go wrong into one line for a person."""
+    """The top-level group. It prints any expected error as one line."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands."""
@@ -87,7 +87,7 @@ class _Capd(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that is asked for; for an unknown one the error names the nearest."""
+        """Return the command; for an unknown name, the error suggests the nearest one."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -100,13 +100,13 @@ class _Capd(click.Group):
             raise click.UsageError(text, ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write every command in the group of what it is for; none is imported for it."""
+        """List the commands in groups by purpose, without importing them."""
         formatter.write("\n")
         for line in purposes.lines(self.list_commands(ctx)):
             formatter.write(f"{line}\n")
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return the commands that begin so, without importing them."""
+        """Return the commands that begin with `incomplete`, without importing them."""
         names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
         items = [CompletionItem(name, help=purposes.text_of(name)) for name in names]
         return items or click.Command.shell_complete(self, ctx, incomplete)

@@ -1,4 +1,4 @@
-"""Commands that change what a session or the daemon has."""
+"""Commands that change a session or the daemon."""
 
 import json
 import re
@@ -32,7 +32,7 @@ _MOST_PASTES = 5
 
 
 def enabled(socket: str, name: str, session: str, *, show_progress: bool) -> dict[str, Any]:
-    """Return the daemon's result; say on stderr what dependency scripts do meanwhile."""
+    """Return the daemon's result; print the progress of dependency scripts to stderr."""
     params = {"name": name, **({"session": session} if session else {})}
     with Control(socket) as control:
         if not show_progress:
@@ -94,7 +94,7 @@ def disable(*, name: str, session: str, as_json: bool) -> None:
 @session_option
 @json_option
 def routing(*, switch: str, session: str, as_json: bool) -> None:
-    """Have a session's messages switch capabilities on by themselves, or not."""
+    """Turn automatic activation by a session's messages on or off."""
     result = in_session(session, lambda key: ask("routing", enabled=switch == "on", session=key))
     if as_json:
         print_json(result)
@@ -125,7 +125,7 @@ def _switched(method: str, name: str, result: dict[str, Any], *, as_json: bool) 
 @session_option
 @json_option
 def turn(*, text: tuple[str, ...], budget: int, session: str, as_json: bool) -> None:
-    """Hand TEXT, the user's message, to a session; `-` reads it from standard input."""
+    """Send TEXT, the user's message, to a session; `-` reads it from standard input."""
     # A terminal shows no more than what is on; whoever reads JSON may have a model to tell.
     has_no_output = not as_json
     message = text_of(text)
@@ -227,11 +227,21 @@ def login(*, server: str, no_browser: bool, paste: bool, device: bool, account: 
 @click.argument("server", shell_complete=completing.servers)
 @account_option
 def logout(*, server: str, account: str) -> None:
-    """Forget a login at a server that is reached by URL."""
+    """Delete the login at a server that is reached by URL."""
     _check_account(account)
     where = f"{server} as {account}" if account else server
     left = ask("logout", name=server, account=account)
-    click.echo(f"Logged out at {where}." if left.get("was_logged_in") else f"No login at {where}.")
+    if not left.get("was_logged_in"):
+        click.echo(f"No login at {where}.")
+        return
+    revoked = " Its tokens are revoked there." if left.get("revoked") else ""
+    click.echo(f"Logged out at {where}.{revoked}")
+    if left.get("failure"):
+        click.echo(
+            f"The tokens are deleted here, but not revoked: its authorization server was asked,"
+            f" and {left['failure']}. They may be valid there for a while: end the grant there, if"
+            " somebody else may have them."
+        )
 
 
 def _check_account(account: str) -> None:

@@ -1,4 +1,4 @@
-"""What editors are given: an agent with capd for those that speak ACP, plugins for two others."""
+"""`capd acp` runs an agent for editors with ACP; `capd plugin` finds an editor's plugin."""
 
 import os
 import sys

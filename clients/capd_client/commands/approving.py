@@ -1,4 +1,4 @@
-"""`capd approve`: the calls that wait for a person, and what they answer."""
+"""`capd approve`: shows calls that wait for a person's approval, and takes the answers."""
 
 import sys
 import time
@@ -32,10 +32,10 @@ _NO_TERMINAL = (
 @click.option("--forget", metavar="NAME", help="Ask again about SERVER:TOOL, or all of SERVER.")
 @json_option
 def approve(*, number: int | None, answer: str | None, forget: str | None, as_json: bool) -> None:
-    """Show the calls that wait for your approval, and answer them; or only call NUMBER.
+    """Show the calls that wait for your approval and ask about each, or only about call NUMBER.
 
-    Which calls wait is set by `ask` in `[policy]`. An approval is for one tool of one server, as
-    the server is defined now.
+    `ask` in `[policy]` decides which calls wait. An approval is for one tool of one server, as the
+    server is defined at that moment.
     """
     if forget is not None and (number is not None or answer):
         raise click.UsageError("--forget takes no NUMBER and no answer")

@@ -1,4 +1,4 @@
-"""`capd bridge`: editors of containers and other hosts use this user's daemon."""
+"""`capd bridge`: editors in containers and on other hosts use this user's daemon."""
 
 import os
 import signal
@@ -16,15 +16,15 @@ from capd_client.status_text import bridge_line
 def bridge() -> None:
     """Let editors and agents of another host or a container use this daemon.
 
-    What they may use is in your configuration: `[bridges.NAME]`. A session over a bridge is not
-    you: it has no control over capd, grants no trust, and approves nothing.
+    Your configuration sets what they may use: `[bridges.NAME]`. A session over a bridge does not
+    have your rights: it cannot control capd, grant trust or approve calls.
     """
 
 
 @bridge.command("list")
 @json_option
 def list_(*, as_json: bool) -> None:
-    """Show the bridges that are open."""
+    """Show the open bridges."""
     listed = ask("bridges")
     if as_json:
         print_json(listed)
@@ -43,9 +43,9 @@ def list_(*, as_json: bool) -> None:
 @click.argument("name")
 @json_option
 def revoke(*, name: str, as_json: bool) -> None:
-    """End the bridge NAME at once, with its sessions and what is saved of them.
+    """End the bridge NAME at once, with its sessions and their saved records.
 
-    Its credential counts no more. Whoever holds it open has to open it again.
+    Its credential becomes invalid. Whoever holds the bridge open has to open it again.
     """
     answer = ask("bridge_revoke", name=name)
     if as_json:
@@ -76,8 +76,8 @@ def ssh(
 ) -> None:
     """Let editors on HOST use this daemon, over OpenSSH, until Ctrl-C.
 
-    HOST is as for ssh. What they may use is in your configuration: `[bridges.NAME]`. A file with
-    capd's client is put there, and removed at the end.
+    HOST is as for ssh. Your configuration sets what they may use: `[bridges.NAME]`. A file with
+    capd's client is copied there, and removed at the end.
     """
     # Only for these commands: others start without it.
     from capd_client.bridge.ssh import FarSideError, SshBridge, name_of, removed  # noqa: PLC0415
@@ -110,13 +110,13 @@ def ssh(
 
 
 def said(line: str) -> None:
-    """Print a line at once: it may be read by a program."""
+    """Print a line and flush it: a program may be reading."""
     tables.say(line)
     sys.stdout.flush()
 
 
 def ended_by_signal() -> int:
-    """Return a descriptor that is readable once a signal asks this process to end."""
+    """Return a descriptor that becomes readable when a signal asks this process to end."""
     readable, writable = os.pipe()
     os.set_blocking(writable, False)
     signal.set_wakeup_fd(writable)

@@ -1,4 +1,4 @@
-"""Commands on what is installed: taps, what is wrong with them, and how well they are found."""
+"""Commands on what is installed: check it, manage taps, measure how well it is found."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ from capd_client.taps import TapError, TapList, meant
 @click.argument("path", required=False, type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def check(*, path: Path | None, as_json: bool) -> None:
-    """Say what is wrong with the configuration, taps and overlays, or with the tap at PATH."""
+    """Report errors in the configuration, taps and overlays, or in the tap at PATH."""
     import subprocess  # noqa: PLC0415 - as in `tap add`
 
     # -P: a folder `capd` in the working directory is not the daemon.
@@ -64,11 +64,11 @@ def tap_add(*, where: str, name: str | None) -> None:
 @tap.command("build")
 @click.argument("path", type=click.Path(path_type=Path, file_okay=False, exists=True))
 def tap_build(*, path: Path) -> None:
-    """Write the tools and vectors of the tap in PATH into it, for those who install it.
+    """Record the tools and vectors of the tap at PATH in the tap, for those who install it.
 
-    With its tools.json, the tools of a server are found before the server has ever run; with its
-    vectors.bin, none of its phrases is embedded again. Add the tap first (capd tap add PATH): its
-    servers are started once and asked.
+    With its tools.json, capd can find a server's tools before the server has ever run. With its
+    vectors.bin, its phrases need not be embedded again. Add the tap first (capd tap add PATH): its
+    servers are started once to list their tools.
     """
     import subprocess  # noqa: PLC0415 - as in `tap add`
 
@@ -83,10 +83,10 @@ def tap_build(*, path: Path) -> None:
 @tap.command("export")
 @click.argument("folder", type=click.Path(path_type=Path))
 def tap_export(*, folder: Path) -> None:
-    """Write what you added yourself into FOLDER, as a tap for others, without secrets.
+    """Write the servers that you added yourself to FOLDER as a tap for others, without secrets.
 
-    It has the servers that you added, imported or took from a registry, with your triggers and your
-    edits of their tools. In place of each secret is the name of its key.
+    The tap has the servers that you added, imported or took from a registry, with your triggers and
+    your edits of their tools. Each secret is replaced by the name of its key.
     """
     import subprocess  # noqa: PLC0415 - as in `tap add`
 
@@ -116,7 +116,7 @@ def tap_export(*, folder: Path) -> None:
 @tap.command("update")
 @click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=completing.taps)
 def tap_update(*, names: tuple[str, ...]) -> None:
-    """Bring taps that are git checkouts up to date, all of them or those named."""
+    """Update taps that are git checkouts, all of them or those named."""
     from capd_client import tap_git  # noqa: PLC0415 - as above
 
     taps = TapList(this_places().config).read()
@@ -163,7 +163,7 @@ def tap_list(*, as_json: bool) -> None:
 @tap.command("remove")
 @click.argument("name", shell_complete=completing.taps)
 def tap_remove(*, name: str) -> None:
-    """Take the tap NAME off the list, and remove its clone if capd made it; a folder stays."""
+    """Remove the tap NAME from the list, and its clone if capd made it; your own folder stays."""
     from capd_client import tap_git  # noqa: PLC0415 - as above
 
     folder = TapList(this_places().config).remove(name)
@@ -186,7 +186,7 @@ def tap_remove(*, name: str) -> None:
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def evaluate(*, arguments: tuple[str, ...]) -> None:
-    """Measure routing and search on labelled data; no daemon takes part."""
+    """Measure routing and search on labelled data; needs no daemon."""
     sys.stdout.flush()
     command = [sys.executable, "-P", "-m", "capd", "eval", *arguments]
     os.execv(sys.executable, command)  # noqa: S606 - our own program, no shell

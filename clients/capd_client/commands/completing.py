@@ -1,4 +1,4 @@
-"""What a shell completes from the daemon that runs; nothing, and no word, where none answers."""
+"""Shell completion of names from the running daemon; silent if no daemon answers."""
 
 import os
 import signal
@@ -64,7 +64,7 @@ def taps(ctx: Context, param: Parameter, incomplete: str) -> list[CompletionItem
 
 
 def servers(ctx: Context, param: Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete a server."""
+    """Complete a key that some definition uses, or that is stored."""
     del ctx, param
     named = {name for e in asked("caps").get("capabilities") or [] for name in e.get("servers", ())}
     return _items(((name, "") for name in sorted(named)), incomplete)
@@ -78,7 +78,7 @@ def secrets(ctx: Context, param: Parameter, incomplete: str) -> list[CompletionI
 
 
 def asked(method: str, **params: str) -> Mapping[str, Any]:
-    """Return the daemon's answer if it comes soon enough, else nothing."""
+    """Return the daemon's answer if it comes soon enough, otherwise an empty mapping."""
     before = signal.signal(signal.SIGALRM, _give_up)
     signal.setitimer(signal.ITIMER_REAL, _patience())
     try:

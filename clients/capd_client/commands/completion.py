@@ -1,4 +1,4 @@
-"""`capd completion SHELL`: the script that has a shell complete the command."""
+"""`capd completion SHELL`: prints the script for completion of `capd` commands."""
 
 import click
 from click.shell_completion import get_completion_class

@@ -1,4 +1,4 @@
-"""`capd doctor`: what is wrong around capd, and what to do about it."""
+"""`capd doctor`: finds what is wrong around capd, and says how to repair it."""
 
 import os
 from collections import Counter
@@ -18,7 +18,7 @@ _EXITS = {"ok": 0, "note": 0, "warning": EXIT_DEGRADED, "error": EXIT_FAILED}
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def doctor(*, as_json: bool) -> None:
-    """Look at everything that capd rests on; exit code 1 on errors, 4 on warnings alone."""
+    """Check everything that capd depends on; exit code 1 on errors, 4 on warnings only."""
     # Imported here, as no other command has use for them.
     from capd_client.doctor.environment import looked_around  # noqa: PLC0415
     from capd_client.doctor.examination import examined  # noqa: PLC0415

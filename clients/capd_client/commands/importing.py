@@ -1,4 +1,4 @@
-"""`capd import`: the servers of the clients on this machine, as capabilities of one's own."""
+"""`capd import`: the servers of this machine's clients become capabilities of the user's own."""
 
 import os
 import sys
@@ -46,11 +46,12 @@ def import_(
     secrets_file: bool,
     as_json: bool,
 ) -> None:
-    """Take over the MCP servers that CLIENTs are configured with; of all, unless some are named.
+    """Take over the MCP servers of each CLIENT; without one, of all clients on this machine.
 
-    Read are their files of yours and those of the current folder. What only a file of the folder
-    names, which others may have written, is taken over with --project. With --replace each client
-    of yours gets capd and loses what capd has from it; `capd uninstall CLIENT` puts that back.
+    capd reads your own files and those of the current folder. Servers that only a file of the
+    folder names are taken over with --project alone, because others may have written it. With
+    --replace, capd takes the place of these servers in your clients' files; `capd uninstall CLIENT`
+    restores them.
     """
     from capd_client.importing import report  # noqa: PLC0415 - as few commands need it
     from capd_client.importing.carrying_out import carry_out  # noqa: PLC0415
@@ -100,7 +101,7 @@ def _chosen(names: tuple[str, ...]) -> list[KnownClient]:
 def planned(
     clients: list[KnownClient], config: str
 ) -> "tuple[Plan, list[Entry], OwnTap, KnownValues]":
-    """Return what would be taken over of `clients`, and what that rests on."""
+    """Return what would be taken over of `clients`, and the data that this is decided on."""
     from capd_client.importing.own_servers import own_definitions  # noqa: PLC0415
     from capd_client.importing.plan import plan_import  # noqa: PLC0415
     from capd_client.importing.source_files import read_sources  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""`capd index`: what is installed, asked of every server and written in few words."""
+"""`capd index`: asks every server for its tools, and writes what is installed in a few words."""
 
 import sys
 from typing import Any
@@ -90,7 +90,7 @@ def _with_model(session: str, *, takes_all: bool, as_json: bool) -> None:
 
 
 def difference(proposal: dict[str, Any]) -> list[str]:
-    """Return the lines that say what would be other words for a capability."""
+    """Return the lines that show the proposed words for a capability beside the present ones."""
     before, after = proposal.get("before") or {}, proposal.get("after") or {}
     lines = [str(proposal.get("name"))]
     for key in ("verb", "do", "use_when"):

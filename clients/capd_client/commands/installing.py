@@ -31,18 +31,18 @@ from capd_client.install.ledger import Ledger
 
 
 class Vendor(Protocol):
-    """A client that may have a command for a change."""
+    """A client that may have its own command for a change."""
 
     def edits(self) -> Iterable[FileEdit]:
-        """Return what capd puts where."""
+        """Return the edits that put capd into the client's files."""
         ...
 
     def vendor_command(self, change: Change) -> list[str]:
-        """Return the command for `change`; empty where there is none."""
+        """Return the client's command for `change`; empty if there is none."""
         ...
 
     def run_vendor(self, command: list[str]) -> bytes | None:
-        """Run the command; return the file if it came out as it must, else None."""
+        """Run the command; return the file's content if it is as expected, otherwise None."""
         ...
 
 
@@ -62,18 +62,18 @@ def make_with_vendor(ledger: Ledger, client: Vendor, change: Change) -> Path | N
 
 
 class ClientName(click.Choice[str]):
-    """One of the clients, by any of its names."""
+    """A client's name or one of its other names."""
 
     def __init__(self) -> None:
         super().__init__(list(known_clients()))
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        """Return the word for it: all names would fill a screen."""
+        """Return the word for it in usage lines: all names would fill a screen."""
         del param, ctx
         return "CLIENT"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the name that the table has."""
+        """Return the name that the table of clients uses."""
         del param, ctx
         client = known_client(str(value))
         if client is None:
@@ -126,7 +126,7 @@ def install(
 
 
 def check_prompts(chosen: Sequence[KnownClient]) -> None:
-    """Say of each client whether a prompt of its user reaches capd, starting the daemon for it."""
+    """Test for each client whether a prompt reaches capd; starts the daemon for it."""
     from capd_client.commands.scratch import is_daemon_up, start_daemon  # noqa: PLC0415
     from capd_client.install.installed_clients import client_of, state_of  # noqa: PLC0415
     from capd_client.install.launcher import launcher_path  # noqa: PLC0415
@@ -158,7 +158,7 @@ def check_prompts(chosen: Sequence[KnownClient]) -> None:
 @click.option("--all", "is_all", is_flag=True, help="Every client that has capd.")
 @_DRY_RUN
 def uninstall(*, names: tuple[str, ...], is_all: bool, dry_run: bool) -> None:
-    """Take capd out of the configuration of each CLIENT."""
+    """Remove capd from the configuration of each CLIENT."""
     if not names and not is_all:
         raise click.UsageError("name a CLIENT, or give --all")
     chosen = [known_clients()[name] for name in dict.fromkeys(names)]

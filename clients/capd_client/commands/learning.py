@@ -1,4 +1,4 @@
-"""`capd learn`: a phrase of the user's own, and what use has taught."""
+"""`capd learn`: adds phrases of the user's own, and shows what routing has learnt from use."""
 
 import re
 from pathlib import Path
@@ -32,16 +32,16 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 
 # Whatever else stands in its files stays; a file is replaced as a whole.
 class Learned:
-    """The phrases of one configuration folder."""
+    """The phrases that the user has added, in one configuration folder."""
 
     def __init__(self, config: str) -> None:
         self._overlays = Path(config, "overlays")
 
     def add(self, phrase: str, tap: str, name: str) -> Path | None:
-        """Write a phrase down for `tap/name`; return where, None where it is there already.
+        """Save a phrase for `tap/name`; return the file, None if it has the phrase already.
 
         Raises:
-            TapError: the phrase is none, or what is there cannot be read.
+            TapError: the phrase is not usable, or the file cannot be read.
         """
         import tomlkit  # noqa: PLC0415 - 25 ms that most commands have no use for
 
@@ -108,7 +108,7 @@ class Learned:
 def learn(
     *, phrase: str | None, capability: str | None, forget: str | None, undo: bool, as_json: bool
 ) -> None:
-    """Show what use has taught routing, or have messages like PHRASE mean CAPABILITY."""
+    """Show what routing has learnt from use, or have messages like PHRASE switch CAPABILITY on."""
     if phrase is not None and capability is None:
         raise click.UsageError("a PHRASE needs the CAPABILITY that it means")
     is_forgetting = undo or forget is not None

@@ -1,4 +1,4 @@
-"""`capd find` and `capd update`: servers of a public registry, and newer versions of them."""
+"""`capd find` and `capd update`: find servers in a public registry, and update them."""
 
 import contextlib
 import sys
@@ -97,10 +97,10 @@ def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 @click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def update(*, name: str | None, given: tuple[str, ...], dry_run: bool, yes: bool) -> None:
-    """Show newer versions of the servers added from a registry, and change them if you agree.
+    """Show newer versions of the servers added from a registry, and install them if you agree.
 
-    The new version is fetched, checked and started once in a sandbox; what differs in the
-    definitions of its tools is shown before anything changes. Nothing updates itself.
+    The new version is fetched, checked and started once in a sandbox; changes in the definitions of
+    its tools are shown before anything is replaced. Nothing is updated automatically.
     """
     from capd_client.mcp_registry.asking import given_values  # noqa: PLC0415
     from capd_client.mcp_registry.process import RegistryError  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""`capd memory`: what is known of capabilities and tools, the user's own written and put away."""
+"""`capd memory`: lists memories of capabilities and tools, and edits the user's own."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ _LONGEST = 80
 
 
 def print_memories(memories: Sequence[Mapping[str, Any]]) -> None:
-    """Print every memory with what came of it."""
+    """Print every memory, and how often it helped."""
     columns = (
         *("memory", "kind", "of", "refuses"),
         *("tokens", "told", "refused", "worked", "what it says"),
@@ -38,7 +38,7 @@ def print_memories(memories: Sequence[Mapping[str, Any]]) -> None:
 
 
 def print_suggestions(suggestions: Sequence[Mapping[str, Any]]) -> None:
-    """Print every suggestion under its number."""
+    """Print every suggestion with its number."""
     if not suggestions:
         tables.say("Nothing is suggested: no call has failed and then worked with other arguments.")
         return
@@ -71,7 +71,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 @click.group()
 def memory() -> None:
-    """Write down what models are told of tools, and which mistakes are refused."""
+    """Write notes that models read with a tool, and mistakes for which calls are refused."""
 
 
 @memory.command("list")
@@ -81,7 +81,7 @@ def memory() -> None:
 @click.option("--project", metavar="FOLDER", default="", help="With those of this project.")
 @json_option
 def list_(*, kind: str | None, tool: str, capability: str, project: str, as_json: bool) -> None:
-    """List what is known, and what came of it."""
+    """List the memories, and how often each helped."""
     result = ask("memories", project=_absolute(project))
     kept = [
         each
@@ -131,7 +131,7 @@ def _fields(command: _F) -> _F:
 @_fields
 @json_option
 def add(*, content: tuple[str, ...], as_json: bool, **given: Any) -> None:
-    """Write down CONTENT; without it, an editor is opened."""
+    """Add a memory with the text CONTENT; without it, an editor opens."""
     text = " ".join(content) or _edited("")
     fields = {
         "kind": given["kind"],
@@ -179,7 +179,7 @@ def edit(*, name: str) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
 def forget(*, name: str, yes: bool, as_json: bool) -> None:
-    """Put the memory NAME away."""
+    """Delete the memory NAME; a copy is kept in the trash folder."""
     stored = ask("memory_read", name=name)
     if not yes:
         tables.say(stored["text"], keep_lines=True)
@@ -193,7 +193,7 @@ def forget(*, name: str, yes: bool, as_json: bool) -> None:
 @click.option("--name", metavar="NAME", default="", help="With --accept: its name.")
 @json_option
 def suggest(*, accept: int | None, refuse: bool, name: str, as_json: bool) -> None:
-    """Propose corrections, from calls that failed and then worked with other arguments."""
+    """Suggest corrections, from calls that failed and then succeeded with other arguments."""
     result = ask("memory_suggest")
     found = result.get("suggestions") or []
     if accept is None:

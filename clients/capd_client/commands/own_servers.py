@@ -1,4 +1,4 @@
-"""`capd add` and `capd remove`: an MCP server of one's own, in one command."""
+"""`capd add` and `capd remove`: the user's own MCP servers, each in one command."""
 
 import os
 import shutil
@@ -79,7 +79,7 @@ def add(
     secrets_file: bool,
     yes: bool,
 ) -> None:
-    """Add the MCP server that COMMAND starts, or that a URL leads to, as the capability NAME.
+    """Add the MCP server that COMMAND starts, or that is at a URL, as the capability NAME.
 
     Without either, NAME is that of a server in the public registry, as `capd find` prints it:
     io.github.owner/server, or io.github.owner/server@1.2.3. Its package is fetched and checked,
@@ -195,7 +195,7 @@ def _own_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> l
 @click.command()
 @click.argument("name", shell_complete=_own_names)
 def remove(*, name: str) -> None:
-    """Take away the server NAME that was added with `capd add`."""
+    """Remove the server NAME that was added with `capd add`."""
     from capd_client.own_tap import OwnTap  # noqa: PLC0415
 
     place: Path = OwnTap(this_places().config).remove(name)

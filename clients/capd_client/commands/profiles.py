@@ -1,4 +1,4 @@
-"""`capd profile`: the profiles of the configuration, and which session has which."""
+"""`capd profile`: shows the configured profiles, and the profile of each session."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,7 +20,7 @@ _CONDITIONS = (
 @json_option
 @click.pass_context
 def profile(ctx: click.Context, *, as_json: bool) -> None:
-    """Show the profiles, what chooses each, and which session has which.
+    """Show the profiles, the conditions of each, and the profile of each session.
 
     Profiles are tables of your configuration: `[profiles.NAME]`.
     """
@@ -47,7 +47,7 @@ def profile(ctx: click.Context, *, as_json: bool) -> None:
 @click.option("--auto", is_flag=True, help="Have it chosen by its conditions again.")
 @session_option
 def use(*, name: str, auto: bool, session: str) -> None:
-    """Give the session the profile NAME, whatever the conditions of profiles say."""
+    """Give the session the profile NAME, whatever the profiles' conditions say."""
     if bool(name) == auto:
         raise click.UsageError("name a profile, or have it chosen with --auto")
     answer = ask("profile_use", name=name, session=session)

@@ -1,4 +1,4 @@
-"""`capd --help`: every command in the group of what it is for, on one screen."""
+"""`capd --help`: every command, in groups by purpose, on one screen."""
 
 from collections.abc import Collection, Iterator
 
@@ -171,7 +171,7 @@ _HEADING, _NAME, _TEXT = 9, 11, 25
 
 
 def lines(names: Collection[str]) -> Iterator[str]:
-    """Yield the lines that tell of `names`, two of them a line."""
+    """Yield help lines for the commands `names`, two commands a line."""
     known = {name for group in PURPOSES.values() for name in group}
     others = dict.fromkeys(sorted(set(names) - known - FOR_PROGRAMS), "")
     for heading, group in {**PURPOSES, "More": others}.items():
@@ -182,7 +182,7 @@ def lines(names: Collection[str]) -> Iterator[str]:
 
 
 def complete_help(command: click.Command, path: str) -> None:
-    """Give `command`, and those below it, an example, whole one-liners and an order of options."""
+    """Complete the help of `command` and its subcommands: examples, whole summaries, order."""
     if path in EXAMPLES and not command.epilog:
         command.epilog = f"\b\nExample:\n  capd {EXAMPLES[path]}"
     if command.help:
@@ -196,5 +196,5 @@ def complete_help(command: click.Command, path: str) -> None:
 
 
 def text_of(name: str) -> str:
-    """Return what is said of a command in few words; empty where nothing is."""
+    """Return the short description of a command; empty if it has none."""
     return next((group[name] for group in PURPOSES.values() if name in group), "")

@@ -1,4 +1,4 @@
-"""Commands that only read: what is there, what runs, what was decided."""
+"""Commands that only read: what is installed, what runs, and what happens."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -73,7 +73,7 @@ def discover(*, text: tuple[str, ...], limit: int, as_json: bool) -> None:
 @click.option("--session", metavar="KEY", default="", help="Find what this session may use.")
 @json_option
 def search(*, text: tuple[str, ...], limit: int, session: str, as_json: bool) -> None:
-    """Find what can do TEXT: capabilities, skills and tools, whether their servers run or not."""
+    """Find capabilities, skills and tools for TEXT, whether their servers run or not."""
     query = text_of(text)
     result = once_the_model_is_there(
         lambda: ask_started("search", query=query, limit=limit, session=session),
@@ -90,9 +90,9 @@ def search(*, text: tuple[str, ...], limit: int, session: str, as_json: bool) ->
 @click.option("--topic", "more", metavar="T", multiple=True, help="The same as TOPICS.")
 @json_option
 def events(*, topics: tuple[str, ...], more: tuple[str, ...], as_json: bool) -> None:
-    """Follow what happens, all of it or the TOPICS (by prefix), until interrupted.
+    """Print events as they happen, all of them or those whose topic begins with a TOPIC.
 
-    Where the daemon goes meanwhile it says so, and ends with code 3.
+    If the daemon stops, the command says so and ends with exit code 3.
     """
     try:
         with Control(this_places().socket) as control:
@@ -110,7 +110,7 @@ def events(*, topics: tuple[str, ...], more: tuple[str, ...], as_json: bool) -> 
 @click.command()
 @json_option
 def version(*, as_json: bool) -> None:
-    """Say which version this is, and which one runs."""
+    """Show the version of this command, and of the running daemon."""
     from importlib.metadata import version as version_of  # noqa: PLC0415
 
     running: Mapping[str, Any] | None = None

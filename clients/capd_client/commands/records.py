@@ -1,4 +1,4 @@
-"""Commands that show what has happened: why, logs, metrics."""
+"""Commands that show what has happened: decisions, logs, numbers."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ ACTS = {"enabled": "switched on", "disabled": "switched off", "called": "called"
 )
 @json_option
 def why(*, session: str, limit: int, as_json: bool) -> None:
-    """Say why something was switched on, or was not: the last decisions, the newest last."""
+    """Explain why something was switched on, or was not: the last decisions, newest last."""
     result = ask("why", session=session, limit=limit)
     if as_json:
         print_json(result)
@@ -46,7 +46,7 @@ def why(*, session: str, limit: int, as_json: bool) -> None:
 @click.command()
 @json_option
 def metrics(*, as_json: bool) -> None:
-    """Print the daemon's numbers in Prometheus' text format."""
+    """Print the daemon's counters in Prometheus' text format."""
     result = ask("metrics")
     if as_json:
         print_json(result)
@@ -143,7 +143,7 @@ def _print_decision(each: Mapping[str, Any]) -> None:
 
 
 def edit_line(each: Mapping[str, Any]) -> str:
-    """Return what an edit makes of a tool, in a line."""
+    """Describe in one line what an edit changes in a tool."""
     said = ", ".join(map(str, each.get("changes") or ()))
     return f"{each.get('name')}  is {each.get('tool')}: {said}"
 
@@ -155,7 +155,7 @@ def _say_wrapped(word: str, text: object) -> None:
 
 
 def learnt_of(entry: Mapping[str, Any]) -> str:
-    """Return what use has taught of one capability, in a line."""
+    """Describe in one line what routing has learnt about one capability."""
     acts = ", ".join(
         f"{word} {entry[act]}" for act, word in ACTS.items() if isinstance(entry.get(act), int)
     )

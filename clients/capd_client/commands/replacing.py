@@ -1,4 +1,4 @@
-"""The part of `capd import` that changes clients: capd in the place of what was imported."""
+"""The part of `capd import` that changes clients: capd replaces the imported servers."""
 
 import contextlib
 import io
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def replace(
     plan: "Plan", entries: "Iterable[Entry]", *, yes: bool, dry_run: bool, is_quiet: bool
 ) -> list[str]:
-    """Have clients start capd in place of what is imported; return the files that changed."""
+    """Install capd in the clients and remove their imported servers; return the changed files."""
     from capd_client.importing.definition import shown  # noqa: PLC0415
 
     values = {entry.origin: entry.value for entry in entries}
@@ -59,7 +59,7 @@ def replace(
 
 
 def undo(clients: tuple[str, ...]) -> None:
-    """Put back what was taken out, and take capd out where an import had put it in."""
+    """Restore the removed servers, and remove capd from clients that an import added it to."""
     kept = _kept()
     taken = {each.client for each in kept.files().values()} | set(kept.installed())
     chosen = [name for name in known_clients() if name in taken and name in (clients or taken)]
@@ -74,7 +74,7 @@ def undo(clients: tuple[str, ...]) -> None:
 
 
 def forget(*, yes: bool) -> None:
-    """Remove the copies of what was taken out."""
+    """Delete the copies of the removed servers."""
     if not yes:
         if not _is_terminal():
             fail("nothing was removed: there is nobody to ask\nGive --yes.")

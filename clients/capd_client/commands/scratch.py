@@ -1,13 +1,12 @@
-"""Commands that act for a session work without one: in a scratch session of this folder.
+"""Commands for a session also work without one, in a scratch session of the current folder.
 
-Which session a command acts for:
+A command uses, in this order:
 
-1. the one of `--session`, or of `CAPD_SESSION`;
-2. the only one that is open;
-3. where none is open, a scratch session. It lasts for the command; the next command in the same
-   folder finds what was on.
+1. the one of `--session`, or of `CAPD_SESSION`; 2. the only open session; 3. if none is open, a
+scratch session. It ends with the command; the next command in the same folder finds the same
+capabilities on.
 
-Where no daemon answers, one is started first, unless `CAPD_NO_START` forbids it.
+If no daemon answers, one is started first, unless `CAPD_NO_START` is set.
 """
 
 import hashlib
@@ -32,13 +31,13 @@ _COLD_PATIENCE = 3.0
 
 
 def scratch_key(folder: str) -> str:
-    """Return the key of the scratch session of `folder`: the same each time."""
+    """Return the key of the scratch session of `folder`; it is always the same."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(folder).name)[:40] or "root"
     return f"scratch-{name}-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:8]}"
 
 
 def start_daemon() -> bool:
-    """Start the daemon unless one answers or none may be started; return whether it was started.
+    """Start the daemon unless one answers or `CAPD_NO_START` is set; return whether it was started.
 
     Raises:
         NoDaemon: it could not be started.
@@ -70,9 +69,9 @@ def is_daemon_up() -> bool:
 
 
 def wait_for_model() -> bool:
-    """Wait until the daemon can rank texts, or says that it never will.
+    """Wait until the daemon has its model, or reports that it cannot have one.
 
-    Return whether there was anything to wait for.
+    Return whether it had to wait.
     """
     began_at = time.monotonic()
     is_announced = False
@@ -91,13 +90,13 @@ def wait_for_model() -> bool:
 def once_the_model_is_there(
     act: Callable[[], dict[str, Any]], is_too_early: Callable[[dict[str, Any]], bool]
 ) -> dict[str, Any]:
-    """Return `act()`, called once more where it came before the model and the model has come."""
+    """Return `act()`. If the model was not ready, wait for it and return a second `act()`."""
     result = act()
     return act() if is_too_early(result) and wait_for_model() else result
 
 
 def ask_started(method: str, **params: Any) -> dict[str, Any]:
-    """Return the daemon's result, starting the daemon first if need be."""
+    """Return the daemon's result, starting the daemon if necessary."""
     if start_daemon():
         wait_for_model()
     try:
@@ -109,9 +108,9 @@ def ask_started(method: str, **params: Any) -> dict[str, Any]:
 
 
 def in_session(session: str, act: Callable[[str], _T]) -> _T:
-    """Return `act(key)`, `key` being that of the session to act for; empty for the only one.
+    """Return `act(key)` for the key of the session to use; empty for the only open one.
 
-    `act` may be called twice: the first call has then done nothing, for want of a session.
+    `act` may be called twice. The first call then failed because there was no session.
     """
     if start_daemon():
         wait_for_model()

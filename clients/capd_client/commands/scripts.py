@@ -1,4 +1,4 @@
-"""`capd run`: a script of calls, for a person (docs/scripts.md)."""
+"""`capd run`: runs a script that calls tools (docs/scripts.md)."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Commands on secrets: values that servers ask for, and that no editor has to be started with."""
+"""Commands on secrets: values that servers need and that need not be in an editor's environment."""
 
 import contextlib
 import sys
@@ -19,14 +19,14 @@ _ABSENT = "missing"
 
 @click.group()
 def secret() -> None:
-    """Keep, list and remove secrets, the values that servers' definitions ask for."""
+    """Store, list and remove secrets: the values that server definitions ask for."""
 
 
 @secret.command("set")
 @click.argument("key", shell_complete=completing.secrets)
 @click.option("--file", "in_file", is_flag=True, help=f"Keep it in {FILE_NAME} (mode 0600).")
 def secret_set(*, key: str, in_file: bool) -> None:
-    """Keep the value of KEY, in the keyring; asks for it, or reads it from standard input."""
+    """Store the value of KEY in the keyring; prompts for it, or reads it from standard input."""
     try:
         stored_secrets.checked_key(key)
         if not in_file and not stored_secrets.is_keyring_installed():
@@ -74,7 +74,7 @@ def secret_remove(*, key: str) -> None:
 @secret.command("list")
 @json_option
 def secret_list(*, as_json: bool) -> None:
-    """List the keys that definitions ask for, and where each value is from; never a value."""
+    """List the keys that definitions use, and where each value comes from; prints no value."""
     result = ask("secrets")
     if as_json:
         print_json(result)

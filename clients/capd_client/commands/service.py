@@ -1,4 +1,4 @@
-"""Commands on the daemon itself, and the two that run a program of ours."""
+"""Commands on the daemon itself, and the two that run one of capd's programs."""
 
 import os
 import sys
@@ -58,13 +58,13 @@ def daemon_run(*, arguments: tuple[str, ...]) -> None:
 @daemon.command("install")
 @click.option("--hardened", is_flag=True, help="Add the directives that imply NoNewPrivileges.")
 def daemon_install(*, hardened: bool) -> None:
-    """Have systemd (or launchd) keep the daemon running."""
+    """Install the daemon as a service of systemd or launchd."""
     _say(this_manager(os.environ), lambda manager: manager.install(is_hardened=hardened))
 
 
 @daemon.command("uninstall")
 def daemon_uninstall() -> None:
-    """Take the service away again; configuration and state stay."""
+    """Remove the service; configuration and state stay."""
     _say(this_manager(os.environ), lambda manager: manager.uninstall())
 
 
@@ -84,7 +84,7 @@ def daemon_stop() -> None:
 
 @daemon.command("restart")
 def daemon_restart() -> None:
-    """Stop the daemon and start it again; clients reconnect by themselves."""
+    """Stop the daemon and start it again; clients reconnect automatically."""
     _did(the_manager().restart, "capd is restarted")
 
 
@@ -101,7 +101,7 @@ def daemon_logs(*, follow: bool, lines: int) -> None:
 
 
 def the_manager() -> Manager:
-    """Return what keeps this place's daemon: a manager that has it as a service, else a process."""
+    """Return the service manager that runs the daemon; a plain process if it is no service."""
     from capd_client.service.plain import Plain  # noqa: PLC0415 - most commands do without
 
     manager = this_manager(os.environ)
@@ -137,7 +137,7 @@ def _tried(act: Callable[[], _T]) -> _T:
 @click.command()
 @click.argument("socket", required=False)
 def mcp(*, socket: str | None) -> None:
-    """Serve an editor on standard input and output; editors start this."""
+    """Run the MCP shim on standard input and output; editors start this."""
     from capd_client.shim.main import main  # noqa: PLC0415
 
     click.get_current_context().exit(main([socket] if socket else []))

@@ -1,4 +1,4 @@
-"""`capd config`: what is set, where each value is from, and what can be set."""
+"""`capd config`: shows the settings, where each comes from, and what can be set."""
 
 import json
 import os
@@ -25,7 +25,7 @@ _PROJECT_FILE = ".capd.toml"
 
 @click.group("config")
 def config() -> None:
-    """Show what is set, what can be set, and in which files."""
+    """Show the settings, what can be set, and the files they are in."""
 
 
 @config.command("show")
@@ -34,7 +34,7 @@ def config() -> None:
 @click.option("--all", "is_all", is_flag=True, help="Show defaults as well.")
 @json_option
 def show(*, origin: bool, project: str, is_all: bool, as_json: bool) -> None:
-    """Show the values that hold, of the daemon that runs, or as the files have them."""
+    """Show the settings in force, from the running daemon or else from the files."""
     project = os.path.abspath(project) if project else ""  # noqa: PTH100 - keeps symlinks
     is_running = True
     try:
@@ -52,14 +52,14 @@ def show(*, origin: bool, project: str, is_all: bool, as_json: bool) -> None:
 
 @config.command("schema")
 def schema() -> None:
-    """Print the JSON Schema of config.toml, with what each key means."""
+    """Print the JSON Schema of config.toml, with the meaning of each key."""
     click.echo(_of_files("schema"), nl=False)
 
 
 @config.command("path")
 @click.option("--project", metavar="PATH", default="", help="The file of this project as well.")
 def path(*, project: str) -> None:
-    """Print where the files are, whether or not there are any."""
+    """Print the paths of the configuration files, whether or not they exist."""
     tables.say(Path(this_places().config, "config.toml"))
     tables.say(Path(this_places().config, "clients.toml"))
     if project:

@@ -1,10 +1,10 @@
-"""`capd setup`: from a fresh install to the first tool in an editor, in one question each.
+"""`capd setup`: from a fresh install to the first tool in an editor, with at most three questions.
 
     editors that are found here     connected, as `capd install` does
     their servers                   taken over, as `capd import` does
     the daemon                      as a service that starts at login, as `capd daemon install` does
 
-What was done already is left as it is, so that the command can be typed again at any time.
+Steps that are done already are skipped, so the command can be repeated at any time.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What every command shares: asking the daemon, its options, and how it fails."""
+"""Code that all commands share: asking the daemon, common options, and errors."""
 
 import json
 import os
@@ -28,7 +28,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 class Failure(click.ClickException):
-    """The command failed; what happened goes to stderr, its first line behind the name."""
+    """The command failed; the message is printed to stderr after the command's name."""
 
     exit_code: ClassVar[int] = EXIT_FAILED
 
@@ -39,18 +39,18 @@ class Failure(click.ClickException):
 
 
 class NoDaemon(Failure):
-    """There is no daemon to ask."""
+    """No daemon is running."""
 
     exit_code: ClassVar[int] = EXIT_NO_DAEMON
 
 
 def this_places() -> Places:
-    """Return where this user's daemon and its files are."""
+    """Return the paths of this user's daemon and its files."""
     return places(os.environ, os.getuid())
 
 
 def ask(method: str, **params: Any) -> dict[str, Any]:
-    """Return the daemon's result; parameters that are not given are left out."""
+    """Return the daemon's result; parameters that are None are left out."""
     given = {key: value for key, value in params.items() if value != ""}
     with Control(this_places().socket) as control, _waiting(method):
         return control.call(method, given)
@@ -77,7 +77,7 @@ def _waiting(method: str) -> AbstractContextManager[object]:
 
 
 def print_json(result: Mapping[str, Any], *, indent: int | None = 2) -> None:
-    """Print a result object as it came, as ASCII."""
+    """Print a result object unchanged, as ASCII."""
     # ASCII: what servers say must not steer a terminal, and any JSON parser gives it back.
     text = json.dumps(result)
     if indent is not None and len(text) > _LARGE:

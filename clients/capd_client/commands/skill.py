@@ -1,4 +1,4 @@
-"""`capd skill`: what an agent with a shell and without MCP has to know to use tools."""
+"""`capd skill`: prints a skill by which an agent with a shell and without MCP can use tools."""
 
 import click
 
@@ -45,7 +45,7 @@ Rules:
 
 @click.command()
 def skill() -> None:
-    """Print a skill that teaches an agent with a shell to use tools by this command.
+    """Print a skill that teaches an agent with a shell to use tools through `capd`.
 
     Put it where your agent reads skills: `capd skill > ~/.claude/skills/capd/SKILL.md`.
     """

@@ -1,4 +1,4 @@
-"""`capd status`, and the same live, `capd top`."""
+"""`capd status`, and `capd top`, which shows the same live."""
 
 import os
 import sys
@@ -21,7 +21,7 @@ NO_AGES: Mapping[str, object] = {}
 
 
 def print_tokens(result: Mapping[str, Any], ages: Mapping[str, object] = NO_AGES) -> None:
-    """Print every session's tokens; `ages` has the seconds for which each has been open."""
+    """Print every session's tokens; `ages` are the seconds since each began."""
     if result.get("problem"):
         say(result["problem"])
     sessions = result.get("sessions") or []
@@ -34,7 +34,7 @@ def print_tokens(result: Mapping[str, Any], ages: Mapping[str, object] = NO_AGES
 
 
 def in_words(session: Mapping[str, Any], age: object) -> str:
-    """Return what a session's tools cost, and what capd spared or added, in one sentence each."""
+    """Return what a session's tools cost, and what capd saved or added, in one sentence each."""
     surface = (session.get("surface") or {}).get("tokens")
     everything = session.get("all_tools") or {}
     added, net = (session.get("added") or {}).get("tokens"), session.get("net")
@@ -138,7 +138,7 @@ def _of_all(everything: Mapping[str, Any]) -> str:
     help="The session of --line; all of them without it.",
 )
 def status(*, as_json: bool, line: bool, client: str | None, tokens: bool, session: str) -> None:
-    """Say how the daemon is: taps, sessions, servers, decisions. Exit code 4: degraded."""
+    """Show the daemon's state: taps, sessions, servers, decisions. Exit code 4 if degraded."""
     if tokens:
         _tokens(as_json=as_json)
         return

@@ -1,4 +1,4 @@
-"""`capd tool`: single tools renamed, described otherwise, with fewer arguments, or switched off."""
+"""`capd tool`: renames single tools, changes their descriptions and arguments, or disables them."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -18,9 +18,9 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]{0,64}")
 
 @click.group()
 def tool() -> None:
-    """Change how single tools look to clients: names, descriptions, arguments.
+    """Change how clients see single tools: names, descriptions, arguments.
 
-    Rules of policy go on naming a tool as its server does.
+    Policy rules still match the name that the server gives the tool.
     """
 
 
@@ -44,7 +44,7 @@ def list_edits(*, as_json: bool) -> None:
 def show(*, name: str, as_json: bool) -> None:
     """Show the tool NAME as clients see it, and as its server lists it.
 
-    NAME is what clients call it, or server:tool.
+    NAME is its name for clients, or server:tool.
     """
     result = ask("tool", name=name)
     if as_json:
@@ -83,10 +83,10 @@ def edit(
     names: Sequence[str],
     texts: Sequence[str],
 ) -> None:
-    """Change how the tool NAME looks to clients.
+    """Change how clients see the tool NAME.
 
-    NAME is what clients call it, or server:tool. Options add to what was edited before; an empty
-    text takes it back. A capability that is on changes when it is switched off and on again.
+    NAME is its name for clients, or server:tool. Options add to earlier edits; an empty text undoes
+    one. If its capability is on, switch it off and on again to see the change.
     """
     changes = Changes(
         new_name,
@@ -122,7 +122,7 @@ def edit(
 @tool.command("reset")
 @click.argument("name")
 def reset(*, name: str) -> None:
-    """Have the tool NAME as its server lists it again."""
+    """Undo all edits of the tool NAME."""
     found = ask("tool", name=name)
     tap, _, capability = str(found["capability"]).partition("/")
     if not ToolEdits(this_places().config).reset(tap, capability, str(found["tool"])):

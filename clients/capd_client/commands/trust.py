@@ -1,4 +1,4 @@
-"""`capd trust`: what a person trusts, one command a kind."""
+"""`capd trust`: records what a person trusts, in one subcommand for each kind."""
 
 import os
 import shlex
@@ -30,10 +30,10 @@ _NO_TERMINAL = (
 @click.option("--revoke", is_flag=True, help="Trust nothing of the project any more.")
 @json_option
 def project(*, path: Path | None, is_list: bool, revoke: bool, as_json: bool) -> None:
-    """Show what the project at PATH (here) would start, and ask whether it may.
+    """Show what the project at PATH (default: here) would start, and ask whether to trust it.
 
-    Each server is trusted by its whole content: the command line, environment, address, headers,
-    and the project's files that these name. Whatever changes of it asks again.
+    Each server is trusted with its whole content: the command line, environment, address, headers,
+    and the project's files that these name. If any of it changes, you are asked again.
     """
     if is_list:
         _show_list(ask("trust_list"), as_json=as_json)
@@ -84,7 +84,8 @@ def _show(server: Mapping[str, Any]) -> None:
     lines = [
         ("for", ", ".join(server["capabilities"])),
         ("runs", shlex.join(server["command"])),
-        ("in", server["cwd"] if server["command"] else ""),
+        ("in image", server["image"]),
+        ("in", server["cwd"] if server["command"] or server["image"] else ""),
         ("connects to", server["url"]),
         *(("sets", f"{key}={value}") for key, value in server["env"].items()),
         *(("sends", f"{key}: {value}") for key, value in server["headers"].items()),
@@ -130,7 +131,7 @@ def _counted(entries: Sequence[Mapping[str, Any]]) -> str:
 def definitions(
     *, server: str, accept: bool, reject: bool, tools: tuple[str, ...], as_json: bool
 ) -> None:
-    """Show how tools differ from what was trusted, of SERVER or of all; decide on it."""
+    """Show how tools of SERVER (or of all) differ from what was trusted, and decide on it."""
     if accept and reject:
         raise click.UsageError("--accept or --reject, not both")
     if as_json and (accept or reject):
@@ -204,17 +205,17 @@ DEFAULT = "project"
 
 
 class _Trust(click.Group):
-    """The group whose arguments may be those of its default command."""
+    """The group that passes arguments without a subcommand to its default command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read `args`, as the default command's where they do not begin with a command."""
+        """Parse `args`; without a subcommand they are the default command's."""
         is_named = bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
         return super().parse_args(ctx, args if is_named else [DEFAULT, *args])
 
 
 @click.group(cls=_Trust)
 def trust() -> None:
-    """Look at what projects and servers bring, and say what is trusted.
+    """Review what projects and servers bring, and decide what to trust.
 
     Without a command: `capd trust [PATH]` is `capd trust project [PATH]`.
     """

@@ -1,5 +1,5 @@
-"""`capd doctor`: looks at everything that capd rests on, and says what to do about each trouble.
+"""`capd doctor`: checks everything that capd depends on, and says how to repair each problem.
 
-A check is a function from what was found out to findings. It changes nothing, and none depends on
-another one: with the daemon down, all that can be seen without it is still looked at.
+A check is a function that takes the `Surroundings` and yields findings. It changes nothing, and no
+check depends on another: if the daemon is down, everything that does not need it is still checked.
 """

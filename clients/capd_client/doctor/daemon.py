@@ -1,4 +1,4 @@
-"""Whether a daemon answers, as which version, and what it says of itself and its model."""
+"""Checks that a daemon answers, that its version is current, and what it reports."""
 
 import os
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ _LAST_BYTES = 8192
 
 
 def check_daemon(seen: Surroundings) -> Iterator[Finding]:
-    """Say whether the daemon answers, and whether it is of this version."""
+    """Check whether the daemon answers, and has this command's version."""
     if seen.trouble:
         yield _not_answering(seen)
     elif seen.down:
@@ -40,7 +40,7 @@ def check_daemon(seen: Surroundings) -> Iterator[Finding]:
 
 
 def _not_answering(seen: Surroundings) -> Finding:
-    """Return what is wrong with what listens, and the process to end where it is known."""
+    """Return what is wrong with a listener that does not answer, and its process if it is known."""
     pid = int(seen.daemon.get("pid") or 0) or lock_holder(seen)
     if not pid:
         return Finding(
@@ -80,7 +80,7 @@ def _ended_badly(seen: Surroundings) -> Iterator[Finding]:
 
 
 def check_degraded(seen: Surroundings) -> Iterator[Finding]:
-    """Pass on what the daemon says it is the worse for."""
+    """Pass on the problems that the daemon itself reports."""
     told_elsewhere = {tap.get("error") for tap in seen.status.get("taps") or []}
     for problem in (seen.status.get("daemon") or {}).get("degraded") or []:
         if problem not in told_elsewhere and not str(problem).startswith(_ROUTING):
@@ -94,7 +94,7 @@ def check_degraded(seen: Surroundings) -> Iterator[Finding]:
 
 
 def check_model(seen: Surroundings) -> Iterator[Finding]:
-    """Say whether messages can be routed, as the daemon sees it."""
+    """Check whether the daemon can route messages."""
     model = seen.status.get("embedder")
     if not model:
         return

@@ -1,6 +1,7 @@
-"""What capabilities lack or leave open: secrets, versions of packages, a newer Node.js.
+"""Checks what capabilities need: secrets, versions of packages, a newer Node.js.
 
-None of it is a fault of capd's; each is why a server may not start, or may start as another one.
+None of these is a fault of capd. Each is a reason why a server may not start, or may start in
+another version than before.
 """
 
 import json
@@ -26,7 +27,7 @@ _COMPARATOR = re.compile(r"(>=|<=|>|<|=|\^|~)?\s*(v?\d[^\s]*)")
 
 # What cannot be read counts as kept: a doctor that is in doubt does not accuse.
 def is_within(version: str, wanted: str) -> bool:
-    """Tell whether `version` is in the range `wanted`."""
+    """Tell whether `version` is in the npm version range `wanted`."""
     match = _VERSION.fullmatch(version.strip())
     if match is None:
         return True
@@ -83,7 +84,7 @@ _TIMEOUT = 10.0
 
 
 def check_secrets(seen: Surroundings) -> Iterator[Finding]:
-    """Name the secrets that nobody has given; never a value."""
+    """Report secrets for which no value is stored; never prints a value."""
     wanted: dict[str, list[str]] = {}
     for capability in seen.capabilities:
         for key in capability.get("missing") or []:
@@ -103,7 +104,7 @@ def check_secrets(seen: Surroundings) -> Iterator[Finding]:
 
 
 def check_packages(seen: Surroundings) -> Iterator[Finding]:
-    """Name the packages that run in whatever version there is."""
+    """Report packages that run without an exact version."""
     users: dict[str, list[str]] = {}
     for capability in seen.capabilities:
         for package in capability.get("unpinned") or []:
@@ -123,7 +124,7 @@ def check_packages(seen: Surroundings) -> Iterator[Finding]:
 
 
 def check_node(seen: Surroundings) -> Iterator[Finding]:
-    """Compare Node.js with what packages that npx has fetched say they need."""
+    """Compare Node.js with the version that packages fetched by npx require."""
     node = shutil.which("node", path=seen.search_path)
     wanted = {
         package: some([f"{each['tap']}/{each['name']}" for each in users])

@@ -1,4 +1,4 @@
-"""Clients in which capd is installed, and whether what they start is still there."""
+"""Checks clients that capd was installed in: the program that they start must exist."""
 
 import os
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from capd_client.install.prompt_hooks import TRUSTED_BY_HASH, trust_edits
 
 
 def check_editors(seen: Surroundings) -> Iterator[Finding]:
-    """Look into the configuration of each client that capd can be installed in."""
+    """Check the configuration of every client that capd can be installed in."""
     for client in edited_clients(seen.env):
         yield from _looked_at(seen, client, launcher_path(seen.env))
 

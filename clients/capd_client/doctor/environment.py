@@ -1,6 +1,6 @@
-"""What the checks look at: this user's environment and places, and what the daemon says.
+"""The input of the checks: this user's environment and paths, and what the daemon reports.
 
-The daemon is asked once, for each document by itself; what it does not answer is absent.
+The daemon is asked once for each document; a document that it does not return is left out.
 """
 
 import os
@@ -18,25 +18,25 @@ _DOCUMENTS = ("status", "caps")
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Everything that the checks start from."""
+    """The input of all checks."""
 
     env: Mapping[str, str]
     uid: int
     places: Places
     version: str
-    """Of this command."""
+    """The version of this command."""
     daemon: Mapping[str, Any] = field(default_factory=dict)
-    """`version` and `pid` of the daemon that answered; empty where none did."""
+    """`version` and `pid` of the daemon that answered; empty if none did."""
     documents: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """What it said to `status` and `caps`."""
+    """The daemon's answers to `status` and `caps`."""
     down: str = ""
-    """Why there is no daemon."""
+    """Why no daemon answers."""
     trouble: str = ""
-    """What is wrong with how it answers."""
+    """What is wrong with the daemon's answers."""
 
     @property
     def status(self) -> Mapping[str, Any]:
-        """What the daemon says of itself; empty without one."""
+        """The daemon's status; empty if no daemon answers."""
         return self.documents.get("status", {})
 
     @property
@@ -46,21 +46,21 @@ class Surroundings:
 
     @property
     def search_path(self) -> str:
-        """The PATH on which the daemon finds programs; this command's own without a daemon.
+        """The daemon's PATH for programs; this command's own if no daemon answers.
 
-        Relative folders are left out: they are others wherever this command is called.
+        Relative folders are left out, because they depend on the current folder.
         """
         own = self.env.get("PATH", os.defpath)
         return absolute_folders(str((self.status.get("daemon") or {}).get("path") or own))
 
 
 def absolute_folders(path: str) -> str:
-    """Return `path` without its relative folders."""
+    """Return the search path `path` without its relative folders."""
     return os.pathsep.join(each for each in path.split(os.pathsep) if each.startswith("/"))
 
 
 def looked_around(env: Mapping[str, str], uid: int) -> Surroundings:
-    """Ask the daemon, and return what the checks need."""
+    """Ask the daemon, and return the input of the checks."""
     where = places(env, uid)
     daemon: Mapping[str, Any] = {}
     documents: dict[str, Mapping[str, Any]] = {}

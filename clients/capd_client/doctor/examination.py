@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
+from capd_client.doctor.containers import check_containers
 from capd_client.doctor.daemon import check_daemon, check_degraded, check_model
 from capd_client.doctor.definitions import check_node, check_packages, check_secrets
 from capd_client.doctor.editors import check_editors
@@ -49,6 +50,7 @@ CHECKS: tuple[Check, ...] = (
     check_sandbox,
     check_processes,
     check_default_level,
+    check_containers,
     check_editors,
     check_other_editors,
     check_hooks,
@@ -57,7 +59,7 @@ CHECKS: tuple[Check, ...] = (
 
 
 def examined(seen: Surroundings) -> Iterator[Finding]:
-    """Yield what each check finds; what one of them cannot look at costs that one alone."""
+    """Yield what each check finds; if one check fails, the others still run."""
     for check in CHECKS:
         try:
             yield from check(seen)

@@ -1,4 +1,4 @@
-"""Configuration that cannot be used, and locks that nobody should have."""
+"""Checks for unusable configuration, and for locks without a daemon."""
 
 import os
 import tomllib
@@ -15,7 +15,7 @@ _LOCKS = Path("/proc/locks")
 
 
 def check_configuration(seen: Surroundings) -> Iterator[Finding]:
-    """Read what a daemon would read, where none says itself what is wrong with it."""
+    """Check the configuration files, unless a daemon answers and reports on them itself."""
     folder = Path(seen.places.config)
     secrets = folder / FILE_NAME
     if secrets.exists():
@@ -42,7 +42,7 @@ def check_configuration(seen: Surroundings) -> Iterator[Finding]:
 
 
 def check_locks(seen: Surroundings, locks: Path = _LOCKS) -> Iterator[Finding]:
-    """Say who has the daemon's lock while no daemon answers: then none can start."""
+    """Report who holds the daemon's lock if no daemon answers: no daemon can start then."""
     if not seen.down:
         return
     for path in _lock_files(seen):
@@ -58,7 +58,7 @@ def check_locks(seen: Surroundings, locks: Path = _LOCKS) -> Iterator[Finding]:
 
 
 def lock_holder(seen: Surroundings, locks: Path = _LOCKS) -> int:
-    """Return the process that has one of the daemon's locks; 0 for none."""
+    """Return the pid of the process that holds one of the daemon's locks; 0 if none does."""
     holders = (_holder(path, locks) for path in _lock_files(seen) if path.exists())
     return next((pid for pid in holders if pid), 0)
 
@@ -73,7 +73,7 @@ def _lock_files(seen: Surroundings) -> list[Path]:
 
 
 def _holder(path: Path, locks: Path) -> int:
-    """Return the process that has a file locked; 0 for none, or where the system does not say."""
+    """Return the pid of the process that has locked a file; 0 if none has, or it is not known."""
     found = path.stat()
     place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
     try:

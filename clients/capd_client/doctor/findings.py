@@ -1,4 +1,4 @@
-"""What a check found: how bad it is, what, why, and what to do about it."""
+"""What a check reports: how bad it is, what it is, why, and how to repair it."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -24,7 +24,7 @@ class Finding:
 
 
 def worst(findings: Iterable[Finding]) -> Level:
-    """Return the highest level there is."""
+    """Return the worst level among the findings."""
     levels: list[Level] = [LEVELS[0], *(finding.level for finding in findings)]
     return max(levels, key=LEVELS.index)
 

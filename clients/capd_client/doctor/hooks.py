@@ -1,4 +1,4 @@
-"""Prompt hooks that reach no session: then only the model switches anything on."""
+"""Checks for prompt hooks that match no session: then only the model can switch anything on."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,7 +15,7 @@ from capd_client.install.ledger import Ledger
 
 
 def check_hooks(seen: Surroundings) -> Iterator[Finding]:
-    """Say whether the hooks that came found their sessions, and whether any came at all."""
+    """Check whether prompt hooks have run, and whether each matched its session."""
     for count in seen.status.get("hooks") or []:
         if count.get("unlinked"):
             yield from _unlinked(count)

@@ -1,7 +1,7 @@
-"""The daemon as an agent of launchd: whether it is there, as it should be, and how it fares.
+"""Checks the daemon as an agent of launchd: installed, current, running.
 
-What `launchctl print` says is for people and has no promise of its form: a line that is not
-understood is as good as none. It lists the agent's environment, so none of it is repeated whole.
+The output of `launchctl print` is for people and its format may change, so lines that are not
+understood are ignored. It lists the agent's environment, so it is never printed whole.
 """
 
 import os
@@ -27,17 +27,17 @@ _FACT = re.compile(r"^(?:\t| {1,4})?([a-z][a-z ]*) = (.*)$")
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """What launchd says of the agent that it has loaded."""
+    """The state of the agent, as launchd reports it."""
 
     state: str = ""
     pid: int = 0
     runs: int = 0
     last_exit: str = ""
-    """Empty where it never exited, or did with 0."""
+    """The exit code of the last run; empty if it never exited, or exited with 0."""
 
 
 def agent_of(said: str) -> Agent:
-    """Return what `launchctl print` said."""
+    """Parse the output of `launchctl print`."""
     facts: dict[str, str] = {}
     for line in said.splitlines():
         if fact := _FACT.match(line):
@@ -50,9 +50,10 @@ def agent_of(said: str) -> Agent:
 
 
 def agent_findings(written: bytes | None, wanted: bytes, code: int, said: str) -> Iterator[Finding]:
-    """Return what there is to say of a property list and of launchd's word on its agent.
+    """Compare a property list and launchd's report on the agent with what they should be.
 
-    `written` is None where there is none; `code` is what `launchctl print` ended with.
+    `written` is the installed property list, None if there is none; `code` is the exit code of
+    `launchctl print`.
     """
     if written is None:
         text = f"no agent of launchd is installed: the first client starts the daemon (`{_AGAIN}`)"
@@ -67,7 +68,7 @@ def agent_findings(written: bytes | None, wanted: bytes, code: int, said: str) -
 
 
 def check_agent(seen: Surroundings) -> Iterator[Finding]:
-    """Look at the agent, on macOS alone."""
+    """Check the agent; only on macOS."""
     if sys.platform != "darwin":
         return
     launchd = Launchd(seen.env)

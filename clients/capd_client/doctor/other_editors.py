@@ -1,4 +1,4 @@
-"""Clients into which capd was put by hand: whether what they start is there."""
+"""Checks clients that a person added capd to by hand: the program they start must exist."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ _OURS = frozenset({_NAME, LAUNCHER_NAME})
 
 
 def check_other_editors(seen: Surroundings) -> Iterator[Finding]:
-    """Look for an entry of capd in each client that it can be put into by hand."""
+    """Look for an entry of capd in every client that it can be added to by hand."""
     for client in known_clients().values():
         for file in client.user_files(seen.env) if client.is_edited else ():
             servers = _servers(file)

@@ -1,4 +1,4 @@
-"""Processes of servers that no daemon has any more, and how the daemon knows its own."""
+"""Checks for server processes that an earlier daemon left, and how their owner is known."""
 
 import os
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ _WAYS = {
 
 
 def check_processes(seen: Surroundings, proc: Path = Path("/proc")) -> Iterator[Finding]:
-    """Look for what an earlier daemon of this state folder has left."""
+    """Look for processes that an earlier daemon of this state folder left behind."""
     daemon = int(seen.daemon.get("pid") or 0)
     wanted = any_life(home_mark(seen.places.state))
     left = [

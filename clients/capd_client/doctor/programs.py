@@ -1,4 +1,4 @@
-"""Programs that servers are started by: whether the daemon finds them, and in which version."""
+"""Checks the programs that start servers: the daemon must find them, in a current version."""
 
 import os
 import re
@@ -22,7 +22,7 @@ _NAMED = 5
 
 
 def check_search_path(seen: Surroundings) -> Iterator[Finding]:
-    """Compare where the daemon looks for programs with where the user's shell does."""
+    """Compare the daemon's PATH with that of the user's shell."""
     shell = seen.env.get("SHELL") or "/bin/sh"
     said = _output([shell, "-l", "-i", "-c", f'printf "\\n{_MARK}%s\\n" "$PATH"'], seen.env)
     paths = [line.removeprefix(_MARK) for line in said.splitlines() if line.startswith(_MARK)]
@@ -56,7 +56,7 @@ def check_search_path(seen: Surroundings) -> Iterator[Finding]:
 
 
 def check_commands(seen: Surroundings) -> Iterator[Finding]:
-    """Name the commands of capabilities that cannot be found."""
+    """Report commands of capabilities that are not on the daemon's PATH."""
     users: dict[str, list[str]] = {}
     for capability in seen.capabilities:
         for command in capability.get("commands") or []:
@@ -95,7 +95,7 @@ def _how_to_get(program: str) -> str:
 
 
 def check_runners(seen: Surroundings) -> Iterator[Finding]:
-    """Say which Node.js and uv fetch servers from npm and PyPI."""
+    """Report which Node.js and uv fetch servers from npm and PyPI."""
     path = _with_own_programs(seen.search_path)
     for program, registry in (("node", ""), ("npx", "npm"), ("uvx", "PyPI")):
         found = shutil.which(program, path=path)
@@ -127,7 +127,7 @@ def check_runners(seen: Surroundings) -> Iterator[Finding]:
 
 
 def check_launchers(seen: Surroundings) -> Iterator[Finding]:
-    """Name the servers whose launcher is held, because their project is not trusted."""
+    """Report servers whose launcher runs outside their project because it is not trusted."""
     for server in seen.status.get("servers") or []:
         if server.get("cwd_reason"):
             yield Finding(

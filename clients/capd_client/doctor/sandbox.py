@@ -1,4 +1,4 @@
-"""What this machine can confine servers with: bubblewrap, Landlock, namespaces."""
+"""Checks which sandboxes this machine offers: bubblewrap, Landlock, namespaces."""
 
 import ctypes
 import os
@@ -38,23 +38,23 @@ sys.exit(libc.mount(b"none", b"/", None, 0x4000 | 0x80000, None) != 0)
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What was found."""
+    """The sandboxing features that were found."""
 
     bwrap: str = ""
-    """Where bubblewrap is; empty where there is none."""
+    """The path of bubblewrap; empty if there is none."""
     bwrap_trouble: str = ""
     """Why it does not work."""
     landlock: int = 0
-    """Version of Landlock's interface; 0 where the kernel has none."""
+    """The version of Landlock's ABI; 0 if the kernel has none."""
     userns: str = ""
-    """Why namespaces cannot be made without root; empty where they can."""
+    """Why a user cannot create namespaces without root; empty if one can."""
     has_mounts: bool = False
-    """Whether a process may have a mount namespace of its own."""
+    """Whether a process may create a mount namespace."""
     is_root: bool = False
 
 
 def check_sandbox(seen: Surroundings, abilities: Abilities | None = None) -> Iterator[Finding]:
-    """Say which levels can be had here, and how to have the best one."""
+    """Report which levels are available, and how to make the best one available."""
     found = abilities if abilities is not None else look(seen.env.get("PATH", os.defpath))
     if found.bwrap and not found.bwrap_trouble:
         landlock = f", Landlock {found.landlock}" if found.landlock else ""
@@ -75,7 +75,7 @@ def check_sandbox(seen: Surroundings, abilities: Abilities | None = None) -> Ite
 def check_default_level(
     seen: Surroundings, abilities: Abilities | None = None
 ) -> Iterator[Finding]:
-    """Say what holds of servers at the level `guard`, which does what the machine can."""
+    """Report what the level `guard` does here, which uses whatever is available."""
     found = abilities if abilities is not None else look(seen.env.get("PATH", os.defpath))
     is_apart = found.landlock >= _SCOPES
     lacks = []
@@ -106,7 +106,7 @@ def check_default_level(
 
 
 def look(path: str) -> Abilities:
-    """Try each of them."""
+    """Try each feature."""
     if sys.platform != "linux":
         return Abilities()
     bwrap = shutil.which("bwrap", path=path) or ""
@@ -136,14 +136,14 @@ def _has_mounts() -> bool:
 
 
 def landlock_version() -> int:
-    """Return the version of the kernel's interface, 0 where it has none."""
+    """Return the version of Landlock's ABI; 0 if the kernel has none."""
     libc = ctypes.CDLL(None, use_errno=True)
     version = libc.syscall(_LANDLOCK_CREATE_RULESET, None, 0, _LANDLOCK_VERSION)
     return max(0, int(version))
 
 
 def userns_refusal(settings: Path) -> str:
-    """Return which setting of the kernel keeps users from making namespaces, empty for none."""
+    """Return the kernel setting that keeps users from creating namespaces; empty if none does."""
     refusing = (
         ("user/max_user_namespaces", "0"),
         ("kernel/unprivileged_userns_clone", "0"),

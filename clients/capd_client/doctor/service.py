@@ -1,4 +1,4 @@
-"""The daemon as a service of systemd: whether its units are there, and as they should be."""
+"""Checks the daemon as a systemd service: its units must be installed and current."""
 
 import getpass
 import os
@@ -17,7 +17,7 @@ _AGAIN = "capd daemon install"
 
 
 def check_service(seen: Surroundings, lingering: Path = _LINGERING) -> Iterator[Finding]:
-    """Look at the units; where they are not installed, that is worth knowing and no more."""
+    """Check the units; that they are not installed is reported as information only."""
     path = seen.env.get("PATH", os.defpath)
     systemd = Systemd(seen.env)
     if not systemd.is_installed():

@@ -1,4 +1,4 @@
-"""The socket's place and permissions, and sockets that were left elsewhere."""
+"""Checks the socket's path and permissions, and looks for sockets at other paths."""
 
 import os
 import socket
@@ -17,7 +17,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def check_socket(seen: Surroundings) -> Iterator[Finding]:
-    """Look at the socket that this environment leads to."""
+    """Check the socket that this environment leads to."""
     path = seen.places.socket
     size = len(os.fsencode(path))
     if size > LONGEST_PATH_BYTES:
@@ -47,7 +47,7 @@ def check_socket(seen: Surroundings) -> Iterator[Finding]:
 
 
 def check_other_sockets(seen: Surroundings) -> Iterator[Finding]:
-    """Look where another environment would have put the socket."""
+    """Look for a socket where another environment would put it."""
     if seen.env.get("CAPD_HOME") or seen.env.get("CAPD_SOCKET"):
         return
     home = seen.env.get("HOME") or Path.home()

@@ -1,4 +1,4 @@
-"""Room and rights where capd keeps what it remembers."""
+"""Checks the space and the permissions of the folders where capd stores its state."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ TOO_LITTLE_BYTES = 50_000_000
 
 
 def check_storage(seen: Surroundings) -> Iterator[Finding]:
-    """Look at where things are kept, and at how much room there is."""
+    """Check each state folder, and the space on its disk."""
     for what, path, loss in (
         ("configuration", seen.places.config, "nothing can be added or installed"),
         ("data", seen.places.data, "no tap can be cloned, and no client be given a launcher"),

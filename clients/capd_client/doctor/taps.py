@@ -1,4 +1,4 @@
-"""Taps that are not as they should be, as the daemon loaded them or as they stand on the list."""
+"""Checks for taps with problems, as the daemon loaded them or as they are listed."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +9,7 @@ from capd_client.taps import TapError, TapList
 
 
 def check_taps(seen: Surroundings) -> Iterator[Finding]:
-    """Say which taps could not be loaded, and which have something wrong in them."""
+    """Report taps that could not be loaded, and problems inside taps."""
     if not seen.status:
         yield from _listed(seen)
         return

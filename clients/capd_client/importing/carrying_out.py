@@ -14,7 +14,7 @@ def carry_out(plan: Plan, tap: OwnTap, store: SecretStore, known: KnownValues) -
     """Add everything that is planned.
 
     Raises:
-        TapError, SecretError, OSError: something could not be written; nothing is left of it.
+        TapError, SecretError, OSError: something could not be written; everything was undone.
     """
     undo: list[Callable[[], object]] = []
     try:

@@ -1,7 +1,7 @@
-"""Which texts of a definition are secrets: by the name they have, or by what they look like.
+"""Decides which texts of a definition are secrets: by their names, or by how they look.
 
-To hide too much costs a line in a store; to hide too little is a token in a file. So every value
-of a name that speaks of a secret is one, and what looks like a token is one wherever it stands.
+To hide too much costs one more line in the store; to hide too little leaves a token in a file. So
+every value whose name suggests a secret is one, and so is every text that looks like a token.
 """
 
 import re
@@ -71,13 +71,13 @@ _PATH = re.compile(r"(?:~|\.{1,2})?/[\w./@ -]+")
 
 
 def is_secret_name(name: str) -> bool:
-    """Tell whether what has this name is a secret."""
+    """Tell whether a value of this name is a secret."""
     words = _CAMEL.sub("_", name.lstrip("-")).casefold()
     return bool(_NAME.search(words)) and not _NO_SECRET.search(words)
 
 
 def stands_for_one(text: str) -> bool:
-    """Tell whether a secret is to be put in place of `text`."""
+    """Tell whether `text` is a placeholder that a user replaces by a secret."""
     return bool(_STANDS_FOR.fullmatch(text.strip()))
 
 
@@ -103,7 +103,7 @@ def of_header(name: str, text: Text) -> Text:
 
 
 def of_address(text: Text) -> Text:
-    """Return a URL with its secrets hidden: a password, parameters, what looks like a token."""
+    """Return a URL with its secrets hidden: a password, secret parameters, any token."""
     return joined(_each_plain(text, _of_plain_address))
 
 

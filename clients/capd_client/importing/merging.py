@@ -1,8 +1,8 @@
-"""Which of what was found is one server, and what each is called.
+"""Decides which of the found definitions are the same server, and gives each server a name.
 
-The first that was found keeps its words; what others know beside it, a description or where it
-was, joins it. Names are those that people gave, as far as capd takes them. What a project's files
-say gives no name and no word to a server that the user has as well.
+The first definition that was found is used; a description, and the places where the server was
+found, are added from the others. Names are the ones that people chose, if capd allows them. If the
+user has the same server, nothing is taken from a project's files.
 """
 
 import re

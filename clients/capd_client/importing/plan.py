@@ -80,8 +80,8 @@ def plan_import(
 ) -> Plan:
     """Decide what happens to everything that was found.
 
-    `own` are the user's servers, `values` the known values of keys. `triggers` are those of
-    capabilities that a new one of the same name replaces.
+    `own` are the user's servers, `values` the known values of keys. `triggers` are the triggers of
+    existing capabilities, which a new one of the same name would hide.
     """
     found = [
         read_entry(

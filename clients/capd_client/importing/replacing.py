@@ -58,7 +58,7 @@ class Replacements:
         """Remove `origins`, which are in one file; return the path of the original's backup.
 
         Raises:
-            InstallError: it is not as it was read, or cannot be edited.
+            InstallError: the file has changed since it was read, or cannot be edited.
         """
         first = next(iter(origins))
         path = first.file.resolve()
@@ -115,7 +115,7 @@ class Replacements:
         they were restored.
 
         Raises:
-            InstallError: what is noted of a client cannot be read.
+            InstallError: the record of a client cannot be read.
         """
         folder = self._path.parent
         with self._ledger.locked():

@@ -84,7 +84,7 @@ def document(path: Path, format_: str) -> Any:
     """Return the data in a file.
 
     Raises:
-        ValueError: it holds nothing of that format; the text quotes none of it.
+        ValueError: the file is not of that format; the text quotes nothing of it.
     """
     try:
         data = path.read_bytes() if path.stat().st_size <= _LARGEST_BYTES else None

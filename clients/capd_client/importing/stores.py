@@ -22,7 +22,7 @@ class SecretStore:
         """Save a value.
 
         Raises:
-            SecretError: it cannot be kept.
+            SecretError: it cannot be saved.
         """
         if self._in_file:
             stored_secrets.keep_in_file(self._file, key, value)
@@ -45,10 +45,10 @@ class KnownValues(Mapping[str, str]):
     """The values of keys, in the order in which a daemon looks for them."""
 
     def __init__(self, env: Mapping[str, str], config: str) -> None:
-        """Read the file; the keyring is asked for each key once.
+        """Read the file; the keyring is asked once for each key.
 
         Raises:
-            SecretError: the file is not private, so that nothing may be put into it either.
+            SecretError: others can read the file, so no secret may be added to it.
         """
         self._env = env
         self._file = stored_secrets.in_file(Path(config, FILE_NAME))
@@ -67,7 +67,7 @@ class KnownValues(Mapping[str, str]):
         return sum(1 for _ in self)
 
     def stored_keys(self) -> list[str]:
-        """Return the keys in the file; the keyring does not tell which it has."""
+        """Return the keys in the file; the keyring cannot list its keys."""
         return list(self._file)
 
     def all_of(self, key: str) -> list[str]:

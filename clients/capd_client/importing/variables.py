@@ -67,7 +67,7 @@ class Reader:
         """Return the parts of `value`.
 
         Raises:
-            NotImportedError: capd has nothing that means the same.
+            NotImportedError: capd has no placeholder with the same meaning.
         """
         if len(value) > _LONGEST:
             raise NotImportedError(f"{where} has more than {_LONGEST >> 10} KiB")
@@ -157,7 +157,7 @@ def written(text: Text, key: Callable[[Hidden], str]) -> str:
     """Return `text` as capd's definitions write it; `key` returns the key of a secret.
 
     Raises:
-        NotImportedError: its braces would be read as something else.
+        NotImportedError: capd would read its braces as a placeholder.
     """
     asked = joined(Reference(key(p)) if isinstance(p, Hidden) else p for p in text)
     put = "".join(map(_put, asked))

@@ -1,4 +1,4 @@
-"""`capd install`: puts capd into a client's own files, and takes it out again."""
+"""`capd install`: adds capd to a client's own files, and removes it again."""
 
 
 class InstallError(Exception):

@@ -1,9 +1,9 @@
-"""Claude Code: the server in its own configuration, and the prompt hooks in its settings.
+"""Claude Code: the server in its own configuration, and capd's hooks in its settings.
 
-One is of type `mcp_tool`: it runs on the connection that the session has with the shim, so that
-no session has to be guessed (docs/design/clients.md, finding 2). VS Code reads the same settings,
-and runs hooks of type `command` alone (finding 12), so there is one of these as well; it is silent
-where Claude Code runs it.
+Two hooks are of type `mcp_tool`: one sends prompts, and one says which skill is used. Such a hook
+runs on the session's own connection to the shim, so its session is known (docs/design/clients.md,
+finding 2). VS Code reads the same settings but only runs hooks of type `command` (finding 12), so
+there is one of these for prompts as well; it does nothing when Claude Code runs it.
 """
 
 import json
@@ -25,7 +25,7 @@ from capd_client.install.known_clients import KnownClient
 from capd_client.install.launcher import NAME as LAUNCHER_NAME
 from capd_client.install.pruning import prune
 
-_EVENT = ("hooks", "UserPromptSubmit")
+_PROMPT, _TOOL = "UserPromptSubmit", "PreToolUse"
 _VENDOR_TIMEOUT = 60.0
 
 HOOK: dict[str, Any] = {
@@ -35,6 +35,17 @@ HOOK: dict[str, Any] = {
     "input": {"prompt": "${prompt}", "session_id": "${session_id}", "cwd": "${cwd}"},
     "timeout": 5,
 }
+SKILL_HOOK: dict[str, Any] = {
+    **HOOK,
+    "input": {
+        "event": _TOOL,
+        "skill": "${tool_input.skill}",
+        "session_id": "${session_id}",
+        "cwd": "${cwd}",
+    },
+}
+_MATCHERS = {_TOOL: "Skill"}
+"""The tools for which the hooks of an event run, where they do not run for all."""
 
 
 class Claude(Client):
@@ -47,7 +58,10 @@ class Claude(Client):
         self.settings = folder / "settings.json"
         # For ever the same words: a client may have made its user trust them.
         command = f"{shlex.quote(str(launcher))} hook claude UserPromptSubmit"
-        self._hooks = (HOOK, {"type": "command", "command": command, "timeout": 5})
+        self._hooks = {
+            _PROMPT: (HOOK, {"type": "command", "command": command, "timeout": 5}),
+            _TOOL: (SKILL_HOOK,),
+        }
 
     def hooks(self) -> list[FileEdit]:
         """Return the hooks in its settings."""
@@ -84,25 +98,35 @@ class Claude(Client):
             return None
 
     def _add_hooks(self, text: str) -> str:
-        for hook in self._hooks:
-            there = _hooks(text)
-            place = [found[:2] for found in there if found[2]["type"] == hook["type"]]
-            if place:
-                text = _update(text, *place[0], hook)
-            elif there:
-                text = append(text, (*_EVENT, there[0][0], "hooks"), hook)
-            else:
-                text = append(text, _EVENT, {"hooks": [hook]})
+        for event, hooks in self._hooks.items():
+            for hook in hooks:
+                text = _add_hook(text, event, hook)
         return text
+
+
+def _add_hook(text: str, event: str, hook: dict[str, Any]) -> str:
+    there = _hooks(text, event)
+    place = [found[:2] for found in there if found[2]["type"] == hook["type"]]
+    if place:
+        return _update(text, event, *place[0], hook)
+    if there:
+        return append(text, (*_list(event), there[0][0], "hooks"), hook)
+    matcher = {"matcher": _MATCHERS[event]} if event in _MATCHERS else {}
+    return append(text, _list(event), {**matcher, "hooks": [hook]})
+
+
+def _list(event: str) -> tuple[str, str]:
+    """Return the keys that lead to the hooks of an event."""
+    return ("hooks", event)
 
 
 def _found(text: str, path: tuple[str | int, ...]) -> Node | None:
     return find(parse(text), path) if text.strip("\ufeff \t\r\n") else None
 
 
-def _hooks(text: str) -> list[tuple[int, int, Any]]:
-    """Return the group, position and value of each of our hooks."""
-    groups = _found(text, _EVENT)
+def _hooks(text: str, event: str) -> list[tuple[int, int, Any]]:
+    """Return the group, position and value of each of our hooks of an event."""
+    groups = _found(text, _list(event))
     found = []
     is_list = groups is not None and isinstance(groups.value, list)
     for at, group in enumerate(groups.value if groups is not None and is_list else ()):
@@ -131,16 +155,18 @@ _OURS = {"mcp_tool": "input", "command": "command"}
 """The part of each hook that the user must not change."""
 
 
-def _update(text: str, group: int, place: int, hook: dict[str, Any]) -> str:
+def _update(text: str, event: str, group: int, place: int, hook: dict[str, Any]) -> str:
     key = _OURS[hook["type"]]
-    return put(text, (*_EVENT, group, "hooks", place, key), hook[key])
+    return put(text, (*_list(event), group, "hooks", place, key), hook[key])
 
 
 def _remove_hooks(text: str, original: str | None) -> str:
-    for group, place, _ in reversed(_hooks(text)):
-        hooks = (*_EVENT, group, "hooks")
-        text = take(text, (*hooks, place))
-        left = _found(text, hooks)
-        if left is not None and not left.value:
-            text = take(text, (*_EVENT, group))
-    return prune(text, _EVENT, original)
+    for event in (_PROMPT, _TOOL):
+        for group, place, _ in reversed(_hooks(text, event)):
+            hooks = (*_list(event), group, "hooks")
+            text = take(text, (*hooks, place))
+            left = _found(text, hooks)
+            if left is not None and not left.value:
+                text = take(text, (*_list(event), group))
+        text = prune(text, _list(event), original)
+    return text

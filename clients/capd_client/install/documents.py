@@ -16,7 +16,7 @@ def read_document(text: str, kind: Format) -> Any:
     """Return the data of `text`; None if there is none.
 
     Raises:
-        UnreadableError: it is not of that format.
+        UnreadableError: it is not in that format.
     """
     if is_blank(text):
         return None
@@ -33,10 +33,10 @@ def read_document(text: str, kind: Format) -> Any:
 
 
 def read_servers(text: str, file: ServersFile) -> Mapping[str, Any]:
-    """Return the entries of servers by name, as they are in the file.
+    """Return the servers' entries by name, as they are in the file.
 
     Raises:
-        UnreadableError: it is not of its format.
+        UnreadableError: the text is not in the file's format.
     """
     found = read_document(text, file.format)
     for key in file.servers:

@@ -203,7 +203,7 @@ def _check_format(path: Path, data: bytes) -> None:
     """Refuse a new text that the client could not read.
 
     Raises:
-        InstallError: `data` is not of the format that the name of the file says.
+        InstallError: `data` is not in the format that the file's name says.
     """
     kind = _FORMATS.get(path.suffix)
     if kind is None:

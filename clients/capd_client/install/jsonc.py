@@ -49,7 +49,7 @@ class Node:
     children: tuple[Child, ...] = ()
 
     def at(self, step: str | int) -> int:
-        """Return the index of the child that `step` names; -1 where there is none."""
+        """Return the index of the child that `step` names; -1 if there is none."""
         if isinstance(step, int):
             is_there = isinstance(self.value, list) and step < len(self.children)
             return step if is_there else -1

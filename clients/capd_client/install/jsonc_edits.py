@@ -19,7 +19,7 @@ def put(text: str, path: Path, value: Any) -> str:
     """Return `text` with `value` at `path`; missing objects on the way are created.
 
     Raises:
-        JsoncError: `text` is not JSON, or what is on the way there is no object.
+        JsoncError: `text` is not JSON, or a value on the path is not an object.
     """
     text = text if text.strip(_SPACE + "\ufeff") else text + "{}\n"
     root = parse(text)

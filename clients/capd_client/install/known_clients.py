@@ -1,4 +1,4 @@
-"""Where each client keeps its MCP servers, how an entry looks there, and whether it is installed.
+"""Where each client keeps its MCP servers, the format of an entry, and whether it is installed.
 
 The facts are the `install` tables of `capd_protos/clients.toml`.
 """
@@ -57,7 +57,7 @@ class Stdio(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     env: str = "env"
     cwd: str = "cwd"
     passed: str = ""
-    """The key of names whose values come from elsewhere: the environment, or a keyring."""
+    """The key for names of variables whose values come from the environment or a keyring."""
     env_file: str = ""
 
 
@@ -67,7 +67,7 @@ class Http(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     urls: dict[str, Transport]
     headers: str = ""
     header_variables: str = ""
-    """The key of headers whose values are names of variables."""
+    """The key for headers whose values are names of variables."""
     bearer_variable: str = ""
 
 
@@ -86,7 +86,7 @@ class _Systems(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class ServersFile:
-    """One file with servers in it: where they are, and how they are kept there."""
+    """One file with servers in it: its path, and its format."""
 
     path: Path
     format: Format
@@ -95,61 +95,61 @@ class ServersFile:
 
 
 class KnownClient(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One program that capd can be put into."""
+    """One program that capd can be added to."""
 
     title: str
     behaviour: str
-    """The client whose behaviour it has: the table that this one stands in."""
+    """The client whose behaviour it shares: the table that contains this one."""
     format: Format
     id: str = ""
     aliases: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
-    """What it leaves in a home folder; patterns are allowed."""
+    """Folders that it creates in a home folder; patterns are allowed."""
     layout: Layout = "map"
     user: tuple[str, ...] | _Systems = ()
     project: tuple[str | _FileLine, ...] = ()
     system: tuple[str, ...] = ()
-    """What an administrator has written for everybody; never changed."""
+    """Files that an administrator writes for all users; never changed."""
     servers: tuple[str, ...] = ()
     """The keys that lead to the servers."""
     local: tuple[str, ...] = ()
-    """The keys that lead to a project's own servers in the user's file."""
+    """The keys that lead to a project's own servers within the user's file."""
     switched_off: tuple[tuple[str, ...], ...] = ()
-    """The keys that lead to lists of servers' names that its user has switched off here."""
+    """The keys that lead to lists of servers that the user has switched off in this project."""
     inputs: tuple[str, ...] = ()
-    """The keys that lead to what `${input:ID}` means."""
+    """The keys that lead to the definitions of `${input:ID}`."""
     stdio: Stdio = Stdio()
     http: Http = Http({})
     off: dict[str, bool] = {}
     """The member that switches a server off."""
     variables: tuple[Variable, ...] = ()
     entry: dict[str, Any] = {}
-    """What capd puts in, `{launcher}` being its program."""
+    """The entry that capd adds; `{launcher}` is its program."""
     defaults: dict[str, Any] = {}
-    """What it puts in beside that, and is the user's to change from then on."""
+    """Members that capd adds once; the user may change them afterwards."""
     new_file: dict[str, Any] = {}
-    """What a file that has nothing begins with."""
+    """The beginning of a new file."""
     displaces: tuple[str, ...] = ()
-    """What the client reads only where the user's file does not exist."""
+    """A file that the client reads only if the user's file does not exist."""
     hook_limit: float = 0.0
-    """Seconds that it lets a prompt hook take, as capd installs it; 0 where that is not known."""
+    """Seconds that it allows a prompt hook as capd installs it; 0 if not known."""
     no_prompts: str = ""
-    """Why the words of its user do not reach capd, where they do not."""
+    """Why its user's messages do not reach capd; empty if they do."""
     by_hand: str = ""
-    """What a person has to put where, if capd cannot."""
+    """What a person has to add to which file, if capd cannot."""
     after: str = ""
-    """What is left for the user to do, or to know."""
+    """What is left for the user to do or to know."""
 
     @property
     def is_edited(self) -> bool:
-        """Whether capd changes its file; else a person has to."""
+        """Whether capd edits its file; otherwise a person has to."""
         return self.format in EDITED
 
     def user_files(
         self, env: Mapping[str, str], platform: str = sys.platform
     ) -> tuple[ServersFile, ...]:
-        """Return the user's files, whether they are there or not."""
+        """Return the user's files, whether or not they exist."""
         paths = self.user
         if isinstance(paths, _Systems):
             system = "windows" if platform == "win32" else platform
@@ -157,16 +157,16 @@ class KnownClient(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return tuple(self._file(path) for each in paths if (path := expanded(each, env)))
 
     def user_file(self, env: Mapping[str, str]) -> ServersFile | None:
-        """Return the file that capd is put into; None where there is none for a program."""
+        """Return the file that capd is added to; None if capd does not edit one."""
         known = self.user_files(env) if self.is_edited else ()
         return next((file for file in known if file.path.exists()), known[-1] if known else None)
 
     def project_files(self, project: Path) -> tuple[ServersFile, ...]:
-        """Return the files of a project that may have servers; patterns only as far as they fit."""
+        """Return a project's files that may list servers; patterns become the files that exist."""
         return tuple(self._project_files(project))
 
     def is_detected(self, env: Mapping[str, str]) -> bool:
-        """Tell whether the client is on this machine, by its program, folder or file."""
+        """Tell whether the client is on this machine: its program, folder or file exists."""
         search = env.get("PATH", "")
         if any(shutil.which(program, path=search) for program in self.programs):
             return True
@@ -198,7 +198,7 @@ def _has_files(pattern: Path) -> bool:
 
 
 def expanded(path: str, env: Mapping[str, str]) -> Path | None:
-    """Return a path of the table; None where a variable that it needs is not set."""
+    """Return a path of the table; None if a variable that it needs is not set."""
     home = env.get("HOME") or str(Path.home())
 
     def value(match: re.Match[str]) -> str:
@@ -224,7 +224,7 @@ def known_clients() -> Mapping[str, KnownClient]:
 
 
 def known_client(name: str) -> KnownClient | None:
-    """Return the client of that name or other name."""
+    """Return the client with that name or other name."""
     folded = name.casefold()
     clients = known_clients()
     return clients.get(folded) or next(

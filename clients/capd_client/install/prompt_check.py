@@ -1,12 +1,12 @@
-"""Whether a message that is typed in a client reaches capd: tried, through what was installed.
+"""Tests whether a message typed in a client reaches capd, over the hook that was installed.
 
-    launcher       is started as the client starts it: a session of the daemon
-    hook command   is read from the client's file, and run with a message as the client runs it
-    daemon         says whether the message found that session
+    launcher       is started as the client starts it, which opens a session
+    hook command   is read from the client's file, and run with a message
+    daemon         reports whether the message reached that session
 
-Claude Code's hook is a call on the connection of the session itself, and opencode's plugin asks the
-daemon for a turn of its session: there the same is asked over the same way. The client itself is
-not started, so whether it runs its hooks is not known from this.
+Claude Code's hook is a call on the session's own connection, and opencode's plugin sends the daemon
+a turn, so for these two the check does the same. The client itself is not started, so the check
+does not show whether it runs its hooks.
 """
 
 import json
@@ -45,14 +45,14 @@ _CHECK_AGAIN = "See what is wrong with: capd doctor"
 
 @dataclass(frozen=True, slots=True)
 class PromptCheck:
-    """What came of the check."""
+    """The result of the check."""
 
     answer: Answer
     reason: str = ""
     repair: str = ""
 
     def lines(self, title: str) -> str:
-        """Return it as a person reads it."""
+        """Return the result as lines for a person."""
         if self.answer == "not tried":
             return f"{title}: {self.reason}"
         why = "".join(f"\n  {each}" for each in (self.reason, self.repair) if each)
@@ -62,7 +62,7 @@ class PromptCheck:
 def check_prompt(client: Client, env: Mapping[str, str], uid: int, launcher: Path) -> PromptCheck:
     """Send a message as the client's hook would; return whether it reached the client's session.
 
-    It takes a second on an idle machine. A daemon has to run.
+    It takes about a second. A daemon must be running.
     """
     edits = client.hooks()
     if client.known.no_prompts or not edits:
@@ -146,7 +146,7 @@ def _run(line: str, message: str, env: Mapping[str, str], project: str) -> str:
 
 
 def _heard(control: Control, key: str, problem: str = "") -> PromptCheck:
-    """Return whether the daemon got a message for the session."""
+    """Return whether the daemon received a message for the session."""
     give_up_at = time.monotonic() + (0.0 if problem else _ARRIVAL)
     while True:
         sessions = control.call("sessions")["sessions"]

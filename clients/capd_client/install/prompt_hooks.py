@@ -42,7 +42,7 @@ def trust_edit(config: Path, hooks_file: Path, hooks: HookList) -> FileEdit:
     """Return the edit by which Codex trusts our hook, which is now in `hooks_file`.
 
     Raises:
-        InstallError: it is not there.
+        InstallError: our hook is not in `hooks_file`.
     """
     try:
         places = hooks.places(hooks_file.read_text(encoding="utf-8"))
@@ -61,7 +61,7 @@ def trust_edit(config: Path, hooks_file: Path, hooks: HookList) -> FileEdit:
 
 
 def untrusted(text: str, hooks_file: Path, hooks: HookList) -> str:
-    """Return Codex' configuration without the trust in our hook; that in other hooks stays."""
+    """Return Codex' configuration without its trust in our hook; other hooks stay trusted."""
     digest = trusted_hash(hooks.hook)
     for key, each in _states(text).items():
         is_ours = isinstance(each, dict) and each.get(_HASH) == digest
@@ -98,7 +98,7 @@ EXECUTABLE = 0o700
 def hook_edits(client_id: str, env: Mapping[str, str], launcher: Path) -> list[FileEdit]:
     """Return the edits of a client's hook files; none if it has no prompt hook.
 
-    One may be for the file that has the server as well: edits of one file are made together.
+    A hook and the server may share a file: edits of one file are made together.
     """
     made = _MAKERS.get(client_id)
     return [] if made is None else made(env, launcher)

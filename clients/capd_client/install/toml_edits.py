@@ -1,8 +1,8 @@
 """Changes to TOML that leave every other byte of the text as it is.
 
-A table is appended to the end of the text, and its lines are cut out again; tomlkit, which keeps
-comments and order as well, does what cannot be done so. Whoever did it, the outcome is read
-again: if it does not mean what it must, nothing is changed.
+A table is added by appending lines, and removed by cutting its lines. All other changes are made
+with tomlkit, which also keeps comments and order. In either case the new text is parsed again: if
+its data is not the expected data, nothing is changed.
 """
 
 import re
@@ -22,7 +22,7 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class TomlError(UnreadableError):
-    """The text is not what it must be at `line`."""
+    """The text is not as expected at `line`."""
 
     def __init__(self, reason: str, line: int = 1) -> None:
         self.line = line
@@ -47,7 +47,7 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def put(text: str, path: Path, value: Any) -> str:
-    """Return `text` with `value` at `path`; tables on the way there are made.
+    """Return `text` with `value` at `path`; missing tables are created.
 
     Raises:
         TomlError: `text` is not TOML, or `value` cannot be put there.
@@ -72,7 +72,7 @@ def take(text: str, path: Path) -> str:
     """Return `text` without the table at `path`; comments around it stay.
 
     Raises:
-        TomlError: `text` is not TOML, or the table cannot be taken out.
+        TomlError: `text` is not TOML, or the table cannot be removed.
     """
     before = parse(text)
     if not is_there(before, path):

@@ -1,7 +1,7 @@
 """Changes to YAML that leave every other byte of the text as it is.
 
-PyYAML says where each node is; what is put in is written between. The outcome is read again: if it
-does not mean what it must, nothing is changed.
+PyYAML reports the position of each node, and new text is inserted between them. The new text is
+parsed again: if its data is not the expected data, nothing is changed.
 """
 
 import json
@@ -17,7 +17,7 @@ _NULL = "tag:yaml.org,2002:null"
 
 
 def put(text: str, path: Path, value: Any) -> str:
-    """Return `text` with `value` at `path`; maps on the way there are made.
+    """Return `text` with `value` at `path`; missing maps are created.
 
     Raises:
         YamlError: `text` is not YAML, or `value` cannot be put there.
@@ -65,10 +65,10 @@ def append(text: str, path: Path, value: Any) -> str:
 
 
 def take(text: str, path: Path) -> str:
-    """Return `text` without what is at `path`; comments around it stay.
+    """Return `text` without the value at `path`; comments around it stay.
 
     Raises:
-        YamlError: `text` is not YAML, or it cannot be taken out.
+        YamlError: `text` is not YAML, or the value cannot be removed.
     """
     root = compose(text)
     before = value_of(root)

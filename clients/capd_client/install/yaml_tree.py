@@ -1,6 +1,6 @@
-"""YAML as a tree of nodes that know where in the text they are.
+"""YAML as a tree of nodes with their positions in the text.
 
-Tags are not followed: what an application makes of them is its own, and nothing is run.
+Tags are ignored: their meaning is the application's own, and no object is constructed.
 """
 
 import itertools
@@ -17,7 +17,7 @@ _MOST = 100_000
 
 
 class YamlError(UnreadableError):
-    """The text is not what it must be at `line`."""
+    """The text is not as expected at `line`."""
 
     def __init__(self, reason: str, line: int) -> None:
         self.line = line
@@ -25,7 +25,7 @@ class YamlError(UnreadableError):
 
 
 def compose(text: str) -> yaml.Node | None:
-    """Return the tree of the one document in `text`; None where there is none.
+    """Return the tree of the one document in `text`; None if the text is empty.
 
     Raises:
         YamlError: it is not YAML, or more than one document.
@@ -45,7 +45,7 @@ def value_of(node: yaml.Node | None) -> Any:
     """Return the data of a node.
 
     Raises:
-        YamlError: it is nested too deeply, which an alias of itself is as well, or too large.
+        YamlError: it is too large or nested too deeply, as an alias of itself is.
     """
     return _value(node, 0, itertools.count())
 

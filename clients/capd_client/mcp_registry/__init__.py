@@ -1,1 +1,1 @@
-"""Servers of a public registry: added by name, and kept up to date, at the user's word."""
+"""Servers from a public registry: added by name, and updated when the user asks."""

@@ -1,4 +1,4 @@
-"""`capd add io.github.owner/server`: from a name in a registry to a capability of one's own.
+"""`capd add io.github.owner/server`: turns a name in a registry into a capability of the user's.
 
     resolve ──> inputs ──> definition ──> listed in a sandbox ──> triggers ──> written
        │           │             │                │                   │
@@ -33,10 +33,10 @@ _LONGEST_DESCRIPTION = 300
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What a person said on the command line."""
+    """The arguments of the command line."""
 
     name: str
-    """`namespace/server`, maybe with `@version`."""
+    """`namespace/server`, optionally with `@version`."""
     own_name: str = ""
     kind: str = ""
     given: tuple[str, ...] = ()
@@ -49,15 +49,15 @@ class Wishes:
 
 
 class NotAgreedError(Exception):
-    """A person said no."""
+    """The user refused."""
 
 
 def add(wishes: Wishes, config: str) -> str:
-    """Add a server; return the name that it has here.
+    """Add a server; return the name that it gets here.
 
     Raises:
-        RegistryError, TapError, SecretError, OSError: it cannot be added; nothing is.
-        NotAgreedError: a person said no; nothing is added.
+        RegistryError, TapError, SecretError, OSError: it cannot be added; nothing was added.
+        NotAgreedError: the user refused; nothing was added.
     """
     is_asked = not wishes.is_agreed
     if is_asked and not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -103,7 +103,7 @@ def add(wishes: Wishes, config: str) -> str:
 def resolved(
     name: str, version: str, kind: str, tap: OwnTap, *, fetches: bool = True
 ) -> dict[str, Any]:
-    """Return the entry of a registry and its checked package."""
+    """Return a registry's entry, with its package downloaded and its digest checked."""
     records = [record for each in tap.names() if (record := read_record(tap.place(each)))]
     document = {
         "name": name,
@@ -151,7 +151,7 @@ def inspected(
     files: Mapping[str, str] | None = None,
     previous: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Return what a server lists in a sandbox."""
+    """Start the server in a sandbox, and return what it lists."""
     document = {
         "name": server.name,
         "files": dict(files or definition(server)),
@@ -165,7 +165,7 @@ def inspected(
 
 
 def record_of(entry: Mapping[str, Any], answers: Mapping[str, Sequence[str]]) -> Record:
-    """Return what is kept beside the definition."""
+    """Return the record that is saved beside the definition."""
     return Record(
         str(entry["name"]),
         str(entry["version"]),
@@ -178,7 +178,7 @@ def record_of(entry: Mapping[str, Any], answers: Mapping[str, Sequence[str]]) ->
 
 
 def referenced(texts: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
-    """Return the values of the keys that texts of a definition name."""
+    """Return the values of those keys that a definition's texts refer to."""
     found = re.findall(r"\{\{(?:ENV|INPUT):([A-Za-z_][A-Za-z0-9_]*)\}\}", "\n".join(texts))
     return {key: value for key in found if (value := known.get(key))}
 

@@ -1,8 +1,8 @@
-"""The values that an entry asks for: from `--set`, from a person, or as they are by default.
+"""The values that an entry asks for: from `--set`, from the user, or its defaults.
 
-A secret's value goes to the store. In the definition, and in everything that is printed, there is
-its key alone. A key that is stored already belongs to another server, whose secret a stranger's
-server gets only if a person says so.
+A secret's value is saved in the store; the definition and all output contain only its key. A key
+that is stored already belongs to another server: the new server gets that secret only if the user
+agrees.
 """
 
 import re
@@ -21,18 +21,18 @@ _STORED = re.compile(r"@(?P<key>[A-Za-z_][A-Za-z0-9_]*)")
 
 @dataclass(slots=True)
 class Answers:
-    """What was answered."""
+    """The answers to an entry's inputs."""
 
     values: dict[str, list[str]] = field(default_factory=dict)
-    """By input; a secret's is `{{ENV:KEY}}`."""
+    """By input; for a secret, `{{ENV:KEY}}`."""
     secrets: dict[str, str] = field(default_factory=dict, repr=False)
-    """New values, by key."""
+    """New secret values, by key."""
     missing: list[str] = field(default_factory=list)
     """Required inputs without a value."""
 
 
 def given_values(words: Sequence[str]) -> dict[str, list[str]]:
-    """Return the values of `NAME=VALUE`, each name any number of times.
+    """Return the values of `NAME=VALUE`; a name may be given several times.
 
     Raises:
         RegistryError: one is not of this form.
@@ -58,7 +58,7 @@ def answered(
     """Return the answers to `inputs`; `known` are stored secrets. With `is_asked` a person answers.
 
     Raises:
-        RegistryError: `given` has a name that is no input, or a value cannot be kept.
+        RegistryError: `given` has a name that is no input, or a value cannot be saved.
     """
     names = [str(each["name"]) for each in inputs]
     for name in given:

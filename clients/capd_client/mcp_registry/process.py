@@ -1,4 +1,4 @@
-"""Asks `python -m capd registry ...`, which has the rules, and needs no daemon."""
+"""Runs `python -m capd registry ...`, which contains the registry's rules and needs no daemon."""
 
 import json
 import subprocess
@@ -19,10 +19,10 @@ class RegistryError(Exception):
 def ask(
     action: str, document: Mapping[str, Any] | None = None, *, more: Sequence[str] = (), what: str
 ) -> dict[str, Any]:
-    """Return what an action answers to `document`, showing how far it is.
+    """Return the answer of an action to `document`, showing its progress.
 
     Raises:
-        RegistryError: it refuses, or has failed.
+        RegistryError: the action refused or failed.
     """
     # -P: a folder `capd` in the working directory is not the daemon.
     command = [sys.executable, "-P", "-m", "capd", "registry", action, *more]

@@ -1,4 +1,4 @@
-"""What is kept beside the definition of a server from a registry: where it is from, and its digest.
+"""The record beside the definition of a server from a registry: its source, and its digest.
 
 The file is `registry.json` in the capability's folder. Secrets are in it by key only.
 """
@@ -15,7 +15,7 @@ _MOST_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Where one server is from."""
+    """The source of one server."""
 
     name: str
     """In the registry: `io.github.owner/server`."""
@@ -34,7 +34,7 @@ class Record:
 
 
 def read_record(folder: Path) -> Record | None:
-    """Return the record in a capability's folder; None if there is none that can be used."""
+    """Return the record in a capability's folder; None if there is no usable one."""
     try:
         with (folder / FILE).open("rb") as file:
             read = json.loads(file.read(_MOST_BYTES))

@@ -1,4 +1,4 @@
-"""What a person reads before a server of a registry is added or replaced."""
+"""Texts that a person reads before a server of a registry is added or updated."""
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,7 +8,7 @@ _LONGEST_DESCRIPTION = 100
 
 
 def entry_lines(entry: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what an entry is, who published it, and how it runs."""
+    """Yield lines: what an entry is, who published it, and how it runs."""
     yield f"{entry['name']} {entry['version']}: {_line(entry.get('description'))}"
     where = f" ({entry['repository']})" if entry.get("repository") else ""
     yield f"  published by: {entry['namespace']}{where}"
@@ -25,7 +25,7 @@ def entry_lines(entry: Mapping[str, Any]) -> Iterator[str]:
 
 
 def input_line(each: Mapping[str, Any]) -> str:
-    """Return an input with what is known of it."""
+    """Return the line for one input."""
     need = "needs" if each.get("is_required") and not each.get("default") else "takes"
     said = [str(each["name"])]
     if each.get("is_secret"):
@@ -40,12 +40,12 @@ def input_line(each: Mapping[str, Any]) -> str:
 
 
 def start_line(command: Sequence[str], url: str) -> str:
-    """Return how the server will be started."""
+    """Return the line that says how the server will be started."""
     return f"  connects to: {url}" if url else f"  starts: {shlex.join(command)}"
 
 
 def inspection_lines(found: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the tools of a server, what they cost, and what is to be looked at."""
+    """Yield lines: a server's tools, their cost in tokens, and anything suspicious."""
     tools = found.get("tools") or []
     tokens = sum(int(each.get("tokens") or 0) for each in tools)
     how = f", listed in the sandbox: {found['sandbox']}" if found.get("sandbox") else ""
@@ -62,7 +62,7 @@ def inspection_lines(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def change_lines(changes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield how definitions differ from those of the version before."""
+    """Yield lines: how the definitions differ from those of the installed version."""
     if not changes:
         yield "  its tools are defined as before"
     for each in changes:

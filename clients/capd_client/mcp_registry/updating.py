@@ -1,7 +1,7 @@
-"""`capd update`: the newer version of a server from a registry, looked at before it counts.
+"""`capd update`: a newer version of a server from a registry, inspected before it is installed.
 
-Nothing updates itself. The definition keeps whatever its user changed in it: of the server's table
-only the command, the URL, the environment and the headers are written anew.
+Nothing is updated automatically. The user's changes to the definition are kept: only the command,
+the URL, the environment and the headers of the server's table are replaced.
 """
 
 import os
@@ -23,20 +23,20 @@ _CONFIG = "config.toml"
 
 @dataclass(frozen=True, slots=True)
 class Newer:
-    """What an update would do."""
+    """The changes that an update would make."""
 
     name: str
     before: Record
     entry: Mapping[str, Any]
     server: OwnServer
     files: Mapping[str, str]
-    """The files that replace those before."""
+    """The new texts of the definition's files."""
     found: Mapping[str, Any]
-    """What the new version lists."""
+    """What the new version lists in a sandbox."""
 
 
 def from_registry(tap: OwnTap) -> dict[str, Record]:
-    """Return the servers that were added from a registry, by their names here."""
+    """Return the servers that were added from a registry, by their local names."""
     found = ((name, read_record(tap.place(name))) for name in tap.names())
     return {name: record for name, record in found if record is not None}
 
@@ -47,7 +47,7 @@ def newer(
     """Return what an update of `name` would do; None if it has the latest version.
 
     Raises:
-        RegistryError: the latest version cannot be had or used here.
+        RegistryError: the latest version cannot be downloaded or used here.
     """
     latest = resolved(record.name, "latest", record.kind, tap, fetches=False)
     if latest["version"] == record.version and latest["package"] == record.package:

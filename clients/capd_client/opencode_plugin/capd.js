@@ -2,16 +2,19 @@
 //
 // Written by `capd install opencode`, which writes it anew; `capd uninstall opencode` removes it.
 // What capd answers goes to the model behind the user's text, in the same request. It never makes
-// opencode wait longer than BUDGET, or FIRST_BUDGET for the first message of a process; without a
-// daemon it does nothing. It speaks the control role of capd's socket (docs/protocol.md).
+// opencode wait longer than BUDGET, or FIRST_BUDGET for the first message of a process; LONGEST where
+// a daemon is being started, or says that it loads its model. Without a daemon it does nothing. It
+// speaks the control role of capd's socket (docs/protocol.md).
 
-import { lstatSync, statSync } from "node:fs"
+import { existsSync, lstatSync, statSync } from "node:fs"
 import { connect } from "node:net"
 import { homedir } from "node:os"
-import { join, resolve } from "node:path"
+import { dirname, join, resolve } from "node:path"
 
 const BUDGET = 300
 const FIRST_BUDGET = 2000 // opencode starts its MCP servers only with the first message
+const LONGEST = 5000
+const STARTING = 30_000 // a start that is older has failed, or is over
 const PATIENCE = 20_000 // for a session that opencode opens after the message, and for its tools
 const PAUSE = 20
 const RELIST = 60 // opencode was seen to list the tools again 8-26 ms after it was told
@@ -108,18 +111,43 @@ async function sessionOf(capd, directory) {
   return undefined
 }
 
+// A thin client empties this file when it starts a daemon.
+function isStarting(path) {
+  try {
+    return Date.now() - statSync(join(dirname(path), "start.lock")).mtimeMs < STARTING
+  } catch {
+    return false
+  }
+}
+
+async function reached(path, deadline) {
+  // The thin client of the first message starts a daemon if there is none, and not at once.
+  while (isFirst && !process.env.CAPD_NO_START && Date.now() < deadline.at) {
+    if (existsSync(path)) break
+    if (isStarting(path)) deadline.at = deadline.begun + LONGEST
+    else if (Date.now() > deadline.begun + FIRST_BUDGET) break
+    await sleep(PAUSE)
+  }
+  return await open(path)
+}
+
 async function handOver(text, directory, deadline, show) {
-  const capd = await open(socketPath(process.env))
+  const capd = await reached(socketPath(process.env), deadline)
   try {
     // A daemon that answers is waited for.
-    if (isFirst) deadline.at = deadline.begun + FIRST_BUDGET
+    if (isFirst) deadline.at = Math.max(deadline.at, deadline.begun + FIRST_BUDGET)
     const session = await sessionOf(capd, directory)
     if (session === undefined) return ""
     isFirst = false
     // Whom it reaches too late is told by the next message: the daemon has to know.
     const mute = Date.now() >= deadline.at
-    const patience = Math.max(deadline.at - Date.now() - RELIST, SAYING) / 1000
-    const turn = await capd.ask("turn", { text, session, mute, patience })
+    const patience = () => Math.max(deadline.at - Date.now() - RELIST, SAYING) / 1000
+    const asked = { text, session, mute, patience: patience(), longest: LONGEST / 1000 }
+    let turn = await capd.ask("turn", asked)
+    if (turn.held) {
+      deadline.at = deadline.begun + LONGEST
+      turn = await capd.ask("turn", { ...asked, patience: patience(), longest: 0, again: true })
+    }
     if (turn.changed?.added?.length) await sleep(RELIST)
     if (turn.notice) show(turn.notice)
     return turn.context ?? ""

@@ -15,7 +15,7 @@ LABEL = "dev.capd.daemon"
 
 
 class Launchd:
-    """The launchd of this user."""
+    """The launchd of the current user."""
 
     name = "launchd"
     when_stopped = "the next login starts it again, and so does: capd daemon start"

@@ -65,7 +65,7 @@ def daemon_command() -> list[str]:
 
 
 def own_variables(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that say where this daemon's files are, if not in the usual places."""
+    """Return the variables with the paths of this daemon, as far as they are not the defaults."""
     keys = ("CAPD_HOME", "CAPD_SOCKET")
     return {key: str(Path(env[key]).absolute()) for key in keys if env.get(key)}
 

@@ -36,7 +36,7 @@ class Plain:
         )
 
     def uninstall(self) -> list[str]:
-        """Return that nothing was installed."""
+        """Return a line that says that nothing was installed."""
         return ["no service manager of this user answers, so nothing is installed"]
 
     def is_installed(self) -> bool:

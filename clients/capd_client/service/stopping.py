@@ -27,7 +27,7 @@ def end(where: Places, *, for_good: bool) -> int:
     Return its pid, 0 if there was none.
 
     Raises:
-        ServiceError: it refused, or goes on.
+        ServiceError: the daemon refused, or is still running.
     """
     pid = ask_to_end(where.socket, for_good=for_good) or _end_unreachable(where, for_good=for_good)
     if pid:
@@ -74,7 +74,7 @@ def ask_to_end(socket: str, *, for_good: bool) -> int:
     With `for_good`, its clients are told not to start another one.
 
     Raises:
-        ServiceError: it refused.
+        ServiceError: the daemon refused.
     """
     try:
         with Control(socket) as control:
@@ -91,7 +91,7 @@ def await_end(pid: int) -> None:
     """Wait until a process has ended; a zombie counts as ended.
 
     Raises:
-        ServiceError: it goes on.
+        ServiceError: the process is still running.
     """
     if not _has_ended(pid, PATIENCE):
         raise ServiceError(f"the daemon (pid {pid}) does not end; kill {pid} ends it")

@@ -17,7 +17,7 @@ ANSWER_TIMEOUT = 5.0
 
 
 class Systemd:
-    """The systemd of this user."""
+    """The systemd user manager of the current user."""
 
     name = "systemd"
     when_stopped = (
@@ -115,7 +115,7 @@ class Systemd:
         return ["journalctl", "--user", "--unit", SERVICE, "--lines", str(lines), *more]
 
     def units(self) -> dict[str, str]:
-        """Return the units' texts, by file name, for this capd and this place."""
+        """Return the units' texts by file name, for this capd and these paths."""
         # A dollar sign begins a variable in a command, and stands for itself elsewhere.
         command = " ".join(_quoted(each).replace("$", "$$") for each in daemon_command())
         lines = [f"ExecStart={command}", *self._variables()]

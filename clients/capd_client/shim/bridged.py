@@ -1,7 +1,6 @@
-"""Starts one session on the far side of a bridge: its socket and credential are beside it.
+"""Starts one session on the far side of a bridge; its socket and credential are beside it.
 
-There is no daemon to start, and nothing is written there: what a bridge has put there is all that
-has to be removed.
+It starts no daemon and writes no file, so removing what the bridge installed removes everything.
 """
 
 import posix

@@ -1,4 +1,4 @@
-"""The daemons' last answers to handshakes and first lists of tools, for a slow daemon."""
+"""Saved answers of daemons to handshakes and tool lists, for a daemon that starts slowly."""
 
 import posix
 
@@ -98,8 +98,8 @@ class _Answers:
 class Handshakes(_Answers):
     """The daemons' last answers to `initialize` and `server/discover`.
 
-    An answer is only used for a request with the same version, because the daemon decides on the
-    version. Answers are the same for every session, and contain no secret.
+    An answer is used only for a request with the same version, because the answer depends on it.
+    Answers are the same for every session, and contain no secret.
     """
 
     def __init__(self, folder: str) -> None:
@@ -117,8 +117,8 @@ class Handshakes(_Answers):
 class ToolLists(_Answers):
     """The tools that a client's last session started with, by client and folder.
 
-    These are capd's own tools, pinned ones and those of eager servers, with which the client's next
-    session starts as well. Tools that a conversation has switched on are not included.
+    These are capd's own tools, pinned tools and tools of eager servers, so the client's next
+    session starts with the same ones. Tools that a conversation has switched on are not included.
     """
 
     def __init__(self, folder: str) -> None:

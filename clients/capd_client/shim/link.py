@@ -5,14 +5,15 @@ the daemon. A request that may have run is never sent twice.
 
     down -> greeting -> (replaying ->) up -> down ...
 
-Where there is no daemon it starts one. Where none can be started it answers as an MCP server
-with a single tool that says why, so that an editor never finds a broken server.
+If there is no daemon, the shim starts one. If that fails, it answers as an MCP server with a single
+tool that says why, so that an editor never sees a broken server.
 
-A slow daemon does not block an editor. In any of these states the shim answers a handshake with
-what a daemon answered before, and a prompt hook with nothing to add. Unless the session is up, it
-also answers a list of tools with the one that the client's last session began with. Where none is
-known, and for other lists, it is an empty one, if the host is known to list again. Once the daemon
-is there the host is told that the lists have changed. A hook waits longer while it starts.
+A slow daemon does not block an editor. In any of these states the shim answers a handshake with a
+daemon's saved answer, and a prompt hook with an empty answer. Unless the session is up, it also
+answers a request for tools, with the tools that the client's last session began with. If none are
+saved, and for other lists, the answer is an empty list, provided that the host is known to list
+again. When the daemon answers, the host is told that the lists have changed. A hook waits longer
+while the daemon starts.
 
 Lines go through whole, so a daemon that dies in the middle of one leaves no half line behind.
 The price is memory: a result of 256 MiB takes as much here until the editor has read it. Each
@@ -191,7 +192,7 @@ class _Outgoing:
 
 
 class FatalError(Exception):
-    """The shim cannot serve at all; the text is for a person."""
+    """The shim cannot serve; the text says why, for a person."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -202,13 +203,13 @@ class Shim:
     """One MCP session between a host and the daemon."""
 
     _own_out = -1
-    """Where lines for the host go without ever blocking, if there is such a descriptor."""
+    """The descriptor for lines to the host that never blocks; None if there is none."""
 
     _is_first_list = True
     """Whether the daemon's next list of tools is the one that this session begins with."""
     _starter: Starter | None = None
     credential_file = ""
-    """What a bridge's socket asks for is in it; read again for each hello."""
+    """The file with the credential for a bridge's socket; read again for each hello."""
 
     def __init__(self, path: str, env: "Mapping[str, str]", *, is_named: bool = False) -> None:
         self._path = path
@@ -267,7 +268,7 @@ class Shim:
         self._due: dict[_HostRequest, float] = {}
 
     def run(self) -> int:
-        """Serve until the host is gone; return the exit code."""
+        """Serve until the host disconnects; return the exit code."""
         wake = _wake_on_signals()
         self._own_out = _own_output()
         self._watch(wake, select.POLLIN)
@@ -1172,9 +1173,9 @@ def _process_name(pid: int) -> str:
 
 
 def client_of(command: "list[str]") -> str:
-    """Return the client whose program or package a command line names; nothing where it is none.
+    """Return the client whose program or package a command line names; empty if none.
 
-    Of a path its last part counts, and what stands behind `node_modules`.
+    Of a path, the last part counts, and the part after `node_modules`.
     """
     # Node's own options stand before the script.
     for path in [each for each in command if not each.startswith("-")][:2]:

@@ -1,16 +1,15 @@
-"""The environment that a client gives the daemon which it starts for everybody.
+"""The environment of a daemon that one client starts and all clients use.
 
 One daemon serves every editor, so the editor that happens to start it must not decide for the
 others: an agent may strip or set a variable such as SSL_CERT_FILE for its own children, and a
 project's `.envrc` may set any. What the daemon gets:
 
-- `USER_VARIABLES`, and `CAPD_*`, from who starts it: they say who the user is and where capd's
-  places are, in which the client and the daemon must agree. Of PATH without the folders of one
-  project: relative ones, those in the client's folder, and each `node_modules/.bin`, which npm and
-  its like put first. A clone's `npx` would else be everybody's.
-- `NETWORK_VARIABLES` from the login environment: what `systemctl --user show-environment` says.
-  Without such a manager, /etc/environment and then who starts it, unless direnv has been there.
-- Nothing else.
+- `USER_VARIABLES` and `CAPD_*` come from the client: they name the user and capd's folders, on
+which the client and the daemon must agree. PATH comes without folders of a project: relative ones,
+those in the client's folder, and each `node_modules/.bin`, which npm puts first. Otherwise every
+editor would use a clone's `npx`. - `NETWORK_VARIABLES` come from the login environment (`systemctl
+--user show-environment`). Without systemd they come from /etc/environment, and then from the client
+unless direnv has changed its environment. - Nothing else.
 
 The daemon itself asks the login shell for PATH and for the network's variables, which takes longer.
 """
@@ -95,10 +94,10 @@ def daemon_environment(
     is_whole: bool,
     folders: "tuple[bytes, ...]" = (),
 ) -> "dict[bytes, bytes]":
-    """Return the daemon's environment: `own` is of who starts it, `login` of the user's login.
+    """Return the daemon's environment, from the client's (`own`) and the user's login (`login`).
 
-    `is_whole`: what is not in `login` is not set for this user. `folders` are the paths of the
-    folder in which the client works.
+    `is_whole`: a variable that is not in `login` is not taken from `own`. `folders` are the paths
+    of the folder in which the client works.
     """
     is_taken = not is_whole and _DIRENV not in own
     found = {
@@ -120,9 +119,9 @@ def daemon_environment(
 
 
 def nobodys_project(path: bytes, folders: "tuple[bytes, ...]", home: bytes) -> bytes:
-    """Return PATH without what lies in one project: `folders` are the paths of its folder.
+    """Return PATH without folders inside a project; `folders` are the paths of the client's folder.
 
-    Home and what is above it are no project.
+    The home folder and its parents never count as a project.
     """
     projects = [
         folder.rstrip(b"/") + b"/"
@@ -144,7 +143,7 @@ def _is_of_user(name: bytes) -> bool:
 
 
 def is_of_network(name: bytes) -> bool:
-    """Tell whether a variable says how the network and the package registries are reached."""
+    """Tell whether a variable configures the network or the package registries."""
     upper = name.upper()
     return name in NETWORK_VARIABLES or upper in _PROXIES or upper.startswith(_NETWORK_PREFIXES)
 
@@ -152,7 +151,7 @@ def is_of_network(name: bytes) -> bool:
 def clean_environment(
     own: "Mapping[bytes, bytes]", folders: "tuple[bytes, ...]"
 ) -> "dict[bytes, bytes]":
-    """Return the daemon's environment, asking this system for what the user's login has."""
+    """Return the daemon's environment, reading the user's login environment from this system."""
     login = _of_systemd(own)
     is_whole = bool(login)
     login = login or _of_file(b"/etc/environment")
@@ -160,7 +159,7 @@ def clean_environment(
 
 
 def working_folders(own: "Mapping[bytes, bytes]") -> "tuple[bytes, ...]":
-    """Return the paths of the folder that a client works in: the real one, and as PWD has it."""
+    """Return the paths of the client's working folder: the real one, and the one in PWD."""
     try:
         real = posix.getcwdb()
     except OSError:

@@ -4,7 +4,7 @@ The shim and the agent library (`capd_client.agent.link`) both follow them:
 
     - Every request gets exactly one outcome.
     - A request that may have run is never sent again.
-    - A session continues if it reconnects to the daemon that knew it; otherwise it starts anew.
+    - A session continues if it reconnects to the same daemon; otherwise it starts again.
 """
 
 TYPE_CHECKING = False
@@ -37,7 +37,7 @@ _TEMPORARY_REFUSALS = ("overloaded", "stopping", "session_in_use")
 
 
 class Request:
-    """The facts about a request without an outcome that matter when the connection is lost."""
+    """What matters about an unanswered request when the connection is lost."""
 
     __slots__ = ("is_dispatched", "is_durable", "is_sent", "key", "line", "sends")
 
@@ -59,11 +59,11 @@ def after_loss(
 ) -> "Literal['unknown', 'not_sent', 'again', 'waiting']":
     """Return what becomes of `request` when the connection is lost.
 
-    `is_endless`: it stays open for as long as the client likes, and each daemon gets it anew.
+    `is_endless`: the request stays open indefinitely, and is sent to every new daemon.
 
     - `unknown`: a server has it, so it may have run. Its outcome is OUTCOME_UNKNOWN.
     - `not_sent`: no server has it, and it cannot be sent again. Its outcome is NOT_SENT.
-    - `again`: no server has it, or the next daemon goes on with it; the next connection gets it.
+    - `again`: no server has it, or the next daemon resumes it; it is sent on the next connection.
     - `waiting`: it was not written to this connection, and goes on waiting for one.
     """
     if request.is_dispatched:
@@ -86,12 +86,12 @@ def after_refusal(code: str, *, has_token: bool) -> "Literal['start_anew', 'retr
 
 
 def is_same_session(known_pid: int, pid: object, welcome: "Mapping[str, object]") -> bool:
-    """Return whether the daemon of `known_pid` goes on with the session that it knew."""
+    """Return whether the daemon of `known_pid` still has the session."""
     return pid == known_pid and welcome.get("resumed") is True
 
 
 def hello(client: "dict[str, object]", **members: str) -> "dict[str, object]":
-    """Return the frame that opens a connection; empty or undecodable `members` are left out."""
+    """Return the hello frame; empty or undecodable `members` are left out."""
     frame: dict[str, object] = {
         "capd": "hello",
         "protocol": PROTOCOL,

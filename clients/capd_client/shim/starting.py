@@ -58,7 +58,7 @@ def join(folder: str, rest: str) -> str:
 
 
 def absolute(path: str) -> str:
-    """Return what `os.path.abspath` would."""
+    """Return the absolute form of a path, as `os.path.abspath` does."""
     if not path.startswith("/"):
         path = join(posix.getcwd(), path)
     # POSIX leaves two leading slashes to the implementation; three are one.
@@ -88,7 +88,7 @@ def _home(env: "Mapping[str, str]") -> str:
 
 
 def state_folder(env: "Mapping[str, str]") -> str:
-    """Return the folder of the daemon's log, as `capd_protos.places` has it."""
+    """Return the folder of the daemon's log, as `capd_protos.places` does."""
     if env.get("CAPD_HOME"):
         return join(absolute(env["CAPD_HOME"]), "state")
     return join(env.get("XDG_STATE_HOME") or join(_home(env), ".local/state"), "capd")
@@ -119,7 +119,7 @@ def make_folders(path: str) -> None:
 
 
 class Starter:
-    """Starts the daemon. Of several shims only one does it."""
+    """Starts the daemon. If several shims try, only one of them does it."""
 
     def __init__(self, socket: str, env: "Mapping[str, str]", *, is_named: bool) -> None:
         self._socket = socket
@@ -148,7 +148,7 @@ class Starter:
 
     @property
     def is_busy(self) -> bool:
-        """Whether somebody is starting the daemon, so that it may be there soon."""
+        """Whether a process is starting the daemon, so that it may answer soon."""
         return self._deadline > 0
 
     @property

@@ -1,1 +1,1 @@
-"""`capd top`: the daemon, live, in a terminal."""
+"""`capd top`: a live view of the daemon in a terminal."""

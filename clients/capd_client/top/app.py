@@ -1,7 +1,7 @@
-"""The screen of `capd top`: sessions, servers, what was decided and what happens.
+"""The screen of `capd top`: sessions, servers, decisions and events.
 
-Two threads ask, each on a connection of its own: one polls the status, one hears events, which
-have it polled at once. The daemon may go and come back meanwhile.
+Two threads each have a connection: one polls the status, the other receives events, after which the
+status is polled at once. Both reconnect when the daemon restarts.
 """
 
 import threading
@@ -53,7 +53,7 @@ _SOONEST = 0.2
 
 
 class TopApp(App[int]):
-    """Shows what `status` says, again and again."""
+    """Shows the daemon's status, updated all the time."""
 
     ENABLE_COMMAND_PALETTE = False
     CSS = """
@@ -115,7 +115,7 @@ class TopApp(App[int]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Begin to ask."""
+        """Start both threads."""
         self.query_one("#sessions", DataTable).add_columns(*SESSION_COLUMNS)
         self.query_one("#servers", DataTable).add_columns(*SERVER_COLUMNS)
         self.query_one("#decisions", DataTable).add_columns(*DECISION_COLUMNS)
@@ -124,7 +124,7 @@ class TopApp(App[int]):
         self.run_worker(self._listen, thread=True, name="listen")
 
     def on_unmount(self) -> None:
-        """Have both threads end."""
+        """Stop both threads."""
         self._is_over.set()
         self._wake.set()
         if self._listening is not None:
@@ -217,7 +217,7 @@ class TopApp(App[int]):
         self._show_details(str(selected.data_table.id), str(selected.row_key.value))
 
     def action_why(self) -> None:
-        """Show why the selected decision came out as it did; of the last, unless one is."""
+        """Explain the selected decision, or the last one if none is selected."""
         table = self.query_one("#decisions", DataTable)
         if table.row_count:
             key = table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value
@@ -244,20 +244,20 @@ class TopApp(App[int]):
         self._wake.set()
 
     def action_search(self) -> None:
-        """Ask for what rows have to contain."""
+        """Ask for the text that rows must contain."""
         field = self.query_one("#filter", Input)
         field.display = True
         field.focus()
 
     def on_input_submitted(self, submitted: Input.Submitted) -> None:
-        """Show the rows that contain what was typed; all of them for nothing."""
+        """Show the rows that contain the typed text; all rows if it is empty."""
         self._filter = submitted.value.strip()
         submitted.input.display = bool(self._filter)
         self.query_one("#sessions", DataTable).focus()
         self._wake.set()
 
     def action_pause(self) -> None:
-        """Leave the screen as it is, or go on."""
+        """Stop updating the screen, or continue."""
         self._is_paused = not self._is_paused
         self.query_one("#head", Static).update("paused: p goes on" if self._is_paused else "...")
         self._wake.set()
@@ -272,7 +272,7 @@ class TopApp(App[int]):
         self._wake.set()
 
     def action_nothing(self) -> None:
-        """Leave enter to the table that has the focus."""
+        """Do nothing: the focused table handles enter itself."""
 
     def _show_details(self, table: str, key: str) -> None:
         of = self._status.get(table) or []

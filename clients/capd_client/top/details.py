@@ -1,4 +1,4 @@
-"""What the details pane of `capd top` says of a selected row, and events in words."""
+"""The details pane of `capd top` for a selected row, and the descriptions of events."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ Document = Mapping[str, Any]
 
 
 def session_details(session: Document, scripts: Sequence[Document] = ()) -> list[str]:
-    """Return a session, a fact a line; `scripts` are those of `capd why`, the newest first."""
+    """Return a session's facts, one a line; `scripts` are those of `capd why`, newest first."""
     lines = [
         f"{session.get('key', '?')}: {client_of(session)}, process {session.get('pid') or '?'}",
         f"project: {session.get('project') or 'none'}",
@@ -36,7 +36,7 @@ def session_details(session: Document, scripts: Sequence[Document] = ()) -> list
 
 
 def server_details(server: Document) -> list[str]:
-    """Return a server, a fact a line."""
+    """Return a server's facts, one a line."""
     lines = [
         (
             f"{server.get('name', '?')}: {server.get('state', '?')}, "
@@ -56,7 +56,7 @@ def server_details(server: Document) -> list[str]:
 
 
 def decision_details(decision: Document, why: Document | None) -> list[str]:
-    """Return a decision; `why` is its entry of `capd why`, where there is one."""
+    """Return a decision's facts; `why` is its entry in `capd why`, if there is one."""
     outcome, name, reason = decision_words(decision)
     head = " ".join(part for part in (outcome, name, f"({reason})" if reason else "") if part)
     lines = [f"{clock(decision.get('at'))}  {decision.get('session') or '?'}  {head}"]
@@ -88,7 +88,7 @@ def approvals_line(waiting: list[Document]) -> str:
 
 
 def approval_details(entry: Document, now: float) -> list[str]:
-    """Return a call that waits for a person, and the keys that answer it."""
+    """Return the facts of a call that waits for approval, and the keys that answer it."""
     lines = [
         f"{entry.get('number')}: {entry.get('server')}:{entry.get('tool')}",
         f"arguments: {entry.get('arguments')}",
@@ -135,7 +135,7 @@ _WORDS = {
 
 
 def event_words(topic: str, event: Document) -> str:
-    """Return an event in words, with its topic behind; what has no words shows its facts."""
+    """Describe an event, with its topic; if there is no description, list its members."""
     try:
         words = _WORDS[topic].format(**event)
     except (KeyError, IndexError, ValueError):

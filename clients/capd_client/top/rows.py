@@ -1,4 +1,4 @@
-"""What `capd top` shows of a status: rows of its tables, and how many calls a second there are."""
+"""The rows of the tables of `capd top`, and the rate of calls."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,7 +22,7 @@ class CallRate:
         self._at: float | None = None
 
     def of(self, status: Mapping[str, Any], at: float) -> float:
-        """Return the rate since the status before, `at` being seconds of a steady clock."""
+        """Return the rate since the previous status; `at` is from a monotonic clock, in seconds."""
         counts = {
             str(each.get("key")): int(each.get("calls") or 0)
             for each in status.get("sessions") or []
@@ -37,7 +37,7 @@ class CallRate:
 
 
 def head_line(status: Mapping[str, Any], rate: float) -> str:
-    """Return the daemon in one line."""
+    """Return the daemon's state in one line."""
     daemon, model = status.get("daemon") or {}, status.get("embedder") or {}
     parts = [
         f"capd {daemon.get('version', '?')}",
@@ -53,7 +53,7 @@ def head_line(status: Mapping[str, Any], rate: float) -> str:
 
 
 def session_rows(status: Mapping[str, Any], now: float) -> list[Row]:
-    """Return a row a session."""
+    """Return one row for each session."""
     rows = []
     for each in status.get("sessions") or []:
         used = [
@@ -75,7 +75,7 @@ def session_rows(status: Mapping[str, Any], now: float) -> list[Row]:
 
 
 def server_rows(status: Mapping[str, Any]) -> list[Row]:
-    """Return a row an instance."""
+    """Return one row for each instance."""
     rows = []
     for at, each in enumerate(status.get("servers") or []):
         is_up = bool(each.get("pid"))
@@ -94,17 +94,17 @@ def server_rows(status: Mapping[str, Any]) -> list[Row]:
 
 
 def server_key(at: int, server: Mapping[str, Any]) -> str:
-    """Return what tells an instance from the others of one status."""
+    """Return an identifier of an instance within one status."""
     return f"{at} {server.get('instance', '')}"
 
 
 def decision_key(entry: Mapping[str, Any]) -> str:
-    """Return what tells a decision from the others."""
+    """Return an identifier of a decision."""
     return f"{entry.get('at')} {entry.get('session')} {entry.get('fingerprint')}"
 
 
 def decision_rows(status: Mapping[str, Any]) -> list[Row]:
-    """Return a row a decision, the newest first."""
+    """Return one row for each decision, newest first."""
     rows: dict[str, Row] = {}
     for entry in reversed(list(status.get("decisions") or [])[-_DECISIONS_SHOWN:]):
         cells = (clock(entry.get("at")), entry.get("session") or "?", *decision_words(entry))

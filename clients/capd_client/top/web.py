@@ -1,7 +1,7 @@
-"""`capd top --web`: the same screen in a browser, on loopback, for whoever has the token.
+"""`capd top --web`: the same screen in a browser on this machine, protected by a token.
 
-    /?token=...   good once: it becomes a cookie of this browser
-    anything      with that cookie, under this host's own name; else 403
+    /?token=...   valid once: it sets a cookie in this browser
+    anything      needs that cookie, and a Host header that names this machine; otherwise 403
 
 Each page that is open runs a `capd top` of its own, which ends with it (textual-serve).
 """
@@ -25,7 +25,7 @@ _POLICY = (
 
 
 class TokenServer(Server):
-    """Serves `capd top` to the one browser that was given the token."""
+    """Serves `capd top` to the browser that has the token."""
 
     def __init__(self, port: int, every: float) -> None:
         command = [sys.executable, "-P", "-m", "capd_client.entry", "top", "--every", str(every)]
@@ -35,7 +35,7 @@ class TokenServer(Server):
 
     @property
     def address(self) -> str:
-        """Where the browser goes first."""
+        """The first address for the browser."""
         return f"{self.public_url}/?token={self._token}"
 
     async def _make_app(self) -> web.Application:
@@ -44,7 +44,7 @@ class TokenServer(Server):
         return app
 
     async def on_startup(self, app: web.Application) -> None:
-        """Say nothing: the address has been printed."""
+        """Print nothing: the address has been printed already."""
         del app
 
     def _guard(self) -> Middleware:
@@ -75,7 +75,7 @@ class TokenServer(Server):
 
 
 def free_port() -> int:
-    """Return a port of loopback that nobody has."""
+    """Return a free port on the loopback interface."""
     with socket.socket() as made:
         made.bind((HOST, 0))
         port: int = made.getsockname()[1]

@@ -1,11 +1,11 @@
 """How one part of the daemon asks another: one client class for each actor.
 
 A method sends one request and returns the reply. A reply of one field is returned as that field. A
-refusal is a reply, and part of the method's return type. Where no usable reply comes in time, every
+refusal is a reply, and part of the method's return type. If no usable reply comes in time, every
 method raises `ActorUnavailableError`.
 
 Requests of up to three fields are passed as arguments, longer ones as the message itself. `timeout`
-is in seconds; it has a default where the same one suits most callers.
+is in seconds; it has a default if the same value suits most callers.
 
 The clients know the messages and the bus, never the actors. That is why an actor may use them while
 actors never import each other.

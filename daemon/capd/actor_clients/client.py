@@ -15,9 +15,9 @@ ANSWER_TIMEOUT = 5.0
 
 
 class ActorClient:
-    """Asks one actor.
+    """The base class: sends requests to one actor.
 
-    Every request raises `ActorUnavailableError` where no usable reply comes in time.
+    Every request raises `ActorUnavailableError` if no usable reply comes in time.
     """
 
     actor: ClassVar[ActorName]

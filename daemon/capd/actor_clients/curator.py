@@ -53,25 +53,25 @@ class CuratorClient(ActorClient):
     async def open_session(
         self, request: messages.OpenSession, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.SessionOpened | messages.CuratorRefused:
-        """Serve a connection whose hello was read."""
+        """Serve a client's connection whose hello was read."""
         return await self._ask(request, _SESSION_OPENED, timeout)
 
     async def end_bridge(
         self, bridge: str, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.BridgeEnded:
-        """End every session of a bridge, and forget what is saved of them."""
+        """End every session of a bridge, and delete their saved records."""
         return await self._ask(messages.EndBridge(bridge), _BRIDGE_ENDED, timeout)
 
     async def take_turn(
         self, request: messages.TakeTurn, *, timeout: float
     ) -> messages.TurnTaken | messages.CuratorRefused:
-        """Hand a user's message to a session."""
+        """Send a user's message to a session."""
         return await self._ask(request, _TURN_TAKEN, timeout)
 
     async def take_hook_turn(
         self, request: messages.TakeHookTurn, *, timeout: float
     ) -> messages.TurnTaken | messages.CuratorRefused:
-        """Hand a user's message to the session that a prompt hook belongs to."""
+        """Send a user's message to the session that a prompt hook belongs to."""
         return await self._ask(request, _TURN_TAKEN, timeout)
 
     async def enable(
@@ -93,7 +93,7 @@ class CuratorClient(ActorClient):
     async def switch(
         self, session: SessionKey, name: str, *, is_on: bool, timeout: float
     ) -> messages.CapabilityAnswered | messages.CuratorRefused:
-        """Switch a capability on or off in a session for a person, of whom routing learns."""
+        """Switch a capability on or off for a person; routing learns from it."""
         request = messages.SwitchCapability(session, name, is_on)
         return await self._ask(request, _CAPABILITY_ANSWERED, timeout)
 
@@ -108,13 +108,13 @@ class CuratorClient(ActorClient):
     async def call_tool(
         self, request: messages.CallTool, *, timeout: float
     ) -> messages.ToolCalled | messages.CuratorRefused:
-        """Call a tool as the session would."""
+        """Call a tool for a session, as its client would."""
         return await self._ask(request, _TOOL_CALLED, timeout)
 
     async def tools(
         self, session: SessionKey, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.ToolsListed | messages.CuratorRefused:
-        """Return the surface of a session."""
+        """Return the tools on a session's surface."""
         return await self._ask(messages.ListTools(session), _TOOLS_LISTED, timeout)
 
     async def sessions(self, *, timeout: float = ANSWER_TIMEOUT) -> messages.SessionsListed:
@@ -128,28 +128,28 @@ class CuratorClient(ActorClient):
         return await self._ask(messages.DescribeReach(session), _REACH_DESCRIBED, timeout)
 
     async def drain(self, within: float, *, is_for_good: bool, timeout: float) -> int:
-        """Let calls end within `within` seconds; return how many connections were cut."""
+        """Wait up to `within` seconds for calls to end; return how many connections were cut."""
         reply = await self._ask(
             messages.DrainSessions(within, is_for_good), _SESSIONS_DRAINED, timeout
         )
         return reply.cut
 
     async def tokens(self, within: float, *, timeout: float) -> messages.TokensDescribed:
-        """Return the cost of every session, waiting up to `within` seconds for open counts."""
+        """Return the tokens of every session, waiting up to `within` seconds for open counts."""
         return await self._ask(messages.DescribeTokens(within), _TOKENS_DESCRIBED, timeout)
 
     async def memories(
         self, project: str = "", *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.MemoriesDescribed:
-        """Return the memories of a project, with the effects of each."""
+        """Return the memories of a project, and how often each helped."""
         return await self._ask(messages.DescribeMemories(project), _MEMORIES_DESCRIBED, timeout)
 
     async def leave_project(self, project: str, *, timeout: float = ANSWER_TIMEOUT) -> None:
-        """Have every session release what a project's files define."""
+        """Make every session release what a project's files define."""
         await self._ask(messages.LeaveProject(project), _PROJECT_LEFT, timeout)
 
     async def profiles(self, *, timeout: float = ANSWER_TIMEOUT) -> messages.ProfilesListed:
-        """List the profiles, and which session has which."""
+        """List the profiles, and the profile of each session."""
         return await self._ask(messages.ListProfiles(), _PROFILES_LISTED, timeout)
 
     async def use_profile(
@@ -159,23 +159,23 @@ class CuratorClient(ActorClient):
         return await self._ask(messages.UseProfile(session, name), _CAPABILITY_ANSWERED, timeout)
 
     async def approvals(self, *, timeout: float = ANSWER_TIMEOUT) -> messages.ApprovalsListed:
-        """List the calls that wait for a person."""
+        """List the calls that wait for a person's approval."""
         return await self._ask(messages.ListApprovals(), _APPROVALS_LISTED, timeout)
 
     async def approve(
         self, request: messages.AnswerApproval, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.ApprovalAnswered | messages.CuratorRefused:
-        """Answer a call that waits."""
+        """Answer a call that waits for approval."""
         return await self._ask(request, _APPROVAL_ANSWERED, timeout)
 
     async def forget_approvals(
         self, name: str, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.ApprovalsForgotten:
-        """Have a person asked again about tools that were approved for always."""
+        """Withdraw permanent approvals: a person is asked again about these tools."""
         return await self._ask(messages.ForgetApprovals(name), _APPROVALS_FORGOTTEN, timeout)
 
     async def sample(
         self, request: messages.SampleText, *, timeout: float
     ) -> messages.TextSampled | messages.CuratorRefused:
-        """Have the model of a session's client answer a question."""
+        """Ask the model of a session's client a question."""
         return await self._ask(request, _TEXT_SAMPLED, timeout)

@@ -1,4 +1,4 @@
-"""Asks the definitions: which tool lists are as they were trusted."""
+"""Asks the definitions actor which tool definitions are trusted."""
 
 from capd.actor_clients.client import ANSWER_TIMEOUT, ActorClient
 from capd.actor_clients.names import DEFINITIONS
@@ -20,26 +20,26 @@ _DEFINITIONS_DECIDED: MsgpackCodec[messages.DefinitionsDecided] = MsgpackCodec(
 
 
 class DefinitionsClient(ActorClient):
-    """Asks the definitions: which tool lists are as they were trusted."""
+    """Asks the definitions actor which tool definitions are trusted."""
 
     actor = DEFINITIONS
 
     async def vet(
         self, request: messages.VetTools, *, timeout: float = ANSWER_TIMEOUT
     ) -> list[ToolName]:
-        """Compare what a server lists with what is trusted; return what nobody may see."""
+        """Compare a server's tools with the trusted ones; return the tools to withhold."""
         return (await self._ask(request, _TOOLS_VETTED, timeout)).withheld
 
     async def screen(
         self, tools: dict[ServerIdentity, list[ToolName]], *, timeout: float = ANSWER_TIMEOUT
     ) -> dict[ServerIdentity, list[ToolName]]:
-        """Return the tools of stored lists that must not be found."""
+        """Return the tools of saved lists that must not be found."""
         return (await self._ask(messages.ScreenTools(tools), _TOOLS_SCREENED, timeout)).withheld
 
     async def look_up(
         self, request: messages.LookUpWithheld, *, timeout: float = ANSWER_TIMEOUT
     ) -> str:
-        """Return why a tool is withheld; empty where it is not."""
+        """Return why a tool is withheld; empty if it is not."""
         return (await self._ask(request, _WITHHELD_LOOKED_UP, timeout)).reason
 
     async def describe(

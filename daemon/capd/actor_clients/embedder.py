@@ -1,4 +1,4 @@
-"""Asks the embedder: vectors of texts."""
+"""Asks the embedder for vectors of texts."""
 
 from capd.actor_clients.client import ANSWER_TIMEOUT, ActorClient
 from capd.actor_clients.names import EMBEDDER
@@ -14,7 +14,7 @@ _TEXTS_EMBEDDED: MsgpackCodec[messages.TextsEmbedded | messages.EmbedderRefused]
 
 
 class EmbedderClient(ActorClient):
-    """Asks the embedder: vectors of texts."""
+    """Asks the embedder for vectors of texts."""
 
     actor = EMBEDDER
 
@@ -33,5 +33,5 @@ class EmbedderClient(ActorClient):
         return await self._ask(messages.DescribeEmbedder(), _EMBEDDER_DESCRIBED, timeout)
 
     async def keep(self, *, timeout: float = ANSWER_TIMEOUT) -> messages.EmbedderDescribed:
-        """Have the model stay loaded as if it was used now; return its state."""
+        """Count as use, so that the model stays loaded; return its state."""
         return await self._ask(messages.KeepModel(), _EMBEDDER_DESCRIBED, timeout)

@@ -1,4 +1,4 @@
-"""Asks the finder: which tools and skills there are, and which fit."""
+"""Asks the finder which tools and skills exist, and which of them fit."""
 
 from capd.actor_clients.client import ANSWER_TIMEOUT, ActorClient
 from capd.actor_clients.names import FINDER
@@ -24,7 +24,7 @@ _CAPABILITIES_DESCRIBED: MsgpackCodec[messages.CapabilitiesDescribed] = MsgpackC
 
 
 class FinderClient(ActorClient):
-    """Asks the finder: which tools and skills there are, and which fit."""
+    """Asks the finder which tools and skills exist, and which of them fit."""
 
     actor = FINDER
 
@@ -69,7 +69,7 @@ class FinderClient(ActorClient):
     async def describe(
         self, request: messages.DescribeTools, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.ToolsDescribed:
-        """Return how many tools a session may have, and which match its patterns."""
+        """Return how many tools a session may use, and which match its patterns."""
         return await self._ask(request, _TOOLS_DESCRIBED, timeout)
 
     async def denied(
@@ -79,19 +79,19 @@ class FinderClient(ActorClient):
         *,
         timeout: float = ANSWER_TIMEOUT,
     ) -> messages.DeniedListed:
-        """Return the capabilities that have no permitted tool left under a policy."""
+        """Return the capabilities that a policy denies completely."""
         return await self._ask(messages.ListDenied(rules, project), _DENIED_LISTED, timeout)
 
     async def count(
         self, rules: list[messages.PolicyTable], project: str = "", *, timeout: float
     ) -> messages.ToolsCounted:
-        """Count the tokens of every tool that a session may have."""
+        """Count the tokens of every tool that a session may use."""
         return await self._ask(messages.CountTools(rules, project), _TOOLS_COUNTED, timeout)
 
     async def granted(
         self, request: messages.ListGranted, *, timeout: float = ANSWER_TIMEOUT
     ) -> list[messages.Granted]:
-        """Return the tools that each of some capabilities would bring to a session."""
+        """Return the tools that each of these capabilities would bring to a session."""
         return (await self._ask(request, _GRANTED_LISTED, timeout)).capabilities
 
     async def capabilities(

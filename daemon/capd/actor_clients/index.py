@@ -1,4 +1,4 @@
-"""Asks the index: short texts on what is installed."""
+"""Asks the index for short texts on what is installed."""
 
 from capd.actor_clients.client import ANSWER_TIMEOUT, ActorClient
 from capd.actor_clients.names import INDEX
@@ -13,7 +13,7 @@ _INDEX_DESCRIBED: MsgpackCodec[messages.IndexDescribed] = MsgpackCodec(messages.
 
 
 class IndexClient(ActorClient):
-    """Asks the index: short texts on what is installed."""
+    """Asks the index for short texts on what is installed."""
 
     actor = INDEX
 
@@ -36,5 +36,5 @@ class IndexClient(ActorClient):
     async def revise(
         self, revisions: list[messages.Revision], *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.IndexWritten | messages.IndexRefused:
-        """Put other texts for capabilities into the file."""
+        """Write new texts for capabilities to the file."""
         return await self._ask(messages.ReviseIndex(revisions), _INDEX_WRITTEN, timeout)

@@ -1,4 +1,4 @@
-"""Asks the ledger: what happened."""
+"""Asks the ledger what happened."""
 
 from capd.actor_clients.client import ANSWER_TIMEOUT, ActorClient
 from capd.actor_clients.names import LEDGER
@@ -27,7 +27,7 @@ EVERY_SESSION = SessionKey("")
 
 
 class LedgerClient(ActorClient):
-    """Asks the ledger: what happened."""
+    """Asks the ledger what happened."""
 
     actor = LEDGER
 

@@ -1,4 +1,4 @@
-"""The names under which actors are reached on the bus."""
+"""The names of the actors on the bus."""
 
 from capd_protos.types import ActorName
 

@@ -1,4 +1,4 @@
-"""Asks the registry: what is installed, and what a message asks for."""
+"""Asks the registry what is installed, and which capability a message asks for."""
 
 from capd.actor_clients.client import ANSWER_TIMEOUT, ActorClient
 from capd.actor_clients.names import REGISTRY
@@ -51,14 +51,14 @@ _SPECS_LISTED: MsgpackCodec[messages.SpecsListed] = MsgpackCodec(messages.SpecsL
 
 
 class RegistryClient(ActorClient):
-    """Asks the registry: what is installed, and what a message asks for."""
+    """Asks the registry what is installed, and which capability a message asks for."""
 
     actor = REGISTRY
 
     async def route(
         self, request: messages.RouteMessage, *, timeout: float = ANSWER_TIMEOUT
     ) -> Decision:
-        """Decide what a user's message asks for."""
+        """Decide which capability a user's message asks for."""
         return (await self._ask(request, _MESSAGE_ROUTED, timeout)).decision
 
     async def resolve(
@@ -83,7 +83,7 @@ class RegistryClient(ActorClient):
         return (await self._ask(messages.ListSpecs(), _SPECS_LISTED, timeout)).capabilities
 
     async def progress(self, *, timeout: float = ANSWER_TIMEOUT) -> messages.ProgressDescribed:
-        """Return how much of the catalog routing knows by meaning."""
+        """Return how many of the catalog's texts have vectors."""
         return await self._ask(messages.DescribeProgress(), _PROGRESS_DESCRIBED, timeout)
 
     async def discover(
@@ -95,7 +95,7 @@ class RegistryClient(ActorClient):
     async def tool_snapshots(
         self, *, timeout: float = ANSWER_TIMEOUT
     ) -> dict[ServerIdentity, list[ToolDefinition]]:
-        """Return the tools that the user's taps list for their servers."""
+        """Return the tools that the user's taps record for their servers."""
         reply = await self._ask(messages.ListToolSnapshots(), _TOOL_SNAPSHOTS, timeout)
         return reply.lists
 
@@ -106,7 +106,7 @@ class RegistryClient(ActorClient):
     async def describe(
         self, project: str = "", *, all_projects: bool = False, timeout: float = ANSWER_TIMEOUT
     ) -> messages.RegistryDescribed:
-        """Return what is loaded and what was decided last."""
+        """Return what is loaded, and the newest decisions."""
         return await self._ask(
             messages.DescribeRegistry(project, all_projects), _REGISTRY_DESCRIBED, timeout
         )
@@ -136,11 +136,11 @@ class RegistryClient(ActorClient):
     async def revoke_trust(
         self, project: str, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.TrustedListed:
-        """Trust nothing of a project any more."""
+        """Trust nothing of a project any longer."""
         return await self._ask(messages.RevokeTrust(project), _TRUSTED_LISTED, timeout)
 
     async def trusted(self, *, timeout: float = ANSWER_TIMEOUT) -> messages.TrustedListed:
-        """Return what is trusted, of all projects."""
+        """Return everything that is trusted, of all projects."""
         return await self._ask(messages.ListTrusted(), _TRUSTED_LISTED, timeout)
 
     async def memories(
@@ -152,11 +152,11 @@ class RegistryClient(ActorClient):
     async def learning(
         self, project: str = "", *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.LearningDescribed:
-        """Return what use has taught routing."""
+        """Return what routing has learnt from use."""
         return await self._ask(messages.DescribeLearning(project), _LEARNING_DESCRIBED, timeout)
 
     async def forget_learning(
         self, request: messages.ForgetLearning, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.LearningForgotten:
-        """Forget what use has taught routing, or some of it."""
+        """Forget what routing has learnt from use, or a part of it."""
         return await self._ask(request, _LEARNING_FORGOTTEN, timeout)

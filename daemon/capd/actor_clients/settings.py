@@ -1,4 +1,4 @@
-"""Asks the settings: what can be set, and what is."""
+"""Asks the settings actor for the settings and their problems."""
 
 from capd.actor_clients.client import ANSWER_TIMEOUT, ActorClient
 from capd.actor_clients.names import SETTINGS
@@ -11,16 +11,16 @@ _SETTINGS_DESCRIBED: MsgpackCodec[messages.SettingsDescribed] = MsgpackCodec(
 
 
 class SettingsClient(ActorClient):
-    """Asks the settings: what can be set, and what is."""
+    """Asks the settings actor for the settings and their problems."""
 
     actor = SETTINGS
 
     async def reload(self, *, timeout: float) -> messages.SettingsDescribed:
-        """Read the files of settings again."""
+        """Read the settings files again."""
         return await self._ask(messages.ReloadSettings(), _SETTINGS_DESCRIBED, timeout)
 
     async def describe(
         self, project: str = "", *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.SettingsDescribed:
-        """Return all settings, and those that are not in force with the reason."""
+        """Return all settings, and those that are ignored with the reason."""
         return await self._ask(messages.DescribeSettings(project), _SETTINGS_DESCRIBED, timeout)

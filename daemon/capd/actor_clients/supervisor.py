@@ -1,4 +1,4 @@
-"""Asks the supervisor: leases on servers, installs and logins."""
+"""Asks the supervisor for leases on servers, installs and logins."""
 
 from capd.actor_clients.client import ANSWER_TIMEOUT, ActorClient
 from capd.actor_clients.names import SUPERVISOR
@@ -34,7 +34,7 @@ _PROJECT_ENDED: MsgpackCodec[messages.ProjectEnded] = MsgpackCodec(messages.Proj
 
 
 class SupervisorClient(ActorClient):
-    """Asks the supervisor: leases on servers, installs and logins."""
+    """Asks the supervisor for leases on servers, installs and logins."""
 
     actor = SUPERVISOR
 
@@ -68,7 +68,7 @@ class SupervisorClient(ActorClient):
         await self._ask(messages.ReleaseSession(session), _HOLDS_RELEASED, timeout)
 
     async def servers(self, *, timeout: float = ANSWER_TIMEOUT) -> list[messages.ServerEntry]:
-        """List every instance, including those that failed lately."""
+        """List every instance, including the last ones that failed."""
         return (await self._ask(messages.ListServers(), _SERVERS_LISTED, timeout)).servers
 
     async def tools(
@@ -80,7 +80,7 @@ class SupervisorClient(ActorClient):
     async def install(
         self, request: messages.InstallDependencies, *, timeout: float
     ) -> messages.DependenciesReady | messages.DependenciesFailed:
-        """Run the installers whose check does not pass."""
+        """Run the dependency scripts whose check fails."""
         return await self._ask(request, _DEPENDENCIES_READY, timeout)
 
     async def leave_install(self, session: SessionKey, *, timeout: float = ANSWER_TIMEOUT) -> None:
@@ -96,30 +96,30 @@ class SupervisorClient(ActorClient):
     async def paste_login(
         self, ticket: int, address: str, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.LoginPasted | messages.LoginFailed:
-        """Hand over the address that the browser was sent to."""
+        """Pass on the address that the browser was redirected to."""
         return await self._ask(messages.PasteLogin(ticket, address), _LOGIN_PASTED, timeout)
 
     async def log_out(
         self, request: messages.LogOut, *, timeout: float
     ) -> messages.LoggedOut | messages.LoginFailed:
-        """Forget a login."""
+        """Delete a login."""
         return await self._ask(request, _LOGGED_OUT, timeout)
 
     async def await_login(
         self, ticket: int, *, timeout: float
     ) -> messages.LoggedIn | messages.LoginFailed:
-        """Wait for the end of a login."""
+        """Wait for a login to end, and return its outcome."""
         return await self._ask(messages.AwaitLogin(ticket), _LOGGED_IN, timeout)
 
     async def trust_changed(
         self, project: str, *, timeout: float = ANSWER_TIMEOUT
     ) -> list[ServerName]:
-        """Start again the user's servers to which it matters that a project is trusted, or not."""
+        """Restart the user's servers whose start depends on whether a project is trusted."""
         reply = await self._ask(messages.TrustChanged(project), _SERVERS_RESTARTED, timeout)
         return reply.servers
 
     async def end_project(
         self, project: str, *, timeout: float = ANSWER_TIMEOUT
     ) -> list[ServerName]:
-        """End every server that a project's files define; return their names."""
+        """Stop every server that a project's files define; return their names."""
         return (await self._ask(messages.EndProject(project), _PROJECT_ENDED, timeout)).servers

@@ -1,1 +1,1 @@
-"""One file per actor: a message in, a decision of the core, its effects out."""
+"""The actors: each receives messages, asks the core to decide, and carries out the effects."""

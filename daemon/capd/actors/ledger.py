@@ -3,9 +3,9 @@
     notes ──> journal ──(a batch each half second)──> SQLite
     a batch that cannot be written goes back, and is tried again every two seconds
 
-Nobody waits for the ledger, and nothing is refused because of it. On a full disk calls go on, and
-the status says why nothing is recorded. If it is switched off, there is no file, and answers say
-so.
+Nothing waits for the ledger, and nothing is refused because of it. On a full disk calls continue,
+and the status says why nothing is recorded. If the ledger is switched off, there is no file, and
+answers say so.
 """
 
 import sqlite3

@@ -1,4 +1,4 @@
-"""Gives memory back to the system: that of ended sessions, and what work has left.
+"""Gives freed memory back to the operating system.
 
 The objects of an ended session are freed, but the C library keeps the memory. It is asked to return
 that memory when no session has ended for a moment. So an editor that closes many sessions at once

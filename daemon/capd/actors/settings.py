@@ -1,4 +1,4 @@
-"""Reads the settings again whenever one of their files changes, and answers questions about them.
+"""Reads the settings again whenever one of their files changes, and answers requests about them.
 
     a file changes ──> read again ──> the new settings are in force, and an event is published
                           ├──may be half written──> read again when it is stable
@@ -38,7 +38,7 @@ log = structlog.get_logger(actor="settings")
 
 
 class SettingsWatcher:
-    """The settings' mailbox: a question in, settings out."""
+    """The settings' mailbox: requests in, settings out."""
 
     def __init__(self, bus: Bus, settings: LiveSettings, *, is_watching: bool = True) -> None:
         """With `is_watching`, the files are read whenever one of them changes."""
@@ -152,7 +152,7 @@ class SettingsWatcher:
 def described(
     settings: LiveSettings, project: str, *, has_values: bool = True
 ) -> messages.SettingsDescribed:
-    """Return the settings in force, those of `project` if it is given, and all problems."""
+    """Return the settings in force (with a project's own, if it is given) and all problems."""
     return messages.SettingsDescribed(
         settings.problems,
         [messages.ProjectProblems(*each) for each in settings.project_problems.items()],

@@ -1,6 +1,7 @@
-"""Reads the stored values of the keys that definitions ask for, before a server needs them.
+"""Reads the stored values of the keys that definitions use, before a server needs them.
 
-Nobody waits for it. Until a keyring has answered, its keys count as missing, and routing says so.
+Nothing waits for it. Until the keyring has answered, its keys count as missing, and routing says
+so.
 """
 
 import structlog
@@ -22,7 +23,7 @@ log = structlog.get_logger(actor="secrets")
 
 
 class SecretPreloader:
-    """Keeps the stored secrets of one daemon ready."""
+    """Keeps the stored secrets of the daemon up to date."""
 
     def __init__(self, bus: Bus, stored: Stored) -> None:
         self._bus = bus

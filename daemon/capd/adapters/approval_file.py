@@ -1,4 +1,4 @@
-"""Saves the tools that a person approved for always, in one file of the state folder.
+"""Saves permanent approvals of tools, in one file of the state folder.
 
 An unusable file approves nothing: it is set aside, and a person is asked again.
 """
@@ -28,7 +28,7 @@ class _Document(msgspec.Struct, frozen=True):
 
 
 class ApprovalFile:
-    """The file of one daemon."""
+    """The file of permanent approvals."""
 
     def __init__(self, path: Path) -> None:
         self._file = versioned_file(
@@ -41,12 +41,12 @@ class ApprovalFile:
         return self._file.problem
 
     async def load(self) -> list[Lasting]:
-        """Return the saved tools."""
+        """Return the saved approvals."""
         document = await self._file.load()
         tools = document.tools if document is not None else []
         return [Lasting(ToolKey(each.identity, each.tool), each.server) for each in tools]
 
     async def save(self, lasting: Sequence[Lasting]) -> bool:
-        """Save the tools; return whether that worked."""
+        """Save the approvals; return whether that worked."""
         tools = [_Tool(each.server, each.key.server, each.key.tool) for each in lasting]
         return await self._file.save(_Document(VERSION, tools))

@@ -1,9 +1,9 @@
 """Checks a call's arguments against its tool's schema before anything is sent.
 
-A call that surely fits (`core/tools/plain_schema`) needs no more. For the others the library is
-loaded, and each definition is compiled once for all sessions. If a schema cannot be compiled,
-because of another dialect or an external reference, its calls pass unchecked. Nothing is ever
-fetched, and no pattern can make a check slow.
+A simple check (`core/tools/plain_schema`) settles most calls. For the others a library is loaded,
+and each schema is compiled once for all sessions. If a schema cannot be compiled, because of
+another dialect or an external reference, its calls pass unchecked. Nothing is ever fetched, and no
+pattern can make a check slow.
 """
 
 import importlib
@@ -42,17 +42,17 @@ _UNUSABLE = _Unusable()
 
 
 class ArgumentChecks:
-    """The schemas of every tool that was called, compiled where that was needed."""
+    """The schemas of all tools that were called, compiled if that was needed."""
 
     def __init__(self) -> None:
         self._schemas: dict[bytes, Any] = {}
         self._compiled: dict[bytes, tuple[_Validator, SchemaCost] | None] = {}
 
     def check(self, name: str, definition: bytes, arguments: bytes) -> None:
-        """Raise if the arguments of a call do not fit; the text says what is wrong.
+        """Raise if the arguments of a call do not fit the schema; the text says what is wrong.
 
         Raises:
-            NotSentError: they cannot be what the tool takes.
+            NotSentError: the arguments do not fit.
         """
         schema = self._schema(definition)
         if schema is _UNUSABLE or len(arguments) > MOST_BYTES:

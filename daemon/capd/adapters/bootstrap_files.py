@@ -1,4 +1,4 @@
-"""A project's bootstrap files as they are on disk: regular files within it, and no others."""
+"""Reads a project's bootstrap files: only regular files inside the project."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,7 +11,7 @@ MOST_FILES = 64
 
 
 def read_bootstrap(project: str, wanted: Iterable[str]) -> Bootstrap:
-    """Return those of `wanted` that a project has; unreadable ones are left out with a reason."""
+    """Return a project's files of `wanted`, and the reason for each that cannot be read."""
     root = Path(project)
     files: list[BootstrapFile] = []
     left_out: dict[str, str] = {}

@@ -1,6 +1,6 @@
-"""The table of clients: the package's own, then the user's, merged key by key.
+"""The table of clients: capd's own, merged key by key with the user's.
 
-An unusable line is reported and left out; the others count.
+An unusable line is reported and ignored.
 """
 
 import tomllib
@@ -36,7 +36,7 @@ class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def client_table(own_file: Path | None = None) -> tuple[dict[str, ClientTraits], list[str]]:
-    """Return the table, and a line for each part of the user's table that cannot be used."""
+    """Return the table, and one line for each unusable part of the user's table."""
     text = files("capd_protos").joinpath(NAME).read_text(encoding="utf-8")
     lines: dict[str, Any] = {
         name: _without(line, _NOT_OURS) for name, line in tomllib.loads(text).items()

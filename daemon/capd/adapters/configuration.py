@@ -1,9 +1,8 @@
 """The user's configuration: `config.toml`, then `CAPD_*`, merged key by key.
 
-A key that is absent from a nearer layer resets nothing. A file that cannot be used leaves what was
-before, and says so: a daemon with a wrong setting is of more use than none
-(docs/design/operation.md). The text under a key is its documentation: `capd config schema` and the
-docs are made of it.
+A layer changes only the keys that it contains. A file that cannot be used changes nothing, and is
+reported: a daemon with an old setting is more useful than none (docs/design/operation.md). The text
+under a key is its documentation: `capd config schema` and the docs are generated from it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -482,7 +481,7 @@ VARIABLES = {
 def effective(
     layers: Sequence[Layer], environment: Mapping[str, str]
 ) -> tuple[Configuration, Merged, list[str]]:
-    """Return the configuration of files and variables, and a line for each unusable variable."""
+    """Return the configuration from files and variables, and a line for each unusable variable."""
     used = list(layers)
     problems: list[str] = []
     for variable, path in VARIABLES.items():

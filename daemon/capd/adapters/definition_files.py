@@ -1,8 +1,8 @@
 """Saves the trusted definitions of servers: one file for each server in the state folder.
 
 A file is written whole or not at all, with mode 0600 in a folder of mode 0700, and has its own
-checksum. A damaged file is set aside and reported. What was trusted is then lost, and a server's
-next list must not silently take its place.
+checksum. A damaged file is set aside and reported: what was trusted is lost, and the server's next
+list must not silently replace it.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ _BASELINE: MsgpackCodec[Baseline] = MsgpackCodec(Baseline)
 
 
 class _Checksummed:
-    """A baseline with the checksum of its bytes in front."""
+    """A baseline, preceded by the checksum of its bytes."""
 
     def decode(self, data: bytes) -> Baseline:
         """Return the baseline; raise MalformedError if the checksum is wrong."""

@@ -1,8 +1,8 @@
-"""The descriptor under a stream, for what can be done with it at once.
+"""The descriptor under a stream, to write to it without a task switch.
 
-A small frame almost always fits into its pipe. Written from the caller's own task it costs one
-system call; handed to a writer's task it costs two switches more, which was a third of the whole
-way through the daemon (docs/benchmarks.md, "Where the time goes").
+A small frame almost always fits into its pipe. Written by the caller's task it costs one system
+call; passed to a writer task it also costs two task switches, which was a third of a call's time in
+the daemon (docs/benchmarks.md, "Where the time goes").
 """
 
 import os
@@ -30,9 +30,9 @@ def _no_descriptor() -> int:
 
 
 def written_at_once(descriptor: int, data: bytes) -> int:
-    """Return how many bytes of `data` a descriptor took at once; 0 if it is broken.
+    """Return how many bytes of `data` a descriptor accepted at once; 0 if it is broken.
 
-    Whoever writes the rest finds out that it is broken.
+    Writing the rest then raises the error.
     """
     try:
         return os.write(descriptor, data)

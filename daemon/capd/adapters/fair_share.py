@@ -1,4 +1,4 @@
-"""Limits the share of the event loop for work on texts of strangers.
+"""Limits the share of the event loop that work on other people's texts may take.
 
 Such work is done in small steps, with `give_way` between them. After a few milliseconds of work,
 other tasks get the same time. So work on one server's lists and messages takes at most half of the

@@ -2,7 +2,7 @@
 
 A small frame is written by its sender, if nothing is queued. The rest is written by one task for
 each stream, so that a cancelled sender cannot leave half a frame before the next one. After a stall
-the stream is unusable, because nobody knows what the peer has read.
+the stream is unusable, because it is unknown what the peer has read.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ class _Waiting:
     held_bytes: int
     before_first_byte: Callable[[], None] | None
     rest: bytes = b""
-    """The unwritten rest of a frame, with its newline, if a part was written."""
+    """The unwritten rest of a frame, with its newline, if part of it was written."""
     done: trio.Event = field(default_factory=trio.Event)
     is_begun: bool = False
     error: CapdError | None = None
@@ -75,7 +75,7 @@ class FrameWriter:
         timeout: float = 10.0,
         max_posted_bytes: int = 0,
     ) -> None:
-        """Without `max_posted_bytes`, frames that nobody waits for may take half of the queue."""
+        """Create it. Without `max_posted_bytes`, posted frames may take half of the queue."""
         self._stream = stream
         self._max_frames = max_frames
         self._max_bytes = max_bytes
@@ -161,7 +161,7 @@ class FrameWriter:
         return self.begin([frame]) > 0
 
     def flush(self) -> None:
-        """Write the collected frames, and queue what the stream does not take at once."""
+        """Write the collected frames, and queue what the stream does not accept at once."""
         frames, self._gathered = self._gathered, []
         for frame in frames[self.begin(frames) :]:
             self._queue_up(_Waiting(frame, len(frame), None))
@@ -217,7 +217,7 @@ class FrameWriter:
         return False
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Write the queue until the peer is gone; afterwards the stream is unusable.
+        """Write the queue until the peer disconnects; afterwards the stream is unusable.
 
         Cancelling this task may cut a frame; cancelling a sender does not.
 

@@ -19,7 +19,7 @@ _GITDIR = "gitdir:"
 
 
 def read_checkout(project: str) -> GitCheckout:
-    """Return what the checkout around `project` says of itself. Blocks, so run it in a thread."""
+    """Return the branch and the remotes of the checkout around `project`. Blocks."""
     folder = Path(project)
     for around in (folder, *folder.parents)[:MOST_FOLDERS]:
         place = around / ".git"

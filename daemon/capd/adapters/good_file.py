@@ -1,6 +1,6 @@
 """Reads a settings file and keeps its last good state: a bad file is reported and changes nothing.
 
-    read ──good─────────────────> in use, and kept for the next start
+    read ──good─────────────────> in use, and saved for the next start
       ├────may be half written──> the last good one stays, until the file is stable
       └────bad──────────────────> the last good one stays; without one, none is in use
 
@@ -33,7 +33,7 @@ def age_of(path: Path) -> float:
 
 
 class GoodFile:
-    """One file, in its last good state."""
+    """One settings file, in its last good state."""
 
     def __init__(
         self,

@@ -48,7 +48,7 @@ class IndexFile:
         The file is read if it has changed.
 
         Raises:
-            IndexFileError: it is there and cannot be read.
+            IndexFileError: the file exists and cannot be read.
         """
         stamp = self._stamp()
         if stamp != self._seen:

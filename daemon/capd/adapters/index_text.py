@@ -57,7 +57,7 @@ def loaded(text: str) -> Mapping[str, Any]:
     """Return the parsed text.
 
     Raises:
-        IndexFileError: it is no YAML, or no mapping.
+        IndexFileError: the text is not YAML, or not a mapping.
     """
     import yaml  # noqa: PLC0415 - for who has such a file
 
@@ -117,7 +117,7 @@ def rewritten(old: str, content: Content) -> tuple[str, int]:
     """Return the whole new text, and how many capabilities have changed.
 
     Raises:
-        IndexFileError: what is there is no YAML.
+        IndexFileError: the old text is not YAML.
     """
     segments = _segments(old)
     blocks = None if segments is None else _blocks(segments.get("capabilities", ""))
@@ -238,10 +238,10 @@ def _is_touched(name: str, block: str) -> bool:
 
 
 def revised(old: str, words: Mapping[str, Mapping[str, Any]]) -> tuple[str, int]:
-    """Return the text with other texts for capabilities, and how many capabilities changed.
+    """Return the text with new words for capabilities, and how many capabilities changed.
 
     Raises:
-        IndexFileError: the text is no YAML.
+        IndexFileError: the text is not YAML.
     """
     segments = _segments(old)
     blocks = None if segments is None else _blocks(segments.get("capabilities", ""))

@@ -30,7 +30,7 @@ _BAD_PATH = 3
 
 
 class BadPathError(CapdError):
-    """The path matches nothing; the text says why."""
+    """The path is invalid or too slow; the text says which."""
 
 
 class Values(msgspec.Struct, frozen=True):
@@ -48,7 +48,7 @@ async def find(data: bytes, path: str, room: int) -> Values:
     """Return the values at `path`, the first ones in about `room` characters.
 
     Raises:
-        BadPathError: it is none, or takes too long.
+        BadPathError: the path is invalid, or takes too long.
     """
     if len(path) > LONGEST_PATH:
         raise BadPathError(f"The JSON path is longer than {LONGEST_PATH:,} characters.")

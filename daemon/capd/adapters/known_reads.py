@@ -1,9 +1,9 @@
-"""What was read of taps, in memory and on disk, so that only what has changed is read again.
+"""A cache of parsed taps, in memory and on disk, so that only changed folders are read again.
 
-The files of ten thousand capabilities take four seconds to read, before which nothing is served.
-What was made of a folder is kept together with the mark of its files (`unchanged_files`), and made
-again when the mark is another one. The file on disk counts for the capd that wrote it alone: other
-code may make something else of the same files.
+Reading the files of ten thousand capabilities takes four seconds, during which nothing is served.
+The parsed result of a folder is cached with the mark of its files (`unchanged_files`), and parsed
+again when the mark changes. The file on disk is used only by the version of capd that wrote it,
+because other code may parse the same files differently.
 """
 
 import hashlib
@@ -39,17 +39,17 @@ _KEPT: MsgpackCodec[_Kept] = MsgpackCodec(_Kept)
 
 
 class KnownReads:
-    """What was read of taps. All methods block."""
+    """The parsed taps. All methods block."""
 
     def __init__(self, file: Path | None = None) -> None:
-        """Without `file`, nothing outlives the process."""
+        """Create it. Without `file`, the cache is lost when the process ends."""
         self.capabilities: UnchangedFiles[Made] = UnchangedFiles()
         self.vectors: UnchangedFiles[tuple[str, tuple[Finding, ...]]] = UnchangedFiles()
         self._file = file
         self._was_restored = file is None
 
     def restore(self) -> None:
-        """Take what an earlier daemon has kept, once; without it everything is read again."""
+        """Load the cache of an earlier daemon, once; without it everything is read again."""
         if self._was_restored or self._file is None:
             return
         self._was_restored = True
@@ -62,7 +62,7 @@ class KnownReads:
             return
 
     def keep(self) -> None:
-        """Forget what was not asked for since the last time, and write down what is new."""
+        """Drop entries that were not used since the last call, and save new ones."""
         self.capabilities.sweep()
         self.vectors.sweep()
         if self._file is None or not self.capabilities.is_new:

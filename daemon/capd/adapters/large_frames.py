@@ -35,7 +35,7 @@ class LargeFrame:
         """Yield its parts in order, and the newline.
 
         Raises:
-            OSError: the disk has a fault.
+            OSError: the disk fails.
         """
         yield self._before
         at = self._result.start
@@ -54,7 +54,7 @@ async def held(result: Result) -> bytes:
     """Return the whole of a result that is used here instead of being passed on.
 
     Raises:
-        OutcomeUnknownError: it is too long for that.
+        OutcomeUnknownError: it is too long for memory.
     """
     if isinstance(result, bytes):
         return result

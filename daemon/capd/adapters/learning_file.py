@@ -1,6 +1,6 @@
-"""What use has taught routing, in one file of the state folder, for nobody but the user.
+"""What routing has learnt from use, in one file of the state folder that only the user can read.
 
-It has no text of a message. A file that cannot be read is set aside, and learning begins anew.
+It contains no text of a message. An unusable file is set aside, and learning starts again.
 """
 
 from collections.abc import Sequence
@@ -30,14 +30,14 @@ class LearningFile:
 
     @property
     def problem(self) -> str:
-        """Why an earlier daemon's file is not used; empty where it is."""
+        """Why an earlier daemon's file cannot be used; empty if it can."""
         return self._file.problem
 
     async def load(self) -> list[RoutingLabel]:
-        """Return what was written down last."""
+        """Return the saved labels."""
         document = await self._file.load()
         return document.labels if document is not None else []
 
     async def save(self, labels: Sequence[RoutingLabel]) -> bool:
-        """Write it down; tell whether it is kept."""
+        """Save the labels; return whether that worked."""
         return await self._file.save(_Document(VERSION, list(labels)))

@@ -18,7 +18,7 @@ log = structlog.get_logger()
 
 
 class LeftoverFiles:
-    """The part of one daemon's cache that is kept by project or by server."""
+    """The cached files of one daemon that belong to a project or a server."""
 
     def __init__(self, cache: Path, trust: TrustFile) -> None:
         self._cache = cache
@@ -33,7 +33,7 @@ class LeftoverFiles:
         """Return the trusted projects that exist. Blocks.
 
         Raises:
-            OSError: what is agreed to cannot be read.
+            OSError: the record of trusted projects cannot be read.
         """
         trusted = self._trust.read()
         if trusted.problem:

@@ -1,4 +1,4 @@
-"""Checks and repairs lines: valid UTF-8, the id of a broken line, other readers' line ends."""
+"""Checks and repairs lines: invalid UTF-8, unreadable messages, and unusual line ends."""
 
 import re
 
@@ -20,7 +20,7 @@ def checked_text(data: bytes) -> bytes:
     """Return `data` if all of it is UTF-8. A decoder does not check the parts that stay raw.
 
     Raises:
-        MalformedError: it is not, and whoever it is passed on to could break over it.
+        MalformedError: it is not, and could break the program that it is passed on to.
     """
     if data.isascii():
         return data

@@ -1,7 +1,7 @@
 """The current settings: from the user's files, a project's file, and `CAPD_*`, in that order.
 
-`current` is an immutable whole that is replaced when files change. Two reads may return two wholes,
-but never half of one. The origin of each key is known, and which keys need a restart.
+`current` is immutable and replaced as a whole when files change, so a reader never sees a mixture.
+The origin of each key is known, and which keys need a restart.
 """
 
 import time
@@ -92,9 +92,9 @@ class LiveSettings:
     ) -> None:
         """`state` is the folder for last good states; None to save none.
 
-        `reads` limits the wait for projects: on a network that hangs, their sessions start without
-        their files. `clock` and `age` tell whether a file that may be half written is stable.
-        `reader` parses those files.
+        `reads` limits the wait for projects: if a network file system hangs, sessions start without
+        the project's file. `clock` and `age` tell whether a file that may be half written is
+        stable. `reader` parses those files.
         """
         self._clock, self._age = clock, age
         self._reader = reader
@@ -189,7 +189,7 @@ class LiveSettings:
             return await trio.to_thread.run_sync(self.load)
 
     async def meet(self, project: str) -> None:
-        """Read the file of a project, and follow it from now on."""
+        """Read the file of a project, and follow its changes from now on."""
         if not project or project in self._projects:
             return
         file = self._project_file(project)

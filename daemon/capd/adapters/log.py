@@ -1,8 +1,8 @@
 """Logs: one event a line on standard error, as JSON unless a person watches.
 
-Whoever logs an event removes secrets from it, because only there it is known whose they are. As a
-second line of defence, every known secret and everything that looks like a token is removed from
-every line.
+The code that logs an event removes secrets from it, because only that code knows which secrets it
+may contain. As a second line of defence, every known secret and everything that looks like a token
+is removed from every line.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
 class Sink:
-    """Standard error, without errors: if a line cannot be written, it is lost."""
+    """Standard error without exceptions: if a line cannot be written, it is lost."""
 
     def __init__(self, fd: int, file: LogFile | None = None) -> None:
         self._fd = fd
@@ -40,7 +40,7 @@ class Sink:
         return len(text)
 
     def flush(self) -> None:
-        """Do nothing, because nothing is buffered."""
+        """Do nothing: nothing is buffered."""
 
 
 class Net:
@@ -76,7 +76,7 @@ NET = Net()
 def configure_logs(environment: Mapping[str, str], file: Path | None = None) -> None:
     """Set structlog up; call it before anything logs.
 
-    `file` is the log file that standard error may be. Only the daemon keeps it bounded: two
+    `file` is the log file, if standard error leads to it. Only the daemon keeps it bounded: two
     processes would each move away what the other writes.
     """
     renderer: Any

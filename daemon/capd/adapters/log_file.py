@@ -1,8 +1,8 @@
 """The log file of a daemon without a journal: bounded, with a few old generations.
 
-Whoever started the daemon (a thin client, `capd daemon start`, launchd) opened `<state>/capd.log`
-as its standard error. The daemon moves it aside only if it is that very file: a terminal, the
-journal, or a file that a person chose is left alone.
+The program that started the daemon (a thin client, `capd daemon start`, launchd) opened
+`<state>/capd.log` as its standard error. The daemon moves it aside only if it is that very file: a
+terminal, the journal, or a file that a person chose is left alone.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ class LogFile:
         """Start another file if this one is full.
 
         Raises:
-            OSError: it cannot be moved; what is written goes on into it.
+            OSError: it cannot be moved; new lines are appended to it.
         """
         with self._lock:
             there = os.fstat(self._fd)

@@ -1,4 +1,4 @@
-"""The files of the user's own memories: added, replaced, and put away.
+"""The files of the user's own memories: added, replaced, and moved away.
 
 A file is checked first, and then written whole or not at all, with mode 0600. A forgotten memory is
 moved to `.forgotten` in the same folder.
@@ -20,7 +20,7 @@ NEW = ".toml"
 
 
 class NotStoredError(CapdError):
-    """A memory is not written, or not found; the text says why and what to do."""
+    """A memory was not written or not found; the text says why and what to do."""
 
 
 class MemoryStore:
@@ -55,7 +55,7 @@ class MemoryStore:
         """Write a new memory.
 
         Raises:
-            NotStoredError: it is none, or there is one of this name.
+            NotStoredError: the text is not a memory, or the name is taken.
         """
         if not is_name(name):
             raise NotStoredError(
@@ -72,7 +72,7 @@ class MemoryStore:
         """Replace the text of an existing memory.
 
         Raises:
-            NotStoredError: it is none, or there is none of this name.
+            NotStoredError: the text is not a memory, or there is none of this name.
         """
         file = self._file(name)
         self._write(file, text)

@@ -1,6 +1,7 @@
 """The daemon's metrics in Prometheus' text format.
 
-prometheus_client takes 50 ms to import, so this module is imported in a thread when somebody asks.
+prometheus_client takes 50 ms to import, so this module is imported in a thread at the first
+request.
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
 """Finds the memory whose mistake a call repeats; each schema is compiled once.
 
-A schema is part of JSON Schema without references (`core/memories/mistakes`), and its patterns are
-those of an engine that takes no longer than the text is long: no check is slow.
+A schema uses a part of JSON Schema without references (`core/memories/mistakes`), and its patterns
+are matched in linear time, so no check is slow.
 """
 
 import importlib

@@ -1,8 +1,9 @@
 """Checks structured content against a tool's output schema.
 
-The schema was written by a server, so it must neither reach out nor run long. References are not
-fetched. Patterns are matched in linear time; the validator with Python's own expressions took eight
-seconds for 28 characters. The schema's size was limited when the tool was listed.
+The schema was written by a server, so checking it must neither use the network nor take long.
+References are not fetched. Patterns are matched in linear time; the validator with Python's own
+expressions took eight seconds for 28 characters. The schema's size was limited when the tool was
+listed.
 """
 
 from collections.abc import Sequence
@@ -29,7 +30,7 @@ _DEFINITION: JsonCodec[_Definition] = JsonCodec(_Definition)
 
 @lru_cache(maxsize=64)
 def objections_of(definition: bytes) -> Objections | None:
-    """Return the check against a tool's output schema; None if the tool has none."""
+    """Return the check against a tool's output schema; None if the tool has no such schema."""
     if _MARK not in definition:
         return None
     try:

@@ -45,7 +45,7 @@ def read_overlays(
     known: UnchangedFiles[Overlay] | None = None,
     taps: Sequence[Tap] | None = None,
 ) -> list[Overlay]:
-    """Return all overlays, in order of precedence, those that have not changed as they are `known`.
+    """Return all overlays, in order of precedence; unchanged ones are taken from `known`.
 
     `reader` parses the user's overlays, which others may have written; those that come with capd
     are trusted. With `taps`, shipped overlays that are for none of them are left out: a hundred
@@ -99,7 +99,7 @@ def overlay_folders(list_file: Path) -> list[Path]:
 
 
 def _listed(list_file: Path) -> tuple[_OverlayList, str]:
-    """Return the overlays of the list, and why they are not used if they are not."""
+    """Return the overlays of the list; if it cannot be used, the reason."""
     try:
         text = list_file.read_text(encoding="utf-8")
         return msgspec.convert(tomllib.loads(text), _OverlayList), ""

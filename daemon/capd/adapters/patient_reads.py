@@ -1,7 +1,7 @@
-"""Reads places that may never answer, such as a project on a network that hangs.
+"""Reads paths that may never answer, such as a project on a network file system that hangs.
 
-A thread that waits for such a place cannot be ended. So each place has at most one, and whoever
-asks again waits for the same one. Threads for everything else stay free.
+A thread that waits for such a path cannot be ended. So each path has at most one thread, and a
+second caller waits for the same one. Threads for everything else stay free.
 """
 
 from collections.abc import Callable
@@ -20,11 +20,11 @@ T = TypeVar("T")
 
 
 class NoAnswerError(CapdError):
-    """A place did not answer in time; the text says which."""
+    """A path did not answer in time; the text says which."""
 
 
 class PatientReads:
-    """Threads that read, one for each place."""
+    """Threads that read, one for each path."""
 
     def __init__(self, longest: float = LONGEST_WAIT) -> None:
         """`longest` is the seconds for which a caller waits."""
@@ -38,7 +38,7 @@ class PatientReads:
         If the caller gives up, `read` may still run, and a later caller for `place` waits for it.
 
         Raises:
-            NoAnswerError: it takes too long.
+            NoAnswerError: it took too long.
         """
         async with self._waited_for:
             return await self._answer(place, read)

@@ -20,7 +20,7 @@ def read_private(path: Path, most_bytes: int) -> bytes:
 
     Raises:
         OSError: it cannot be read.
-        MalformedError: it is no file, or too large, or somebody else can write it.
+        MalformedError: it is not a regular file, is too large, or another user can write it.
     """
     with opened_private(path, most_bytes) as file:
         return file.read(most_bytes)
@@ -32,7 +32,7 @@ def opened_private(path: Path, most_bytes: int) -> Iterator[BinaryIO]:
 
     Raises:
         OSError: it cannot be read.
-        MalformedError: it is no file, or too large, or somebody else can write it.
+        MalformedError: it is not a regular file, is too large, or another user can write it.
     """
     # Non-blocking: opening a FIFO must not wait for a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -62,7 +62,7 @@ def write_whole(
     raises if the temporary file must not replace the current one.
 
     Raises:
-        OSError: it cannot be written; what was there stays.
+        OSError: it cannot be written; the old file stays.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor, temporary = _temporary(path, has_other_writers=has_other_writers)

@@ -107,7 +107,7 @@ class ResultStore:
 
         Raises:
             OSError: it cannot be written.
-            NotKeptError: it is longer than the store.
+            NotKeptError: it is larger than the store.
         """
         size_bytes = len(result) if isinstance(result, bytes) else result.size_bytes
         if size_bytes > self._most_bytes:
@@ -127,8 +127,8 @@ class ResultStore:
         """Return the facts about the result of a handle.
 
         Raises:
-            NotKeptError: nothing is, or it is over.
-            OSError: the disk has a fault.
+            NotKeptError: the handle is unknown, or has expired.
+            OSError: the disk fails.
         """
         return await self._run(lambda: self._found(handle))
 
@@ -136,13 +136,13 @@ class ResultStore:
         """Return a checked part of a result; fewer bytes at its end.
 
         Raises:
-            NotKeptError: it is gone, or is not what was kept.
-            OSError: the disk has a fault.
+            NotKeptError: it was removed, or the file was changed.
+            OSError: the disk fails.
         """
         return await self._run(lambda: self._read(record, start, size_bytes))
 
     async def sweep(self) -> None:
-        """Remove results past their retention, and files that no handle knows."""
+        """Remove expired results, and files without a handle."""
         with contextlib.suppress(OSError):
             await self._run(self._sweep)
 

@@ -33,7 +33,7 @@ def read_profile(file: Path = PROFILE_FILE) -> RoutingProfile:
     """Return the profile in `file`.
 
     Raises:
-        ProfileUnreadableError: it is not there or not a profile.
+        ProfileUnreadableError: the file does not exist, or is not a profile.
     """
     try:
         return msgspec.json.decode(file.read_bytes(), type=RoutingProfile)
@@ -54,7 +54,7 @@ def background_messages() -> tuple[str, ...]:
 
 
 def background_vectors() -> "dict[str, Vectors]":
-    """Return the vectors that come with capd for its background messages; none is no harm.
+    """Return the shipped vectors of the background messages; empty if there are none.
 
     Blocks.
     """

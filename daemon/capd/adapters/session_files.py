@@ -1,6 +1,6 @@
 """Saves session records in the state folder.
 
-One file for each session, written whole or not at all.
+Each session has one file, which is written whole or not at all.
 
 An unreadable file counts as missing and is reported once: a session that starts empty is better
 than one that does not start (docs/design/operation.md). Each file ends with a digest of its
@@ -55,7 +55,7 @@ class SessionFiles:
         )
 
     async def sweep(self) -> None:
-        """Remove records past their retention."""
+        """Remove records that are older than the retention time."""
         await trio.to_thread.run_sync(
             self._remove, lambda record: not is_kept(record, time.time()), limiter=self._limiter
         )

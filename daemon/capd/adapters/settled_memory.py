@@ -1,8 +1,8 @@
-"""What a daemon does with its memory once something large was made, which stays for long.
+"""Reduces the daemon's memory after it has built something large, such as a catalog.
 
-Making a catalog's index takes three times what the index takes, and the C library keeps what was
-freed. And each full pass of Python's collector looks at every object of the catalog: 140 ms for ten
-thousand capabilities, in which no call goes through.
+Building a catalog's index needs three times the memory of the index, and the C library keeps what
+was freed. Moreover, each full pass of Python's garbage collector visits every object of the
+catalog: 140 ms for ten thousand capabilities, during which every call waits.
 """
 
 import gc
@@ -16,9 +16,9 @@ _YOUNG = 1
 def settle_memory(capabilities: int) -> None:
     """Return freed memory to the system. Blocks for some milliseconds, so call it in a thread.
 
-    With many `capabilities`, the collector does not look again at what there is: its objects go
-    when the last reference to them goes. A cycle that is dropped later, with an object of this
-    moment in it, would stay; catalogs have none.
+    With many `capabilities`, the collector ignores all present objects from now on: they are freed
+    only with their last reference. A reference cycle among them would stay for ever; catalogs have
+    none.
     """
     if capabilities >= _LARGE_CATALOG:
         gc.collect(_YOUNG)

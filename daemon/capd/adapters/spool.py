@@ -55,7 +55,7 @@ class ServerSpool:
         """Return an empty file.
 
         Raises:
-            SpoolFullError: the server has as many as it may.
+            SpoolFullError: the server has too many files.
         """
         if self.files >= self._most_files:
             raise SpoolFullError
@@ -78,7 +78,7 @@ class SpoolFile:
         """Append `data` to the buffer; `flush` writes it.
 
         Raises:
-            SpoolFullError: it would be too long, or the daemon has no more room.
+            SpoolFullError: the file would be too large, or the spool is full.
         """
         spool = self._share.spool
         is_too_long = self.size_bytes + len(data) > self._share.longest_bytes
@@ -98,7 +98,7 @@ class SpoolFile:
         """Write the buffer. If cancelled, all of it or nothing was written.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the disk fails or is full.
         """
         await trio.to_thread.run_sync(self._write, limiter=self._share.spool.threads)
         self._unwritten, self._unwritten_bytes = [], 0
@@ -107,7 +107,7 @@ class SpoolFile:
         """Return the bytes from `start` on; fewer at the end of the file.
 
         Raises:
-            OSError: the disk has a fault.
+            OSError: the disk fails.
         """
         if self._unwritten:
             await self.flush()
@@ -118,7 +118,7 @@ class SpoolFile:
         """Give the file the name `path`, so that it stays when this is closed.
 
         Raises:
-            OSError: the file system cannot do that.
+            OSError: the file system does not support it.
         """
         if self._unwritten:
             await self.flush()

@@ -1,4 +1,4 @@
-"""State files: one value of a known type each, read within bounds and written atomically.
+"""State files: each contains one value of a known type, and is replaced atomically.
 
     read ──good──────────> its value
       ├──none────────────> None
@@ -112,8 +112,8 @@ class StateFile(Generic[T]):
         """Return the saved value without renaming an unusable file.
 
         Raises:
-            OSError: there is none, or it cannot be read.
-            MalformedError: it is not what was written.
+            OSError: there is no file, or it cannot be read.
+            MalformedError: the content is damaged.
         """
         if self._is_private:
             data = read_private(self.path, self._most_bytes)
@@ -129,7 +129,7 @@ class StateFile(Generic[T]):
         """Save `value`.
 
         Raises:
-            OSError: it cannot be written, or is too long to be read again; what was there stays.
+            OSError: it cannot be written, or is too long to be read again; the old file stays.
         """
         data = self._codec.encode(value)
         if len(data) > self._most_bytes:

@@ -1,7 +1,7 @@
 """Reads newline-framed messages from a server's pipes, where the peer may be hostile.
 
-Reading is linear in the bytes read and holds at most `cap_bytes` of one line. A line that has begun
-has to continue within a time limit. Writing is in `frame_writer`.
+Reading takes linear time, and keeps at most `cap_bytes` of one line. A line that has begun must
+continue within a time limit. Writing is in `frame_writer`.
 """
 
 import os
@@ -48,13 +48,13 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Oversized:
-    """A line that is too long for memory: its beginning and its end."""
+    """A line that is too long for memory: only its beginning and its end."""
 
     size_bytes: int
     head: bytes
     tail: bytes
     kept: SpoolFile | None = None
-    """The file with all of it, unless it was discarded."""
+    """The file that contains all of it; None if the middle was discarded."""
 
 
 class FrameReader:

@@ -16,15 +16,15 @@ class Notifier:
         """Seconds without a message after which systemd ends the daemon; 0 if it does not watch."""
 
     def ready(self, status: str) -> None:
-        """Report that the socket serves."""
+        """Report that the daemon accepts connections."""
         self._send(f"READY=1\nMAINPID={os.getpid()}\nSTATUS={status}")
 
     def alive(self) -> None:
-        """Report to the watchdog that the daemon works."""
+        """Report to the watchdog that the daemon is alive."""
         self._send("WATCHDOG=1")
 
     def stopping(self) -> None:
-        """Report that the daemon ends on purpose."""
+        """Report that the daemon is stopping on purpose."""
         self._send("STOPPING=1")
 
     def _send(self, text: str) -> None:

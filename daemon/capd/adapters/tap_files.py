@@ -56,13 +56,13 @@ class TapPlace:
     name: TapName
     path: Path
     providers: Mapping[CapabilityName, str] = field(default_factory=dict)
-    """The providers that the user selected for capabilities in place of their defaults."""
+    """The providers that the user chose for capabilities, instead of their defaults."""
     within: Path | None = None
-    """The folder that all its files have to be inside of, if that is not `path`."""
+    """The folder that all its files must be inside of, if that is not `path`."""
 
     @property
     def root(self) -> Path:
-        """The folder that all its skills and memories have to be inside of."""
+        """The folder that all its skills and memories must be inside of."""
         return self.within or self.path
 
 
@@ -74,7 +74,8 @@ class _TapEntry(msgspec.Struct):
 class _TapList(msgspec.Struct):
     taps: list[_TapEntry] = []
     providers: dict[str, str] = {}
-    """By `tap/name`, because a bare name would mean another capability after taps change places."""
+    """By `tap/name`, because a bare name could mean another capability when the order of taps
+    changes."""
     starter: bool = True
     """Whether the built-in tap is used as well."""
 
@@ -92,7 +93,7 @@ def tap_places(list_file: Path) -> list[TapPlace]:
     """Return the taps in order of precedence: the user's as added, then the starter tap if wanted.
 
     Raises:
-        TapUnreadableError: the list is there and cannot be used.
+        TapUnreadableError: the list exists and cannot be used.
     """
     text = ""
     try:
@@ -121,11 +122,11 @@ def is_own(place: TapPlace, list_file: Path) -> bool:
 
 
 def read_tap(place: TapPlace, reader: Reader = DIRECT, known: KnownReads | None = None) -> Tap:
-    """Return the tap at `place`; `reader` parses its files, but those that are `known`.
+    """Return the tap at `place`; `reader` parses its files, except unchanged ones in `known`.
 
     Raises:
-        TapUnreadableError: there is no folder of capabilities, of skills or of memories, or
-            another folder took its place meanwhile.
+        TapUnreadableError: there is no folder of capabilities, skills or memories, or it was
+            replaced while it was read.
     """
     digest = hashlib.sha256()
     reads = []
@@ -232,7 +233,7 @@ def _read_capability(
 
 
 def tap_vectors(tap: Tap) -> TapVectors | None:
-    """Return the vectors that `tap` ships; None if they are not those that it was read with.
+    """Return the vectors that `tap` ships; None if they have changed since the tap was read.
 
     Blocks.
     """

@@ -1,7 +1,7 @@
-"""Keeps tool lists on disk, so that all tools can be searched while no server runs.
+"""Saves tool lists on disk, so that all tools can be searched while no server runs.
 
 There is one file for each server identity, written whole or not at all, with mode 0600 in a folder
-of mode 0700. It is only a cache: a file that is damaged, too large, somebody else's or another
+of mode 0700. It is only a cache: a file that is damaged, too large, not private, or another
 server's counts as missing, and is reported once.
 """
 
@@ -32,7 +32,7 @@ class ToolList(msgspec.Struct, frozen=True):
     identity: ServerIdentity
     name: ServerName
     server_version: str
-    """The server's own, from its handshake; empty if there is none."""
+    """The server's version, from its handshake; empty if it gives none."""
     listed_at: float
     """Seconds since the epoch."""
     tools: list[ToolDefinition]
@@ -42,7 +42,7 @@ _LIST: MsgpackCodec[ToolList] = MsgpackCodec(ToolList)
 
 
 class ToolLists:
-    """The kept lists of all servers."""
+    """The saved lists of all servers."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -57,7 +57,7 @@ class ToolLists:
         server_version: str,
         tools: list[ToolDefinition],
     ) -> None:
-        """Keep a server's current list, replacing the earlier one."""
+        """Save a server's current list, replacing the earlier one."""
         listed = ToolList(identity, name, server_version, time.time(), list(tools))
         await trio.to_thread.run_sync(self._save, listed, limiter=self._limiter)
 

@@ -1,4 +1,4 @@
-"""OpenTelemetry spans of requests, if the standard OTEL_ variables ask for them.
+"""OpenTelemetry spans of requests, if the standard OTEL_ variables enable them.
 
 The libraries are an extra, `capd[otel]`, and are imported only if the variables are set. A span is
 a child of the span that the client names in `_meta`. `_meta` is passed on unchanged, so that the
@@ -67,7 +67,7 @@ class Traces:
         """Whether spans are wanted."""
 
     def begin(self, method: str, params: bytes, session: str) -> "Span | None":
-        """Return the span of a request that starts; None if it gets none."""
+        """Return the span of a request that starts; None if it gets no span."""
         if self._start is None or method not in TRACED:
             return None
         try:
@@ -89,7 +89,7 @@ class Traces:
         span.end()
 
     async def run(self, environment: Mapping[str, str]) -> None:
-        """Send spans until cancelled, if the variables ask for it."""
+        """Send spans until cancelled, if the variables enable them."""
         if not is_wanted(environment):
             return
         protocol = environment.get(
@@ -121,7 +121,7 @@ TRACES = Traces()
 
 
 def is_wanted(environment: Mapping[str, str]) -> bool:
-    """Tell whether the variables ask for traces."""
+    """Tell whether the variables enable traces."""
     if environment.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return False
     exporter = environment.get("OTEL_TRACES_EXPORTER", "")
@@ -148,7 +148,7 @@ class _ToOurLog(logging.Handler):
     """Passes the libraries' log records to capd's log."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Log it."""
+        """Log the record."""
         log.warning("otel", reason=record.getMessage()[:500])
 
 
@@ -156,7 +156,7 @@ def _provider(environment: Mapping[str, str]) -> "TracerProvider":
     """Import and set up what sends spans. Blocks, so run it in a thread.
 
     Raises:
-        ImportError: it is not installed.
+        ImportError: the extra `otel` is not installed.
     """
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415 - an extra
         OTLPSpanExporter,

@@ -1,9 +1,9 @@
-"""What was made of the files of a folder, for as long as they stay as they are.
+"""A cache of what was made from the files of a folder, valid while they do not change.
 
-A reload of ten thousand capabilities would otherwise read and parse twenty thousand files of which
-none has changed. A file counts as unchanged with the same name, inode, size and times; a link with
-the same target. What was changed a moment ago is not remembered: its times would not tell the next
-change within the same tick of the clock.
+Without it, a reload of ten thousand capabilities would parse twenty thousand unchanged files. A
+file counts as unchanged with the same name, inode, size and times; a link with the same target. A
+file that was changed just now is not cached: a second change within the same tick of the clock
+would not alter its times.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ SETTLED_NS = 100_000_000
 
 
 class UnchangedFiles(Generic[T]):
-    """What was made of folders, by a key of the caller's."""
+    """The cached results of folders, by a key that the caller chooses."""
 
     def __init__(self) -> None:
         self._made: dict[str, tuple[int, T]] = {}
@@ -31,13 +31,13 @@ class UnchangedFiles(Generic[T]):
         """Whether anything was made, or forgotten, since `kept`."""
 
     def get(self, key: str, mark: int) -> T | None:
-        """Return what was made under `key` when its files had this mark."""
+        """Return the result under `key`, if its files still have this mark; otherwise None."""
         self._used.add(key)
         found = self._made.get(key)
         return found[1] if found is not None and mark and found[0] == mark else None
 
     def put(self, key: str, mark: int, made: T) -> None:
-        """Remember what was made of files with this mark; 0 is a mark that is forgotten."""
+        """Cache the result of files with this mark; a mark of 0 is not cached."""
         self._used.add(key)
         if mark:
             self._made[key] = (mark, made)
@@ -46,18 +46,18 @@ class UnchangedFiles(Generic[T]):
             self.is_new = True
 
     def sweep(self) -> None:
-        """Forget what nobody has asked for since the last sweep."""
+        """Drop entries that were not asked for since the last sweep."""
         for key in self._made.keys() - self._used:
             del self._made[key]
             self.is_new = True
         self._used.clear()
 
     def restore(self, made: dict[str, tuple[int, T]]) -> None:
-        """Take what was made in another process, each with the mark of its files."""
+        """Load entries that another process saved, each with the mark of its files."""
         self._made = made
 
     def kept(self) -> dict[str, tuple[int, T]]:
-        """Return everything, to be given to `restore`."""
+        """Return all entries, for `restore`."""
         self.is_new = False
         return self._made
 
@@ -66,7 +66,7 @@ def mark_of_folder(folder: str, suffix: str) -> int:
     """Return a mark of all files in `folder` with this suffix; 0 if one may be changing.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the folder cannot be read.
     """
     with os.scandir(folder) as entries:
         return _mark(
@@ -77,7 +77,7 @@ def mark_of_folder(folder: str, suffix: str) -> int:
 
 
 def mark_of_file(file: str) -> int:
-    """Return a mark of one file; 0 if it may be changing, or is not there."""
+    """Return a mark of one file; 0 if it may be changing, or does not exist."""
     try:
         return _mark([(file, os.lstat(file))])
     except OSError:

@@ -2,7 +2,7 @@
 
 Only the folders that are read are watched, each without its subfolders, so that large folders such
 as `.git` cost nothing. For a missing folder, the nearest existing parent is watched. Changes that
-another machine makes on a network file system are not seen; `capd reload` is for those.
+another machine makes on a network file system are not noticed; use `capd reload` for them.
 """
 
 import os
@@ -103,7 +103,7 @@ class Watch:
         """Start watching.
 
         Raises:
-            WatchError: the kernel does not let us.
+            WatchError: the kernel refuses.
         """
         # In a thread: a network folder may not answer.
         try:
@@ -127,7 +127,7 @@ class Watch:
         """Return after a change that matters, once no further change has followed for a moment.
 
         Raises:
-            WatchError: what happens cannot be heard any more.
+            WatchError: changes are not reported any longer.
         """
         await trio.to_thread.run_sync(self._wait, abandon_on_cancel=True)
 

@@ -34,7 +34,7 @@ class _WeakCall(Generic[P, R]):
 def weakly(method: Callable[P, R]) -> Callable[P, R]:
     """Return a callable that calls a bound `method` without keeping its object alive.
 
-    Calling it when the object is gone raises ReferenceError, as a weak proxy does. Whoever works
-    for an owner therefore holds a reference to it.
+    Calling it when the object is gone raises ReferenceError, as a weak proxy does. So a task that
+    works for an owner must keep a reference to it.
     """
     return _WeakCall(method)

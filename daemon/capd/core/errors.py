@@ -7,11 +7,11 @@ E = TypeVar("E", bound=BaseException)
 
 
 class CapdError(Exception):
-    """An error that a caller can act on: in one line what happened, why and what to do next."""
+    """An error that a caller can act on: its text says what happened, why, and what to do."""
 
 
 def leaves(group: BaseExceptionGroup[E]) -> Iterator[E]:
-    """Yield every error of `group` that is not a group itself."""
+    """Yield every error in `group` that is not itself a group."""
     for error in group.exceptions:
         if isinstance(error, BaseExceptionGroup):
             yield from leaves(error)

@@ -1,10 +1,11 @@
-"""The shell's globs, matched in a time that the lengths bound: strangers write both sides.
+"""The shell's globs, matched in bounded time, because strangers may write patterns and texts.
 
-The same as `fnmatch.fnmatchcase`: `*`, `?`, `[seq]`, `[!seq]`. That compiles an expression for each
-pattern, half a millisecond and several kilobytes, and ten thousand patterns of a cloned project
-held the event loop for seconds. Here a pattern without `?` and `[` is a few searches of texts.
-Another one, and several together, are states, which are the bits of one number: each character of
-the text costs two operations on it, whatever the patterns are, and nothing ever goes back.
+The syntax is that of `fnmatch.fnmatchcase`: `*`, `?`, `[seq]`, `[!seq]`. That function compiles a
+regular expression for each pattern, which takes half a millisecond and several kilobytes; ten
+thousand patterns of a cloned project blocked the event loop for seconds. Here a pattern without `?`
+and `[` is matched with a few text searches. All others, and sets of patterns, are an automaton
+whose states are the bits of one number: each character of the text takes two operations on that
+number, whatever the patterns are, without backtracking.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -64,7 +65,7 @@ class _Parts:
 
 
 class GlobSet:
-    """Several patterns, matched together: a text costs two operations a character.
+    """Several patterns, matched together: a text takes two operations for each character.
 
     Bit `n` of a state means that element `n` is the next to match; the elements are those of all
     patterns, one pattern after another.

@@ -1,4 +1,4 @@
-"""What two texts share in letters: words, BM25 and character n-grams.
+"""Compares texts by their letters: words, BM25 and character n-grams.
 
 Routing and tool search use the same pieces:
 
@@ -7,8 +7,8 @@ Routing and tool search use the same pieces:
     Coverage([words(d), ...])   .shares(words(query)) -> how much of the query a document has
     Ngrams([text, ...])         .similarities(query)  -> one cosine in [0, 1] a text
 
-Indexes are built once and never changed; asking touches only the postings of the query's own
-terms, so ten thousand documents take well under a millisecond.
+Indexes are built once and never changed; a query reads only the postings of its own terms, so ten
+thousand documents take well under a millisecond.
 """
 
 import math

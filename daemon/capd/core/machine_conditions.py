@@ -1,4 +1,4 @@
-"""What the daemon needs of its machine.
+"""What the daemon requires of its machine.
 
 Below a minimum the daemon does not start, because a daemon that then fails at each session, call or
 search helps nobody and hides why. Below a comfortable amount it starts and reports it.
@@ -25,7 +25,7 @@ class MachineError(CapdError):
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What was found; None means no limit."""
+    """The machine's limits; None means no limit."""
 
     pid: int
     proc_pid: int | None
@@ -36,7 +36,7 @@ class Machine:
 
 
 def checked(machine: Machine) -> list[str]:
-    """Return what is degraded, each with its repair.
+    """Return the degraded conditions, each with its repair.
 
     Raises:
         MachineError: the daemon cannot run here.

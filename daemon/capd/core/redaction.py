@@ -1,8 +1,8 @@
 """Removes secrets from texts that leave the daemon: errors, logs, the status.
 
 Known values are removed first: as they are, quoted for a URL, and in base64. Values under four
-characters are left alone; they would tear every text apart and hide nothing. A secret that nobody
-declared is recognised only if its maker gave it a distinctive form.
+characters are left alone, because replacing them would spoil every text and hide nothing. A secret
+that nobody declared is recognised only if its maker gave it a distinctive form.
 """
 
 import base64

@@ -1,7 +1,7 @@
-"""Labelled messages and the catalogues that they are about, as files hold them.
+"""Labelled messages and the catalogs that they are about, as files contain them.
 
 Rows are {text, label or null, accept?, kind?, writer?, before?, either?, split?, set?,
-src_trigger?}, a catalogue {name, triggers?, description?}, one JSON object a line. `Part` is the
+src_trigger?}, a catalog {name, triggers?, description?}, one JSON object a line. `Part` is the
 development split: rows whose sha256 ends in an even hex digit are for tuning, the others for the
 development test.
 """
@@ -48,7 +48,7 @@ class Row(msgspec.Struct, frozen=True):
     before: str = ""
     """The message before it in the same conversation."""
     either: tuple[str, ...] = ()
-    """Capabilities between which the message does not decide; all of them have to be suggested."""
+    """Capabilities between which the message cannot decide; all of them should be suggested."""
 
     @property
     def right(self) -> frozenset[str]:
@@ -89,7 +89,7 @@ class Selection:
 
 
 def part_of(text: str) -> Part:
-    """Return the side of the development split that a text is on."""
+    """Return the half of the development data that a text belongs to."""
     last = hashlib.sha256(text.encode()).hexdigest()[-1]
     return "tune" if int(last, 16) % 2 == 0 else "test"
 
@@ -97,7 +97,7 @@ def part_of(text: str) -> Part:
 def catalogue(
     file: Path | None, triggers_from: Sequence[Path] = (), only_set: str = ""
 ) -> tuple[CapabilitySpec, ...]:
-    """Return the capabilities of a catalogue file, and of the rows whose split is `trigger`.
+    """Return the capabilities of a catalog file, and of the rows whose split is `trigger`.
 
     Raises:
         BadDataError: a file cannot be read.

@@ -1,12 +1,12 @@
-"""How well messages are routed: `capd eval route`, by the code that the daemon decides with.
+"""Measures routing: `capd eval route` decides with the same code as the daemon.
 
-    correct            of messages that want something: a right capability is activated
-    wrong              of those: another one is
-    abstention         of those: nothing is, suggestions included
+    correct            of messages that want a capability: a right one is activated
+    wrong              of those: a wrong one is activated
+    abstention         of those: none is activated or suggested
     found              of those: a right one is activated or among the suggested
     recall@1, 3, 5     of those: a right one is among the best k
-    false_activation   of messages that want nothing: something is activated
-    false_suggestion   of those: something is suggested
+    false_activation   of messages that want none: one is activated
+    false_suggestion   of those: one is suggested
 
 Intervals are 95 %, from resampled rows with a fixed seed: equal data give equal figures.
 """
@@ -66,7 +66,7 @@ class RouteReport(msgspec.Struct, frozen=True):
     wanted: int
     unwanted: int
     skipped: int
-    """Rows whose label is not in the catalogue."""
+    """Rows whose label is not in the catalog."""
     measures: dict[str, Measure]
     kinds: dict[str, dict[str, float]]
     latency: Latency | None = None
@@ -109,7 +109,7 @@ class Ranked:
 
 
 class Router:
-    """The daemon's decision over one catalogue, without the daemon."""
+    """The daemon's decisions over one catalog, without a daemon."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class Router:
         return Ranked(text, vector, self._compared.scorer.ranked(text, vector, among))
 
     def concluded(self, ranked: "Ranked", learnt: Learnt, project: str) -> Decision:
-        """Return the decision on what was ranked, with what was learnt by then."""
+        """Return the decision on what was ranked, with what had been learnt before."""
         known = replace(self._known, learnt=learnt, project=project)
         return deciding.concluded(ranked.text, ranked.scores, self._compared, self._profile, known)
 
@@ -220,7 +220,7 @@ class Router:
 def known_rows(
     rows: Sequence[Row], capabilities: Iterable[CapabilitySpec], *, skip_unknown: bool
 ) -> list[Row]:
-    """Return the rows whose label the catalogue has.
+    """Return the rows whose label is in the catalog.
 
     Raises:
         BadDataError: a label is unknown, and is not to be skipped.
@@ -242,7 +242,7 @@ def without_near_copies(
     vectorizer: Vectorizer,
     cosine: float,
 ) -> list[Row]:
-    """Return the rows that no trigger resembles by `cosine`: others measure memory, not reach."""
+    """Return the rows that no trigger resembles by `cosine`: others only test memory."""
     phrases = [t for each in capabilities for t in (*each.triggers, *each.extra_triggers)]
     texts = [gates.compared_part(row.text) for row in rows]
     vectors = vectorizer.of([*phrases, *texts])

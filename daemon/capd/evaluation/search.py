@@ -131,7 +131,7 @@ def evaluate(
     """Search for every query, with `embed` or by words alone.
 
     Raises:
-        BadInputError: a label is no tool's, and such queries are not to be skipped.
+        BadInputError: a label names no tool, and such queries are not to be skipped.
     """
     index = ToolIndex(tools)
     by_label: dict[str, WireName] = {tool.name: tool.wire_name for tool in reversed(index.tools)}

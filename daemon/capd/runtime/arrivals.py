@@ -1,6 +1,6 @@
-"""What a mailbox reads from, and how its messages are encoded.
+"""The source of a mailbox's requests, and the encoding of its messages.
 
-It is independent of ZeroMQ, because the embedder's own process does without that.
+It is independent of ZeroMQ, because the embedder's own process runs without it.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ LOST: Literal["lost"] = "lost"
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A request as it came in, its body unread."""
+    """A request as it arrived; its body is not decoded yet."""
 
     peer: bytes
     envelope: Envelope
@@ -52,7 +52,7 @@ class Arrivals(Protocol):
         ...
 
     def fail(self, arrival: Arrival, code: FailureCode, message: str) -> None:
-        """Answer for an actor that does not; never waits."""
+        """Answer on behalf of an actor that gave no answer; never waits."""
         ...
 
     def stop(self, arrival: Arrival) -> None:

@@ -1,8 +1,8 @@
-"""How the daemon's actors talk to each other, knowing each other by name alone.
+"""How the daemon's actors send each other messages, addressed by name.
 
-Every address is `inproc://`: nothing outside of this process can send or listen. The
-bodies that an actor takes or gives are msgspec unions of tagged Structs, one codec each; no
-such union has a member tagged `failure`, which is how an answer that is none is recognised.
+Every address is `inproc://`: nothing outside of this process can send or listen. Requests and
+replies of an actor are msgspec unions of tagged Structs, one codec each. No such union has a member
+tagged `failure`, so a `Failure` can be told from a reply.
 """
 
 import itertools
@@ -92,7 +92,7 @@ class Bus:
     def mailbox(
         self, actor: ActorName, request_codec: MsgpackCodec[Q]
     ) -> AbstractAsyncContextManager[Mailbox[Q]]:
-        """Listen as `actor` for the length of a block; iterate what it yields for requests.
+        """Listen as `actor` while a block runs; iterate what it yields for requests.
 
         The address stays bound until the bus ends: requests that come after the block wait for
         the next one, as long as their senders do.
@@ -106,12 +106,12 @@ class Bus:
         reply_codec: MsgpackCodec[R],
         timeout: float,
     ) -> R:
-        """Return the reply of `actor` to `request`; it may start to listen while we wait.
+        """Return the reply of `actor` to `request`; the actor may start to listen meanwhile.
 
         Raises:
-            ActorUnavailableError: no usable reply came; one of the next four says why.
+            ActorUnavailableError: no usable reply came; the four errors below are its subclasses.
             AskTimeoutError: sent, and not answered within `timeout` seconds.
-            AskLostError: passed on to a process of its own, which ended.
+            AskLostError: passed on to another process, which ended.
             PeerUnreachableError: not sent within `timeout` seconds.
             AskFailedError: answered with a `Failure`, or with something unreadable.
         """
@@ -129,7 +129,7 @@ class Bus:
         return await peer.ask(MessageId(next(self._ids)), request, reply_codec, timeout)
 
     def publish(self, event: msgspec.Struct) -> None:
-        """Tell `event` to whoever listens now; never waits."""
+        """Send `event` to whoever listens at this moment; never waits."""
         if self._publisher is None:
             raise RuntimeError(f"{self._name} does not publish: its bus has no bind_events")
         self._publisher.publish(event)
@@ -137,7 +137,7 @@ class Bus:
     def subscribe(
         self, codec: MsgpackCodec[E], *topic_prefixes: str
     ) -> AbstractAsyncContextManager[Subscription[E]]:
-        """Listen to the events whose tags start with one of `topic_prefixes`, or to all."""
+        """Listen to events whose tags start with one of `topic_prefixes`, or to all."""
         return self._subscribe(codec, topic_prefixes)
 
     @asynccontextmanager

@@ -49,7 +49,7 @@ class ActorEndpoint:
         self._put, self._held = trio.open_memory_channel[Arrival](_HELD_LIMIT)
 
     async def collect(self) -> None:
-        """Take in requests until cancelled; when the reader is 1000 behind, let senders wait."""
+        """Receive requests until cancelled; if 1000 are waiting, let senders wait."""
         while True:
             arrival = self._read(await self._socket.recv())
             if arrival is not None:
@@ -64,7 +64,7 @@ class ActorEndpoint:
             self.count("expired_request", arrival.envelope)
 
     def drain(self) -> Iterator[Arrival]:
-        """Yield what has arrived and was not taken."""
+        """Yield requests that have arrived and were not taken."""
         while True:
             try:
                 yield self._held.receive_nowait()
@@ -88,7 +88,7 @@ class ActorEndpoint:
         await trio.lowlevel.checkpoint()
 
     def fail(self, arrival: Arrival, code: FailureCode, message: str) -> None:
-        """Answer for an actor that does not; never waits, so it works while being cancelled."""
+        """Answer on behalf of an actor that gave no answer; never waits, even if cancelled."""
         body = BODIES.encode(Failure(code=code, message=message))
         try:
             self._socket.send_nowait(self._frames(arrival, body))
@@ -100,12 +100,12 @@ class ActorEndpoint:
         self.fail(arrival, "stopping", f"{self.actor} is stopping; ask again in a moment")
 
     def count(self, event: str, envelope: Envelope) -> None:
-        """Count and log what became of a request that got no good answer."""
+        """Count and log a request that got no proper answer."""
         self.counts[event] += 1
         self._log.info(event, sender=envelope.sender, id=envelope.id)
 
     def close(self) -> None:
-        """Answer what nobody has taken, and close the socket."""
+        """Answer every request that was not taken, and close the socket."""
         for arrival in self.drain():
             self.stop(arrival)
         self._put.close()

@@ -1,4 +1,4 @@
-"""Events between actors: sent to whoever listens, lost to whoever is late or slow.
+"""Events between actors: sent to current listeners, lost by slow or absent ones.
 
 The topic of an event is its tag, so a prefix of tags (`server.`) is a subscription.
 """
@@ -21,7 +21,7 @@ log = structlog.get_logger()
 
 
 class Publisher:
-    """The process's one source of events."""
+    """The only source of events in the process."""
 
     def __init__(self, context: Context, address: Address) -> None:
         self._socket = TrioSocket(context, zmq.SocketType.PUB)
@@ -32,7 +32,7 @@ class Publisher:
             raise
 
     def publish(self, event: msgspec.Struct) -> None:
-        """Send `event` to those who listen; at their high-water mark they lose it."""
+        """Send `event` to current listeners; one whose queue is full loses it."""
         tag = event.__struct_config__.tag
         if not isinstance(tag, str):
             raise TypeError(f"{type(event).__name__} has no tag of text, so no topic")
@@ -47,7 +47,7 @@ class Publisher:
 
 
 class Subscription(Generic[E]):
-    """An endless iterator of events; those that the codec does not know are skipped."""
+    """An endless iterator of events; events unknown to the codec are skipped."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Requests and replies between the daemon and a process of its own, over a socket pair.
+"""Requests and replies between the daemon and one of its own processes, over a socket pair.
 
 The process inherits its end. There is no name in the file system, so no other process can connect,
 or listen in place of either of them.
@@ -7,7 +7,7 @@ A frame is four bytes of length, most significant first, and that many bytes of 
 number of the request, the seconds that its sender still waits (0 in a reply), and the message
 itself. Every request gets one reply with its number: a message, or a `Failure`.
 
-    open ──end of file, garbage, a frame over the limit──> over (whoever waits has lost)
+    open ──end of file, garbage, a frame over the limit──> over (all waiting requests fail)
 """
 
 import itertools
@@ -38,7 +38,7 @@ log = structlog.get_logger()
 
 
 class ChannelOverError(CapdError):
-    """The other process has ended, or what it writes is no frame."""
+    """The other process has ended, or wrote something that is not a frame."""
 
 
 class FrameTooLargeError(CapdError):
@@ -46,7 +46,7 @@ class FrameTooLargeError(CapdError):
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True):
-    """One message on its way."""
+    """One message in transit."""
 
     id: MessageId
     deadline: float
@@ -57,7 +57,7 @@ FRAMES: MsgpackCodec[Frame] = MsgpackCodec(Frame)
 
 
 class FrameChannel:
-    """Whole frames, each way, over one stream; `write` runs in a task of its own."""
+    """Sends and receives whole frames over one stream; call `write` in a task of its own."""
 
     def __init__(self, stream: trio.abc.Stream, most_bytes: int = MOST_FRAME_BYTES) -> None:
         self._stream = stream
@@ -66,10 +66,10 @@ class FrameChannel:
         self._put, self._queued = trio.open_memory_channel[bytes](_QUEUED_FRAMES)
 
     async def send(self, frame: Frame) -> None:
-        """Queue a frame, waiting for room; a cancelled send has sent nothing.
+        """Queue a frame, waiting for room; if cancelled, nothing was sent.
 
         Raises:
-            FrameTooLargeError, ChannelOverError: see there.
+            FrameTooLargeError, ChannelOverError: as documented there.
         """
         try:
             await self._put.send(self._encoded(frame))
@@ -77,14 +77,14 @@ class FrameChannel:
             raise ChannelOverError("nothing is written any more") from error
 
     def send_nowait(self, frame: Frame) -> None:
-        """Queue a frame where there is room; raise trio.WouldBlock, FrameTooLargeError."""
+        """Queue a frame if there is room; raise trio.WouldBlock or FrameTooLargeError."""
         self._put.send_nowait(self._encoded(frame))
 
     async def write(self) -> None:
-        """Write what is queued, in order, until cancelled or `finish`; the only task that writes.
+        """Write queued frames in order, until cancelled or `finish`. Only one task may call this.
 
         Raises:
-            ChannelOverError: the other end is gone.
+            ChannelOverError: the other end has closed.
         """
         async for data in self._queued:
             try:
@@ -96,7 +96,7 @@ class FrameChannel:
         """Return the next frame.
 
         Raises:
-            ChannelOverError: there is none any more.
+            ChannelOverError: the channel has ended.
         """
         size_bytes = int.from_bytes(await self._exactly(_LENGTH_BYTES), "big")
         if size_bytes > self._most_bytes:
@@ -107,11 +107,11 @@ class FrameChannel:
             raise ChannelOverError(f"a frame cannot be read: {error}") from error
 
     def finish(self) -> None:
-        """Let `write` end when everything that is queued is out."""
+        """Let `write` return when everything that is queued has been written."""
         self._put.close()
 
     async def aclose(self) -> None:
-        """Give the stream up; whoever waits for room learns of it."""
+        """Close the stream; tasks that wait for room get an error."""
         self._queued.close()
         await trio.aclose_forcefully(self._stream)
 
@@ -151,7 +151,7 @@ class FrameClient:
         self._is_over = False
 
     async def run(self) -> None:
-        """Read and write until the other end is gone; requests that wait then are lost."""
+        """Read and write until the other end closes; requests that wait then fail."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._write, nursery.cancel_scope)
@@ -165,10 +165,10 @@ class FrameClient:
                 await self._channel.aclose()
 
     async def ask(self, request: msgspec.Struct, deadline: float) -> msgspec.Raw:
-        """Return the body of the reply; `deadline` is how many seconds the asker waits.
+        """Return the body of the reply; `deadline` is how many seconds the caller waits.
 
         Raises:
-            ChannelOverError: the other process ended; it may have acted all the same.
+            ChannelOverError: the other process ended; it may have carried the request out.
             FrameTooLargeError: the request was not sent.
         """
         if self._is_over:
@@ -215,7 +215,7 @@ class FramePostbox:
     async def mailbox(
         self, actor: ActorName, request_codec: MsgpackCodec[Q]
     ) -> AsyncIterator[Mailbox[Q]]:
-        """Listen as the actor for the length of a block."""
+        """Listen as the actor while a block runs."""
         assert actor == self.actor, "a process of its own has one actor"
         mailbox = Mailbox(self, request_codec)
         try:
@@ -224,11 +224,11 @@ class FramePostbox:
             mailbox.close()
 
     async def write(self) -> None:
-        """Write answers until cancelled or `finish`, or the daemon is gone (ChannelOverError)."""
+        """Write answers until cancelled or `finish`; ChannelOverError if the daemon is gone."""
         await self._channel.write()
 
     def finish(self) -> None:
-        """Let `write` end when every answer is out."""
+        """Let `write` return when every answer has been written."""
         self._channel.finish()
 
     async def take(self) -> Arrival:
@@ -238,7 +238,7 @@ class FramePostbox:
         return Arrival(b"", envelope, bytes(frame.body), trio.current_time() + frame.deadline)
 
     def drain(self) -> Iterator[Arrival]:
-        """Yield nothing: what was not taken is lost to the daemon when the channel is over."""
+        """Yield nothing: when the channel has ended, nobody waits for an answer."""
         yield from ()
 
     async def answer(self, arrival: Arrival, body: bytes) -> None:
@@ -246,7 +246,7 @@ class FramePostbox:
         await self._channel.send(Frame(arrival.envelope.id, 0.0, msgspec.Raw(body)))
 
     def fail(self, arrival: Arrival, code: FailureCode, message: str) -> None:
-        """Answer for an actor that does not; a daemon that does not read hears nothing."""
+        """Answer on behalf of an actor that gave no answer; lost if the daemon does not read."""
         body = msgspec.Raw(BODIES.encode(Failure(code=code, message=message)))
         try:
             self._channel.send_nowait(Frame(arrival.envelope.id, 0.0, body))
@@ -258,5 +258,5 @@ class FramePostbox:
         self.fail(arrival, "stopping", f"{self.actor} is stopping; ask again in a moment")
 
     def count(self, event: str, envelope: Envelope) -> None:
-        """Log what became of a request that got no good answer."""
+        """Log a request that got no proper answer."""
         log.info(event, actor=self.actor, id=envelope.id)

@@ -1,7 +1,8 @@
 """In-process handles that a message can only name: streams and server connections.
 
-A message between actors is bytes. Where two actors share a process and one must hand the other
-something live, it puts it here under an id, and the message carries the id (docs/design/actors.md).
+A message between actors is bytes. If one actor must pass a live object to another one in the same
+process, it puts the object here under an id, and the message contains the id
+(docs/design/actors.md).
 """
 
 import threading
@@ -15,34 +16,34 @@ V = TypeVar("V")
 
 
 class HandleTable(Generic[K, V]):
-    """A table that one actor fills and another reads."""
+    """A table of objects that one actor fills and another reads."""
 
     def __init__(self) -> None:
         self._things: dict[K, V] = {}
 
     def put(self, key: K, thing: V) -> None:
-        """Offer `thing` under `key`."""
+        """Add `thing` under `key`."""
         self._things[key] = thing
 
     def get(self, key: K) -> V | None:
-        """Return what is offered under `key`."""
+        """Return the object under `key`; None if there is none."""
         return self._things.get(key)
 
     def take(self, key: K) -> V | None:
-        """Return what is offered under `key` and offer it no longer."""
+        """Remove and return the object under `key`; None if there is none."""
         return self._things.pop(key, None)
 
 
 class Offers:
-    """Large replies between actors of this process, each taken once by its number.
+    """Large replies that actors of this process fetch by number, each once, without a copy.
 
-    A catalog of ten thousand capabilities as bytes holds up the loop for a tenth of a second when
-    it is written and as long again when it is read, and is a copy for each who asks. What is
-    offered is shared, so nobody may change it.
+    Encoding a catalog of ten thousand capabilities would block the loop for a tenth of a second,
+    decoding it as long again, and every receiver would have a copy. The object is shared, so nobody
+    may change it.
     """
 
     _MOST = 16
-    """Who gave up takes nothing, so the oldest are dropped."""
+    """A receiver that gave up fetches nothing, so the oldest entries are dropped."""
 
     def __init__(self) -> None:
         self._numbers = count(1)
@@ -50,7 +51,7 @@ class Offers:
         self._lock = threading.Lock()
 
     def put(self, thing: object) -> int:
-        """Offer `thing`; return its number."""
+        """Add `thing`; return its number."""
         with self._lock:
             number = next(self._numbers)
             self._things[number] = thing
@@ -59,7 +60,7 @@ class Offers:
         return number
 
     def take(self, number: int) -> object | None:
-        """Return what is offered under `number`, and offer it no longer."""
+        """Remove and return the object under `number`; None if there is none."""
         with self._lock:
             return self._things.pop(number, None)
 

@@ -1,4 +1,4 @@
-"""What an actor reads: requests, each of which gets exactly one answer.
+"""An actor's mailbox: requests, each of which gets exactly one answer.
 
 A request:  taken -> answered   by `reply`, by leaving its block, or by the mailbox's end
 """
@@ -24,11 +24,11 @@ _PONG = BODIES.encode(Pong())
 
 
 class AlreadyAnsweredError(CapdError):
-    """A second answer to one request."""
+    """A request was answered a second time."""
 
 
 class IncomingRequest(Generic[Q]):
-    """A request and the duty to answer it; `async with request:` keeps the duty."""
+    """A request, and the duty to answer it; `async with request:` guarantees an answer."""
 
     def __init__(self, mailbox: "Mailbox[Q]", arrival: Arrival, request: Q) -> None:
         self.request = request
@@ -39,12 +39,12 @@ class IncomingRequest(Generic[Q]):
 
     @property
     def sender(self) -> ActorName:
-        """Who asks."""
+        """The actor that sent the request."""
         return self._arrival.envelope.sender
 
     @property
     def is_answered(self) -> bool:
-        """Whether the one answer has been given, by whomever."""
+        """Whether the one answer has been given."""
         return self not in self._mailbox.unanswered
 
     @property
@@ -53,7 +53,7 @@ class IncomingRequest(Generic[Q]):
         return max(0.0, self.expires_at - trio.current_time())
 
     async def offer(self, message: msgspec.Struct) -> None:
-        """Answer with `message` itself, which nobody may change; the asker is in this process.
+        """Answer with the object `message` itself, which the receiver must not change.
 
         Raises:
             AlreadyAnsweredError: as for `reply`.
@@ -61,10 +61,10 @@ class IncomingRequest(Generic[Q]):
         await self.reply(Offered(OFFERS.put(message)))
 
     async def reply(self, message: msgspec.Struct) -> None:
-        """Answer with `message`; once the sender has given up, nothing is sent.
+        """Answer with `message`; if the sender has given up, nothing is sent.
 
         Raises:
-            AlreadyAnsweredError: the request had its answer, or its mailbox has closed.
+            AlreadyAnsweredError: the request was answered already, or its mailbox has closed.
         """
         body = BODIES.encode(message)
         self._close()
@@ -103,9 +103,9 @@ class IncomingRequest(Generic[Q]):
 
 
 class Mailbox(Generic[Q]):
-    """An actor's turn at its endpoint: iterate it for requests.
+    """One run's access to an actor's requests: iterate over it.
 
-    A body that is not a request of the actor is answered as `malformed` and not shown.
+    A body that is not a request of the actor is answered as `malformed`, and skipped.
     """
 
     def __init__(self, endpoint: Arrivals, request_codec: MsgpackCodec[Q]) -> None:
@@ -134,7 +134,7 @@ class Mailbox(Generic[Q]):
             return incoming
 
     def close(self) -> None:
-        """Answer as `stopping` whatever the actor took or could have taken."""
+        """Answer every open and every waiting request with `stopping`."""
         for arrival in self.unanswered.values():
             self.endpoint.stop(arrival)
         self.unanswered.clear()
@@ -143,10 +143,10 @@ class Mailbox(Generic[Q]):
 
 
 class Mailboxes(Protocol):
-    """Where an actor gets its mailbox: the bus, or the channel of a process of its own."""
+    """The source of an actor's mailbox: the bus, or the channel of its own process."""
 
     def mailbox(
         self, actor: ActorName, request_codec: MsgpackCodec[Q]
     ) -> AbstractAsyncContextManager[Mailbox[Q]]:
-        """Listen as `actor` for the length of a block."""
+        """Listen as `actor` while a block runs."""
         ...

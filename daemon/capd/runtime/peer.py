@@ -1,4 +1,4 @@
-"""The connection from this process to another actor, shared by everybody here who asks it."""
+"""The connection from this process to another actor, shared by all its clients in this process."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -25,19 +25,19 @@ _FAILURES: MsgpackCodec[Failure | Offered] = MsgpackCodec(Failure | Offered)
 
 
 class ActorUnavailableError(CapdError):
-    """No usable reply came: each subclass says whether the actor may have acted."""
+    """No usable reply came; the subclass says whether the request may have been carried out."""
 
 
 class AskTimeoutError(ActorUnavailableError):
-    """The request was sent, and no answer came in time: it may or may not have been carried out."""
+    """The request was sent, but no answer came in time: it may have been carried out."""
 
 
 class AskLostError(AskTimeoutError):
-    """The request was passed on to a process that ended: no answer comes, and it may have acted."""
+    """The request was passed on to a process that ended: it may have been carried out."""
 
 
 class PeerUnreachableError(ActorUnavailableError):
-    """The request could not be sent in time: it has not been carried out."""
+    """The request could not be sent in time, so it was not carried out."""
 
 
 class AskFailedError(ActorUnavailableError):
@@ -59,7 +59,7 @@ class _Question:
 
 
 class Peer:
-    """Asks one actor, and matches its answers to the askers by message id."""
+    """Sends requests to one actor, and matches its answers by message id."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Peer:
         self._socket.connect(address)
 
     async def listen(self) -> None:
-        """Hand answers to those who asked, until cancelled."""
+        """Pass answers to their callers, until cancelled."""
         while True:
             self._take(await self._socket.recv())
 
@@ -113,7 +113,7 @@ class Peer:
         """Send `request` and return the answer to it.
 
         Raises:
-            AskTimeoutError, AskLostError, PeerUnreachableError, AskFailedError: see there.
+            AskTimeoutError, AskLostError, PeerUnreachableError, AskFailedError: see above.
         """
         body = BODIES.encode(request)
         question = _Question()
@@ -135,7 +135,7 @@ class Peer:
         )
 
     def close(self) -> None:
-        """Close the socket; nobody asks any more."""
+        """Close the socket; no request may follow."""
         self._socket.close()
 
     async def _send(

@@ -1,4 +1,4 @@
-"""Whether every actor takes its requests, as the watchdog of a service manager wants to know it."""
+"""Tells a service manager's watchdog whether every actor takes its requests."""
 
 from collections.abc import Callable, Sequence
 
@@ -23,7 +23,7 @@ async def beat(
 ) -> None:
     """Call `alive` several times in `watchdog` seconds while every actor answers.
 
-    A loop that is blocked calls nothing; neither does one whose actors no longer read.
+    If the event loop is blocked, or an actor no longer reads its mailbox, `alive` is not called.
     """
     pause = watchdog / BEATS_PER_WATCHDOG
     while True:

@@ -30,9 +30,9 @@ async def serve(
     task_status: trio.TaskStatus[None],
     offers: tuple[type[msgspec.Struct], ...] = (),
 ) -> None:
-    """Answer every request to `actor` with what `replied` returns, until cancelled.
+    """Answer every request to `actor` with the result of `replied(request)`, until cancelled.
 
-    `offers` are the types of replies that are too large to be copied.
+    Replies of a type in `offers` are large: they are passed as objects instead of being encoded.
     """
 
     async def answer(incoming: IncomingRequest[Q]) -> None:

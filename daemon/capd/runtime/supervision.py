@@ -1,4 +1,4 @@
-"""The tree that keeps the actors running: one-for-one restarts, ordered start and stop.
+"""Keeps the actors running: restarts each by itself, starts and stops them in order.
 
 A child:  starting -> running -> crashed -> starting (while its intensity allows)
                                          -> given up (ends the whole tree)
@@ -28,7 +28,7 @@ class SupervisionGaveUpError(CapdError):
 
 
 class RunChild(Protocol):
-    """What a child runs: calls `task_status.started()` once it can take messages."""
+    """The function that a child runs; calls `task_status.started()` once it can take messages."""
 
     def __call__(self, *, task_status: trio.TaskStatus[None]) -> Awaitable[object]:
         """Run until cancelled."""
@@ -42,7 +42,7 @@ class Child:
     name: str
     run: RunChild
     transient: bool = False
-    """Returning is a good end, not a crash."""
+    """Whether returning is a normal end, and not a crash."""
 
 
 class _Ready:
@@ -93,7 +93,7 @@ class _Post:
             self._log.error("child_overran_stop", timeout=timeout)
 
     async def _run_once(self) -> bool:
-        """Return whether the child has ended for good."""
+        """Run the child once; return whether it has ended for good."""
         if self._is_stopping:
             return True
         # Shielded: only `stop` may end a child, or a cancelled tree would end in any order.
@@ -124,10 +124,10 @@ async def supervise(
 ) -> None:
     """Start `children` in order and keep them running until cancelled.
 
-    Each starts after the one before it has called `started()`; each has an intensity of its
-    own. They are stopped in reverse order, each finished before the one before it is
-    cancelled, or `stop_timeout` seconds later: a child's cleanup that awaits must shield itself,
-    and one that shields itself for longer is logged and no longer waited for by the others.
+    Each starts after the one before it has called `started()`; each has an intensity of its own.
+    They are stopped in reverse order, and each is given `stop_timeout` seconds before the next is
+    cancelled. A child whose cleanup awaits must shield it; a child that takes longer is logged, and
+    the others no longer wait for it.
 
     Raises:
         SupervisionGaveUpError: a child crashed too often; all others have been stopped.

@@ -1,9 +1,10 @@
 """One ZeroMQ socket that trio tasks may use together.
 
 The socket's FD is edge-triggered and says only that something changed (docs/design/actors.md). Two
-rules follow: a task reads EVENTS before it sleeps on the FD, and every send or receive reads EVENTS
-again for the tasks that sleep, because it may have consumed the edge that was theirs. trio lets one
-task wait per FD: a leader does, the others sleep until they are woken or must lead.
+rules follow: a task reads EVENTS before it sleeps on the FD; and after every send or receive,
+EVENTS is read again for the sleeping tasks, because the operation may have consumed their edge.
+trio lets only one task wait for an FD, so one task (the leader) waits, and the others sleep until
+they are woken or become the leader.
 """
 
 from collections.abc import Sequence
@@ -25,11 +26,11 @@ _ROUTER_RETRY = 0.01
 
 
 class SocketFullError(CapdError):
-    """There is no room: the peer is 1000 messages behind, or has not connected."""
+    """There is no room: the peer has 1000 unread messages, or has not connected."""
 
 
 class CannotBindError(CapdError):
-    """An address at which nobody can listen."""
+    """The socket cannot listen at an address."""
 
 
 class NoSuchPeerError(CapdError):
@@ -38,14 +39,14 @@ class NoSuchPeerError(CapdError):
 
 @dataclass(eq=False, slots=True)
 class _Turn:
-    """One sleeping task: what it waits for, and how it is woken."""
+    """One sleeping task: what it waits for, and how to wake it."""
 
     flag: int
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
 
 
 class TrioSocket:
-    """Sends and receives multipart messages; whoever opens it closes it."""
+    """Sends and receives multipart messages; whoever creates it must close it."""
 
     def __init__(
         self,
@@ -81,16 +82,16 @@ class TrioSocket:
         self.refresh()
 
     def connect(self, address: Address) -> None:
-        """Reach out to `address`, whether or not somebody listens there yet."""
+        """Connect to `address`, whether or not somebody listens there yet."""
         self._socket.connect(address)
         self.refresh()
 
     def subscribe(self, prefix: bytes) -> None:
-        """Take the messages whose first frame starts with `prefix` (SUB only)."""
+        """Receive messages whose first frame starts with `prefix` (SUB only)."""
         self._socket.set(zmq.SUBSCRIBE, prefix)
 
     def close(self) -> None:
-        """Drop what is unsent; tasks that wait get `trio.ClosedResourceError`."""
+        """Drop unsent messages; waiting tasks get `trio.ClosedResourceError`."""
         # Cancelling takes the leader out of trio's epoll before its fd goes away.
         for turn in self._turns:
             turn.scope.cancel()
@@ -113,7 +114,7 @@ class TrioSocket:
             return frames
 
     async def send(self, frames: Sequence[bytes]) -> None:
-        """Send one message, waiting for room; a cancelled send has sent nothing.
+        """Send one message, waiting for room; if cancelled, nothing was sent.
 
         Raises:
             NoSuchPeerError: see `send_nowait`.
@@ -149,7 +150,7 @@ class TrioSocket:
                 self.refresh()
 
     async def wait_writable(self) -> None:
-        """Sleep until it is worth trying `send_nowait` again."""
+        """Sleep until `send_nowait` may succeed."""
         if self._kind == zmq.ROUTER:
             # POLLOUT of a ROUTER means room for any peer, so it cannot wait for one of them.
             await trio.sleep(_ROUTER_RETRY)
@@ -157,7 +158,7 @@ class TrioSocket:
             await self._wait(zmq.POLLOUT)
 
     def refresh(self) -> None:
-        """Let libzmq do its pending work, and wake the tasks that can go on."""
+        """Let libzmq do its pending work, and wake the tasks that can continue."""
         if self._socket.closed:
             return
         events = cast("int", self._socket.get(zmq.EVENTS))

@@ -95,7 +95,14 @@ def test_the_address_with_the_code_in_it_is_shown_where_there_is_one() -> None:
 
 @pytest.mark.parametrize(
     ("interval", "expires_in", "expected"),
-    [(0, 0, (1.0, 1.0)), (-5, 1e9, (1.0, 3600.0)), (900, 30, (60.0, 30.0)), ("x", True, (5, 600))],
+    [
+        (0, 0, (1.0, 1.0)),
+        (-5, 1e9, (1.0, 3600.0)),
+        (900, 30, (60.0, 30.0)),
+        ("x", True, (5, 600)),
+        pytest.param(10**400, 10**400, (60.0, 3600.0), id="no float is that large"),
+        (float("nan"), float("nan"), (5.0, 600.0)),
+    ],
 )
 def test_intervals_are_within_bounds(
     interval: object, expires_in: object, expected: tuple[float, float]

@@ -133,6 +133,14 @@ NAME = "`name` is 1 to 64 letters, digits, `_`, `.`, `-`"
             ],
         ),
         (
+            f"[tool.'github:create_issue'.arguments.x]\npreset = 0x{'f' * 5000}\n",
+            [
+                f"{WHERE}.arguments.x: `preset` is no value of JSON",
+                f"{WHERE}.arguments.x: changes nothing",
+                f"{WHERE}: changes nothing",
+            ],
+        ),
+        (
             "[tool.'github:create_issue'.arguments.x]\npreset = nan\n",
             [
                 f"{WHERE}.arguments.x: `preset` is no value of JSON",

@@ -36,7 +36,12 @@ def test_fields_have_their_texts_and_lines() -> None:
     ("head", "expected"),
     [
         ("capabilities: [git, time]", Field(2, (Item("git", 2), Item("time", 2)), is_list=True)),
-        ("capabilities: {a: b}", Field(2, is_odd=True)),
+        (
+            "capabilities: {a: b, c: {d: e}}",
+            Field(
+                2, is_odd=True, members={"a": Field(2, (Item("b", 2),)), "c": Field(2, is_odd=True)}
+            ),
+        ),
         ("capabilities: [git, [x]]", Field(2, (Item("git", 2),), is_list=True, is_odd=True)),
         ("capabilities:", Field(2, (Item("", 2),))),
         ('capabilities: "a\\ud800b"', Field(2, (Item("a?b", 2),))),

@@ -1,1 +1,1 @@
-"""The control role of a connection: what `capd` and hooks ask of the daemon."""
+"""The control role of a connection: what `capd` and prompt hooks ask the daemon."""

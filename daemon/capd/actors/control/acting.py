@@ -54,7 +54,7 @@ class Acting:
         }
 
     async def hook(self, params: frames.HookParams, peer_pid: int) -> dict[str, Any]:
-        """Take the turn that a prompt hook hands over; `peer_pid` is the hook's process."""
+        """Take the turn that a prompt hook sends; `peer_pid` is the hook's process."""
         request = curator.TakeHookTurn(
             params.text,
             params.client,
@@ -64,26 +64,24 @@ class Acting:
             params.turn,
             params.mute,
             params.patience,
+            params.longest,
+            params.again,
         )
         taken = accepted(await self._actors.curator.take_hook_turn(request, timeout=TURN_TIMEOUT))
-        return await self._shown(taken)
+        return documents.turn(taken)
 
     async def _turn(self, params: frames.TurnParams) -> dict[str, Any]:
         request = curator.TakeTurn(
-            SessionKey(params.session), params.text, params.budget, params.mute, params.patience
+            SessionKey(params.session),
+            params.text,
+            params.budget,
+            params.mute,
+            params.patience,
+            params.longest,
+            params.again,
         )
         taken = accepted(await self._actors.curator.take_turn(request, timeout=TURN_TIMEOUT))
-        return await self._shown(taken)
-
-    async def _shown(self, taken: curator.TurnTaken) -> dict[str, Any]:
-        """Return a turn with the line that its user is shown, unless they want none."""
-        document = documents.turn(taken)
-        if document["notice"]:
-            described = await self._actors.settings.describe("")
-            values = {each.key: bytes(each.value) for each in described.values}
-            if values.get("surface.notices") == b"false":
-                document["notice"] = ""
-        return document
+        return documents.turn(taken)
 
     async def _enable(self, params: frames.CapabilityParams, peer: Peer) -> dict[str, Any]:
         ask, session = self._actors.curator, SessionKey(params.session)
@@ -173,7 +171,12 @@ class Acting:
         request = supervisor.LogOut(name, params.account, server)
         reply = await self._actors.supervisor.log_out(request, timeout=ASK_TIMEOUT * 2)
         left = accepted(_with_hint(reply, hint))
-        return {"schema": documents.SCHEMA, "was_logged_in": left.was_logged_in}
+        return {
+            "schema": documents.SCHEMA,
+            "was_logged_in": left.was_logged_in,
+            "revoked": left.is_revoked,
+            "failure": left.failure,
+        }
 
 
 def _with_hint(reply: T | supervisor.LoginFailed, hint: str) -> T | supervisor.LoginFailed:

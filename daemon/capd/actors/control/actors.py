@@ -48,7 +48,7 @@ class MethodError(Exception):
 
 
 class Actors:
-    """One client for each actor."""
+    """The clients of all actors."""
 
     def __init__(self, bus: Bus) -> None:
         self.curator = CuratorClient(bus)
@@ -74,7 +74,7 @@ def accepted(
     """Return `reply`, or raise if it is a refusal.
 
     Raises:
-        MethodError: it is one.
+        MethodError: it is a refusal.
     """
     if isinstance(reply, RegistryRefused):
         raise MethodError(_REGISTRY_CODES.get(reply.code, frames.REFUSED), reply.message)

@@ -1,7 +1,8 @@
 """Methods on calls that wait for a person's approval.
 
-Any process of the user may read them. Only a person answers: that takes a terminal and a process
-that capd did not start, as an agreement to a project does (docs/design/trust.md).
+Any process of the user may read them. Only a person may answer: the calling process must have a
+terminal, and capd must not have started it. The same holds for trust in a project
+(docs/design/trust.md).
 """
 
 from collections.abc import Awaitable, Callable
@@ -18,7 +19,7 @@ from capd_protos import socket as frames
 
 
 class ApprovalMethods:
-    """The methods on approvals. Those that answer check which process calls."""
+    """The methods on approvals. Those that answer check the calling process."""
 
     def __init__(self, actors: Actors) -> None:
         self._actors = actors

@@ -1,8 +1,8 @@
 """Methods on bridges: open one, list them, revoke one.
 
-`bridge_open` is answered with the bridge's socket and credential, and goes on for as long as the
-connection that asked: a command that is killed leaves no bridge behind. The credential is in that
-one answer, and nowhere else.
+`bridge_open` returns the bridge's socket and credential. The bridge exists for as long as the
+connection that asked, so a command that is killed leaves no bridge behind. The credential is in
+this one answer, and nowhere else.
 """
 
 from collections.abc import Awaitable, Callable
@@ -20,14 +20,14 @@ from capd_protos import socket as frames
 
 
 class BridgeServer(Protocol):
-    """Who accepts the connections of a bridge."""
+    """Accepts the connections of a bridge."""
 
     async def serve(self, bridge: OpenBridge) -> None:
         """Serve a bridge until it ends."""
         ...
 
     async def forget(self, bridge: OpenBridge) -> None:
-        """End the sessions of a bridge, and forget what is saved of them."""
+        """End the sessions of a bridge, and delete their saved records."""
         ...
 
 
@@ -37,7 +37,7 @@ class Bridging:
     def __init__(
         self, bridges: OpenBridges | None = None, gateway: BridgeServer | None = None
     ) -> None:
-        """Without `bridges` there are none, and none can be opened."""
+        """Create the methods. Without `bridges`, none can be opened."""
         self._bridges = bridges
         self._gateway = gateway
         self.methods: dict[str, Callable[[Any], Awaitable[Any]]] = {
@@ -59,7 +59,7 @@ class Bridging:
         """Open a bridge, answer, and serve it until this is cancelled or it is revoked.
 
         Raises:
-            MethodError: it cannot be opened.
+            MethodError: the bridge cannot be opened.
         """
         if self._bridges is None or self._gateway is None:
             raise MethodError(frames.UNAVAILABLE, "this daemon has no bridges")

@@ -30,10 +30,10 @@ READING = frozenset(
 
 
 async def check_still_let_in(peer: Peer) -> None:
-    """Return if the peer is still the process that was checked at the hello; raise otherwise.
+    """Raise unless the peer is still the process that was checked at the hello.
 
     Raises:
-        MethodError: it is not, or cannot be judged.
+        MethodError: it is another process, or that cannot be determined.
     """
     verdict = await peer.verdict()
     if verdict not in ADMITTED and (not peer.is_excepted or verdict in {"gone", "no_descriptors"}):
@@ -41,12 +41,12 @@ async def check_still_let_in(peer: Peer) -> None:
 
 
 async def check_person(method: str, peer: Peer, command: str = "capd trust") -> None:
-    """Return if the request may come from a person; raise otherwise.
+    """Raise unless the request may come from a person; `command` is what a person types instead.
 
     `command` is what a person types instead.
 
     Raises:
-        MethodError: capd has started that process, or it has no terminal.
+        MethodError: capd started the process, or it has no terminal.
     """
     has_terminal = platform.has_terminal(peer.pid)
     # After it: what was seen of that number was then seen of this process.
@@ -56,10 +56,10 @@ async def check_person(method: str, peer: Peer, command: str = "capd trust") -> 
 
 
 async def check_ancestry(method: str, peer: Peer) -> None:
-    """Return if capd did not start the process. Its pid must be known.
+    """Raise if capd started the process, whose pid must be known.
 
     Raises:
-        MethodError: it is one, has ended, or cannot be judged.
+        MethodError: capd started it, it has ended, or that cannot be determined.
     """
     verdict = await peer.verdict()
     if verdict != "person":
@@ -67,12 +67,12 @@ async def check_ancestry(method: str, peer: Peer) -> None:
 
 
 async def is_person(peer: Peer) -> bool:
-    """Tell whether a person at a terminal may be the one who asks, as `check_person` does."""
+    """Tell whether the request may come from a person at a terminal, as `check_person` decides."""
     return platform.has_terminal(peer.pid) and await peer.verdict() == "person"
 
 
 def reason(verdict: Verdict, otherwise: str = DESCENDS) -> str:
-    """Return why a process is refused that is not taken for a person's."""
+    """Return why the process is refused; `otherwise` if the verdict has no reason of its own."""
     return NO_DESCRIPTORS if verdict == "no_descriptors" else otherwise
 
 

@@ -1,4 +1,4 @@
-"""A connection with the control role: reads a method, asks actors, writes one document."""
+"""A connection with the control role: reads a request, asks actors, writes one document."""
 
 import os
 import time
@@ -69,7 +69,7 @@ log = structlog.get_logger(actor="gateway")
 
 
 class Control:
-    """What every control connection shares."""
+    """What all control connections share."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Methods on definitions: what has changed, a definition's text, and a person's decision."""
+"""Methods on tool definitions: changes, a definition's text, and a person's decision."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""The documents of the control role, as docs/protocol.md and docs/design/operation.md define them.
+"""The documents of the control role, as docs/protocol.md defines them.
 
 Each carries `schema`; members may be added, never renamed or removed.
 """
@@ -60,12 +60,12 @@ def caps(
 
 
 def servers(listed: Sequence[supervisor.ServerEntry]) -> Document:
-    """Return `servers`."""
+    """Return `servers`: every instance."""
     return {"schema": SCHEMA, "servers": [_server(entry) for entry in listed]}
 
 
 def sessions(listed: curator.SessionsListed) -> Document:
-    """Return `sessions`."""
+    """Return `sessions`: every session."""
     return {"schema": SCHEMA, "sessions": [_session(entry) for entry in listed.sessions]}
 
 
@@ -76,7 +76,7 @@ def status(
     listed_sessions: curator.SessionsListed,
     listed_servers: Sequence[supervisor.ServerEntry],
 ) -> Document:
-    """Return `status`."""
+    """Return `status`: the daemon, the taps, the model, and summaries of sessions and servers."""
     return {
         "schema": SCHEMA,
         "daemon": daemon,
@@ -117,7 +117,7 @@ def ledger(described: messages.LedgerDescribed | None) -> Document | None:
 def usable(
     listed: Sequence[registry.CapabilityEntry], available_keys: frozenset[str]
 ) -> dict[str, int]:
-    """Return for each tap how many of its capabilities have all their keys."""
+    """Return for each tap how many of its capabilities have values for all their keys."""
     counted: dict[str, int] = {}
     for each in listed:
         has_keys = available_keys.issuperset(each.wanted_keys)
@@ -150,7 +150,7 @@ def discovered(
     listed_sessions: Sequence[curator.SessionEntry],
     available_keys: frozenset[str],
 ) -> Document:
-    """Return `discover`."""
+    """Return `discover`: the capabilities and skills that fit."""
     return {
         "schema": SCHEMA,
         "hits": [
@@ -173,14 +173,14 @@ def discovered(
 
 
 def words(taken: curator.TurnTaken) -> str:
-    """Return the whole text of a turn for the model."""
+    """Return everything that a turn tells the model, as one text."""
     return hook_context.said(
         taken.index, taken.bootstrap, taken.context, taken.suggestion, taken.memories
     )
 
 
 def turn(taken: curator.TurnTaken) -> Document:
-    """Return `turn`."""
+    """Return `turn`: the decision, what changed, and the texts for the model."""
     decision = taken.decision
     return {
         "schema": SCHEMA,
@@ -208,7 +208,8 @@ def turn(taken: curator.TurnTaken) -> Document:
         "memories": taken.memories,
         "left_out": msgspec.to_builtins(taken.left_out),
         "budgeted": taken.budgeted,
-        "notice": hook_context.notice(decision, taken.problem),
+        "notice": taken.notice,
+        "held": taken.is_held,
     }
 
 
@@ -338,7 +339,7 @@ def _found_skill(hit: finder.SkillHit) -> Document:
 
 
 def capability_match(hit: registry.CapabilityHit, spec: CapabilitySpec | None) -> Match:
-    """Return a capability as one entry of a search, said in its own words or by a trigger."""
+    """Return a capability as an entry of a search, with its description or a trigger."""
     description = (spec.description or spec.title) if spec is not None else ""
     if not description and hit.triggers:
         description = f"“{hit.triggers[0]}”"
@@ -346,16 +347,16 @@ def capability_match(hit: registry.CapabilityHit, spec: CapabilitySpec | None) -
 
 
 def tool_match(hit: finder.ToolHit, capability: str = "") -> Match:
-    """Return a tool as one entry of a search, as one of `capability` where that is named."""
+    """Return a tool as an entry of a search; with `capability`, as one of its tools."""
     named = (capability,) if capability else ()
     grants = named or ((hit.via.name,) if hit.via is not None else ())
     return Match("tool", hit.wire_name, hit.score, _purpose(hit), grants)
 
 
 def found(reply: finder.ToolsFound, others: Sequence[Match], limit: int) -> Document:
-    """Return `search`: what fits, all in one order and the tools by themselves.
+    """Return `search`: everything that fits in one order, and the tools separately.
 
-    `others` are capabilities, and tools that come with them.
+    `others` are capabilities, and the tools of the best one.
     """
     skills = [
         Match("skill", hit.prompt, hit.score, hit.skill.description, tuple(hit.skill.capabilities))

@@ -1,6 +1,7 @@
-"""Methods on what use has taught routing: shown, and forgotten.
+"""Methods on what routing has learnt from use: show it, and forget it.
 
-A process that capd has started forgets nothing: what it does decides what is learnt of it.
+A process that capd started may not forget anything: an agent must not choose what is learnt from
+it.
 """
 
 from collections.abc import Awaitable, Callable
@@ -16,7 +17,7 @@ from capd_protos.types import LearntEntry
 
 
 class LearningMethods:
-    """What is asked of what was learnt."""
+    """The methods on what routing has learnt."""
 
     def __init__(self, actors: Actors) -> None:
         self._actors = actors
@@ -48,7 +49,7 @@ class LearningMethods:
 
 
 def entry_document(entry: LearntEntry) -> dict[str, Any]:
-    """Return what was learnt of one capability."""
+    """Return what routing has learnt about one capability."""
     return {
         "name": entry.capability,
         "offset": entry.offset,

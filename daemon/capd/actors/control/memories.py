@@ -33,7 +33,7 @@ DESCENDS = "a process that capd started may not change what models are told"
 
 
 class MemoryMethods:
-    """The methods on memories. Those that change something check which process calls."""
+    """The methods on memories. Those that change something check the calling process."""
 
     def __init__(self, actors: Actors, store: MemoryStore) -> None:
         self._actors = actors

@@ -1,7 +1,7 @@
-"""Methods on profiles: which there are, which session has which, and a person's choice.
+"""Methods on profiles: list them, show each session's profile, and choose one.
 
-A profile decides which accounts a session uses. So choosing one takes a person at a terminal, as an
-agreement to a project does (docs/design/trust.md).
+A profile decides which accounts a session uses. So only a person at a terminal may choose one, as
+for trust in a project (docs/design/trust.md).
 """
 
 from collections.abc import Awaitable, Callable
@@ -18,7 +18,7 @@ from capd_protos.types import SessionKey
 
 
 class ProfileMethods:
-    """The methods on profiles. The one that chooses checks which process calls."""
+    """The methods on profiles. The one that chooses checks the calling process."""
 
     def __init__(self, actors: Actors) -> None:
         self._actors = actors

@@ -1,4 +1,4 @@
-"""Methods that only read: each returns one document from what actors answer."""
+"""Methods that only read: each returns one document."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress

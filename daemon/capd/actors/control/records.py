@@ -30,7 +30,7 @@ Method = Callable[[Any], Awaitable[dict[str, Any]]]
 
 
 class Records:
-    """Reads the ledger, or what actors remember if there is no ledger."""
+    """Reads the ledger; if there is none, what the actors have in memory."""
 
     def __init__(self, actors: Actors, tally: Tally, *, status: Method, caps: Method) -> None:
         """`tally` has counted events since the daemon started.

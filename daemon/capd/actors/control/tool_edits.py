@@ -1,4 +1,4 @@
-"""Methods on how tools were edited: which edits there are, and what one makes of a tool."""
+"""Methods on edited tools: list the edits, and show one tool before and after its edit."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -23,7 +23,7 @@ LOOK_AGAIN = 0.05
 
 
 async def edits_in_force(actors: Actors) -> list[dict[str, Any]]:
-    """Return every edit that counts, each with the capability whose server it is about first."""
+    """Return every edit in force, with the capability that defines the tool's server."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for capability in await actors.registry.specs():
         for server in capability.servers:
@@ -34,7 +34,7 @@ async def edits_in_force(actors: Actors) -> list[dict[str, Any]]:
 
 
 class ToolEditMethods:
-    """The methods on edited tools, which change nothing: edits stand in files."""
+    """The methods on edited tools. They change nothing: edits are in files."""
 
     def __init__(self, actors: Actors) -> None:
         self._actors = actors

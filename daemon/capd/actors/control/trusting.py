@@ -1,8 +1,8 @@
 """Methods on trust in projects: any process of the user may read, only a person may agree.
 
-Agreeing takes a terminal and a process that capd did not start. So no server and no tool of a model
-can agree for itself (docs/design/trust.md). This is no boundary against code that runs as the same
-user outside of capd: such code can create a terminal.
+To agree, the calling process must have a terminal, and capd must not have started it. So no server,
+and no tool that a model calls, can agree (docs/design/trust.md). This is no protection against code
+that runs as the same user outside of capd: such code can create a terminal.
 """
 
 import os
@@ -23,7 +23,7 @@ TRUST_TIMEOUT = ASK_TIMEOUT * 2
 
 
 class Trusting:
-    """The methods on trust. Each checks which process calls."""
+    """The methods on trust. Each checks the calling process."""
 
     def __init__(self, actors: Actors) -> None:
         self._actors = actors
@@ -90,6 +90,7 @@ def _server(entry: registry.StartableEntry) -> dict[str, Any]:
         "capabilities": entry.capabilities,
         "transport": server.transport,
         "command": [server.command, *server.args] if server.command else [],
+        "image": server.container.image if server.container is not None else "",
         "cwd": server.project,
         "env": server.env,
         "url": server.url,

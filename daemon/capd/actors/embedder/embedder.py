@@ -1,4 +1,4 @@
-"""The embedder: owns the model, loads it when it is first needed, and drops it when idle.
+"""The embedder: loads the model when it is first needed, and unloads it when idle.
 
     cold ──WarmUp, EmbedTexts──> loading ──> ready ──idle──> cold (or the process ends)
                                     └──────> unusable (until the next request)

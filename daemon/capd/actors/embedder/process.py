@@ -1,4 +1,4 @@
-"""Runs the embedder's own process: starts it when it is needed, and again after a crash.
+"""Runs the embedder's process: starts it when it is needed, and again after a crash.
 
     down ──EmbedderNeeded──> up ──exit 0 (idle)──> down
                              └──any other exit, or stuck and killed──> back-off ──> up

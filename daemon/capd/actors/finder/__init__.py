@@ -1,1 +1,1 @@
-"""The finder: searches every known tool and skill, with no server running."""
+"""The finder: searches every known tool and skill, without running a server."""

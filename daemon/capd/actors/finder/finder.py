@@ -1,10 +1,10 @@
 """The finder: finds every known tool by words and by meaning, without running any server.
 
-    a kept list or the catalog changes ──> indexed by words at once ──> vectors in the background
+    a saved list or the catalog changes ──> indexed by words at once ──> vectors in the background
     a query without vectors or without the model ──> answered by words alone
 
-It reads the kept lists of the servers that the catalog names, and embeds the texts that are new. A
-query's text is embedded and forgotten.
+It reads the saved tool lists of the catalog's servers, and embeds new texts. A query's text is
+embedded and not stored.
 """
 
 from collections.abc import Mapping, Sequence
@@ -74,7 +74,7 @@ def capability_tools(
     known: KnownTools,
     tokens: Mapping[WireName, int] | None,
 ) -> list[CapabilityTools]:
-    """Return each capability once. Of two with the same name, the first tap's counts."""
+    """Return each capability once. If two have the same name, the first tap's is returned."""
     granted: dict[CapabilityId, list[WireName]] = {}
     for wire, source in known.sources.items():
         for id_ in source.capabilities:
@@ -117,7 +117,7 @@ log = structlog.get_logger(actor="finder")
 
 
 class ToolFinder:
-    """The finder's mailbox: a question in, tools out."""
+    """The finder's mailbox: queries in, tools out."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class ToolFinder:
     ) -> None:
         """`cache_file` is for the vectors of tools; those of skills are beside it.
 
-        With `is_screened`, the finder asks the definitions actor which tools of a kept list are
+        With `is_screened`, the finder asks the definitions actor which tools of a saved list are
         withheld.
         """
         self._tokens = ToolTokens(counts or CountedTexts())
@@ -488,7 +488,7 @@ class ToolFinder:
         )
 
     async def _count_cards(self) -> None:
-        """Count the tokens of call cards in advance, so that a turn knows at once how many fit."""
+        """Count the tokens of call cards in advance, so that a turn knows how many fit."""
         while True:
             await self._has_other_cards.wait()
             self._has_other_cards = trio.Event()
@@ -565,7 +565,7 @@ def _policy(rules: Sequence[messages.PolicyTable]) -> Policy:
 
 
 def hit_of(source: Source, score: float = 0.0) -> messages.ToolHit:
-    """Return a tool in the form in which others get it."""
+    """Return a tool in the form of a reply."""
     return messages.ToolHit(
         source.wire_name,
         source.definition.name,

@@ -1,8 +1,8 @@
 """Asks every server of the catalog once for its tools, for `capd index`.
 
-A few servers run at a time, each within a deadline. Each is ended when it has answered, unless a
-session holds it. A failure is that server's line in the result. The supervisor keeps the lists, as
-after any other start.
+A few servers run at a time, each with a deadline. Each is stopped when it has answered, unless a
+session holds a lease. A failure is reported in that server's line of the result. The supervisor
+saves the lists, as after any other start.
 """
 
 from collections.abc import Iterable
@@ -28,12 +28,12 @@ _RUNS = count(1)
 
 
 def index_session() -> SessionKey:
-    """Return a session key for one run, in a form that no client can have."""
+    """Return a session key for one run, which no client's session can have."""
     return SessionKey(f"capd/index/{next(_RUNS)}")
 
 
 def distinct(servers: Iterable[ServerSpec]) -> dict[ServerIdentity, ServerSpec]:
-    """Return each server once, leaving out those that cannot be asked for a list."""
+    """Return each server once, without those that cannot list tools."""
     asked: dict[ServerIdentity, ServerSpec] = {}
     for server in servers:
         if server.transport != "builtin":
@@ -44,7 +44,7 @@ def distinct(servers: Iterable[ServerSpec]) -> dict[ServerIdentity, ServerSpec]:
 async def index_servers(
     bus: Bus, servers: dict[ServerIdentity, ServerSpec], session: SessionKey, project: str
 ) -> list[ServerIndexed]:
-    """Ask each of `servers` on behalf of `session`, which holds none of them afterwards."""
+    """Ask each of `servers` for its tools, as `session`, which holds no lease afterwards."""
     client = SupervisorClient(bus)
     limiter = trio.CapacityLimiter(AT_ONCE)
     results: list[ServerIndexed] = []

@@ -32,7 +32,7 @@ class SkillFinder:
         self._entries: dict[WireName, registry.SkillEntry] = {}
 
     async def follow(self) -> None:
-        """Make missing vectors whenever there are new skills, until cancelled."""
+        """Compute missing vectors whenever there are new skills, until cancelled."""
         await self._vectors.follow()
 
     async def take(self, skills: list[registry.SkillEntry]) -> None:
@@ -69,5 +69,5 @@ class SkillFinder:
 
     @property
     def has_any(self) -> bool:
-        """Whether there are skills at all."""
+        """Whether there are any skills."""
         return bool(self._index.tools)

@@ -48,7 +48,7 @@ class ToolSet:
         lists: Lists,
         unseen: frozenset[ServerIdentity] = frozenset(),
     ) -> None:
-        """Replace the set by the tools of `capabilities`, as their servers listed them last."""
+        """Replace the set with the tools of `capabilities`, as their servers listed them last."""
         made = await trio.to_thread.run_sync(_made, capabilities, lists)
         self.known, self.index, self.unlisted = made
         self.unseen = unseen
@@ -67,7 +67,7 @@ class ToolSet:
         ]
 
     def unseen_tools(self) -> set[WireName]:
-        """Return the tools that are known from their tap alone."""
+        """Return the tools that are known only from their tap, never from their server."""
         sources = self.known.sources.items()
         return {wire for wire, source in sources if source.identity in self.unseen}
 
@@ -83,7 +83,7 @@ class ToolSet:
     def locked(
         self, asked: str, request: FindTools | LookUpTool, policy: Policy
     ) -> dict[ServerName, tuple[str, ...]]:
-        """Return the servers that `asked` names, whose tools are not known for want of a key."""
+        """Return the servers in `asked` whose tools are unknown because a key has no value."""
         keys = None if request.keys is None else frozenset(request.keys)
         return self.known.locked(asked, policy, keys, request.domain)
 
@@ -103,7 +103,7 @@ class ToolSets:
         vectors: Callable[[str], ToolVectors],
         paths: RealPaths | None = None,
     ) -> None:
-        """`vectors` makes the vectors of one more set; its argument names their file."""
+        """Create the sets. `vectors(path)` creates the vectors of one more set, saved at `path`."""
         self.paths = paths or RealPaths()
         self.users = users
         self._make_vectors = vectors
@@ -123,9 +123,9 @@ class ToolSets:
         nursery: trio.Nursery,
         unseen: frozenset[ServerIdentity] = frozenset(),
     ) -> None:
-        """Replace all sets by the tools of `capabilities`, each in the set where it belongs.
+        """Replace all sets with the tools of `capabilities`, each in the set where it belongs.
 
-        The tools of the servers in `unseen` are known from their tap alone.
+        `unseen` are servers whose tools are known only from their tap.
         """
         self.paths.forget()
         by_project: dict[str, list[CapabilitySpec]] = {"": []}

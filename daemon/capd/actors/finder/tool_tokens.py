@@ -29,7 +29,7 @@ class Counts(Protocol):
 
 
 class ToolTokens:
-    """Counts the definitions of a catalog once, when somebody asks."""
+    """Counts the tokens of a catalog's definitions once, on the first request."""
 
     def __init__(self, counts: Counts) -> None:
         self._counts = counts

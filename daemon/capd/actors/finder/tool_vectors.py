@@ -1,7 +1,7 @@
-"""The vectors of tools, made in the background, and the vectors of queries.
+"""Computes the vectors of tools in the background, and the vectors of queries.
 
-Batches are small, because a user's message waits for the batch in the model. Vectors are saved by
-text hash, so that nothing is embedded again after a restart.
+Batches are small, because a user's message has to wait for the batch that the model works on.
+Vectors are saved by text hash, so that nothing is embedded again after a restart.
 """
 
 from collections.abc import Iterable
@@ -44,7 +44,7 @@ class NoVectorsError(CapdError):
 
 
 class ToolVectors:
-    """Makes the vectors of the index that was requested last."""
+    """Computes the vectors of the index that was requested last."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class ToolVectors:
     ) -> None:
         """With `announces`, publish an event when the vectors are ready.
 
-        `users` are the vectors of the user's catalog. They are shared, and made and saved only
+        `users` are the vectors of the user's catalog. They are shared, but computed and saved only
         there.
         """
         self._announces = announces
@@ -73,15 +73,16 @@ class ToolVectors:
         """Whether a query has come for which the model was not available."""
 
     def wanted(self, index: ToolIndex) -> None:
-        """Make the vectors of `index` in the background."""
+        """Start computing the vectors of `index` in the background."""
         self._index = index
         if index.tools:
             self._need.set()
 
     async def of_query(self, text: str, *, waits: bool = True) -> "Vectors | None":
-        """Return the unit vector of a query; None if the model cannot make it at once.
+        """Return the unit vector of a query; None if the model cannot compute it at once.
 
-        Without `waits`, a model that did not answer the last time is not asked until it is back.
+        Without `waits`, a model that did not answer the last time is not asked until it answers
+        again.
         """
         if self._is_silent and not waits:
             self._ask_again()
@@ -104,7 +105,7 @@ class ToolVectors:
         self._need.set()
 
     async def follow(self) -> None:
-        """Make missing vectors whenever an index needs them, until cancelled."""
+        """Compute missing vectors whenever an index needs them, until cancelled."""
         while True:
             await self._need.wait()
             self._need = trio.Event()
@@ -131,7 +132,7 @@ class ToolVectors:
         self._is_silent = False
 
     async def ensure(self) -> None:
-        """Make the vectors of the index that was requested last."""
+        """Compute the vectors of the index that was requested last."""
         async with self._turn:
             if self._index.tools and not self._index.has_vectors:
                 await self._embed(self._index)

@@ -1,11 +1,11 @@
-"""The gateway of bridges: which connection of a far side gets a session.
+"""The gateway of bridges: decides which connection from a far side gets a session.
 
-A connection at a bridge's own socket has the role `mcp` or none: there is no way from here to a
-control method. It is judged in this order, and what fails costs that connection alone:
+A connection at a bridge's own socket can only have the role `mcp`, so it reaches no control method.
+It is checked in this order, and a failed check closes that connection only:
 
     user at the socket ──> hello within 10 s ──> credential ──> role ──> process ──> session
 
-What is left of the hello then is in `adapters/clients/hellos`.
+`adapters/clients/hellos` says which parts of the hello are used.
 """
 
 import os
@@ -51,7 +51,7 @@ log = structlog.get_logger(actor="gateway")
 
 
 class BridgeGateway:
-    """Accepts connections of far sides, and hands their sessions to the curator."""
+    """Accepts connections of far sides, and passes them to the curator."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class BridgeGateway:
         self._ids = count(_FIRST_ID)
 
     async def serve(self, bridge: OpenBridge) -> None:
-        """Serve a bridge until it ends; then none of its connections is left."""
+        """Serve a bridge until it ends; then all its connections are closed."""
         waiting = WaitingPool(MOST_WAITING, HELLO_TIMEOUT + ANSWER_TIMEOUT)
         try:
             with bridge.scope:
@@ -88,7 +88,7 @@ class BridgeGateway:
                 await self.forget(bridge)
 
     async def forget(self, bridge: OpenBridge) -> None:
-        """End the sessions of a bridge, and forget what is saved of them."""
+        """End the sessions of a bridge, and delete their saved records."""
         try:
             await self._curator.end_bridge(bridge.name)
         except ActorUnavailableError as error:

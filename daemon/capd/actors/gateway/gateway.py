@@ -1,7 +1,7 @@
-"""The gateway: who may connect, and which actor gets the connection.
+"""The gateway: decides who may connect, and which actor gets the connection.
 
 The user of every accepted connection is checked before a byte is read. The first line is a hello. A
-session's stream is handed to the curator; a control connection stays here. An error on one
+session's stream is passed to the curator; a control connection is served here. An error on one
 connection does not affect the others.
 """
 
@@ -39,7 +39,7 @@ log = structlog.get_logger(actor="gateway")
 
 
 class Gateway:
-    """Accepts connections, checks them, reads the hello, and hands them over."""
+    """Accepts connections, checks them, reads the hello, and passes them on."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Gateway:
         may_connect: tuple[str, ...] = (),
         peers: Peers | None = None,
     ) -> None:
-        """Nobody is accepted once `stopping` is set: new clients wait for the next daemon.
+        """Create the gateway. Once `stopping` is set, new clients wait for the next daemon.
 
         `may_connect` are globs of servers whose own processes may be clients.
         """

@@ -61,7 +61,7 @@ class HttpSettings:
 
 
 def listener_on(port: int) -> trio.SocketListener:
-    """Listen on `port` of loopback alone; raises OSError."""
+    """Listen on `port` of the loopback interface; raises OSError."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         # A port whose last connections are still ebbing away is ours all the same.
@@ -94,7 +94,7 @@ class _Visit:
 
 
 class HttpGateway:
-    """Accepts connections, lets them in, and opens sessions."""
+    """Accepts connections, checks them, and opens sessions."""
 
     def __init__(
         self,
@@ -201,7 +201,7 @@ class HttpGateway:
         """Open a session; with `is_kept`, a later connection of the same client finds it again.
 
         Raises:
-            NoSessionError: it is not.
+            NoSessionError: the session cannot be opened.
         """
         connection = next(self._ids)
         welcomed = trio.Event()

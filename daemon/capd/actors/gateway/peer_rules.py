@@ -1,4 +1,4 @@
-"""Which processes may use capd: none that capd started, except those of permitted servers."""
+"""Decides which processes may use capd: none that capd started, with some exceptions."""
 
 from contextlib import suppress
 from fnmatch import fnmatchcase
@@ -46,11 +46,11 @@ class PeerRules:
         return frames.Refused("started_by_capd", _reason(verdict, name), SOCKET_PROTOCOL)
 
     def is_excepted(self, server: str) -> bool:
-        """Tell whether processes of a server may connect. An unknown server needs the glob `*`."""
+        """Tell whether processes of a server may connect; an unknown one needs the glob `*`."""
         return any(fnmatchcase(server, each) for each in self._may_connect)
 
     async def server_of(self, chain: tuple[int, ...]) -> str:
-        """Return the server whose process is in a chain of parents; empty if none is."""
+        """Return the server that one of a process's ancestors belongs to; empty if none does."""
         pids = set(chain)
         with suppress(ActorUnavailableError):
             for entry in await self._supervisor.servers():

@@ -1,4 +1,4 @@
-"""The index: short texts about what is installed, made when the catalog is read, not in a turn.
+"""The index: short texts on what is installed, prepared when the catalog is read.
 
     new tools ──> entries (texts, a person's changes, uses) ──> published, tokens counted
                      └──> the tools' own tokens, counted ──> published again
@@ -62,7 +62,7 @@ log = structlog.get_logger(actor="index")
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """The index for the sessions of one project."""
+    """The index for sessions of one project."""
 
     described: list[finder.CapabilityTools] = field(default_factory=list)
     facts: Mapping[str, Facts] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class _Read:
     words: Mapping[CapabilityId, "_Known"] = field(default_factory=dict)
 
     def words_of(self, described: finder.CapabilityTools) -> "_Known":
-        """Return the words for a capability, anew only if it has changed."""
+        """Return the words for a capability; they are computed again only if it has changed."""
         spec, tools = described.capability, described.tools
         known = self.words.get(spec.id)
         if known is None or known.capability is not spec or known.tools != tools:
@@ -90,7 +90,7 @@ class _Known:
 
 
 class Index:
-    """The index's mailbox: a question in, short texts out."""
+    """The index's mailbox: requests in, short texts out."""
 
     def __init__(self, bus: Bus, file: IndexFile, pieces: PieceCounts) -> None:
         self._bus = bus

@@ -1,4 +1,4 @@
-"""Reads the registry's files (the list of taps, the taps and the overlays) into one catalog.
+"""Reads the list of taps, the taps and the overlays into one catalog.
 
     load ──> the new catalog, or the last good one with the reason why it stays in use
     a file changes ──> load again (if files can be watched)
@@ -53,7 +53,7 @@ class CatalogFiles:
         """`on_change` is called with the catalog after each load that changes it.
 
         `memories` is the user's own folder of memories. `parser` reads files that others may have
-        written. What it made of them is kept in the file `reads`.
+        written; its results are cached in the file `reads`.
         """
         self._parser = parser
         self.tap_list = tap_list
@@ -100,7 +100,7 @@ class CatalogFiles:
         return True
 
     async def text_of(self, skill: SkillSpec) -> str | None:
-        """Return the current text of a skill; None if it has none any more."""
+        """Return the current text of a skill; None if its file has none any longer."""
         return await trio.to_thread.run_sync(skill_body, Path(skill.file), self._reader())
 
     def _reader(self) -> Reader:

@@ -3,11 +3,11 @@
     cold ──a message needs them──> loading ──> ready ──embedder gone, catalog changed──> cold
                                       └──> unusable (tried again at the next need)
 
-A vector comes from the cache on disk, by model and text hash; else from the tap that ships it; else
-it is made. Where many have to be made, messages are compared with those that are there, and with
-the letters of all, from the beginning; `percent` says how many are there. Otherwise messages are
-compared with the old catalog until the few new vectors are ready. Nobody waits here: whoever asks
-too early gets an error, and asking starts the loading. A user's text is embedded and forgotten.
+A vector comes from the cache on disk (by model and text hash), from the tap that ships it, or from
+the model. If many have to be computed, messages are compared with the vectors that exist, and with
+the letters of all texts; `percent` says how many exist. If only a few are missing, messages are
+compared with the old catalog until they are ready. Nothing waits here: a caller who asks too early
+gets an error, and its request starts the loading. A user's text is embedded and not stored.
 """
 
 import signal
@@ -87,8 +87,8 @@ class CatalogVectors:
     ) -> None:
         """`users` are the vectors of the user's catalog.
 
-        They are shared, and made and saved only there. `preferred` returns the capabilities, as
-        `tap/name`, whose vectors are made first.
+        They are shared, but computed and saved only there. `preferred` returns the capabilities, as
+        `tap/name`, whose vectors are computed first.
         """
         self._users = users
         self._preferred = preferred
@@ -110,7 +110,7 @@ class CatalogVectors:
 
     @property
     def percent(self) -> int:
-        """How many of the catalog's texts have their vectors, of a hundred."""
+        """The share of the catalog's texts that have vectors, in percent."""
         if not self._wanted:
             return 100
         # All but one of ten thousand is not all.
@@ -127,7 +127,7 @@ class CatalogVectors:
             self._attempt.cancel()
 
     async def follow(self) -> None:
-        """Make missing vectors whenever they are needed, until cancelled."""
+        """Compute missing vectors whenever they are needed, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._listen)
             nursery.start_soon(self._contained_prepare)
@@ -139,8 +139,11 @@ class CatalogVectors:
             self.state, self.reason = "unusable", "capd failed over the vectors; its log says where"
             self._compared, self._has_model = None, False
 
-    async def compared(self, text: str) -> "tuple[Vectors, Comparison]":
-        """Return the vector of `text`, and the catalog that it is to be compared with."""
+    async def compared(self, text: str, waits: float = 0.0) -> "tuple[Vectors, Comparison]":
+        """Return the vector of `text`, and the comparison to use it with.
+
+        The sender could wait for `waits` seconds.
+        """
         import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without turns never pays
 
         compared = self._compared
@@ -148,7 +151,8 @@ class CatalogVectors:
             self._need.set()
             raise NotReadyError
         is_renewing = self.state != "ready"
-        timeout = RENEWING_TIMEOUT if is_renewing else MESSAGE_TIMEOUT
+        # A model that was just loaded has the texts of the tools to do as well.
+        timeout = RENEWING_TIMEOUT if is_renewing or waits >= RENEWING_TIMEOUT else MESSAGE_TIMEOUT
         try:
             reply = await self._embedder.embed([text], timeout=timeout)
         except ActorUnavailableError as error:
@@ -163,7 +167,7 @@ class CatalogVectors:
         return np.frombuffer(reply.vectors, dtype="<f4"), compared
 
     async def until_ready(self, patient_until: float) -> bool:
-        """Wait for the model and the vectors until `patient_until`.
+        """Wait for the model and the vectors until the time `patient_until`.
 
         Return whether they are ready.
         """

@@ -1,7 +1,8 @@
-"""What use teaches routing: labels in, offsets out, written down a moment later.
+"""What routing learns from use: takes labels, gives offsets, saves them shortly afterwards.
 
-A label is an event: one that is lost is not learnt. The event loop does as much for each label as
-there may be labels at most (`core.routing.learning`), and for a turn nothing but look an offset up.
+A label arrives as an event; if the event is lost, nothing is learnt from it. The work for one label
+is bounded by the highest number of labels (`core.routing.learning`). A turn only looks an offset
+up.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,27 +22,27 @@ SAVE_PAUSE = 2.0
 
 
 class LabelStore(Protocol):
-    """Where labels are written down."""
+    """Where labels are saved."""
 
     @property
     def problem(self) -> str:
-        """Why what an earlier daemon wrote is not used; empty where it is."""
+        """Why the labels that an earlier daemon saved cannot be used; empty if they can."""
         ...
 
     async def load(self) -> list[RoutingLabel]:
-        """Return what was written down last."""
+        """Return the saved labels."""
         ...
 
     async def save(self, labels: Sequence[RoutingLabel]) -> bool:
-        """Write it down; tell whether it is kept."""
+        """Save the labels; return whether that worked."""
         ...
 
 
 class Learning:
-    """What one daemon has learnt; without a store it ends with the daemon."""
+    """What the daemon has learnt; without a store it is lost when the daemon ends."""
 
     def __init__(self, bus: Bus, store: LabelStore | None, is_on: Callable[[str], bool]) -> None:
-        """`is_on` says whether sessions of a project learn, and whether that counts for them."""
+        """Create it. `is_on(project)` tells whether its sessions learn, and use what was learnt."""
         self._bus = bus
         self._store = store
         self._is_on = is_on
@@ -49,34 +50,34 @@ class Learning:
         self._saver = Saver(self._save, pause=SAVE_PAUSE)
 
     async def load(self) -> None:
-        """Take over what an earlier daemon learnt."""
+        """Load what an earlier daemon learnt."""
         if self._store is not None:
             self._history = History(await self._store.load())
 
     async def run(self) -> None:
-        """Write down what changes, until cancelled, and then what is left."""
+        """Save changes until cancelled, and once more at the end."""
         await self._saver.run()
 
     async def follow(self) -> None:
-        """Learn from what follows messages."""
+        """Learn from what follows messages, until cancelled."""
         async with self._bus.subscribe(TAUGHT, "session.routing_taught") as news:
             async for taught in news:
                 if self._history.add(taught.label):
                     self._changed()
 
     def known(self, project: str) -> Learnt:
-        """Return what counts for a message of a project."""
+        """Return the offsets for a message in a project."""
         return self._history.learnt if self._is_on(project) else NOTHING
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """The capabilities that something was learnt about, as `tap/name`."""
+        """The capabilities that something has been learnt about, as `tap/name`."""
         return frozenset(label.capability for label in self._history.labels)
 
     def replied(
         self, request: messages.DescribeLearning | messages.ForgetLearning
     ) -> messages.LearningDescribed | messages.LearningForgotten:
-        """Answer what is asked of it."""
+        """Return the reply to a request."""
         if isinstance(request, messages.DescribeLearning):
             return self._described(request.project)
         return self._forgotten(request)

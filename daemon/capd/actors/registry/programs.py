@@ -1,7 +1,7 @@
-"""Which capabilities wait for a program that is not installed, as far as is known.
+"""Finds the capabilities whose programs are not installed.
 
-Looked up beside all else: when a catalog is loaded, and with a message at most every half a minute.
-A turn goes by what was found last; what was never looked up counts as installed.
+The search runs in the background: when a catalog is loaded, and at most every half a minute when a
+message comes. A turn uses the last result; a program that was never looked up counts as installed.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,12 +16,12 @@ REFRESH = 30.0
 
 
 class Programs:
-    """The programs that capabilities of some taps lack."""
+    """The missing programs of capabilities in some taps."""
 
     def __init__(
         self, taps: Callable[[], Iterable[Tap]], has_program: Callable[[str], bool] | None
     ) -> None:
-        """`has_program` blocks: it looks a command up on the PATH that servers get.
+        """Create it. `has_program` looks a command up on the PATH that servers get; it blocks.
 
         Without it every program counts as installed.
         """
@@ -32,16 +32,16 @@ class Programs:
 
     @property
     def missing(self) -> dict[CapabilityId, tuple[str, ...]]:
-        """What was found last; it is looked up again soon."""
+        """The last result; this also starts a new search soon."""
         self.look()
         return self._found
 
     def look(self) -> None:
-        """Have the programs looked up soon."""
+        """Start a search soon."""
         self._is_wanted.set()
 
     async def follow(self) -> None:
-        """Look the programs up whenever that is wanted, until cancelled."""
+        """Search whenever a search was requested, until cancelled."""
         while (has_program := self._has_program) is not None:
             await self._is_wanted.wait()
             self._is_wanted = trio.Event()

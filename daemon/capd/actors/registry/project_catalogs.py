@@ -1,4 +1,4 @@
-"""The catalogs of projects: what each project's own files add, as far as they are trusted.
+"""The catalogs of projects: what each project's own files add, if they are trusted.
 
     first session ──> read ──a file or an agreement changes──> read again
                        └──nothing trusted──> its sessions use the user's catalog
@@ -95,7 +95,7 @@ class ProjectCatalogs:
     # What there is
 
     async def meet(self, project: str) -> str:
-        """Return a project's real path once its files were read; empty if that takes too long."""
+        """Return a project's real path after its files were read; empty if that takes too long."""
         real = self.known(project)
         if not real and project in self._loading:
             with trio.move_on_after(LONGEST_WAIT):

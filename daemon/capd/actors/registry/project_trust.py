@@ -1,7 +1,7 @@
 """Grants and revokes trust in what a project's files would start.
 
-The control role has checked who asks. Here trust is granted by digest only, so that what is trusted
-is exactly what the user was shown.
+The control role has checked the calling process. Here trust is granted by digest only, so that
+exactly what the user was shown is trusted.
 """
 
 import os
@@ -64,7 +64,7 @@ class ProjectTrust:
         )
 
     async def grant(self, request: messages.GrantTrust) -> messages.Reply:
-        """Trust servers, if they are still what was shown."""
+        """Trust servers, if they have not changed since they were shown."""
         listed = await self.startables(request.project)
         known = {entry.digest for entry in listed.servers if not entry.problem}
         if lost := set(request.digests) - known:
@@ -87,7 +87,7 @@ class ProjectTrust:
         return [await trio.to_thread.run_sync(launcher_files, project, home)]
 
     async def revoke(self, project: str) -> messages.TrustedListed:
-        """Trust nothing of a project any more. The project's folder need not exist."""
+        """Trust nothing of a project any longer. The project's folder need not exist."""
         real = await self._projects.meet(project)
         trusted = await trio.to_thread.run_sync(self._projects.trust.read)
         kept = {
@@ -142,4 +142,6 @@ def _warnings(server: ServerSpec) -> list[str]:
         )
     if declared_level(server.sandbox)[1]:
         found.append(f"it may connect anywhere: its sandbox is {server.sandbox}")
+    if server.container is not None and server.container.has_network:
+        found.append("it may connect anywhere: its container has a network")
     return found

@@ -1,9 +1,9 @@
-"""The registry: what is installed, and which of it a message asks for.
+"""The registry: what is installed, and which capability a message asks for.
 
 It holds the catalog and the vectors of its triggers, and answers routing and search by the rules of
 `core.routing`. It never waits for the embedder: if the vectors are not ready, it abstains with
-`model_not_ready`, and that starts the loading. A user's text is embedded, fingerprinted and
-forgotten. The vector of a session's last message stays in memory until the next message.
+`model_not_ready`, and that starts the loading. A user's text is embedded and fingerprinted, and not
+stored. The vector of a session's last message stays in memory until the next message.
 """
 
 import time
@@ -78,7 +78,7 @@ log = structlog.get_logger(actor="registry")
 
 
 class Registry:
-    """The registry's mailbox: a message in, a decision out."""
+    """The registry's mailbox: messages in, decisions out."""
 
     def __init__(
         self,
@@ -102,9 +102,9 @@ class Registry:
         With `is_watching` the catalog is loaded again whenever one of its files changes. `memories`
         is the user's own folder of memories. `parser` reads the files of taps and projects.
         `scorer` names the rule: that of the profile shipped with capd, or the published one.
-        `labels` stores what use teaches, and `learns` says whether that counts in a project.
-        `has_program` looks for a command on the PATH, and blocks; without it every program counts
-        as installed.
+        `labels` saves what routing learns, and `learns(project)` says whether sessions of a project
+        learn. `has_program` looks for a command on the PATH, and blocks; without it every program
+        counts as installed.
         """
         self._bus = bus
         self._files = CatalogFiles(
@@ -360,7 +360,8 @@ class Registry:
         patient_until = trio.current_time() + request.waits
         while True:
             try:
-                message, compared = await vectors.compared(text)
+                left = patient_until - trio.current_time()
+                message, compared = await vectors.compared(text, waits=left)
                 break
             except NotReadyError:
                 decision = self._by_words(request, text, catalog)
@@ -544,7 +545,7 @@ def _entries(taps: Iterable[Tap]) -> list[messages.CapabilityEntry]:
                     list(capability.triggers),
                     [server.name for server in capability.servers],
                     list(capability.wanted_keys),
-                    sorted({server.command for server in capability.servers if server.command}),
+                    sorted({server.program for server in capability.servers if server.program}),
                     unpinned_packages(capability.servers),
                     npm_packages(capability.servers),
                 )

@@ -3,10 +3,10 @@
     resolve -> check -> install -> acquire every server ──> check again -> filter -> commit -> evict
     └────────── starts, side by side ─────────────────┘    └───── one after the other ────────────┘
 
-Whatever fails before the commit leaves the session as it was, and every lease too. A start takes
-as long as its scripts and servers do, and nothing else of the session waits for it. So what was
-true when it was checked need not be true when its servers are there, and the commit looks again
-(`pending_starts.verdict`): it may be on by now, or switched off, or forbidden.
+A failure before the commit leaves the session and its leases unchanged. A start takes as long as
+its scripts and servers do, and nothing else in the session waits for it. So what was checked at the
+beginning may have changed when the servers are ready, and the commit checks again
+(`pending_starts.verdict`): the capability may be on by now, switched off, or forbidden.
 """
 
 import time
@@ -133,7 +133,7 @@ class Activation:
             self.turns_waiting -= by == "turn"
 
     async def disable(self, name: str, *, by: str = "model") -> Outcome:
-        """Switch off a capability or a single tool. Does nothing if it is not on."""
+        """Switch a capability or a single tool off; does nothing if it is not on."""
         async with self._transaction:
             # A tool's whole name before what a capability's may be short for.
             tool = self._state.find_tool(name) if self._state.find_active(name) is None else None
@@ -203,7 +203,7 @@ class Activation:
         return stopped, kept
 
     async def step(self, decide: Callable[[], Step], *, by: str = "turn") -> Step:
-        """Apply `decide` to the state between two transactions, and carry out what follows from it.
+        """Apply `decide` to the state between two transactions, and carry out the consequences.
 
         `by` says who asked for the single tools that it switches on.
         """
@@ -247,7 +247,7 @@ class Activation:
         """Lease a server that runs from the start, and pin its tools.
 
         Raises:
-            NotActivatedError: it cannot be had.
+            NotActivatedError: the server could not be started.
         """
         identity = server_identity(server)
         async with self._started(ServerLease(server, identity, NO_INSTANCE, (), via)) as ready:
@@ -268,10 +268,10 @@ class Activation:
         self._on_step(step)
 
     async def leave_instances(self, *, are_all: bool = False) -> None:
-        """Let go of the servers that get secrets or logins: the session has other ones now.
+        """Release the servers that get secrets or logins, because the session's have changed.
 
-        With `are_all` those without go as well, because they are to be confined otherwise. A call
-        under way ends there. The next use starts them again.
+        With `are_all`, the other servers are released too, because their sandbox changes. A call in
+        progress fails. The next use starts them again.
         """
         async with self._transaction:
             self._changes += 1
@@ -287,7 +287,7 @@ class Activation:
                 await self.leases.release(held)
 
     async def release_left(self) -> None:
-        """Release the servers that a change of policy left without a use."""
+        """Release the servers that nothing uses after a change of policy."""
         async with self._transaction:
             left, self._left = self._left, []
             for held in left:
@@ -297,7 +297,7 @@ class Activation:
         """Return the instance of a leased server. If it has died, start it again.
 
         Raises:
-            NotSentError: it cannot be had.
+            NotSentError: the server could not be started.
         """
         running = self.leases.running(server)
         if running is not None:
@@ -501,7 +501,7 @@ class Activation:
             scripts,
             self._place.key,
             [each for each in capability.requires if each not in scripts],
-            [server.command for server in capability.servers if server.command],
+            [server.program for server in capability.servers if server.program],
         )
         reply = await replied(self._bus, self.leases.ask_supervisor, request, on_progress)
         if isinstance(reply, supervisor.DependenciesFailed):
@@ -519,7 +519,7 @@ class Activation:
         runs.
 
         Raises:
-            NotActivatedError: it cannot be had, or not any more.
+            NotActivatedError: the server could not be started, or may not be used any longer.
         """
         async with self.leases.starting([lease.spec]):
             for _ in range(MOST_ROUNDS):

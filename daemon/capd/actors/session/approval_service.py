@@ -1,4 +1,4 @@
-"""The calls of all sessions that wait for a person, and the tools that were approved for always."""
+"""The calls of all sessions that wait for approval, and the tools that are approved permanently."""
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -23,19 +23,19 @@ log = structlog.get_logger(actor="curator")
 
 
 class ApprovalStore(Protocol):
-    """Where the tools are saved that are approved for always."""
+    """Where permanent approvals are saved."""
 
     @property
     def problem(self) -> str:
-        """Why the saved tools cannot be used; empty if they can."""
+        """Why the saved approvals cannot be used; empty if they can."""
         ...
 
     async def load(self) -> list[Lasting]:
-        """Return the saved tools."""
+        """Return the saved approvals."""
         ...
 
     async def save(self, lasting: Sequence[Lasting]) -> bool:
-        """Save the tools; return whether that worked."""
+        """Save the approvals; return whether that worked."""
         ...
 
 
@@ -53,7 +53,7 @@ class ApprovalService:
     def __init__(
         self, bus: Bus, environments: SessionEnvironments, store: ApprovalStore | None = None
     ) -> None:
-        """Without a `store`, what is approved for always is asked again by the next daemon."""
+        """Create it. Without a `store`, permanent approvals are lost when the daemon ends."""
         self.approvals = Approvals()
         self._bus = bus
         self._environments = environments
@@ -87,7 +87,7 @@ class ApprovalService:
     async def ask(
         self, question: Question, within: float, elicit: Callable[[int], Awaitable[Answer | None]]
     ) -> Answer | None:
-        """Return a person's answer; None if nobody answers `within` seconds.
+        """Return a person's answer; None if there is none within `within` seconds.
 
         `elicit` asks in the client; it returns None if nobody can be asked there.
         """
@@ -116,7 +116,7 @@ class ApprovalService:
             self.answer(number, answer)
 
     def answer(self, number: int, answer: Answer) -> list[int]:
-        """Take a person's answer; return the questions that it answers, none if it is not open."""
+        """Take a person's answer; return the questions that it settles, none if it is not open."""
         answered = sorted(self.approvals.answer(number, answer))
         for each in answered:
             self._waiting[each].answered.set()
@@ -125,14 +125,14 @@ class ApprovalService:
         return answered
 
     def forget(self, name: str) -> list[str]:
-        """Ask again about tools of this name; return which."""
+        """Withdraw the permanent approvals of this name; return the tools."""
         forgotten = self.approvals.forget(name)
         if forgotten:
             self._saver.changed(_KEY)
         return [each.name for each in forgotten]
 
     def listed(self) -> messages.ApprovalsListed:
-        """Return the open questions, and what is approved for always."""
+        """Return the open questions and the permanent approvals."""
         waiting = self._waiting.items()
         return messages.ApprovalsListed(
             [_entry(number, each.question, each.until) for number, each in waiting],

@@ -1,11 +1,10 @@
-"""Asks a person before a call is sent, where a rule of the policy says so.
+"""Asks a person before a call is sent, if a rule of the policy says so.
 
     a call that a rule matches ──> a question ──> the client's own dialog (elicitation)
                                             └───> capd approve, capd top
 
-Whoever answers first decides. Only the session's client is asked, and only where no server and no
-bridge is at the other end of its connection; `capd approve` is for a person at a terminal. The
-rules are `core/sessions/approval`.
+The first answer decides. The client is asked only if its connection does not come from a server or
+a bridge; `capd approve` is for a person at a terminal. The rules are `core/sessions/approval`.
 """
 
 from typing import Any
@@ -61,7 +60,7 @@ class SessionApprovals:
         self._service = context.services.approvals
 
     def rule(self, listed: Listed) -> AskRule | None:
-        """Return the rule by which a call of a tool has to be approved now; None if none does."""
+        """Return the rule that requires approval for a call of this tool; None if none does."""
         policy, shown = self._context.state.policy, listed.shown
         if not policy.asks:
             return None
@@ -74,12 +73,12 @@ class SessionApprovals:
         return None if rule is None or is_approved else rule
 
     async def check(self, listed: Listed, request: Request, sent: Members) -> bool:
-        """Have a person approve a call, if a rule says so; return whether one was asked.
+        """Have a person approve a call, if a rule says so; return whether a person was asked.
 
-        They are shown what is `sent`, not what an edit of the tool makes of it for the client.
+        They are shown what is `sent` to the server, not the client's form of an edited tool.
 
         Raises:
-            RefusedError: they refused it, or nobody answered, or policy denies it by now.
+            RefusedError: the person refused, nobody answered, or policy denies the call by now.
         """
         rule = self.rule(listed)
         if rule is None:

@@ -1,10 +1,10 @@
-"""Hands a project's own files to a conversation that begins.
+"""Gives a project's own files to the model when a conversation begins.
 
-    the first message of a conversation ──prompt hook──> the files, as far as a hook may carry them
+    the first message of a conversation ──prompt hook──> the files, up to a hook's size limit
     a client that asks for the prompt ──> all of them, in full
 
-They are read each time: what is told is what they are at that moment. They are told once their
-words are in an answer that is heard; a read that took too long for that told nothing.
+The files are read each time, so the model gets their current content. They count as delivered once
+they are in an answer that the client reads; a read that was too slow for that delivered nothing.
 """
 
 from collections.abc import Callable
@@ -54,19 +54,19 @@ class Bootstrapping:
         return self._rules().is_on and bool(self._place.project)
 
     async def words(self) -> str:
-        """Return what a prompt hook hands to the model with the first message of a conversation."""
+        """Return the text that a prompt hook gives the model with the first message."""
         if not self.is_on:
             return ""
         found = await self._found()
         return found.shown(self._rules().hook_characters) if found is not None else ""
 
     def entry(self) -> list[bytes]:
-        """Return the entry in `prompts/list` for the bootstrap files; nothing if they are off."""
+        """Return the bootstrap files' entry in `prompts/list`; empty if they are switched off."""
         entry = {"name": PROMPT, "title": "Project files", "description": DESCRIPTION}
         return [msgspec.json.encode(entry)] if self.is_on else []
 
     async def prompt(self) -> bytes | None:
-        """Return the result of `prompts/get` for the bootstrap files; None if they are off."""
+        """Return the bootstrap files as a result of `prompts/get`; None if they are off."""
         found = await self._found() if self.is_on else None
         if found is None:
             return None

@@ -29,7 +29,7 @@ class Call:
     began_at: float
     """By the monotonic clock."""
     sent: Members
-    """What its server gets, whatever an edit of the tool makes of names and arguments."""
+    """The params that the server gets, after any edit of the tool was applied."""
 
 
 class CallNotes:
@@ -50,7 +50,7 @@ class CallNotes:
         return outcome
 
     def not_sent(self, grant: Grant, server: ServerName, error: CallFailedError) -> None:
-        """Note a call that was not sent because its tool could not be had."""
+        """Note a call that was not sent because its server could not be started."""
         self._note(grant, server, error.outcome, 0.0, (0, 0))
 
     def script_ended(self, outcome: str, seconds: float, calls: Sequence[PastCall]) -> None:

@@ -1,10 +1,11 @@
-"""What a session's connection asks: its lists, its calls, and what the client says of itself.
+"""Answers what a session's client requests: lists, calls, and notifications about itself.
 
     tools/call ──admit──> a tool that is on ──checked──> sent to its server
                   ├─────> capd's own tool ─────────────> answered here
                   └─────> nothing that is on ──found in the catalog──> switched on, then sent
 
-Everything of a request but the tool's name, and all of its result, goes through as it was written.
+Only the tool's name in a request is changed; the rest of the request, and the result, pass
+unchanged.
 """
 
 import time
@@ -20,7 +21,6 @@ from capd.actors.session.own_calls import OwnCalls
 from capd.actors.session.parts import SessionParts
 from capd.actors.session.scripts import SessionScripts
 from capd.actors.session.server_requests import LINK_MARK, LINKS_BYTES
-from capd.actors.session.tool_search import ToolSearch
 from capd.actors.session.turns import SessionTurns
 from capd.adapters.clients.conversation import DirectRoute, Request, UnknownNameError
 from capd.adapters.servers.server_connection import ServerConnection
@@ -94,9 +94,9 @@ class ToolRoute:
     def leave(
         self, result: Result | None, error: Exception | None = None, *, has_ended: bool = True
     ) -> bool:
-        """End the call, with its outcome if that is known here.
+        """End the call, with its outcome if it is known here.
 
-        Return whether `release` has to follow.
+        Return whether the caller must call `release`.
         """
         if has_ended:
             self._calls.end(self._call, result, error)
@@ -116,7 +116,7 @@ class ToolRoute:
 
 
 class SessionCalls:
-    """What the connection of one session may ask; implements `Conversation`."""
+    """What a session's connection may request; implements `Conversation`."""
 
     def __init__(self, parts: SessionParts, turns: SessionTurns) -> None:
         self._context = parts.context
@@ -132,26 +132,24 @@ class SessionCalls:
         self._turns = turns
         self.leases = parts.activation.leases
         self.results = parts.results
-        self.search = ToolSearch(
-            parts.context, parts.activation, parts.notes, parts.withheld, parts.conversations
-        )
+        self.search = parts.search
         scripts = SessionScripts(parts, self.search, self.call_for_script)
         self._own_calls = OwnCalls(parts, self.search, scripts)
 
     # The connection begins
 
     async def start(self) -> None:
-        """Wait a moment for what the instructions name."""
+        """Wait briefly for the texts that the instructions need."""
         with trio.move_on_after(INDEX_PATIENCE):
             await self._parts.index.load()
 
     async def wait_ready(self) -> None:
-        """Wait once more if the client info has led to another policy."""
+        """Wait again if the client info has changed the policy."""
         if self._parts.index.loaded_for != self._view.policy:
             await self.start()
 
     def instructions(self) -> str:
-        """Return the stable text for the model."""
+        """Return the instructions for the model, which do not change during a session."""
         if self._view.plan.mode == "pass-through":
             return ""
         is_fixed, index = self._state.surface.is_fixed, self._parts.index.map()
@@ -196,7 +194,8 @@ class SessionCalls:
     def on_environment(self, values: dict[str, str]) -> None:
         """Adopt the values of the client's environment.
 
-        Not those of another machine: they would choose where servers here connect, and as whom.
+        A bridge's values are ignored: they could choose where servers on this machine connect, and
+        as whom.
         """
         place = self._context.place
         if place.bridge:
@@ -256,7 +255,7 @@ class SessionCalls:
         return await self._turns.take_own(text)
 
     async def relay(self, request: Request) -> Result:
-        """Return the result of a request; an own tool's result carries notices for the model.
+        """Return the result of a request; the result of capd's own tool also carries notices.
 
         Raises: as `answer`.
         """
@@ -273,9 +272,9 @@ class SessionCalls:
         """Return the result of a request to a server, or to one of capd's own tools.
 
         Raises:
-            UnknownNameError: it names nothing that is shown.
-            CallFailedError, ServerError: see there.
-            MalformedError: its params are none.
+            UnknownNameError: the request names nothing that is listed.
+            CallFailedError, ServerError: as documented there.
+            MalformedError: its params are not valid.
         """
         match request.method:
             case "prompts/get":
@@ -394,10 +393,10 @@ class SessionCalls:
                 return await self._call_listed(await self.search.reach(name), by, request)
 
     async def call_for_script(self, name: str, request: Request) -> Result:
-        """Return the result of a call that a script makes, short only if a script has no room.
+        """Return the result of a script's call; it is shortened only if too large for a script.
 
         Raises:
-            UnknownNameError, CallFailedError, ServerError: see there.
+            UnknownNameError, CallFailedError, ServerError: as documented there.
         """
         admitted = admit(name, "script", self._state, self._view)
         match admitted:

@@ -1,4 +1,4 @@
-"""Saves what was observed about clients, shortly after it was observed, for the next daemon."""
+"""Saves what was observed about clients for the next daemon, shortly after each change."""
 
 from collections.abc import Sequence
 from typing import Protocol

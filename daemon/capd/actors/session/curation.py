@@ -81,8 +81,8 @@ class Curation:
         """Return the best tools for a message; none if the text is not the user's own words.
 
         The tools of a capability that the message switches on are left out, because they come with
-        it. With a plan they are included, because the plan selects among them. The tools of a
-        capability that is on are included only where the model does not see them listed.
+        it. With a plan they are included, because the plan selects among them. The tools of an
+        active capability are included only if they are not on the model's list.
         """
         cleaned = before_model(text, is_enabled=self._view.is_curated)
         if isinstance(cleaned, Decision) or decision.reason == "disabled":
@@ -206,7 +206,7 @@ class Curation:
 
 
 def single(hit: finder.ToolHit) -> SingleTool:
-    """Return a hit as what can be switched on."""
+    """Return a hit as a single tool that can be switched on."""
     assert hit.spec is not None
     assert hit.via is not None
     definition = ToolDefinition(hit.name, hit.definition, hit.edit)

@@ -1,7 +1,7 @@
-"""What follows the messages of one session, told to the registry as labels.
+"""Observes what follows a session's messages, and sends it to the registry as labels.
 
-Only where `[routing] learn` is on for the session, and not where its messages are a model's own: a
-session that another one opened.
+It does so only if `[routing] learn` is on for the session, and not for a session that another
+session opened, because its messages come from a model.
 """
 
 import time
@@ -15,7 +15,7 @@ from capd_protos.types import CapabilityId, Decision, RoutingLabel
 
 
 class SessionFeedback:
-    """The labels of one session."""
+    """Sends the labels of one session."""
 
     __slots__ = ("_context", "_feedback", "_project")
 
@@ -25,19 +25,19 @@ class SessionFeedback:
         self._project = project_mark(context.place.project)
 
     def on_decided(self, decision: Decision) -> None:
-        """Note the decision on a message."""
+        """Note the decision for a message."""
         self._feedback.on_decided(decision)
 
     def on_enabled(self, id_: CapabilityId) -> None:
-        """Learn from what a person switched on."""
+        """Learn that a person switched a capability on."""
         self._tell(self._feedback.on_enabled(id_, self._project, time.time()))
 
     def on_disabled(self, id_: CapabilityId) -> None:
-        """Learn from what a person switched off."""
+        """Learn that a person switched a capability off."""
         self._tell(self._feedback.on_disabled(id_, self._project, time.time()))
 
     def on_called(self, ids: Iterable[CapabilityId]) -> None:
-        """Learn from a call that worked."""
+        """Learn from a successful call."""
         for each in ids:
             self._tell(self._feedback.on_called(each, self._project, time.time()))
 

@@ -1,7 +1,9 @@
-"""Takes the turns that prompt hooks hand over, and answers each hook before it gives up.
+"""Takes the turns that prompt hooks send, and answers each hook before it gives up.
 
 Starting a server takes seconds, and a hook waits for a quarter of one. So the turn goes on after
 the hook was answered. The answer tells the model which tools are coming, and how to call them.
+Where a turn waits for the model, a hook whose client lets it wait is asked to come again
+(`held_turns`).
 """
 
 import time
@@ -15,6 +17,7 @@ import structlog
 import trio
 
 from capd.actors.control import documents
+from capd.actors.session.held_turns import FIRST_LOOK, TurnInProgress
 from capd.actors.session.session import Session
 from capd.actors.session.turns import TurnContext
 from capd.adapters import platform
@@ -97,11 +100,13 @@ log = structlog.get_logger(actor="curator")
 
 @dataclass(frozen=True, slots=True)
 class _Prompt:
-    """A prompt that a hook handed over."""
+    """A prompt that a hook sent."""
 
     text: str
     turn_context: TurnContext
     patience: float
+    longest: float = 0.0
+    is_again: bool = False
     turn: str = ""
     budget: int = 0
 
@@ -110,8 +115,17 @@ async def hook_turn(
     session: Session, request: messages.TakeHookTurn, nursery: trio.Nursery
 ) -> messages.TurnTaken:
     """Take the turn of a prompt hook in `nursery`."""
-    turn_context = TurnContext(is_delivered=not request.has_no_output, is_hook=True)
-    prompt = _Prompt(request.text, turn_context, request.patience, turn=request.turn)
+    turn_context = TurnContext(
+        is_delivered=not request.has_no_output, is_hook=True, longest=request.longest
+    )
+    prompt = _Prompt(
+        request.text,
+        turn_context,
+        request.patience,
+        request.longest,
+        request.is_again,
+        turn=request.turn,
+    )
     return await _answer_in_time(session, prompt, nursery)
 
 
@@ -120,13 +134,22 @@ async def keyed_turn(
 ) -> messages.TurnTaken:
     """Take the turn of a caller that knows the session's key; with `patience`, as for a hook."""
     turn_context = TurnContext(
-        is_delivered=not request.has_no_output, is_hook=bool(request.patience)
+        is_delivered=not request.has_no_output,
+        is_hook=bool(request.patience),
+        longest=request.longest,
     )
     if turn_context.is_hook or turn_context.is_delivered:
         session.connection.linked_by = "its key"
     if not turn_context.is_hook:
         return await session.turns.take(request.text, turn_context, budget=request.budget)
-    prompt = _Prompt(request.text, turn_context, request.patience, budget=request.budget)
+    prompt = _Prompt(
+        request.text,
+        turn_context,
+        request.patience,
+        request.longest,
+        request.is_again,
+        budget=request.budget,
+    )
     return await _answer_in_time(session, prompt, nursery)
 
 
@@ -134,10 +157,16 @@ async def _answer_in_time(
     session: Session, prompt: _Prompt, nursery: trio.Nursery
 ) -> messages.TurnTaken:
     """Take the turn in `nursery`; return its result, or what is known when patience runs out."""
+    is_delivered = prompt.turn_context.is_delivered
+    held = session.held_turns.returned(prompt.text, prompt.turn) if prompt.is_again else None
+    if held is not None:
+        taken = await _awaited(session, held, trio.current_time() + prompt.patience)
+        if is_delivered:
+            session.tokens.turned(documents.words(taken))
+        return taken
     if session.turns.recent_prompts.is_again(prompt.text, prompt.turn, time.monotonic()):
         log.info("prompt_repeated", session=session.place.key)
         return _empty(session, Decision("abstain", "repeated"))
-    is_delivered = prompt.turn_context.is_delivered
     taken = await _taken_in_time(session, prompt, nursery)
     if is_delivered:
         session.tokens.turned(documents.words(taken))
@@ -170,26 +199,34 @@ async def _taken_in_time(
     take_turn = partial(session.turns.take, prompt.text, turn_context, budget=prompt.budget)
     if not prompt.patience:
         return await take_turn()
-    taken: list[messages.TurnTaken] = []
-    is_over = trio.Event()
-
-    async def take() -> None:
-        try:
-            taken.append(await take_turn())
-        finally:
-            is_over.set()
-
     patient_until = trio.current_time() + prompt.patience
-    nursery.start_soon(partial(contained, "hook_turn", take, log=log))
+    turn = TurnInProgress(prompt.text, prompt.turn, turn_context)
+    nursery.start_soon(partial(contained, "hook_turn", partial(turn.run, take_turn), log=log))
+    if prompt.longest > prompt.patience:
+        with trio.move_on_after(min(FIRST_LOOK, prompt.patience - EARLY_ANSWER)):
+            await turn_context.is_decided.wait()
+        if not turn_context.is_decided.is_set():
+            nursery.start_soon(session.held_turns.hold, turn)
+            log.info("hook_held", session=session.place.key)
+            undecided = _empty(session, Decision("abstain", "unfinished"))
+            return msgspec.structs.replace(undecided, is_held=True)
+    return await _awaited(session, turn, patient_until)
+
+
+async def _awaited(
+    session: Session, turn: TurnInProgress, patient_until: float
+) -> messages.TurnTaken:
+    """Return the result of a turn; what is known of it where it is not over in time."""
+    turn_context = turn.context
     with trio.move_on_at(patient_until - EARLY_ANSWER):
-        while not is_over.is_set():
+        while not turn.is_over.is_set():
             with trio.move_on_after(START_PATIENCE):
-                await is_over.wait()
+                await turn.is_over.wait()
             # What is decided by now waits for a server: the model can be told what comes.
             if _is_coming(turn_context.decision) and session.view.has_caller:
                 break
-    if taken:
-        return taken[0]
+    if turn.taken is not None:
+        return turn.taken
     early = _empty(session, turn_context.decision or Decision("abstain", "unfinished"))
     if not turn_context.is_delivered:
         return early
@@ -218,4 +255,5 @@ def _is_coming(decision: Decision | None) -> bool:
 
 
 def _empty(session: Session, decision: Decision) -> messages.TurnTaken:
-    return messages.TurnTaken(session.place.key, decision, [], [], 0.0)
+    notice = session.turns.notice(decision)
+    return messages.TurnTaken(session.place.key, decision, [], [], 0.0, notice=notice)

@@ -5,8 +5,8 @@
        resume ───┘  v
                   lost ──30 s──> over
 
-A mailbox a session would cost two file descriptors each and end at a thousand
-(docs/design/actors.md).
+One mailbox for each session would need two file descriptors per session, which limits it to about a
+thousand sessions (docs/design/actors.md).
 """
 
 import time
@@ -123,7 +123,7 @@ class SessionHost:
         paths: RealPaths | None = None,
         model_idle: float = 0.0,
     ) -> None:
-        """`model_idle` is after how many seconds the embedder drops its model; 0: let it."""
+        """Create it. `model_idle`: seconds after which the embedder unloads its model, or 0."""
         self.services = services
         self._bus = services.bus
         self._memories = services.memories
@@ -339,6 +339,9 @@ class SessionHost:
         opened, connection, resumed = found
         key, client = opened.session.place.key, request.hello.client.name
         opened.session.turns.answer_in_time = answering(opened.session, self._nursery)
+        opened.session.client_skills.nursery = self._nursery
+        read_ahead = partial(contained, "skills", opened.session.client_skills.read_ahead, log=log)
+        self._nursery.start_soon(read_ahead)
         self._saver.changed(key)
         served = (self._serve_connection, opened, connection, request.hello)
         self._nursery.start_soon(partial(contained, log=log), "session", *served)

@@ -1,4 +1,4 @@
-"""What one session's model is told about installed capabilities: their names, then a line each.
+"""Tells one session's model which capabilities are installed: first their names, then a line each.
 
 Policy, domain, project and what is already on decide what is named. The texts are made and their
 tokens counted when the catalog is read.
@@ -197,17 +197,17 @@ class SessionIndex:
         return self._cache.costs
 
     async def load(self) -> None:
-        """Load the index, once. Nothing is named until it is known what policy denies."""
+        """Load the index, once. No capability is named until it is known which are denied."""
         self.loaded_for = self._view.policy
         await self._cache.load(self._place.project, self._view.called(self._view.enabler))
         with suppress(NotActivatedError):
             await self.denied()
 
     async def denied(self) -> list[CapabilityId]:
-        """Return what policy denies, and stop naming it.
+        """Return the capabilities that policy denies, and stop naming them.
 
         Raises:
-            NotActivatedError: nobody can say, so none may be named.
+            NotActivatedError: that cannot be found out, so none may be named.
         """
         policy = self._view.policy
         try:
@@ -219,7 +219,7 @@ class SessionIndex:
         return denied
 
     def map(self) -> str:
-        """Return the first level without what is on; empty until it is known what policy denies."""
+        """Return the first level, without active capabilities; empty until policy is known."""
         if self._denied is None or self._view.is_bare:
             return ""
         policy, denied = self._denied
@@ -236,7 +236,7 @@ class SessionIndex:
         return self.mapped.text
 
     def first_words(self) -> str:
-        """Return the first level for a model whose client hands it no instructions."""
+        """Return the first level, for a client that does not pass instructions to its model."""
         is_told = self._view.traits.reads_instructions or self._view.wants_all
         return "" if is_told else self.map()
 
@@ -250,7 +250,7 @@ class SessionIndex:
         return said.text
 
     def entry(self) -> dict[str, int]:
-        """Return the figures for the list of sessions."""
+        """Return the counts for the list of sessions."""
         return {
             "index_listed": self.mapped.listed,
             "index_left_out": self.mapped.left_out,

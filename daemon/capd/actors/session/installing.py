@@ -28,7 +28,7 @@ _WAITS = count(1)
 async def replied(
     bus: Bus, ask: Ask, request: supervisor.InstallDependencies, on_progress: OnProgress
 ) -> supervisor.Reply:
-    """Return `ask(request)`, passing progress on meanwhile. Raises as `ask` does."""
+    """Return `ask(request)`, passing progress on while it runs. Raises as `ask` does."""
     request = msgspec.structs.replace(request, wait=str(next(_WAITS)))
     try:
         async with _reporting(bus, request.scripts, on_progress):

@@ -4,7 +4,7 @@
                   ├──a call is under way──> postponed until the last one ends
                   └──a start wants it──> set aside until that ends (core/sessions/pending_starts)
 
-What is asked of the supervisor and the registry for a session is asked here.
+A session's requests to the supervisor and the registry are sent from here.
 """
 
 from collections import Counter
@@ -88,7 +88,7 @@ class SessionLeases:
         """Keep a server for the length of a call, even if its capability is switched off meanwhile.
 
         Raises:
-            NotSentError: it has gone already.
+            NotSentError: the server has been released already.
         """
         held = self._state.held(server)
         if held is None:
@@ -128,14 +128,16 @@ class SessionLeases:
             except NotActivatedError as error:
                 log.warning("release_failed", session=self._place.key, reason=str(error))
 
-    async def ask_registry(self, request: msgspec.Struct) -> registry.Reply:
+    async def ask_registry(self, request: msgspec.Struct, *, waits: float = 0.0) -> registry.Reply:
         """Send a request to the registry and return its reply.
+
+        `waits` is for how many seconds the registry may wait for others.
 
         Raises:
             NotActivatedError: it does not answer.
         """
         try:
-            return await self._bus.ask(REGISTRY, request, REGISTRY_REPLIES, ASK_TIMEOUT)
+            return await self._bus.ask(REGISTRY, request, REGISTRY_REPLIES, waits + ASK_TIMEOUT)
         except _UNANSWERED as error:
             raise NotActivatedError(
                 f"capd's registry does not answer: {error}. Try again."
@@ -187,10 +189,10 @@ class SessionLeases:
         return servers
 
     async def acquire(self, server: ServerSpec) -> supervisor.ServerReady:
-        """Acquire a server within `starting`; the supervisor starts it if it is not running.
+        """Acquire a server within a `starting` block; the supervisor starts it if necessary.
 
         Raises:
-            NotActivatedError: it cannot be had.
+            NotActivatedError: the server could not be started.
         """
         identity = server_identity(server)
         # The supervisor takes each request by itself: a release might arrive behind this.

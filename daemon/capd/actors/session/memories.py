@@ -113,7 +113,7 @@ class SessionMemories:
         return list(self._due_now())
 
     def of(self, capability: CapabilityId, tools: Sequence[Tool]) -> list[PricedMemory]:
-        """Return the memories that would be due if a capability came on with these tools."""
+        """Return the memories that would be due if a capability with these tools were on."""
         known = self._known
         found = known.of_capabilities([capability])
         for tool in tools:
@@ -121,7 +121,7 @@ class SessionMemories:
         return self._delivery.due(found)
 
     def foreseen(self, tool: Tool) -> str:
-        """Return the longest note that a tool's description would get if it came on."""
+        """Return the longest note that a tool's description would get if it were switched on."""
         return self._known.of_tool(tool).note
 
     def deliver_only(self, chosen: Sequence[PricedMemory]) -> str:
@@ -179,11 +179,7 @@ class SessionMemories:
     # Calls
 
     def lets_through(self, shown: Shown, members: Members) -> bool:
-        """Tell whether a call can pass without memories: it repeats no mistake, and nothing is due.
-
-        Raises:
-            RepeatedMistakeError: as `check`.
-        """
+        """Tell whether a call may pass unchecked: it repeats no mistake, and nothing is due."""
         return not self._known.all or (not self.is_due(shown) and self._passes(shown, members))
 
     def _passes(self, shown: Shown, members: Members) -> bool:

@@ -1,8 +1,8 @@
-"""Keeps the embedding model loaded while somebody is about to speak.
+"""Keeps the embedding model loaded while a user may send a message soon.
 
-The embedder drops its model after a while without a text, and the next message of somebody who was
-reading for a quarter of an hour would wait for it. While a session is open whose client hands over
-its prompts, and the machine has memory, the embedder is told to keep it.
+The embedder unloads its model after some time without use. Somebody who reads for a quarter of an
+hour would then wait for it with the next message. So while a session is open whose client has a
+prompt hook, and the machine has enough free memory, the embedder is told to keep the model.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ ASK_TIMEOUT = 2.0
 
 
 class ModelKeeping:
-    """Looks regularly whether the model is to stay."""
+    """Checks regularly whether the model should stay loaded."""
 
     def __init__(
         self,
@@ -29,10 +29,10 @@ class ModelKeeping:
         idle: float,
         available: Callable[[], int | None] = platform.available_memory_bytes,
     ) -> None:
-        """`has_prompts` tells whether a session is open whose client hands over its prompts.
+        """Create it. `has_prompts` tells whether a session is open whose client has a prompt hook.
 
-        `idle` is after how many seconds the embedder drops its model; 0 if it is never kept.
-        `available` is the memory of the machine that nothing needs; None if nobody can say.
+        `idle`: seconds after which the embedder unloads its model; 0 if it is never kept.
+        `available` returns the machine's free memory; None if that is unknown.
         """
         self._embedder = embedder
         self._has_prompts = has_prompts
@@ -40,7 +40,7 @@ class ModelKeeping:
         self._available = available
 
     async def run(self) -> None:
-        """Keep the model where it is loaded, until cancelled; load none."""
+        """Keep the model loaded if it is loaded, until cancelled; this never loads it."""
         if not self._idle:
             return
         while True:

@@ -1,4 +1,4 @@
-"""Opens sessions or finds existing ones: who may have a session, and what it starts with."""
+"""Opens sessions or resumes existing ones: who may have a session, and what it starts with."""
 
 import secrets
 import time

@@ -35,7 +35,7 @@ _CALL: JsonCodec[search_tools.CallArguments] = JsonCodec(search_tools.CallArgume
 
 
 class OwnCalls:
-    """The own tools of one session."""
+    """Answers calls of capd's own tools, for one session."""
 
     def __init__(self, parts: SessionParts, search: ToolSearch, scripts: SessionScripts) -> None:
         self._scripts = scripts

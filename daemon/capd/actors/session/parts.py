@@ -6,6 +6,7 @@ from capd.actors.session.activation import Activation
 from capd.actors.session.approvals import SessionApprovals
 from capd.actors.session.bootstrap import Bootstrapping
 from capd.actors.session.call_notes import CallNotes
+from capd.actors.session.client_skills import ClientSkills
 from capd.actors.session.feedback import SessionFeedback
 from capd.actors.session.index import SessionIndex
 from capd.actors.session.initial_tools import InitialTools
@@ -17,17 +18,19 @@ from capd.actors.session.server_requests import ServerRequests
 from capd.actors.session.services import SessionContext
 from capd.actors.session.skills import NoSkills, Skills
 from capd.actors.session.token_accounting import SessionTokenCount
+from capd.actors.session.tool_search import ToolSearch
 from capd.actors.session.withheld import Withheld
 from capd.core.sessions.conversations import Conversations
 
 
 @dataclass(frozen=True, slots=True)
 class SessionParts:
-    """What one session consists of; built by `Session`."""
+    """The parts of one session; created by `Session`."""
 
     context: SessionContext
     activation: Activation
     approvals: SessionApprovals
+    client_skills: ClientSkills
     bootstrap: Bootstrapping
     conversations: Conversations
     denials: Denials
@@ -39,6 +42,7 @@ class SessionParts:
     profile: SessionProfile
     requests: ServerRequests
     results: SessionResults | NoResults
+    search: ToolSearch
     skills: Skills | NoSkills
     tokens: SessionTokenCount
     withheld: Withheld

@@ -31,10 +31,10 @@ class Denials:
         self._view = view
 
     async def all(self) -> list[CapabilityId]:
-        """Return the denied capabilities, and those that the session's profile keeps off.
+        """Return the capabilities that policy denies or the session's profile switches off.
 
         Raises:
-            NotActivatedError: nobody can say, so none may be named.
+            NotActivatedError: that cannot be found out, so none may be named.
         """
         return [*await self._off(), *await self._denied()]
 
@@ -64,7 +64,7 @@ class Denials:
         return [each.id for each in reply.capabilities]
 
     async def permitted(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return the names that may be mentioned; none while it is unknown what is denied."""
+        """Return the names that may be mentioned; none while it is not known which are denied."""
         try:
             denied = {form for id_ in await self.all() for form in (str(id_.name), str(id_))}
         except NotActivatedError:
@@ -73,7 +73,7 @@ class Denials:
 
 
 def rules_of(view: SessionView) -> list[finder.PolicyTable]:
-    """Return a session's policy in the form that the finder takes."""
+    """Return a session's policy in the form that the finder expects."""
     return [
         finder.PolicyTable(
             table.place,

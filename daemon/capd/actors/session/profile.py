@@ -1,4 +1,4 @@
-"""Follows which profile a session has, and applies a change of it (docs/profiles.md).
+"""Chooses a session's profile, and applies changes of it (docs/profiles.md).
 
     session opens, next turn, settings change, `capd profile use`
         ──> read the checkout ──> choose ──another one──> policy, pins, accounts, capabilities
@@ -65,8 +65,8 @@ class SessionProfile:
     ) -> None:
         """`variable` is the client's CAPD_PROFILE, `inherited` the parent session's profile.
 
-        Over a `bridge`, its own table in `bridges` names the profile, and nothing else does but a
-        person here.
+        For a session over a `bridge`, the profile is named by the bridge's table in `bridges`; only
+        a person on this machine can choose another.
         """
         self.by_hand = ""
         self._bridge = bridge
@@ -82,7 +82,7 @@ class SessionProfile:
         self._variable = variable
 
     async def refresh(self, clients: tuple[str, ...]) -> bool:
-        """Choose again; return whether the session's profile is another one, or has changed."""
+        """Choose again; return whether the profile is another one, or has been edited."""
         if self._bridge:
             return self._use(self._of_bridge())
         profiles = self._profiles()
@@ -128,10 +128,10 @@ class SessionProfile:
 
     @property
     def sandbox(self) -> SandboxLevel:
-        """The least level at which servers run for the session."""
+        """The weakest sandbox in which servers run for the session."""
         return self.choice.profile.sandbox if self.choice.profile is not None else "off"
 
     def applied(self, rules: SessionRules) -> SessionRules:
-        """Return the rules of the session under its profile."""
+        """Return the session's rules with those of its profile applied."""
         applied = with_profile(rules, self.choice.profile)
         return with_bridge(applied, self._bridge, self._bridges()) if self._bridge else applied

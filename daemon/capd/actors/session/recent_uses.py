@@ -1,7 +1,8 @@
-"""How often each tool was used in the last day, from the ledger; shared by all sessions.
+"""How often each tool was used in the last day, from the ledger, for all sessions.
 
-The ledger is asked at most every five seconds, when a turn wants to know. A turn waits a moment for
-the answer, or not at all if the ledger was late the last time. Then it uses the last answer.
+The ledger is asked at most every five seconds, when a turn needs the counts. A turn waits briefly
+for the answer, or not at all if the ledger was late the last time. Then it uses the previous
+answer.
 """
 
 import time
@@ -43,7 +44,7 @@ class RecentUses:
         self._is_late = False
 
     async def known(self) -> list[ledger.Use]:
-        """Return the uses, the most used tool first, at most a few seconds old."""
+        """Return the tools that were used, most used first, at most a few seconds old."""
         now = trio.current_time()
         if now >= self._ask_again_at:
             self._ask_again_at = now + REFRESH
@@ -56,7 +57,7 @@ class RecentUses:
         return self._uses
 
     async def follow(self) -> None:
-        """Ask the ledger whenever a turn wants to know, until cancelled."""
+        """Ask the ledger whenever a turn needs the counts, until cancelled."""
         while True:
             await self._is_wanted.wait()
             self._is_wanted = trio.Event()

@@ -4,7 +4,8 @@
            └─ over it ── kept ── made short ─────────────────> summary, first parts, handle
                           └─ it cannot be (a full disk) ─────> as it came, with a warning
 
-Nothing here may cost a call its result: what fails leaves it as it came (docs/design/outcomes.md).
+No error here may lose a result: if shortening fails, the result passes unchanged
+(docs/design/outcomes.md).
 """
 
 from collections.abc import Callable
@@ -69,7 +70,7 @@ class ResultStorage:
     limits: Limits = field(default_factory=Limits)
     readers: Readers = field(default_factory=Readers)
     threads: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(2))
-    """Examining a result of 16 MB takes a tenth of a second, so it is done in a thread."""
+    """A result of 16 MB takes a tenth of a second to examine, so it is examined in a thread."""
 
     @property
     def is_on(self) -> bool:
@@ -99,7 +100,7 @@ class SessionResults:
         publish: Callable[[msgspec.Struct], None],
         reader: Callable[[], WireName | None] = lambda: reading.RESULT_READ,
     ) -> None:
-        """`reader` returns the client's name for `result_read`; without it nothing is shortened."""
+        """Create it. `reader` is how the client calls `result_read`; None shortens nothing."""
         self._reader = reader
         self.counts = ResultCounts()
         self._storage = storage
@@ -118,7 +119,7 @@ class SessionResults:
     async def passed(
         self, result: Result, shown: Shown, server: str, client: ClientFacts
     ) -> Result:
-        """Return a server's result as the client gets it."""
+        """Return a server's result in the form that the client gets."""
         # A reader may be offered only now that there is something to read.
         reader = None if self.is_left(result, shown, server) else self._reader()
         if reader is None:
@@ -149,7 +150,7 @@ class SessionResults:
         return short.result
 
     def is_left(self, result: Result, shown: Shown, server: str) -> bool:
-        """Tell by its length alone whether a result is certain to be passed on unchanged."""
+        """Tell by its length alone whether a result will certainly pass unchanged."""
         if isinstance(result, bytes) and len(result) <= SHORTEST:
             return True
         limits = self._storage.limits
@@ -216,7 +217,7 @@ class SessionResults:
         """Return the result of `resources/read` for a link made by capd; None for any other link.
 
         Raises:
-            UnknownNameError: nothing is behind it, or not for this session.
+            UnknownNameError: the link leads to nothing, or to another session's result.
         """
         link = linked(uri)
         if link is None:
@@ -289,7 +290,7 @@ class NoResults:
     async def passed(
         self, result: Result, shown: Shown, server: str, client: ClientFacts
     ) -> Result:
-        """Return the result."""
+        """Return the result unchanged."""
         del shown, server, client
         await trio.lowlevel.checkpoint()
         return result

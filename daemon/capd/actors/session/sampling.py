@@ -1,4 +1,4 @@
-"""Asks the model of a session's client a question of capd's own, by MCP sampling.
+"""Asks the model of a session's client a question on behalf of capd, by MCP sampling.
 
 The client decides whether its user is asked first, and which model answers. If the client does not
 offer sampling, nothing is sent.

@@ -4,10 +4,10 @@
                                                     ^        any call (`calls.call_for_script`)
                                                     └── resumed with the answers that are there
 
-A call of a script is a call: policy, arguments, memories, leases, the ledger and its one outcome
-are those of a call that the client makes. An outcome that is no result is an exception in the
-script. The rules are `core/scripts/run`; the interpreter is in a process of its own
-(`adapters/scripts`).
+A script's call is treated like a call of the client: the same policy, argument checks, memories,
+leases and ledger notes apply, and it has exactly one outcome. An outcome other than a result raises
+an exception in the script. The rules are `core/scripts/run`; the interpreter is in a process of its
+own (`adapters/scripts`).
 """
 
 import secrets
@@ -108,17 +108,17 @@ class _InnerCaller:
 
     @property
     def session(self) -> SessionKey:
-        """Whose call it is."""
+        """The session of the call."""
         return self._outer.session
 
     @property
     def client(self) -> ClientFacts:
-        """What the client says of itself. A script waits for results, and asks for no task."""
+        """The client's facts, without tasks: a script waits for results."""
         return without_tasks(self._outer.client)
 
     @property
     def log_level(self) -> str:
-        """From which level on it wants log messages."""
+        """The lowest level of log messages that the client wants."""
         return self._outer.log_level
 
     async def dispatched(self) -> None:
@@ -141,7 +141,7 @@ class SessionScripts:
     """The scripts of one session."""
 
     def __init__(self, parts: SessionParts, search: ToolSearch, call_tool: CallTool) -> None:
-        """`call_tool` makes a call as every call is made, and returns its whole result."""
+        """Create it. `call_tool` makes a call like the client's, and returns its whole result."""
         self._state = parts.context.state
         self._view = parts.context.view
         self._key = parts.context.place.key
@@ -163,7 +163,7 @@ class SessionScripts:
         """Return the result of the tool `script_run`.
 
         Raises:
-            MalformedError, BadScriptError: the arguments are wrong.
+            MalformedError, BadScriptError: the arguments are invalid.
         """
         caller = request.caller
         if isinstance(caller, ClientCall) and caller.was_begun():
@@ -302,7 +302,7 @@ class SessionScripts:
     # The calls
 
     async def answer(self, call: IssuedCall, caller: Caller, request: Request) -> Answer:
-        """Make a call, and return what the script gets of it."""
+        """Run one tool call of a script; return its result or error, as the script receives it."""
         if call.tool == SLEEP:
             await trio.sleep(msgspec.json.decode(call.arguments, type=float))
             return Answer("value", b"null")
@@ -330,17 +330,17 @@ class SessionScripts:
         return msgspec.structs.replace(answer, milliseconds=milliseconds)
 
     def not_written(self, error: OSError) -> None:
-        """Note that a run cannot be written down: it does not outlive this daemon."""
+        """Note that a run cannot be saved: it is lost if this daemon ends."""
         self._log.warning("script_not_written", reason=error.strerror or str(error))
 
     async def step(self, step: Start | Resume, on_calls: OnCalls) -> Stepped:
-        """Have a step done; raises ScriptsUnavailableError."""
+        """Run one step of a script; raises ScriptsUnavailableError."""
         return await self._workers.done(step, on_calls)
 
     # The answer
 
     async def told(self, script: "_Script", end: ScriptEnd) -> Result:
-        """Return what the model gets of a script that has ended."""
+        """Return the text that the model gets when a script has ended."""
         calls = script.calls.table()
         outcome = "error" if end.error else "result"
         self._notes.script_ended(outcome, time.monotonic() - script.began_at, calls)
@@ -365,24 +365,24 @@ class _Round:
 
     is_kept: trio.Event = field(default_factory=trio.Event)
     scopes: list[trio.CancelScope] = field(default_factory=list)
-    """Of its calls, which are ended where the step is."""
+    """The scopes of its calls, which are cancelled together with the step."""
     is_over: bool = False
 
     def add(self, scope: trio.CancelScope) -> None:
-        """Have a call end with the round; at once where its task begins behind the end."""
+        """Add a call, which is cancelled when the round ends; if that has happened, at once."""
         self.scopes.append(scope)
         if self.is_over:
             scope.cancel()
 
     def end(self) -> None:
-        """End its calls: they cannot be sent."""
+        """Cancel its calls: they can no longer be sent."""
         self.is_over = True
         for scope in self.scopes:
             scope.cancel()
 
 
 class _Script:
-    """One run, from its request to its answer."""
+    """One run of a script, from the request to the answer."""
 
     def __init__(
         self,
@@ -392,7 +392,7 @@ class _Script:
         journal: RunJournal | None,
         found: Restored | None = None,
     ) -> None:
-        """`found` is the run as an earlier daemon has left it."""
+        """Create it. `found` is the state of the run that an earlier daemon saved."""
         self.id = secrets.token_hex(8)
         self.began_at = time.monotonic()
         self.request = request
@@ -410,7 +410,7 @@ class _Script:
         self._news = trio.Event()
 
     async def run(self, first: Start | Waiting) -> Result:
-        """Run it, and return what the model gets."""
+        """Run the script; return what the model gets."""
         try:
             result = await self._session.told(self, await self._ended(first))
         except trio.Cancelled:

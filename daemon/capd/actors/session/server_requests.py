@@ -1,7 +1,7 @@
 """The requests of one session that servers answer: prompts, resources, completions, subscriptions.
 
-Prompts are found by their wire name, resources by their URI. Everything else of a request, and all
-of its result, goes through as it was written.
+Prompts are found by their wire name, resources by their URI. The rest of a request, and the whole
+result, pass unchanged.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -154,7 +154,7 @@ class ServerRequests:
         return [*own, *skills, *prompts]
 
     async def resources(self, kind: str) -> list[bytes]:
-        """Return `resources` or `resources/templates`; of a URI listed twice, the first."""
+        """Return `resources` or `resources/templates`; a URI listed twice, once."""
         found: dict[str, bytes] = {}
         listed = await self._entries(kind)
         share = FairShare()

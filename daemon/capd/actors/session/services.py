@@ -1,4 +1,4 @@
-"""What sessions work with: services shared by all sessions, and the context of one session."""
+"""The services that all sessions share, and the context that the parts of one session share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from capd.actor_clients.finder import FinderClient
 from capd.actor_clients.registry import RegistryClient
 from capd.actors.session.approval_service import ApprovalService, ApprovalStore
 from capd.actors.session.client_habits import HabitSaver, HabitStore
+from capd.actors.session.client_skill_reads import ClientSkillReads
 from capd.actors.session.index import IndexCache
 from capd.actors.session.memory_catalog import MemoryCatalog
 from capd.actors.session.profile import ProfileReads
@@ -54,9 +55,10 @@ class SessionServices:
     index: IndexCache
     approvals: ApprovalService
     profiles: ProfileReads
+    client_skills: ClientSkillReads
     scripts: ScriptWorkers
     script_files: RunFiles | None
-    """None where no script outlives this daemon."""
+    """None if scripts cannot outlive this daemon."""
 
 
 def session_services(
@@ -74,10 +76,11 @@ def session_services(
     memories: MemoryCatalog | None = None,
     index: IndexCache | None = None,
     approvals: ApprovalStore | None = None,
+    client_skills: ClientSkillReads | None = None,
     scripts: ScriptWorkers | None = None,
     script_files: RunFiles | None = None,
 ) -> SessionServices:
-    """Build the services. One that is not given is replaced by one that does nothing.
+    """Build the services. A service that is not given is replaced by one that does nothing.
 
     `rules` and `domains` are used if there are no live settings.
     """
@@ -101,6 +104,7 @@ def session_services(
         index=index or IndexCache(bus),
         approvals=ApprovalService(bus, environments, approvals),
         profiles=ProfileReads(),
+        client_skills=client_skills or ClientSkillReads(),
         scripts=scripts or ScriptWorkers(),
         script_files=script_files,
     )
@@ -125,6 +129,6 @@ class SessionContext:
             self.view.changed()
 
     def probe_relisting(self) -> None:
-        """Test whether the client re-lists, if only the table of clients says that it does not."""
+        """Test whether the client lists tools again, if the table of clients only guesses it."""
         if self.connection.is_connected and self.view.is_to_be_asked:
             self.notify_tools_changed()

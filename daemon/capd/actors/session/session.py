@@ -1,4 +1,4 @@
-"""One session: its parts, and what follows when one of them changes it.
+"""One session: its parts, and the consequences when one of them changes the session.
 
 what a connection asks ──> calls       what a user says ──> turns
 what is saved ───────────> snapshot    what is on ────────> activation
@@ -15,7 +15,9 @@ from capd.actors.session.approvals import SessionApprovals
 from capd.actors.session.bootstrap import Bootstrapping
 from capd.actors.session.call_notes import CallNotes
 from capd.actors.session.calls import SessionCalls
+from capd.actors.session.client_skills import ClientSkills
 from capd.actors.session.feedback import SessionFeedback
+from capd.actors.session.held_turns import HeldTurns
 from capd.actors.session.index import SessionIndex
 from capd.actors.session.initial_tools import InitialTools
 from capd.actors.session.memories import NoMemories, SessionMemories
@@ -28,7 +30,7 @@ from capd.actors.session.services import SessionContext, SessionServices
 from capd.actors.session.skills import NoSkills, Skills
 from capd.actors.session.snapshot import SessionSnapshot
 from capd.actors.session.token_accounting import SessionTokenCount
-from capd.actors.session.tool_search import described
+from capd.actors.session.tool_search import ToolSearch, described
 from capd.actors.session.turns import SessionTurns
 from capd.actors.session.withheld import Withheld
 from capd.adapters.clients.client_connection import ClientConnection
@@ -129,11 +131,13 @@ class Session:
         self.view = view
         self.connection = connection
         self.activation = self._parts.activation
+        self.client_skills = self._parts.client_skills
         self.initial_tools = self._parts.initial_tools
         self.index = self._parts.index
         self.tokens = self._parts.tokens
         self.snapshot = SessionSnapshot(self._parts)
         self.turns = SessionTurns(self._parts, weakly(self.follow_profile))
+        self.held_turns = HeldTurns()
         self.calls = SessionCalls(self._parts, self.turns)
 
     def _make_parts(self, context: SessionContext) -> SessionParts:
@@ -161,24 +165,29 @@ class Session:
                     services.bus.publish,
                     weakly(self._result_reader),
                 )
+        notes = CallNotes(services.journal, place, context.state.active)
+        withheld = Withheld(services.definitions, context.state)
+        search = ToolSearch(context, activation, notes, withheld, conversations)
         return SessionParts(
             context=context,
             activation=activation,
             approvals=SessionApprovals(context),
             bootstrap=bootstrap,
+            client_skills=ClientSkills(context, activation, search),
             conversations=conversations,
             denials=denials,
             feedback=SessionFeedback(context),
             index=SessionIndex(services.index, place, context.state, view, denials),
             initial_tools=InitialTools(context, activation),
             memories=memories,
-            notes=CallNotes(services.journal, place, context.state.active),
+            notes=notes,
             profile=self.profile,
             requests=ServerRequests(context, activation, skills, bootstrap),
             results=results,
+            search=search,
             skills=skills,
             tokens=SessionTokenCount(services.tokens, place, view),
-            withheld=Withheld(services.definitions, context.state),
+            withheld=withheld,
         )
 
     # capd's own tools, where everything was listed without them
@@ -190,7 +199,7 @@ class Session:
         return self.view.reader
 
     async def on_tools_indexed(self) -> None:
-        """Offer the tools that find others once there is more than is listed."""
+        """Offer the tools that search for others once there are more tools than the list shows."""
         context = self._parts.context
         if not self.view.plan.is_whole or self.view.has_caller:
             return
@@ -217,7 +226,7 @@ class Session:
         self.turns.on_step(step)
 
     def on_rules(self, rules: SessionRules) -> None:
-        """Apply other rules, as far as they may change after the client has listed its tools."""
+        """Apply new rules, as far as they may change after the client has listed its tools."""
         rules = self.profile.applied(rules)
         state = self._parts.context.state
         self.view.follow(rules)
@@ -239,7 +248,7 @@ class Session:
             await self.activation.step(lambda: state.restrict(state.policy))
 
     async def switch(self, name: str, *, is_on: bool) -> Outcome:
-        """Switch a capability on or off for a person, of whom routing learns."""
+        """Switch a capability on or off for a person; routing learns from it."""
         state, feedback = self._parts.context.state, self._parts.feedback
         before = state.find_active(name)
         if is_on:
@@ -254,7 +263,7 @@ class Session:
         return outcome
 
     async def follow_profile(self) -> None:
-        """Apply the profile that fits by now, if it is another one."""
+        """Apply the profile that fits at this moment, if it is another one."""
         before, before_it = self.profile.namespace, self.profile.sandbox
         if not await self.profile.refresh(self.view.names):
             return
@@ -267,7 +276,7 @@ class Session:
         await self.enable_of_profile()
 
     async def enable_of_profile(self) -> None:
-        """Switch on the capabilities of the session's profile, and off those that it keeps off."""
+        """Switch the profile's capabilities on, and those that it forbids off."""
         profile = self.profile.choice.profile
         for each in self._parts.context.state.active.activations:
             if self.view.policy.restrict_capability(each.id) is not None:
@@ -279,7 +288,7 @@ class Session:
                 log.warning("not_enabled", capability=name, reason=outcome.text)
 
     async def use_profile(self, name: str) -> Outcome:
-        """Have a person choose the session's profile; empty for the one that fits."""
+        """Give the session the profile that a person chose; empty: the one that fits."""
         profiles = self._parts.context.services.settings.profiles()
         if name and name not in profiles:
             return Outcome(unknown(profiles, name), is_ok=False)

@@ -1,4 +1,4 @@
-"""The settings of sessions: what a session starts with, and what changes later.
+"""The settings of sessions: what a session starts with, and what may change later.
 
 Policy and caps change in every session at once. The mode, the pins and the domain stay the same for
 the length of a session, because a different list would invalidate the model's prompt cache
@@ -59,10 +59,10 @@ class FollowedSettings:
 
     @property
     def are_live(self) -> bool:
-        """Whether settings can change while the daemon runs."""
+        """Whether the settings can change while the daemon runs."""
         return self._live is not None
 
     def on_change(self) -> None:
-        """Apply what changed for all sessions together."""
+        """Apply changed settings to all sessions together."""
         if self._live is not None:
             self._results.limits = result_limits(self._live.current)

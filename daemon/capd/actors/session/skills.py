@@ -58,7 +58,7 @@ class Skills:
         """Use the skill whose prompt has this name; return None if there is none.
 
         Raises:
-            RefusedError: there is one, and its text cannot be had.
+            RefusedError: there is one, but its text cannot be read.
         """
         try:
             used = await self._used(name)
@@ -85,7 +85,7 @@ class Skills:
     async def found(self, intent: str, denied: Collection[CapabilityId] = ()) -> str:
         """Return the text about skills that fit; empty if they could not be searched.
 
-        Capabilities that are `denied` are not named, even as part of a skill.
+        Capabilities in `denied` are never named, not even as part of a skill.
         """
         try:
             hits = await self._finder.find_skills(intent, timeout=FIND_TIMEOUT)

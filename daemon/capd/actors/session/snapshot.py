@@ -1,4 +1,4 @@
-"""What is saved of one session, so that another daemon can restore it by its key."""
+"""The saved record of one session, from which another daemon can restore it."""
 
 import time
 
@@ -10,7 +10,7 @@ from capd.core.sessions.session_record import SessionRecord, recorded, restore
 
 
 class SessionSnapshot:
-    """Makes the saved record of one session, and restores the session from it."""
+    """Creates a session's saved record, and restores the session from it."""
 
     def __init__(self, parts: SessionParts) -> None:
         self._context = parts.context
@@ -19,7 +19,7 @@ class SessionSnapshot:
         self._subscribed = parts.activation.leases.subscribed
 
     def record(self, resume: str) -> SessionRecord:
-        """Return the session's record; whoever presents the token `resume` may have the session."""
+        """Return the session's record; a client with the token `resume` may take it over."""
         context = self._context
         subscribed = self._subscribed.among(context.connection.subscriptions)
         record = recorded(context.place.key, context.state, resume, time.time(), subscribed)

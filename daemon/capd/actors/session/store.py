@@ -28,7 +28,7 @@ class SessionStore(Protocol):
         ...
 
     async def sweep(self) -> None:
-        """Remove records that are past their retention."""
+        """Remove records that are older than the retention time."""
         ...
 
 

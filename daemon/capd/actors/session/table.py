@@ -65,7 +65,7 @@ class OpenSessions(dict[SessionKey, OpenSession]):
     def find_by_hook(
         self, request: messages.TakeHookTurn, table: Mapping[str, ClientTraits]
     ) -> Session | messages.CuratorRefused:
-        """Return the session whose prompt a hook hands over, and count how it was found."""
+        """Return the session that a prompt hook belongs to, and count how it was found."""
         # A hook of this machine is of no client on the other side of a bridge, whatever that says.
         candidates = [
             candidate_of(each.session, each.parent_pid)
@@ -100,7 +100,7 @@ class OpenSessions(dict[SessionKey, OpenSession]):
         return [each.session.tokens for each in self.values()]
 
     def has_prompts(self) -> bool:
-        """Tell whether a connected client hands over what its user says."""
+        """Tell whether a connected client sends its user's messages."""
         connections = (each.session.connection for each in self.values())
         return any(each.linked_by and each.upstream is not None for each in connections)
 

@@ -1,8 +1,8 @@
 """Finds tools that are not switched on in a session, by a search or by name.
 
 A tool that is found is switched on as a single tool, by its cached definition. Its server is
-started by the first call. Tools of servers that never listed them are not found, and every answer
-says so.
+started by the first call. A server's tools are found only after it has listed them once, and every
+answer says so.
 """
 
 import time
@@ -88,7 +88,7 @@ class ToolSearch:
         """Answer a call of `tool_search`, and switch on the tools that fit best.
 
         Raises:
-            NotSearchedError: no question leads to a search, or nobody answers it.
+            NotSearchedError: the arguments contain no question, or the finder does not answer.
         """
         questions = asked.questions
         found = [await self._find(asked, each) for each in questions]
@@ -203,7 +203,7 @@ class ToolSearch:
         Raises:
             UnknownNameError: no known tool has this name.
             RefusedError: the session may not use it.
-            NotSentError: its server cannot be had, or has it no longer.
+            NotSentError: its server could not be started, or no longer has the tool.
         """
         looked_up = finder.ToolLookedUp() if self._view.is_bare else await self._looked_up(name)
         hit = looked_up.hit
@@ -219,19 +219,54 @@ class ToolSearch:
             self._notes.not_sent(Grant(hit.identity, hit.name), hit.server, error)
             raise
 
-    async def _switch_on(
-        self, name: str, hit: finder.ToolHit, restriction: finder.ToolRestriction | None
-    ) -> Listed:
+    async def bring(self, name: str) -> WireName | None:
+        """Switch on a single tool by name, and start no server; return its name in this session.
+
+        It is None if no known tool has this name.
+
+        Raises:
+            RefusedError: the session may not use it.
+            NotSentError: it is not in the catalog any more.
+        """
+        shown = self._listed(WireName(name))
+        if shown is not None:
+            return shown.shown.name
+        looked_up = await self._looked_up(name)
+        hit = looked_up.hit
+        if hit is None:
+            if looked_up.restriction is not None:
+                raise RefusedError(denied(name, looked_up.restriction.reason))
+            return None
+        wire = await self._add(name, hit, looked_up.restriction, by="skill")
+        return wire if self._listed(wire) is not None else None
+
+    async def _add(
+        self,
+        name: str,
+        hit: finder.ToolHit,
+        restriction: finder.ToolRestriction | None,
+        *,
+        by: str = "search",
+    ) -> WireName:
+        """Switch on a tool that was looked up; return its name.
+
+        Raises:
+            RefusedError: the session may not use it.
+            NotSentError: it is not in the catalog any more.
+        """
         off = self._off(hit)
         reason = restriction.reason if restriction is not None else off.reason if off else ""
         if reason:
             raise RefusedError(denied(name, reason))
         tool = single(hit)
-        wire = self._name(hit)
         await self._check_catalog(hit)
-        await self._activation.step(
-            lambda: self._state.activate_tools([tool], time.time()), by="search"
-        )
+        await self._activation.step(lambda: self._state.activate_tools([tool], time.time()), by=by)
+        return self._name(hit)
+
+    async def _switch_on(
+        self, name: str, hit: finder.ToolHit, restriction: finder.ToolRestriction | None
+    ) -> Listed:
+        wire = await self._add(name, hit, restriction)
         if self._listed(wire) is not None:
             # Only the running server says whether it still has the tool.
             await self._activation.instance(hit.identity)
@@ -239,7 +274,7 @@ class ToolSearch:
         if listed is None:
             await self._withheld.refuse(name)
             raise NotSentError(
-                f"{tool.spec.name} does not offer {hit.name} any more. The call was not sent."
+                f"{hit.server} does not offer {hit.name} any more. The call was not sent."
             )
         self._log.info("tool_reached", tool=wire)
         return listed

@@ -1,11 +1,11 @@
-"""What a user's message does in a session: routed, switched on, curated, put in words.
+"""What a user's message does in a session: it is routed, tools are switched on, and texts made.
 
-message ──> registry decides ──> capability on ──> single tools that fit ──> what is told
+message ──> registry decides ──> capability on ──> single tools that fit ──> the texts for the model
 """
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
 import msgspec
@@ -19,6 +19,7 @@ from capd.actors.session.parts import SessionParts
 from capd.actors.session.task_budget import Plan, TaskBudget
 from capd.core.back_references import weakly
 from capd.core.protocol.outcomes import text_result
+from capd.core.routing.cleaning import is_system_content
 from capd.core.sessions import hook_context
 from capd.core.sessions.active_set import Grant
 from capd.core.sessions.conversations import Conversation
@@ -51,6 +52,8 @@ UNDECIDED: frozenset[DecisionReason] = frozenset(
 
 MODEL_PATIENCE = 4.0
 """Seconds for which a hook's turn waits for a model that is loading, which takes 1.2 to 1.8 s."""
+LONGEST_PATIENCE = 60.0
+"""The same, for a hook that says that it could wait longer."""
 RELIST_TIMEOUT = 1.0
 """Seconds for which a hook on the session's own connection waits for the client to re-list. A
 client that re-lists takes 8 to 26 ms (docs/design/clients.md, finding 1)."""
@@ -60,17 +63,34 @@ _TURN_ARGUMENTS: JsonCodec[hook_context.TurnArguments] = JsonCodec(hook_context.
 
 @dataclass(slots=True)
 class TurnContext:
-    """Where the text of a turn goes, and what is known about the turn before it ends."""
+    """The context of a turn that is known before it starts: where its text goes."""
 
     is_delivered: bool = True
     """Whether the text reaches the model. A text that does not counts as not delivered."""
     is_hook: bool = False
-    """Whether the whole text is handed to the model before it answers."""
+    """Whether the model gets the whole text before it answers."""
+    longest: float = 0.0
+    """Seconds for which the hook could wait."""
     decision: Decision | None = None
     conversation: Conversation | None = None
     """The conversation that the message is part of."""
     text: str = ""
     """The message."""
+    is_decided: trio.Event = field(default_factory=trio.Event)
+    """Set when `decision` is known."""
+
+    @property
+    def waits(self) -> float:
+        """The seconds for which the turn waits for a model that is loading."""
+        # A hook answers when its patience ends, and the turn goes on without it.
+        longest = min(self.longest, LONGEST_PATIENCE)
+        return max(MODEL_PATIENCE, longest) if self.is_hook else 0.0
+
+    def decide(self, decision: Decision | None) -> None:
+        """Note what was decided; None if it is not known yet."""
+        self.decision = decision
+        if decision is not None:
+            self.is_decided.set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +117,7 @@ class SessionTurns:
         self._activation = parts.activation
         self._memories = parts.memories
         self._bootstrap = parts.bootstrap
+        self._client_skills = parts.client_skills
         self._feedback = parts.feedback
         self._index = parts.index
         self._tokens = parts.tokens
@@ -116,9 +137,9 @@ class SessionTurns:
     # Changes of the session
 
     def on_step(self, step: Step) -> None:
-        """Deliver a change of the session, whoever made it.
+        """Put a change of the session into the next text for the model, whoever made the change.
 
-        During a turn, deliver it when the turn ends.
+        During a turn, that is done when the turn ends.
         """
         # A turn that waits for a server has changed nothing yet, and others wait for no turn.
         if self._under_way > self._activation.turns_waiting:
@@ -167,6 +188,8 @@ class SessionTurns:
         self.on_client_session(hook.session_id)
         connection = self._context.connection
         connection.linked_by = "its own connection"
+        if hook.event == hook_context.TOOL_EVENT:
+            return await self._call_skill(hook)
         if self.recent_prompts.is_again(hook.prompt, "", time.monotonic()):
             return text_result(hook_context.hook_output(""))
         taken = await self.answer_in_time(hook.prompt, TurnContext(is_hook=True))
@@ -176,10 +199,20 @@ class SessionTurns:
             with trio.move_on_after(RELIST_TIMEOUT):
                 await connection.relisted.wait()
         text = self._tokens.turned(documents.words(taken))
-        shown = ""
-        if self._view.rules.shows_notices:
-            shown = hook_context.notice(taken.decision, taken.problem)
-        return text_result(hook_context.hook_output(text, shown))
+        return text_result(hook_context.hook_output(text, taken.notice))
+
+    def notice(self, decision: Decision, problem: str = "") -> str:
+        """Return the line that the user sees of a turn; empty with `surface.notices = false`."""
+        return hook_context.notice(decision, problem) if self._view.rules.shows_notices else ""
+
+    async def _call_skill(self, hook: hook_context.TurnArguments) -> bytes:
+        """Answer the hook of a skill that the client's model uses."""
+        used = await self._client_skills.use(hook.skill)
+        if used.added and self._view.lists_at_once(at_border=False):
+            with trio.move_on_after(RELIST_TIMEOUT):
+                await self._context.connection.relisted.wait()
+        text = self._tokens.turned(used.text)
+        return text_result(hook_context.hook_output(text, event=hook_context.TOOL_EVENT))
 
     # What it does
 
@@ -197,11 +230,9 @@ class SessionTurns:
         conversation = turn_context.conversation = self._conversations.current
         self._view.turned()
         await self._follow_profile()
-        # A hook answers when its patience ends, and the turn goes on without it.
-        waits = MODEL_PATIENCE if turn_context.is_hook else 0.0
-        decision = await self._routed(text, waits)
+        decision = await self._routed(text, turn_context.waits)
         # With a budget it is not known before the plan what comes on.
-        turn_context.decision = None if budget else decision
+        turn_context.decide(None if budget else decision)
         tools = await self._curation.ranked(text, decision, is_planned=budget > 0)
         plan = await self._budget.plan(decision, tools, budget) if budget else None
         if plan is not None:
@@ -211,7 +242,7 @@ class SessionTurns:
                 decision = msgspec.structs.replace(
                     decision, outcome=outcome_of_it, reason=OVER_BUDGET
                 )
-        turn_context.decision = decision
+        turn_context.decide(decision)
         self._feedback.on_decided(decision)
         # What was evicted during the turn before goes with what this one brings: one change.
         self._state.is_mid_turn = False
@@ -220,7 +251,7 @@ class SessionTurns:
             outcome, came_on = await self._switched_on(decision, plan)
             await self._activation.step(self._state.turn_border)
             suggested = self._suggested(decision, conversation)
-            curated = await self._curation.bring(tools, is_planned=plan is not None)
+            curated, of_skills = await self._brought(text, tools, is_planned=plan is not None)
             unusable = _unusable(decision, conversation)
             lacking = hook_context.unusable_words(unusable)
             perhaps = await self._perhaps(turn_context, suggested, conversation)
@@ -228,7 +259,7 @@ class SessionTurns:
             beside = hook_context.said(suggestion, perhaps.text, lacking)
             words = await self._hook_words(turn_context, decision, came_on, curated, beside)
             context = self._with_instructions(words.text, came_on, beside)
-            context = hook_context.said(context, perhaps.text, lacking)
+            context = hook_context.said(of_skills.text, context, perhaps.text, lacking)
         finally:
             self._state.is_mid_turn = True
             self._under_way -= 1
@@ -248,10 +279,10 @@ class SessionTurns:
         return messages.TurnTaken(
             session=self._place.key,
             decision=decision,
-            added=[*outcome.added, *curated.added],
+            added=[*outcome.added, *curated.added, *of_skills.added],
             removed=[*outcome.removed, *curated.removed],
             ms=round((time.monotonic() - started_at) * 1000, 3),
-            problem="" if outcome.is_ok else outcome.text,
+            problem=outcome.problem,
             suggestion=suggestion,
             context=context,
             tools=[each.card.name for each in curated.fitting if each.key in words.cards],
@@ -260,7 +291,20 @@ class SessionTurns:
             index=index,
             left_out=list(plan.left_out) if plan is not None else [],
             budgeted=plan.tokens if plan is not None else None,
+            notice=self.notice(decision, outcome.problem),
         )
+
+    async def _brought(
+        self, text: str, tools: list[finder.CuratedTool], *, is_planned: bool
+    ) -> tuple[CurationResult, Outcome]:
+        """Switch on single tools, and what the client's skills name that the message names.
+
+        A turn with a budget has spent it on what it planned.
+        """
+        curated = await self._curation.bring(tools, is_planned=is_planned)
+        if is_planned or not self._view.is_routed or is_system_content(text):
+            return curated, Outcome("")
+        return curated, await self._client_skills.use_named(text)
 
     async def _switched_on(
         self, decision: Decision, plan: Plan | None
@@ -293,7 +337,7 @@ class SessionTurns:
         return outcome, dict(zip(plan.capabilities, added, strict=True))
 
     def first_words(self, turn_context: TurnContext) -> str:
-        """Return the index, once in each conversation."""
+        """Return the index in words, once in each conversation."""
         text = self._index_words(turn_context)
         if text:
             self._context.on_change()
@@ -467,7 +511,7 @@ class SessionTurns:
         )
 
     async def coming(self, turn_context: TurnContext) -> str:
-        """Return the text for a hook that has to be answered before the turn ends."""
+        """Return the text for a hook that has to be answered before its turn ends."""
         decision = turn_context.decision
         if decision is None or decision.id is None or decision.outcome != "activate":
             return ""
@@ -518,7 +562,7 @@ class SessionTurns:
                 restrictions=self._index.restrictions(),
                 waits=waits,
             )
-            reply = await self._activation.leases.ask_registry(request)
+            reply = await self._activation.leases.ask_registry(request, waits=waits)
         except NotActivatedError as error:
             log.warning("not_routed", session=self._place.key, reason=str(error))
             return Decision("abstain", "model_not_ready")

@@ -1,4 +1,4 @@
-"""Says why a tool is withheld because of its definition, to whoever calls it anyway."""
+"""Says why a tool is withheld because of its definition, if a client calls it anyway."""
 
 from collections.abc import Sequence
 
@@ -48,7 +48,7 @@ class Withheld:
         self._state = state
 
     async def refuse(self, name: str) -> None:
-        """Raise if a tool is withheld.
+        """Raise if the tool of this name is withheld.
 
         Raises:
             RefusedError: it is withheld.

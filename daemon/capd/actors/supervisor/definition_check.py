@@ -1,4 +1,4 @@
-"""Has the tools that servers list compared with their trusted definitions."""
+"""Compares the tools that servers list with their trusted definitions."""
 
 from collections.abc import Callable, Collection, Sequence
 
@@ -17,7 +17,7 @@ class Vetting:
     """Asks the definitions actor. If it does not answer, every tool is withheld."""
 
     def __init__(self, bus: Bus, running: Callable[[ServerIdentity], list[InstanceId]]) -> None:
-        """Ask by `bus`; `running` returns the running instances of a server."""
+        """Create it. `running` returns the running instances of a server."""
         self._definitions = DefinitionsClient(bus)
         self._running = running
 

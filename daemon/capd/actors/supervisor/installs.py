@@ -1,4 +1,4 @@
-"""Runs dependency scripts: each at most once at a time, for everybody who waits for it.
+"""Runs dependency scripts: only one run of each at a time, for all sessions that wait for it.
 
     requested ──> its check passes: present
          └──────> running ──> installed | failed
@@ -68,7 +68,7 @@ class Installs:
         environment: Mapping[str, str],
         nursery: trio.Nursery,
     ) -> messages.DependenciesReady | messages.DependenciesFailed:
-        """Run the scripts that have to run. Return when all have succeeded, or one has failed."""
+        """Run the scripts whose check fails. Return when all have succeeded or one has failed."""
         if request.lacking:
             found: frozenset[str] = frozenset()
             if request.commands:

@@ -26,7 +26,7 @@ UNUSED = "unused"
 
 @dataclass(slots=True, eq=False)
 class InstanceRecord:
-    """One run of a server, and what is remembered of earlier runs."""
+    """One run of a server, and what is known of its earlier runs."""
 
     key: InstanceKey
     server: ServerSpec
@@ -38,15 +38,15 @@ class InstanceRecord:
     """The client info for the handshake of the next run: that of the client whose session asked
     last."""
     account: str = ""
-    """Which login it uses, of a server by URL; empty for the usual one."""
+    """The login that it uses at a server by URL; empty for the usual one."""
     id: InstanceId = NOT_RUNNING
     """Differs for each run."""
     known_runs: dict[SessionKey, InstanceId] = field(default_factory=dict)
-    """The run that each holder knows. A holder learns of a restart with its next call."""
+    """The run that each holder knows. A holder learns of a restart at its next call."""
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     changed: trio.Event = field(default_factory=trio.Event)
     ending: str = UNUSED
-    """Why it is ended, where that is on purpose."""
+    """Why it is being ended, if that is on purpose."""
     run: ServerRun | None = None
     """The running server; None if it is not running."""
     facts: RunFacts = field(default_factory=RunFacts)
@@ -67,7 +67,7 @@ class InstanceRecord:
         return self.run.tools if self.run is not None else []
 
     def tell(self) -> None:
-        """Wake everybody who waits for this instance to become ready or to fail."""
+        """Wake every task that waits for this instance to become ready or to fail."""
         self.changed.set()
         self.changed = trio.Event()
 

@@ -1,6 +1,6 @@
 """Logs a person in at a server that is reached by URL.
 
-    opened: the person gets the address ──they log in, or paste where it led──> done
+    opened: the person gets the address ──they log in, or paste the redirect's address──> done
        └───────────── they do not, within ten minutes ──> failed
 
 Only a person's command starts a login. A server cannot request one (docs/design/trust.md).
@@ -63,7 +63,7 @@ class LoginRequests:
         return messages.LoginOpened(ticket, login.address, login.dialogue.user_code)
 
     def pasted(self, ticket: int, address: str) -> messages.LoginPasted | messages.LoginFailed:
-        """Take the address that a login's browser was sent to. A wrong one does not end it."""
+        """Take the address that a browser was redirected to. A wrong one does not end the login."""
         login = self._under_way.get(ticket)
         if login is None or login.done.is_set():
             return messages.LoginFailed("there is no such login under way")

@@ -33,7 +33,7 @@ class Sharing:
         sandbox_request: Callable[[ServerSpec], SandboxRequest],
         file: GenerationFile | None,
     ) -> None:
-        """`sandbox_request` returns how a server is to be confined, which is part of its key."""
+        """Create it. `sandbox_request` returns a server's sandbox, part of an instance's key."""
         self._leases = leases
         self._sandbox_request = sandbox_request
         self._file = file
@@ -56,8 +56,8 @@ class Sharing:
     ) -> tuple[InstanceKey, ServerSpec]:
         """Return the instance for a session: the one it has, its project's, or one shared by all.
 
-        `account` is the login that the session uses there. The known generation decides when a
-        server starts. A session that has an instance keeps it.
+        `account` is the login that the session uses there. When a server starts, its known
+        generation decides. A session that has an instance keeps it.
         """
         server, session = request.server, request.session
 

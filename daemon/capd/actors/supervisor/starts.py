@@ -1,7 +1,7 @@
 """Turns the definition of a server into a running process, or a connection by URL.
 
-Placeholders are filled in here, from the values of the instance. The values are passed on to the
-redactor and to nothing else (docs/design/catalog.md).
+Placeholders are filled in here, from the values of the instance. Apart from the server, only the
+redactor gets these values (docs/design/catalog.md).
 """
 
 import os
@@ -17,12 +17,13 @@ import trio
 from capd.adapters.parsing.jobs import DIRECT
 from capd.adapters.parsing.parser import Parser
 from capd.adapters.servers.child_environment import child_environment
+from capd.adapters.servers.containers import Containers
 from capd.adapters.servers.generation_file import GenerationFile
 from capd.adapters.servers.http.logins import Logins
 from capd.adapters.servers.http.remote_server import connected
 from capd.adapters.servers.http.remote_spec import IDLE_TIMEOUT, RemoteSpec
 from capd.adapters.servers.launching import Launching
-from capd.adapters.servers.processes import ProcessSpec, running
+from capd.adapters.servers.processes import Contained, ProcessSpec, running
 from capd.adapters.servers.sandboxing import Sandboxes
 from capd.adapters.servers.server_run import ServerEnd
 from capd.adapters.spool import Spool
@@ -32,6 +33,7 @@ from capd.adapters.trust.trust_file import TrustFile
 from capd.adapters.trust.vouching import UntrustedError, refuse_untrusted
 from capd.core.errors import CapdError
 from capd.core.redaction import redactor
+from capd.core.servers.containers import ENGINES, ContainerRefusedError, container_request
 from capd.core.servers.placeholders import Folders, resolved, wanted_keys
 from capd.core.servers.sandbox import SandboxRequest
 from capd.core.servers.tree_limits import TreeLimits
@@ -55,17 +57,17 @@ class SupervisorSettings:
     shared_cwd: Path
     """Where shared instances run: a folder outside of every project."""
     environment: Mapping[str, str]
-    """The daemon's own environment; servers get the known families of variables from it."""
+    """The daemon's own environment, from which servers get the known families of variables."""
     extra_path: str
     version: str
     tool_lists: ToolLists | None = None
-    """Where the tool lists of servers are kept for when they do not run."""
+    """The folder of saved tool lists, which are used while servers do not run."""
     longest_call: float = 0.0
-    """Seconds after which a call is given up, whatever its progress; 0 for never."""
+    """Seconds after which a call is given up even if it reports progress; 0 for never."""
     spool: Spool | None = None
-    """Where results go that are too large for memory."""
+    """The folder for results that are too large for memory."""
     path_known: trio.Event = field(default_factory=_set)
-    """Set when the login shell's PATH is known, or cannot be had."""
+    """Set when the login shell's PATH is known, or cannot be found out."""
     trust: TrustFile | None = None
     """Which servers of projects are trusted; without it none of them is started."""
     parser: Parser | None = None
@@ -73,9 +75,9 @@ class SupervisorSettings:
     linger_now: Callable[[], float] | None = None
     """Returns the current linger, if it can change while the daemon runs."""
     client_metadata_url: Callable[[], str] = str
-    """Returns where the metadata document of capd as an OAuth client is published, if anywhere."""
+    """Returns the URL of capd's metadata document as an OAuth client, if it is published."""
     generations: GenerationFile | None = None
-    """Where it is saved which servers speak the stateless generation."""
+    """The file that records which servers speak the stateless generation."""
     is_vetting: bool = False
     """Whether the tools that servers list are compared with their trusted definitions."""
     tree_limits: TreeLimits | None = None
@@ -83,9 +85,11 @@ class SupervisorSettings:
     sandboxes: Sandboxes | None = None
     """How servers are confined; None to confine none."""
     install_cwd: Path | None = None
-    """Where dependency scripts run; by default where shared instances do."""
+    """The folder where dependency scripts run; by default that of shared instances."""
     empty_folders: Path | None = None
-    """Where launchers run that must not read a project's files; None to let them read."""
+    """Folders for launchers that must not read a project's files; None to let them read."""
+    containers: Containers | None = None
+    """What runs servers in containers; None to refuse them."""
 
 
 class Starts:
@@ -107,14 +111,22 @@ class Starts:
         if known.is_set() or server.transport != "stdio":
             return
         path = self.environment({})["PATH"]
-        if await trio.to_thread.run_sync(partial(shutil.which, server.command, path=path)) is None:
-            await known.wait()
+        for program in (server.program,) if server.program else ENGINES:
+            found = await trio.to_thread.run_sync(partial(shutil.which, program, path=path))
+            if found is not None:
+                return
+        await known.wait()
+
+    async def sweep_containers(self) -> None:
+        """Remove the containers that an earlier daemon has left."""
+        if self._settings.containers is not None:
+            await trio.to_thread.run_sync(self._settings.containers.sweep)
 
     async def vouched(self, server: ServerSpec) -> None:
-        """Return if somebody trusts what is about to be started; raise otherwise.
+        """Raise unless a person trusts what is about to be started.
 
         Raises:
-            UntrustedError: it is a project's, and is not what was agreed to.
+            UntrustedError: it belongs to a project, and differs from what was trusted.
         """
         if not server.project:
             return
@@ -142,7 +154,7 @@ class Starts:
         return connected(self.remote_spec(server, values, project, account), self.logins)
 
     def sandbox_request(self, server: ServerSpec) -> SandboxRequest:
-        """Return how `server` is to be confined."""
+        """Return the sandbox that `server` runs in."""
         sandboxes = self._settings.sandboxes
         return sandboxes.sandbox_request(server) if sandboxes is not None else SandboxRequest()
 
@@ -181,6 +193,8 @@ class Starts:
     ) -> ProcessSpec:
         # A project's own runs where it was looked at, whatever links lead there.
         project = server.project or project
+        if server.container is not None:
+            return self._contained_spec(server, values, project)
         filled = resolved(server, values, Folders(cwd=project, project=project))
         # A client that named no folder has no project: its servers run where shared ones do.
         is_nowhere = server.scope == "shared" or not project
@@ -198,6 +212,27 @@ class Starts:
         argv = (filled.command, *filled.args)
         return ProcessSpec(argv, environment, cwd, box, vouch, launching)
 
+    def _contained_spec(
+        self, server: ServerSpec, values: Mapping[str, str], project: str
+    ) -> ProcessSpec:
+        containers = self._settings.containers
+        if containers is None:
+            raise ContainerRefusedError(f"{server.name} cannot run in a container here")
+        is_nowhere = server.scope == "shared" or not project
+        mounted = "" if is_nowhere else os.path.realpath(project)
+        # A tool's arguments name paths as the session knows them, which are those of the mount.
+        request = container_request(server, values, mounted, mounted)
+        cwd = self._settings.shared_cwd
+        launching = self._launching(server, Path(mounted or cwd), mounted)
+        if launching is not None:
+            launching.refuse_in_container()
+        vouch = None
+        if server.project and self._settings.trust is not None:
+            vouch = partial(self._vouch, server)
+        contained = Contained(containers, request)
+        words = (server.name,)
+        return ProcessSpec(words, self.environment({}), cwd, vouch=vouch, contained=contained)
+
     def is_launched_otherwise(
         self,
         server: ServerSpec,
@@ -207,10 +242,10 @@ class Starts:
         *,
         is_held: bool,
     ) -> bool:
-        """Tell whether a server of a session in `folder` would be started otherwise now.
+        """Tell whether a server of a session in `folder` would be started in another way now.
 
-        `project` is the real path of what was agreed to, or no more; `is_held` tells whether the
-        server's launcher is kept from the folder. This blocks.
+        `project` is the real path of the project whose trust has changed; `is_held` tells whether
+        the server's launcher runs outside the folder. This blocks.
         """
         real = os.path.realpath(folder) if folder else ""
         if not f"{real}/".startswith(f"{project.rstrip('/')}/"):

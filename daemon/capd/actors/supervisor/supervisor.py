@@ -1,4 +1,4 @@
-"""The server supervisor: starts an instance for its first holder and ends it after its last.
+"""The supervisor: starts an instance for its first holder, and stops it after its last.
 
 `core.leases` decides, and this actor carries out the decisions. One task per instance owns the
 process and its server connection, from the start until the last descendant has ended. A failed
@@ -70,7 +70,7 @@ _NUMBERS = count(1)
 class Supervisor:
     """The supervisor's mailbox.
 
-    A request in, a decision of the leases, processes started and ended.
+    Requests come in, the leases decide, and processes are started and stopped.
     """
 
     def __init__(
@@ -104,6 +104,7 @@ class Supervisor:
             nursery.start_soon(self._sharing.run)
             nursery.start_soon(self._listen)
             await nursery.start(self._try_machine)
+            nursery.start_soon(self._starts.sweep_containers)
             if self._settings.tree_limits is not None:
                 nursery.start_soon(watch_trees, self._runs, self._settings.tree_limits)
             await serve(
@@ -527,10 +528,10 @@ class Supervisor:
         except CapdError as error:
             return messages.LoginFailed(str(error))
         try:
-            was_logged_in = await self._starts.logins.of(spec).forget()
+            left = await self._starts.logins.of(spec).forget()
         except OSError as error:
             return messages.LoginFailed(f"the login cannot be deleted ({error.strerror})")
-        return messages.LoggedOut(was_logged_in)
+        return messages.LoggedOut(left.was_kept, left.is_revoked, left.failure)
 
     # What is known
 

@@ -1,1 +1,1 @@
-"""Clients: the public socket, a connection, and the values that a client sends."""
+"""The client side: the public socket, connections, and the values that clients send."""

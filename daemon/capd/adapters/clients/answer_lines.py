@@ -59,7 +59,7 @@ def failure_line(request_id: RequestId, method: str, failure: Exception) -> byte
 
 
 def unreadable_line(request_id: RequestId, data: bytes, why: str) -> bytes:
-    """Return the answer to a line that is no message."""
+    """Return the answer to a line that is not a valid message."""
     try:
         msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

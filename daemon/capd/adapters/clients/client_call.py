@@ -1,4 +1,4 @@
-"""The client behind one request, in the form that server connections use: a `Caller`."""
+"""The client behind one request, in the form that server connections expect: a `Caller`."""
 
 from typing import Protocol
 
@@ -17,12 +17,12 @@ RequestId = int | str | None
 
 
 def dispatched_line(request_id: int | str) -> bytes:
-    """Return the frame which says that a request may run from now on."""
+    """Return the frame that says that a request may run from now on."""
     return b'{"capd":"dispatched","id":%s}' % msgspec.json.encode(request_id)
 
 
 def durable_line(request_id: int | str) -> bytes:
-    """Return the frame that says of a request that the next daemon goes on with it."""
+    """Return the frame that says that the next daemon will continue a request."""
     return b'{"capd":"durable","id":%s}' % msgspec.json.encode(request_id)
 
 
@@ -34,7 +34,7 @@ class Connected(Protocol):
     knows_durable: bool
     """Whether the client sends a durable request again to the next daemon."""
     again: set[int | str]
-    """Requests of an earlier daemon that are still to come, and that it has begun."""
+    """Requests that an earlier daemon began and that the client has yet to repeat."""
     client: ClientFacts
     connection: ClientConnection
 
@@ -75,7 +75,7 @@ class ClientCall:
         """Read the request's `_meta`; return whether the request is stateless.
 
         Raises:
-            EnvelopeError: what it says of its sender cannot be used.
+            EnvelopeError: what it says about its sender is invalid.
         """
         if self._connection.connection.is_far:
             members.update(without_roots(members))
@@ -102,16 +102,16 @@ class ClientCall:
 
     @property
     def is_durable(self) -> bool:
-        """Whether a later daemon can go on with the request, and have it answered."""
+        """Whether a later daemon can continue the request, and have it answered."""
         return self._connection.knows_durable and self.request_id is not None
 
     @property
     def is_left(self) -> bool:
-        """Whether its connection ends: who cancels it then is not the client."""
+        """Whether its connection is ending: a cancellation then does not come from the client."""
         return self._connection.is_over
 
     async def durable(self) -> None:
-        """Tell the client that the request may have run, and that the next daemon goes on with it.
+        """Tell the client that the request may have run, and that the next daemon continues it.
 
         Raises:
             RefusedError: its connection is gone.
@@ -123,7 +123,7 @@ class ClientCall:
             raise RefusedError("the client's connection is gone") from None
 
     def was_begun(self) -> bool:
-        """Tell, once, whether an earlier daemon has begun the request."""
+        """Tell whether an earlier daemon began the request; true only once."""
         if self.request_id not in self._connection.again:
             return False
         self._connection.again.discard(self.request_id)

@@ -1,4 +1,4 @@
-"""What is known about a session's client, and the way to reach it while it is connected.
+"""A session's client: what is known about it, and how to reach it while it is connected.
 
 A session has one of these, however often its client connects again. So a client that comes back
 finds the subscriptions and settings of its earlier connection.
@@ -26,7 +26,7 @@ class OpenConnection(Protocol):
     """A connection that is open at this moment."""
 
     is_draining: bool
-    """Whether new requests are left to the next daemon."""
+    """Whether new requests are left for the next daemon."""
 
     @property
     def is_busy(self) -> bool:

@@ -1,4 +1,4 @@
-"""The members of a client's lines that a connection reads. The rest of a line is passed on raw."""
+"""The members of a client's message that a connection reads; the others stay raw JSON."""
 
 import msgspec
 
@@ -49,7 +49,7 @@ class ListParams(msgspec.Struct):
 
 
 class Filter(msgspec.Struct, rename="camel", omit_defaults=True):
-    """What a stream of `subscriptions/listen` is to include."""
+    """The notifications that a `subscriptions/listen` stream should include."""
 
     tools_list_changed: bool = False
     prompts_list_changed: bool = False

@@ -1,4 +1,4 @@
-"""A client's connection after its hello, as the gateway hands it to the curator."""
+"""A client's connection after its hello, as the gateway passes it to the curator."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Connection:
     welcomed: trio.Event
     """Set when the welcome is written. Nothing else may be written before it."""
     may_be_servers: bool = False
-    """Whether a process of a server may be the client (`[servers] may_connect`)."""
+    """Whether the client may be a process of a server (`[servers] may_connect`)."""
     is_far: bool = False
-    """Whether the client is on the other side of a bridge: it speaks for itself, not for the user
-    of this machine."""
+    """Whether the client is on the far side of a bridge: then it does not act for this machine's
+    user."""

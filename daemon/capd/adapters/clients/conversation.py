@@ -40,7 +40,7 @@ _MEMBER = {
 
 
 def listing(method: str, entries: list[bytes]) -> bytes:
-    """Return the result of a list, the same bytes while nothing changes."""
+    """Return the result of a list; it has the same bytes until an entry changes."""
     return b'{"%s":[%s]}' % (_MEMBER[method], b",".join(entries))
 
 
@@ -70,7 +70,7 @@ class DirectRoute(Protocol):
     ) -> bool:
         """End the call, with its outcome if that is known here.
 
-        Return whether `release` has to follow.
+        Return whether the caller must call `release`.
 
         Without `has_ended`, the call was not begun here, or is handled in another way.
         """
@@ -97,19 +97,19 @@ class Conversation(Protocol):
         ...
 
     async def renew_subscriptions(self) -> None:
-        """Renew the subscriptions that the client made on an earlier connection."""
+        """Renew the subscriptions of an earlier connection."""
         ...
 
     async def start(self) -> None:
-        """Wait a moment for what the first answers contain."""
+        """Wait briefly for the texts that the first answers contain."""
         ...
 
     async def wait_ready(self) -> None:
-        """Wait a moment for what the client info changes in the first answers."""
+        """Wait briefly for what the client info changes in the first answers."""
         ...
 
     def instructions(self) -> str:
-        """Return the text for the model in the answer to `initialize`."""
+        """Return the instructions for the model, for the answer to `initialize`."""
         ...
 
     def extensions(self) -> Mapping[str, msgspec.Raw]:
@@ -124,9 +124,9 @@ class Conversation(Protocol):
         """Return the result of a request of `RELAYED`.
 
         Raises:
-            UnknownNameError: it names nothing that is shown.
-            CallFailedError, ServerError: see there.
-            MalformedError: its params are none.
+            UnknownNameError: the request names nothing that is listed.
+            CallFailedError, ServerError: as documented there.
+            MalformedError: its params are not valid.
         """
         ...
 
@@ -146,7 +146,7 @@ class Conversation(Protocol):
         ...
 
     async def follow_level(self) -> None:
-        """Have servers log from the level that the client has just set."""
+        """Set the client's log level at the servers."""
         ...
 
     def on_roots_changed(self) -> None:

@@ -3,13 +3,14 @@
     prepared ──the chunk that it came in is read──> begun ──reply, death, deadline──> over
        │                  │                           │
        │                  v                           v
-       │          taken back: it goes the long way    cancelled: the server is told
+       │          taken back: it gets a task of its own    cancelled: the server is told
        v
     cancelled: nothing was sent
 
-They are most calls: of a tool whose server runs, while fewer than the session's share are under
-way and nothing stands still. They keep the promise of every call (docs/design/outcomes.md): the
-client has heard that it may run before the server has its first byte, and hears of one outcome.
+Most calls are direct: the tool's server is running, the session has fewer calls in progress than it
+may have, and no write is blocked. They keep the promise of every call (docs/design/outcomes.md):
+before the server gets the first byte, the client is told that the call may run, and it gets exactly
+one outcome.
 """
 
 from collections.abc import Callable
@@ -43,7 +44,7 @@ class DirectCall(Pending):
         route: DirectRoute,
         take_back: Callable[[], None],
     ) -> None:
-        """`take_back` has the call answered in a task of its own."""
+        """Create it. `take_back` answers the call in a task of its own instead."""
         super().__init__("tools/call", caller, route.timeout or IDLE_TIMEOUT)
         self.request_id = caller.request_id
         self.route = route
@@ -51,7 +52,7 @@ class DirectCall(Pending):
         self._calls = calls
 
     def cancel(self) -> None:
-        """End the call without an answer; if it has an outcome already, it is answered."""
+        """Cancel the call without an answer; if its outcome is known already, send that."""
         if not self.is_done:
             self.is_done = True
             self._calls.cancelled(self)
@@ -124,7 +125,7 @@ class DirectCalls:
             self._take_back(group[begun:])
 
     def done(self, call: DirectCall) -> None:
-        """Answer a call that has its outcome."""
+        """Answer a call whose outcome is known."""
         self._leave(call)
         if call.result is not None and not call.route.is_left(call.result):
             self._nursery.start_soon(self._finish, call, call.result)
@@ -136,12 +137,12 @@ class DirectCalls:
             self._nursery.start_soon(self._deliver, call, answer)
 
     def cancel_all(self) -> None:
-        """End all calls without an answer, because the client is gone."""
+        """Cancel all calls without an answer, because the client has disconnected."""
         for call in list(self._open):
             call.cancel()
 
     def cancelled(self, call: DirectCall) -> None:
-        """Forget a call that nobody waits for."""
+        """Forget a call whose caller has gone."""
         was_begun = call not in self._prepared
         if was_begun:
             call.route.server_connection.abandon(call)

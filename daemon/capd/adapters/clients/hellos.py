@@ -18,9 +18,9 @@ _LINES: JsonCodec[frames.FromDaemon] = JsonCodec(frames.FromDaemon)
 async def read_hello(
     reader: FrameReader, line_limit_bytes: int | None = None
 ) -> frames.Hello | frames.Refused:
-    """Return a connection's hello, or why there is none; later lines may be as long as given.
+    """Return a connection's hello, or why it is refused; `line_limit_bytes` bounds the later lines.
 
-    Without a limit they may be as long as the socket's.
+    Without it, they may be as long as the socket allows.
     """
     with trio.move_on_after(HELLO_TIMEOUT):
         try:
@@ -57,11 +57,11 @@ async def send_frame(stream: trio.SocketStream, frame: frames.FromDaemon) -> Non
 
 
 def far_hello(bridge: str, hello: frames.Hello) -> frames.Hello:
-    """Return what is left of a hello that came over a bridge.
+    """Return the parts of a hello that may be used if it came over a bridge.
 
-    It is a claim of somebody who is not the user. Left out are its project and working directory
-    (paths of another machine, which here would choose trust, settings and servers), its profile,
-    its process ids, and requests that an earlier daemon is to go on with. Its parent can only be a
+    The sender is not the user of this machine. These parts are dropped: the project and working
+    directory (paths of another machine, which would choose trust, settings and servers here), the
+    profile, process ids, and requests to continue from an earlier daemon. The parent must be a
     session of the same bridge.
     """
     client = frames.ClientInfo(

@@ -1,4 +1,4 @@
-"""The way of lines to a client: a socket's stream, or the answers of an HTTP endpoint."""
+"""Where lines to a client are written: a socket's stream, or the answers of an HTTP endpoint."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
@@ -41,12 +41,12 @@ class LargeSink(LineSink, Protocol):
 
 @runtime_checkable
 class PromptSink(LargeSink, Protocol):
-    """A sink that can tell whether a line goes out without waiting."""
+    """A sink that can tell whether a line can be written without waiting."""
 
     def put(self, line: bytes) -> bool:
         """Take a line if it can be queued without waiting; otherwise return False."""
         ...
 
     def is_out(self, lines: Sequence[bytes]) -> bool:
-        """Write lines at once; return whether all of them are out."""
+        """Write lines at once; return whether all of them were written."""
         ...

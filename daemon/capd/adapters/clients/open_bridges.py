@@ -4,8 +4,8 @@
                       └──bridge_revoke──────────────────────> revoked
 
 A bridge lives as long as the control connection that asked for it. Its credential is a random text
-that this process keeps as a digest only: a hello at the bridge's socket has to carry it. No other
-socket takes it, and the next bridge of the same name has another one.
+that this process keeps as a digest only: a hello at the bridge's socket must contain it. No other
+socket accepts it, and the next bridge of the same name gets a new one.
 """
 
 import contextlib
@@ -61,7 +61,7 @@ class OpenBridge:
         return len(self.streams)
 
     def admits(self, credential: str) -> bool:
-        """Tell whether a hello carries the bridge's credential, and it still counts."""
+        """Tell whether a hello contains the bridge's credential, and the bridge is not revoked."""
         is_right = hmac.compare_digest(_digest(credential), self.digest)
         return is_right and not self.is_revoked and not self.scope.cancel_called
 
@@ -74,7 +74,7 @@ class OpenBridges:
     """Opens bridges, finds them, and ends them."""
 
     def __init__(self, folder: Path, rules: Callable[[], Mapping[str, BridgeRules]]) -> None:
-        """`folder` is for the sockets alone; `rules` returns the bridges of the configuration."""
+        """Create it. `folder` is only for the sockets; `rules` returns the configured bridges."""
         self._folder = folder
         self._rules = rules
         self._open: dict[str, OpenBridge] = {}
@@ -102,7 +102,8 @@ class OpenBridges:
         """Open a bridge while the block runs; return it and its credential.
 
         Raises:
-            NoBridgeError: it has no table, is open already, or its socket cannot be made.
+            NoBridgeError: it has no table in the configuration, is open already, or its socket
+                cannot be created.
         """
         self._check(name)
         credential = secrets.token_urlsafe(32)
@@ -142,7 +143,7 @@ class OpenBridges:
             raise NoBridgeError(f"{MOST_BRIDGES} bridges are open already: end one first")
 
     def revoke(self, name: str) -> OpenBridge | None:
-        """End a bridge at once: its credential counts no more. Return it, None if none is open."""
+        """End a bridge at once; its credential becomes invalid. Return it, None if none is open."""
         bridge = self._open.get(name)
         if bridge is not None:
             bridge.is_revoked = True

@@ -37,7 +37,7 @@ class Peers:
         """Return the process that connected a Unix socket. The caller has to close it.
 
         Raises:
-            OSError: it cannot be told.
+            OSError: the system cannot identify it.
         """
         credentials = platform.peer_credentials(connection)
         pid = max(0, credentials.pid)
@@ -67,7 +67,7 @@ class Peers:
     async def look(self, peer: "Peer") -> PeerFacts:
         """Return the facts about a peer, read in a thread.
 
-        A server can make its chain of parents long.
+        A thread, because a server can make its chain of parents long.
         """
         return await trio.to_thread.run_sync(
             self.facts, peer.pid, peer.has_ended, limiter=self._limiter
@@ -90,10 +90,9 @@ class Peer:
         *,
         is_held: bool = True,
     ) -> None:
-        """Without a `pidfd`, `identity` says which process is meant; empty for one that is gone.
+        """Create it. Without a `pidfd`, `identity` names the process; empty if it has ended.
 
-        If there was no descriptor left to hold the process, `is_held` is False and it is never
-        judged.
+        If no descriptor was left to hold the process, `is_held` is False and it is never judged.
         """
         self.pid = pid
         self.uid = uid
@@ -123,7 +122,7 @@ class Peer:
         return found
 
     def has_ended(self, chains: tuple[Chain, Chain]) -> bool:
-        """Tell whether the process has ended; `chains` were just read."""
+        """Tell whether the process has ended; `chains` are its ancestors, read just now."""
         if self._pidfd is not None:
             return platform.has_ended(self._pidfd)
         first = [each.processes[0].identity for each in chains if each.processes]

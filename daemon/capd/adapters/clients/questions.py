@@ -54,7 +54,7 @@ class Questions:
 
         Raises:
             ServerError: the client answered with an error.
-            RefusedError: it is gone, or does not answer.
+            RefusedError: the client has disconnected, or does not answer.
             MalformedError: the params are no object.
         """
         if self._is_over:
@@ -90,7 +90,7 @@ class Questions:
         return question.result
 
     def answered(self, message_id: object, result: bytes, error: bytes) -> bool:
-        """Take an answer; return whether somebody waits for it. Any other is dropped."""
+        """Take an answer; return whether a task waits for it. Any other answer is dropped."""
         question = self._open.pop(message_id, None) if isinstance(message_id, str) else None
         if question is not None:
             question.result, question.error = result, error
@@ -110,7 +110,7 @@ class Questions:
             return
 
     def close(self) -> None:
-        """Give up every open question."""
+        """Fail every open question."""
         self._is_over = True
         for question in list(self._open.values()):
             question.done.set()

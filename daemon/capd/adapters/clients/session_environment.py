@@ -1,7 +1,7 @@
 """The values of the keys that definitions ask for: those that clients sent, and stored ones.
 
-Values are secrets. They stay in this process's memory, separate for each session, and never get
-onto the bus, into a log or into a state file (docs/design/catalog.md).
+Values are secrets. They stay in this process's memory, separate for each session, and never appear
+on the bus, in a log or in a state file (docs/design/catalog.md).
 """
 
 from collections.abc import Collection, Mapping
@@ -30,7 +30,7 @@ class Stored(Protocol):
         ...
 
     def notes(self) -> list[str]:
-        """Return why a source gives no values."""
+        """Return why a source has no values."""
         ...
 
     async def ask_again(self, keys: Collection[str]) -> None:
@@ -82,32 +82,32 @@ class SessionEnvironments:
         self._values[session] = {**self._values.get(session, {}), **kept}
 
     def values(self, session: SessionKey) -> Mapping[str, str]:
-        """Return the values of `session`: of its profile, then its own, then stored ones."""
+        """Return the values of `session`: its profile's first, then its own, then stored ones."""
         stored = self.stored.values()
         values = {**stored, **self._values.get(session, {})}
         namespace = self._namespaces.get(session, "")
         return {**values, **values_of(stored, namespace)} if namespace else values
 
     def use_namespace(self, session: SessionKey, namespace: str) -> None:
-        """Let the stored values of a namespace count first in `session`; empty for none."""
+        """Prefer the stored values of a namespace in `session`; empty for none."""
         if namespace:
             self._namespaces[session] = namespace
         else:
             self._namespaces.pop(session, None)
 
     def namespace(self, session: SessionKey) -> str:
-        """Return the namespace of the stored values that count first; empty for none."""
+        """Return the namespace whose stored values are preferred; empty for none."""
         return self._namespaces.get(session, "")
 
     def use_sandbox(self, session: SessionKey, level: SandboxLevel) -> None:
-        """Run servers for `session` at this level at least; `off` for none."""
+        """Run servers for `session` in this sandbox or a stronger one; `off` for no requirement."""
         if level != "off":
             self._sandboxes[session] = level
         else:
             self._sandboxes.pop(session, None)
 
     def least_sandbox(self, session: SessionKey) -> SandboxLevel:
-        """Return the least level at which servers run for `session`."""
+        """Return the weakest sandbox in which servers run for `session`."""
         return self._sandboxes.get(session, "off")
 
     def own(self, session: SessionKey) -> Mapping[str, str]:

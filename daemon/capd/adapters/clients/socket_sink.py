@@ -50,14 +50,14 @@ class SocketSink:
         return self._writer.put(one_line(line))
 
     def is_out(self, lines: Sequence[bytes]) -> bool:
-        """Write lines at once; return whether all of them are out."""
+        """Write lines at once; return whether all of them were written."""
         return (
             self._writer.begin([one_line(each) for each in lines]) == len(lines)
             and self._writer.is_idle
         )
 
     def open(self, nursery: trio.Nursery, on_gone: Callable[[], None]) -> None:
-        """Start writing. What does not go out at once is written by a task in `nursery`."""
+        """Start writing. What cannot be written at once is written by a task in `nursery`."""
 
         def on_backlog() -> None:
             # It is cancelled before it closes, and a closed one takes no task.

@@ -5,9 +5,9 @@
        v outcome                  v
       over                       over, cancelled
 
-A handshake server asks while a call is under way; such a client can only be asked by the
-call's own result. The call goes on waiting here, under a state that nobody can guess, that is
-good once, for this connection, and for the same request (docs/design/hostile-servers.md).
+A handshake server asks during a call, but a stateless client can only be asked in the result of its
+call. So the call waits here. Its state is a text that cannot be guessed, and is valid once, for
+this connection, and for the same request (docs/design/hostile-servers.md).
 """
 
 import hashlib
@@ -55,7 +55,7 @@ class _Question:
 
 
 class SuspendableCall:
-    """A call that can return to its client with a question; a `Caller` for the server's side."""
+    """A call that can return to its client with a question. For the server it is a `Caller`."""
 
     def __init__(self, caller: Caller, run: Callable[[Caller], Awaitable[Result]]) -> None:
         self.caller = caller
@@ -104,7 +104,7 @@ class SuspendableCall:
         """Have the call return with a question, and wait for the client to repeat it.
 
         Raises:
-            RefusedError: the call is over before there is an answer.
+            RefusedError: the call ends before the answer comes.
             MalformedError: the params are no object.
         """
         # A client of this generation reports no progress of an answer.
@@ -146,8 +146,9 @@ class SuspendableCall:
         """Return the outcome, or the open questions with the state that `suspend` returns.
 
         Raises:
-            CallFailedError, ServerError, UnknownNameError, MalformedError: the outcome is that.
-            EnvelopeError: it is over without one.
+            CallFailedError, ServerError, UnknownNameError, MalformedError: the call's outcome is
+                that error.
+            EnvelopeError: the call ended without an outcome.
         """
         self._scope.deadline = float("inf")
         self._is_awaited = True
@@ -173,7 +174,7 @@ class SuspendableCall:
         return asking_result({k: q.request for k, q in asked.items()}, suspend(self))
 
     def give_up(self) -> None:
-        """End the call, because nobody waits for it any more."""
+        """End the call, because nobody waits for it any longer."""
         self._scope.cancel()
 
     async def resume(self, caller: Caller, responses: Members) -> None:
@@ -230,7 +231,8 @@ class SuspendedCalls:
         """Return the result of a stateless request or of its repetition, or a result that asks.
 
         Raises:
-            EnvelopeError: it repeats what cannot be repeated; else as `Conversation.relayed`.
+            EnvelopeError: it repeats a request that cannot be repeated; otherwise as
+                `Conversation.relay`.
         """
         members = request.members
         responses = members_of(members.get("inputResponses", msgspec.Raw(b"")))
@@ -263,7 +265,7 @@ class SuspendedCalls:
         """Return the call that a request repeats; None if it repeats none.
 
         Raises:
-            EnvelopeError: its state was ours, and is not good for this request.
+            EnvelopeError: its state is capd's, but is not valid for this request.
         """
         state = text_of(members.get("requestState"))
         if not state.startswith(PREFIX):

@@ -107,7 +107,7 @@ class RequestsInFlight:
             end.cancel()
 
     def cancel_all(self) -> None:
-        """End every request, because the client is gone."""
+        """End every request, because the client has disconnected."""
         for end in list(self._ends.values()):
             end.cancel()
         if self._direct is not None:

@@ -1,8 +1,8 @@
-"""The public socket: made safely, one daemon at a time, or taken over from systemd.
+"""The public socket: created safely, served by one daemon only, or passed on by systemd.
 
-The folder is ours alone (0700) and the socket is made under a umask that leaves others nothing.
-A lock next to it is held for the daemon's life, so a stale socket is told from a live one
-without a race (docs/design/trust.md). There is no fallback to a shared folder.
+Only this user can enter the folder (0700), and the socket is created under a umask that gives
+others no rights. The daemon holds a lock beside the socket while it runs, so a stale socket can be
+recognised without a race (docs/design/trust.md). There is no fallback to a shared folder.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ class PlaceUnsafeError(CapdError):
 
 
 class AlreadyServedError(CapdError):
-    """Another daemon serves this place."""
+    """Another daemon uses this socket and state folder."""
 
 
 class LockUnsupportedError(CapdError):
@@ -39,10 +39,11 @@ class LockUnsupportedError(CapdError):
 
 
 def make_private(folder: Path) -> None:
-    """Make `folder`, or check that only this user can use it.
+    """Create `folder`, or check that only this user can use it.
 
     Raises:
-        PlaceUnsafeError: it is a link, somebody else's, open to others, or cannot be made.
+        PlaceUnsafeError: it is a link, belongs to another user, is open to others, or cannot be
+            created.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -65,11 +66,11 @@ class PlaceLock:
         self._fd = -1
 
     def take(self) -> None:
-        """Lock the file. If somebody removes it meanwhile, lock the new one.
+        """Lock the file. If somebody removes the file meanwhile, lock the new one.
 
         Raises:
-            AlreadyServedError: another daemon has it; its pid is in the text.
-            PlaceUnsafeError: the lock is a link, or cannot be made.
+            AlreadyServedError: another daemon holds the lock; its pid is in the text.
+            PlaceUnsafeError: the lock is a link, or cannot be created.
             LockUnsupportedError: the file system has no locks.
         """
         try:
@@ -90,7 +91,7 @@ class PlaceLock:
         self._fd = fd
 
     def is_in_place(self) -> bool:
-        """Tell whether the locked file is still the one that others would find."""
+        """Tell whether the locked file is still the one at its path."""
         return self._fd >= 0 and _is_same(self._fd, self.path)
 
     def release(self) -> None:
@@ -130,7 +131,7 @@ def _is_same(fd: int, path: Path) -> bool:
 
 @contextlib.contextmanager
 def sole_daemon(lock_file: Path) -> Iterator[PlaceLock]:
-    """Be the only daemon of this place while the block runs; raises as `PlaceLock.take`."""
+    """Be the only daemon for these folders while the block runs; raises as `PlaceLock.take`."""
     lock = PlaceLock(lock_file)
     lock.take()
     try:
@@ -173,7 +174,7 @@ class PublicListener(Listener[trio.SocketStream]):
         """Bind the socket again, removing what is at its path unless that is a folder.
 
         Raises:
-            OSError: it cannot be made.
+            OSError: the socket cannot be created.
         """
         before = self._inner
         self.path.unlink(missing_ok=True)
@@ -201,7 +202,7 @@ def _inode(path: Path) -> int:
 
 @contextlib.contextmanager
 def private_socket(path: Path, backlog: int) -> Iterator[trio.SocketListener]:
-    """Listen at `path` in a private folder while the block runs; what lies there is replaced.
+    """Listen at `path` in a private folder while the block runs, replacing what is at `path`.
 
     Raises:
         PlaceUnsafeError: the path is too long for a socket.
@@ -242,11 +243,11 @@ def _bound(path: Path, backlog: int = BACKLOG) -> tuple[socket.socket, int]:
 class ServedPlace:
     """The folders, locks and socket by which others find a daemon.
 
-    Restored when somebody removes them.
+    They are restored when somebody removes them.
 
-    Whoever removes the socket's folder also removes its lock, and the next editor would start a
-    second daemon there. The lock of the state folder prevents that, and this class makes the first
-    daemon reachable again.
+    Removing the socket's folder also removes its lock, so the next editor would start a second
+    daemon there. The lock of the state folder prevents that, and this class makes the first daemon
+    reachable again.
     """
 
     def __init__(
@@ -265,7 +266,7 @@ class ServedPlace:
 
         Raises:
             AlreadyServedError: another daemon has taken the place.
-            CapdError, OSError: it cannot be put back.
+            CapdError, OSError: they cannot be restored.
         """
         for folder in self._folders:
             make_private(folder)
@@ -284,7 +285,7 @@ def listening(path: Path, environment: MutableMapping[str, str]) -> Iterator[Pub
     Enter it only within `sole_daemon`: anything at `path` is then stale, and may be removed.
 
     Raises:
-        PlaceUnsafeError: the path is too long, or something that is no socket lies there.
+        PlaceUnsafeError: the path is too long, or something else than a socket is at `path`.
     """
     given = _from_systemd(environment)
     if given is not None:

@@ -1,8 +1,8 @@
-"""One client's MCP connection: lines in, answers and notifications out, in either generation.
+"""One client's MCP connection: reads its lines, writes answers and notifications.
 
-It knows JSON-RPC, both generations' ways and the socket's link frames; what a session can do is
-behind `Conversation`. Requests run side by side and each is answered exactly once; what is only
-passed on is never decoded. A malformed line costs an error answer, never the connection.
+It knows JSON-RPC, both protocol generations and the socket's link frames; `Conversation` is what a
+session can do. Requests run concurrently, and each is answered exactly once; what is only passed on
+is never decoded. A malformed line costs an error answer, never the connection.
 """
 
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -106,7 +106,7 @@ class Upstream:
         self._is_over = False
 
     async def run(self, conversation: Conversation) -> None:
-        """Serve until the client is gone or says goodbye, or until `close` is called."""
+        """Serve until the client disconnects or says goodbye, or until `close` is called."""
         with self._scope:
             try:
                 async with trio.open_nursery() as nursery:
@@ -135,7 +135,7 @@ class Upstream:
 
     @property
     def is_over(self) -> bool:
-        """Whether the connection ends, or has ended."""
+        """Whether the connection is ending, or has ended."""
         return self._is_over or self._scope.cancel_called
 
     @property
@@ -198,7 +198,7 @@ class Upstream:
         await self._sink.send(line, related)
 
     def post(self, line: bytes, related: RequestId = None) -> None:
-        """Queue a line that need not arrive."""
+        """Queue a line that may be lost."""
         with suppress(WriterFullError):
             self._sink.post(line, related)
 

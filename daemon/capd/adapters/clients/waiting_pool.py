@@ -1,6 +1,6 @@
-"""The connections that were not accepted yet: how many, for how long, and which one has to go.
+"""The connections that were not accepted yet: how many, for how long, and which is dropped first.
 
-Accepted connections are not in the pool, so whoever only connects cannot take their place.
+Accepted connections are not in the pool, so a process that only connects cannot displace them.
 """
 
 from collections.abc import Iterator
@@ -60,7 +60,7 @@ class WaitingPool:
                 place.leave()
 
     def add(self, waiting: Waiting[int], scope: trio.CancelScope) -> None:
-        """Add a connection; `scope` is cancelled if it has to go."""
+        """Add a connection; `scope` is cancelled if it must make room for another."""
         scope.deadline = trio.current_time() + self._patience
         self._waiting[waiting.key] = (waiting, scope)
         goes = one_too_many([each for each, _ in self._waiting.values()], self._most)

@@ -1,7 +1,7 @@
 """The ledger's SQLite file. Every method blocks, and only one thread may use it at a time.
 
-WAL with `synchronous=NORMAL`: a crash of the machine may cost the last notes, never the file. A
-file that is damaged or of another version is renamed, and a new one is started.
+WAL with `synchronous=NORMAL`: a crash of the machine may lose the newest notes, but never damages
+the file. A file that is damaged or of another version is renamed, and a new one is started.
 """
 
 import contextlib

@@ -1,1 +1,1 @@
-"""The registries of servers, the registries of packages, and what is kept of both."""
+"""The registries of servers, the registries of packages, and local copies of both."""

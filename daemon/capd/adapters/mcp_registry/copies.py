@@ -3,7 +3,7 @@
     absent ──all pages of the latest versions──> whole ──`updated_since`, or an ETag──> whole
       │ interrupted                                 │ the registry cannot be reached
       v                                             v
-    partial, with the cursor to go on from        as it was, with its age
+    partial, with the cursor to continue from      unchanged, with its age
 
 A registry whose list is one page is asked with its ETag; any other is asked for what was updated
 since the last refresh, which names deleted servers as well (docs/find.md).
@@ -53,7 +53,7 @@ class CopyFiles:
         """Write a copy.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the file cannot be written.
         """
         self._file(copy.url).write(copy)
 
@@ -79,7 +79,8 @@ async def refresh(copy: Copy, fetcher: Fetcher, save: Callable[[Copy], None], to
     `save` is called with every tenth page of a first refresh, so that an interruption loses little.
 
     Raises:
-        FetchError, EntryError: the registry does not answer as the API says. What was read is kept.
+        FetchError, EntryError: the registry does not answer as the API specifies. Pages that
+            were read are kept.
     """
     began = time.time()
     since = datetime.fromtimestamp(began - _OVERLAP, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -130,11 +131,11 @@ async def refresh(copy: Copy, fetcher: Fetcher, save: Callable[[Copy], None], to
 
 
 async def entry(url: str, name: str, version: str, fetcher: Fetcher) -> tuple[Entry, bytes]:
-    """Return one version of a server, `latest` among them, and its bytes.
+    """Return one version of a server (or `latest`), and its bytes.
 
     Raises:
         FetchError: the registry cannot be asked, or has no such version.
-        EntryError: what it answers is no entry, or is another's.
+        EntryError: the answer is not an entry, or is another server's.
     """
     path = f"servers/{quote(name, safe='')}/versions/{quote(version, safe='')}"
     address = f"{_base(url)}/{path}?include_deleted=true"
@@ -146,7 +147,7 @@ async def entry(url: str, name: str, version: str, fetcher: Fetcher) -> tuple[En
 
 
 def is_absent(error: FetchError) -> bool:
-    """Tell whether a registry says that it has no such server."""
+    """Tell whether an error means that the registry has no such server."""
     return error.status in {404, 410}
 
 

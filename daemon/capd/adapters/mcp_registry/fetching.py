@@ -1,4 +1,4 @@
-"""One GET, whole or into a file, with a bound on its bytes and on its time."""
+"""HTTP GET, into memory or into a file, with limits on size and time."""
 
 import hashlib
 import os
@@ -31,7 +31,7 @@ class FetchError(CapdError):
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """An answer."""
+    """The HTTP response to one request."""
 
     status: int
     headers: Mapping[str, str]
@@ -40,7 +40,7 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Digests:
-    """What was read into a file."""
+    """The digests of a downloaded file."""
 
     sha256: str
     sha512: bytes
@@ -48,14 +48,14 @@ class Digests:
 
 
 class Fetcher:
-    """Fetches over one pool of connections."""
+    """Sends requests over one pool of connections."""
 
     def __init__(self, client: httpx2.AsyncClient) -> None:
         self._client = client
 
     @staticmethod
     async def opened() -> "Fetcher":
-        """Return a fetcher; reading the certificates takes a thread."""
+        """Return a fetcher; the certificates are read in a thread."""
         return Fetcher(await trio.to_thread.run_sync(new_client, {}))
 
     async def aclose(self) -> None:
@@ -72,7 +72,7 @@ class Fetcher:
         """Return the answer to a GET, whose status is one of `accepted`.
 
         Raises:
-            FetchError: it cannot be had.
+            FetchError: there was no usable answer.
         """
 
         async def read(answer: Answer) -> Fetched:
@@ -84,10 +84,10 @@ class Fetcher:
     async def download(
         self, url: str, file: Path, most_bytes: int, headers: Mapping[str, str] | None = None
     ) -> Digests:
-        """Write what is at `url` into the new file `file`; return its digests.
+        """Download `url` into the new file `file`; return its digests.
 
         Raises:
-            FetchError: it cannot be had, or has more than `most_bytes`.
+            FetchError: there was no usable answer, or it has more than `most_bytes`.
             OSError: it cannot be written.
         """
 

@@ -1,9 +1,9 @@
-"""Lists the tools of a server that nobody has agreed to yet, in the strictest sandbox that works.
+"""Lists the tools of a server that nobody trusts yet, in the strictest sandbox in which it starts.
 
-    strict without a network  ->  strict  ->  guard        each is tried where the one before fails
+    strict without a network  ->  strict  ->  guard        each is tried if the one before fails
 
-An image is started by the daemon of Docker or Podman, whose socket `strict` hides: it is tried at
-`guard` alone. A remote runs elsewhere, and no sandbox is about it.
+An image is started by the daemon of Docker or Podman, whose socket `strict` hides, so it is only
+tried at `guard`. A remote server runs elsewhere, without a sandbox of capd's.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,12 +31,12 @@ GUARD = SandboxRule("guard", ())
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """What a server listed."""
+    """The tools that a server listed."""
 
     tools: list[ToolDefinition]
     server_version: str
     sandbox: str
-    """How it was confined, in words for a person; empty for a remote."""
+    """The sandbox, in words for a person; empty for a remote server."""
 
 
 class NotListedError(CapdError):
@@ -50,7 +50,7 @@ class NotListedError(CapdError):
 
 
 def rungs(server: ServerSpec, *, is_image: bool) -> list[SandboxRule]:
-    """Return the confinements to try, the strictest first."""
+    """Return the sandboxes to try, strictest first."""
     if server.transport != "stdio" or is_image:
         return [GUARD]
     return [STRICT_ALONE, STRICT, GUARD]
@@ -63,10 +63,10 @@ async def listed(
     redact: Callable[[str], str],
     told: Callable[[str], None] = lambda _: None,
 ) -> Listed:
-    """Return the tools that `server` lists under the first of `tries` that lets it.
+    """Return the tools that `server` lists in the first of `tries` in which it starts.
 
     Raises:
-        NotListedError: none does.
+        NotListedError: it starts in none of them.
     """
     problem = NotListedError("was not started", [], needs_person=False)
     for rule in tries:
@@ -112,7 +112,7 @@ def _named(rule: SandboxRule) -> str:
 
 
 def offline(environment: Mapping[str, str], rule: SandboxRule) -> dict[str, str]:
-    """Return the environment of an attempt: without a network, launchers shall not wait for one."""
+    """Return the environment of an attempt; without a network, launchers are told to be offline."""
     if rule.network is False:
         return {**environment, "NPM_CONFIG_OFFLINE": "true", "UV_OFFLINE": "1"}
     return dict(environment)

@@ -1,4 +1,4 @@
-"""Where npm and uv of this user fetch packages from: their variables, then their files.
+"""Where this user's npm and uv fetch packages from: variables first, then files.
 
 npm     npm_config_registry, then `~/.npmrc` and the global npmrc: `registry`, `@scope:registry`,
         `//host/:_authToken` (https://docs.npmjs.com/cli/configuring-npm/npmrc)

@@ -1,11 +1,11 @@
-"""Packages as they will run: fetched from the user's own index, checked, and kept by their digest.
+"""Downloads packages from the user's own index, checks them, and stores them by their digest.
 
     npm    the tarball whose SHA-512 the registry gives as `dist.integrity`
-    PyPI   a wheel for every platform, else the source, with the sha256 of its index
+    PyPI   a wheel for every platform, otherwise the source, with the sha256 of its index
     image  no file: the digest of the manifest, by which it is run
 
-What is started later is the file that was checked here, so a package that is swapped in its
-registry afterwards is never run. A file lies in `<data>/packages/<sha256>/`.
+The file that was checked here is the one that is started later, so a package that is replaced in
+its registry afterwards is never run. Files are in `<data>/packages/<sha256>/`.
 """
 
 import base64
@@ -48,16 +48,16 @@ _UNAUTHORIZED = 401
 
 
 class PackageError(CapdError):
-    """A package cannot be had; the text continues a sentence that begins with its name."""
+    """A package cannot be downloaded; the text continues a sentence that begins with its name."""
 
 
 class SwappedError(PackageError):
-    """What was fetched is not what its registry, its entry or an earlier fetch says it is."""
+    """A download differs from what its registry, its entry or an earlier download promised."""
 
 
 @dataclass(frozen=True, slots=True)
 class PackagePlaces:
-    """Where packages are fetched from, and kept."""
+    """Where packages are downloaded from, and stored."""
 
     folder: Path
     """`<data>/packages`."""
@@ -68,11 +68,11 @@ class PackagePlaces:
 async def artifact(
     resolution: Resolution, places: PackagePlaces, fetcher: Fetcher, recorded: str = ""
 ) -> Artifact:
-    """Return the checked package of a resolution; `recorded` is its integrity of an earlier time.
+    """Return the checked package of a resolution; `recorded` is its integrity at an earlier time.
 
     Raises:
-        PackageError: it cannot be had.
-        SwappedError: it is not what it was said to be. Nothing of it has run, or is kept.
+        PackageError: it cannot be downloaded.
+        SwappedError: its digest is wrong. None of it has run or is kept.
     """
     try:
         if resolution.kind == "npm":

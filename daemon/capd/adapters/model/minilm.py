@@ -47,7 +47,7 @@ _REINSTALL_CAPD = "reinstall capd"
 
 @dataclass(frozen=True, slots=True)
 class ModelManifest:
-    """What makes two models' vectors comparable."""
+    """Everything that decides whether vectors of two models are comparable."""
 
     id: str
     revision: str
@@ -59,7 +59,7 @@ class ModelManifest:
 
     @property
     def key(self) -> str:
-        """Name the vector space; a change to any field, or to the vocabulary, is another one."""
+        """Return a name for the vector space; it changes with any field and with the vocabulary."""
         return (
             f"{self.id} {self.revision} {self.quantisation} {self.pooling} {self.dimensions}"
             f" {self.max_tokens} {self.sha256} {VOCABULARY_SHA256}"

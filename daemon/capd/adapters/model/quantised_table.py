@@ -1,14 +1,14 @@
-"""Keeps the model's table of words in eight bits: 12 MB in memory instead of 47.
+"""Keeps the model's table of words in eight bits: 12 MB in memory instead of 47 MB.
 
-The file holds each weight as int8 with its scales, and the two nodes that widen it. onnxruntime
-computes once, when it loads, what depends on no input. That is right for the weights, which every
-text needs whole, and wrong for the table, of which a text needs one row for each token:
+The file holds each weight as int8 with its scales, and two nodes that widen it. When it loads,
+onnxruntime computes every value that does not depend on the input. That is right for the weights,
+which every text needs whole, but wrong for the table, of which a text needs one row for each token:
 
     table ──Cast──Mul(scales)──Gather(ids)──>                 as written: widened, and kept so
     table ──Gather(ids)──Cast──Mul(scales──Gather(ids))──>    the same numbers, to the bit
 
-Only these nodes are exchanged, in the bytes of the file. An ONNX file is a protocol buffer; all
-that is known of it here are the numbers of a few fields.
+Only these nodes are reordered, in the bytes of the file. An ONNX file is a protocol buffer; this
+module knows the numbers of a few of its fields.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,16 +26,16 @@ _MORE = 0x80
 class _Field(NamedTuple):
     number: int
     content: memoryview
-    """Empty where the field is a plain number: none of these is looked at."""
+    """Empty if the field is a plain number: none of these is read."""
     whole: memoryview
-    """With its key and length, to be copied as it is."""
+    """The whole field with its key and length, to be copied unchanged."""
 
 
 def look_up_before_widening(model: bytes, table: str) -> bytes:
-    """Return `model` with rows taken out of `table`, one scale a row, before they are widened.
+    """Return `model` with rows looked up in `table` before they are widened.
 
     Raises:
-        ValueError: Nothing in the bytes is widened under that name and then looked into.
+        ValueError: no value of that name is widened and then used in a lookup.
     """
     parts: list[bytes | memoryview] = []
     for field in _fields(memoryview(model)):

@@ -1,4 +1,4 @@
-"""Trigger vectors on disk, so that a restart does not embed the whole catalogue again.
+"""Vectors of triggers on disk, so that a restart does not embed the whole catalog again.
 
 The file is a cache, never an authority: one that is damaged, made by another model or not
 private to the user is treated as empty, and `reason` says why. It holds sha256 hashes of texts
@@ -8,12 +8,12 @@ user's message, because a hash of a short message can be guessed.
     magic 8 | version u32 | dimensions u32 | entries u32 | zero u32 | sha256 of the model key
     | sha256 of everything else | entries x sha256 of a text | entries x dimensions x f16
 
-Version 1 had f32. It is read as well, and is written anew as version 2 with the next vectors.
+Version 1 had f32. It can be read, and becomes version 2 when vectors are added.
 float16 changes no decision of the development sets (docs/design/routing.md).
 
-The file is mapped, so that vectors which nobody asks for take no memory: 77 MB of 50,000 texts as
-Python objects. One process owns a file, and replaces it as a whole, so what is mapped stays as it
-is. All numbers are little-endian.
+The file is mapped, so that unused vectors take no memory: as Python objects, 50,000 of them took 77
+MB. One process owns a file and replaces it as a whole, so the mapped bytes never change. All
+numbers are little-endian.
 """
 
 from __future__ import annotations
@@ -116,11 +116,11 @@ class VectorCache:
             self.reason = f"vector cache {self._path} is ignored: {error}"
 
     def __len__(self) -> int:
-        """Count the vectors."""
+        """Return the number of vectors."""
         return len(self._unsaved) + (len(self._stored) if self._stored is not None else 0)
 
     def get(self, texts: Iterable[str]) -> dict[str, Rows]:
-        """Return the known vectors, read-only, by text; a text that is absent is unknown."""
+        """Return the known vectors by text, read-only; unknown texts are left out."""
         wanted = list(texts)
         digests = [_digest(text) for text in wanted]
         rows = self._stored.rows(digests) if self._stored is not None else [-1] * len(wanted)
@@ -166,7 +166,7 @@ class VectorCache:
             self.reason = None
 
     def rest(self) -> None:
-        """Let go of the pages that were read: they come from the file again when needed."""
+        """Release the pages that were read: they are read from the file again when needed."""
         if self._stored is not None and hasattr(mmap, "MADV_DONTNEED"):
             self._stored.content.madvise(mmap.MADV_DONTNEED)
 

@@ -1,9 +1,9 @@
 """BERT's uncased tokenizer: a text becomes the numbers of its word pieces.
 
-The steps are those of the `tokenizers` package, which is the oracle of the tests: text is cleaned,
-decomposed without accents and lower-cased, cut at white space, punctuation and Chinese characters,
-and each word is taken apart greedily, the longest known piece first. That package would bring six
-others and 30 MB for these rules (https://github.com/google-research/bert, tokenization.py).
+The steps are those of the `tokenizers` package, with which the tests compare it: a text is cleaned,
+lower-cased, stripped of accents, and cut at white space, punctuation and Chinese characters; each
+word is split greedily, the longest known piece first. That package would add six others and 30 MB
+(https://github.com/google-research/bert, tokenization.py).
 """
 
 import re
@@ -36,7 +36,7 @@ class WordPieces:
         self._word = lru_cache(_KEPT_WORDS)(self._taken_apart)
 
     def encode(self, text: str) -> list[int]:
-        """Return the numbers of the pieces of `text`, between the two markers."""
+        """Return the numbers of the pieces in `text`, between the two markers."""
         room = self._most - 2
         found: list[int] = []
         for word in _words(text):

@@ -1,1 +1,1 @@
-"""Parses texts of strangers in a process of their own: see `parser`."""
+"""Parses other people's texts in a process of its own: see `parser`."""

@@ -1,4 +1,4 @@
-"""The jobs that read files of strangers. Jobs and results are plain data.
+"""The jobs that read other people's files. Jobs and results are plain data.
 
 A job is done by the parser process (`parser`), or in this process if the text is the user's own.
 The result is the same, because `done` is pure.
@@ -11,6 +11,7 @@ import msgspec
 
 from capd.adapters.configuration import Configuration, PlaceTable
 from capd.core.memories.memory_format import MemoryFile, MemoryRead, read_memory
+from capd.core.sessions.client_skills import SkillNeeds, skill_needs
 from capd.core.settings.layers import Layer, UnusableError, check, tables_of
 from capd.core.settings.project_keys import check_bounds, permitted
 from capd.core.taps.overlays import Overlay, read_overlay
@@ -25,10 +26,10 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Job(Protocol[T_co]):
-    """One text, or the texts of one folder, to be read."""
+    """One text, or the texts of one folder, to be parsed."""
 
     def done(self) -> T_co:
-        """Read the text; return the result."""
+        """Parse the text; return the result."""
         ...
 
     def unread(self, reason: str) -> T_co:
@@ -70,13 +71,13 @@ class SettingsRead(msgspec.Struct, frozen=True):
     error: str = ""
     """Why none of it can be used; empty if it can."""
     is_final: bool = True
-    """False if the same text may be read another time: the parser process failed, not the text."""
+    """False if parsing the same text may work later: the parser process failed, not the text."""
 
     def layer(self, origin: str) -> Layer:
         """Return the result as a layer of settings.
 
         Raises:
-            UnusableError: nothing of it can be used.
+            UnusableError: nothing in it can be used.
         """
         if self.error:
             raise UnusableError(self.error)
@@ -84,7 +85,7 @@ class SettingsRead(msgspec.Struct, frozen=True):
 
 
 class SkillText(msgspec.Struct, frozen=True):
-    """The text of a skill without its head; None if it is not a skill."""
+    """The text of a skill, without its front matter; None if the file is not a skill."""
 
     text: str | None
 
@@ -163,6 +164,20 @@ class ReadSkillText(msgspec.Struct, frozen=True, tag="skill_text"):
         return SkillText(None)
 
 
+class ReadSkillNeeds(msgspec.Struct, frozen=True, tag="skill_needs"):
+    """A SKILL.md of a client, of which the tools that it names are wanted."""
+
+    content: bytes
+
+    def done(self) -> SkillNeeds:
+        """Read it."""
+        return skill_needs(self.content)
+
+    def unread(self, reason: str) -> SkillNeeds:
+        """Return a result without tools."""
+        return SkillNeeds(error=reason)
+
+
 class ReadMemory(msgspec.Struct, frozen=True, tag="memory"):
     """A file in a folder `memories`."""
 
@@ -213,6 +228,7 @@ AnyJob = (
     | ReadCapability
     | ReadSkill
     | ReadSkillText
+    | ReadSkillNeeds
     | ReadMemory
     | ReadOverlay
     | ReadToolSnapshot
@@ -222,6 +238,7 @@ RESULTS: Mapping[type, type] = {
     ReadCapability: CapabilityRead,
     ReadSkill: SkillRead,
     ReadSkillText: SkillText,
+    ReadSkillNeeds: SkillNeeds,
     ReadMemory: MemoryRead,
     ReadOverlay: Overlay,
     ReadToolSnapshot: SnapshotRead,

@@ -1,16 +1,15 @@
-"""Keeps the parser process, and asks it: nothing that a stranger wrote is parsed in the daemon.
+"""Runs the parser process: texts that strangers wrote are never parsed in the daemon.
 
     none ──a job──> idle ──a job──> busy ──answered──> idle ──silent for a while──> none
                                       └──over a bound, or dead──> none, and the job is unread
 
-A parser of Python's takes seconds for a few kilobytes that are made for it, and gigabytes for a few
-more; it cannot be interrupted, and holds up every thread. So it works where it can be killed. The
-process is started when the first such text is met, never for the user's own, and ends by itself
-when the daemon is gone: its end of the socket closes. One that is stopped at that moment bears the
-mark by which the watcher finds it. A text that it could not read is remembered, so that no reload
-tries it again.
+A parser written in Python can take seconds for a few hostile kilobytes, and gigabytes for a few
+more. It cannot be interrupted and blocks every thread, so it runs in a process that can be killed.
+The process is started for the first such text, never for the user's own. When the daemon ends, the
+socket closes and the process ends; if it is stopped at that moment, the watcher finds it by its
+mark. A text that could not be parsed is remembered, so that no reload tries it again.
 
-The calls block. They are made from threads, as the reading of the files is.
+The calls block, and are made from threads.
 """
 
 import contextlib
@@ -78,7 +77,7 @@ class Parser:
         idle: float = IDLE,
         environment: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """`longest` is the CPU seconds of a job.
+        """Create it. `longest` is the CPU seconds that a job may take.
 
         After `idle` seconds without a job the process ends.
 
@@ -235,7 +234,7 @@ class _Process:
 
     @property
     def has_ended_by_job(self) -> bool:
-        """Whether a job caused the process's end, and not somebody who killed it."""
+        """Whether a job ended the process, and not somebody who killed it."""
         return self._process.returncode in {-signal.SIGPROF, -signal.SIGXCPU, -signal.SIGSEGV}
 
     def answer(self, asked: bytes) -> tuple[bytes, float]:

@@ -1,12 +1,12 @@
-"""The parser process: takes a job, does it within bounds, answers, and waits for the next.
+"""The parser process: receives a job, does it within limits, answers, and waits for the next.
 
-    frame    length of the rest, how it went, CPU seconds, the result in msgpack
+    frame    length of the rest, how the job ended, CPU seconds, the result in msgpack
     job      length of the rest, the job in msgpack
 
-It starts no process, opens no file, and has nothing of the daemon's but one end of a socket pair.
-What bounds it is the kernel's: a timer on the CPU time of each job, which ends the process even
-within one call of a library, a bound on its memory, and no file that it could write. A process that
-a text has made large or that nobody has asked for a while ends; the daemon starts another one.
+It starts no process, opens no file, and shares only a socket pair with the daemon. The kernel
+enforces its limits: a timer on the CPU time of each job, which ends the process even inside a
+library call; a limit on its memory; and no permission to write files. The process ends if a job has
+made it large, or if it is idle for some time; the daemon starts another one.
 """
 
 import contextlib
@@ -116,7 +116,7 @@ def _has_grown() -> bool:
 
 
 def start(arguments: list[str]) -> None:
-    """Run as the parser process; `arguments` are a descriptor and two numbers of seconds."""
+    """Start the parser process; `arguments` are a descriptor and two numbers of seconds."""
     descriptor, longest, idle = arguments
     main(int(descriptor), float(longest), float(idle))
     # Nothing is left to be tidied up.

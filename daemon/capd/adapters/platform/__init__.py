@@ -1,6 +1,6 @@
 """The one place that knows which operating system this is.
 
-All other code calls these names. Linux supports all of them; other systems do what they can.
+All other code calls these names. Linux supports all of them; other systems support some.
 """
 
 import sys

@@ -5,8 +5,8 @@
       servers/1, 2, ...    one for each server's tree, its guard included
 
 A forked process stays in its group, and `cgroup.kill` ends a whole group at once. A process that
-may write to another group of its user can move there, so a group is not the only way by which the
-members of a tree are known.
+may write to another group of its user can move there, so the group is not the only way to find the
+members of a tree.
 """
 
 import os
@@ -45,7 +45,7 @@ class ServerGroups:
         return folder
 
     def end_earlier(self, timeout: float) -> int:
-        """End what an earlier daemon left in its groups; return how many groups there were."""
+        """Kill what an earlier daemon left in its groups; return how many groups there were."""
         earlier = _groups_in(self._folder)
         for folder in earlier:
             end_group(folder, timeout)

@@ -1,4 +1,4 @@
-"""What a guard does to itself before it starts its server, so that the server cannot undo it.
+"""How a guard confines itself before it starts its server, so that the server cannot undo it.
 
     guard.py FD --apart --hide=FOLDER --show=PATH --read-only=PATH --own=FILE
     confine.py --hide=FOLDER --apart      prints what of it can be done here
@@ -8,15 +8,15 @@
                 descriptors of, a process outside. A filter on system calls refuses `prlimit` on
                 other processes, which Landlock does not cover.
 `--hide`        an empty, read-only folder in place of one of capd's, in a mount namespace.
-`--show`        what of the hidden folders stays.
+`--show`        a path in the hidden folders that stays visible.
 `--read-only`   the same, but it cannot be written.
-`--own`         a file of root that the user is to own. Without privilege a mount namespace takes a
-                user namespace, where files of root seem to be nobody's, and `ssh` refuses those
-                that its configuration includes.
+`--own`         a file of root that should seem to be the user's. Without privilege a mount
+                namespace needs a user namespace, in which root's files seem to be nobody's, and
+                `ssh` refuses to include such files.
 
-All of it holds for the guard too: a server may look at and signal the process that is its parent,
-as some do to notice its end. Nothing needs privilege; what the kernel refuses is left out, and
-`confine` returns what holds. It imports only modules written in C, as guard.py does.
+All of it applies to the guard too, so a server may inspect and signal its parent process, as some
+do to notice its end. Nothing needs privilege; what the kernel refuses is left out, and `confine`
+returns what is in force. It imports only modules written in C, as guard.py does.
 """
 
 import posix
@@ -48,7 +48,7 @@ NUMBER, ARCHITECTURE, PID, NEW_LIMIT_LOW, NEW_LIMIT_HIGH = 0, 4, 16, 32, 36
 
 
 class RefusedError(Exception):
-    """The kernel refused a step."""
+    """The kernel refused an operation."""
 
 
 class Kernel:
@@ -78,7 +78,7 @@ class Kernel:
 
 
 def confine(options: "list[str]") -> "list[str]":
-    """Confine this process, and return which of `hidden` and `apart` hold."""
+    """Confine this process; return which of `hidden` and `apart` are in force."""
     held: list[str] = []
     if sys.platform != "linux":
         return held
@@ -108,7 +108,7 @@ def confine(options: "list[str]") -> "list[str]":
 
 
 def shut(kernel: Kernel) -> None:
-    """Keep other processes of this user out of this one's memory, environment and descriptors."""
+    """Deny other processes of this user access to this one's memory and environment."""
     kernel.call("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
@@ -304,7 +304,7 @@ def bytes_of(argument: str) -> bytes:
 
 
 def try_out(options: "list[str]") -> "list[str]":
-    """Confine this process, and return which of `hidden` and `apart` hold."""
+    """Confine this process; return which of `hidden` and `apart` are in force."""
     held = confine(options)
     # Browsers and flatpak confine themselves further, by user namespaces within this one.
     if "hidden" in held and Kernel().call("unshare", CLONE_NEWUSER) != 0:

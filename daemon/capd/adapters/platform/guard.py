@@ -1,15 +1,18 @@
-"""One downstream server's parent: whatever becomes of capd, the server's whole tree ends.
+"""The parent process of one server, which ends the server's whole tree whatever happens to capd.
 
 Run as `python -I -S guard.py FD LIMIT [OPTION...]`, with the server's stdin, stdout and stderr as
 0, 1, 2, the server's directory as its own, and one end of a socket pair as FD. It imports only
-modules written in C, because there is one guard for every server: it starts 1 ms after a bare
-interpreter would, and keeps 9 MB, 3 of them its own. It adopts orphans (Linux: child subreaper), so
-a double-forked daemon is still its descendant. It ignores SIGINT, SIGTERM and SIGHUP: what ends a
-server is capd's ladder, or capd's death, which also wakes a guard that somebody has stopped.
+modules written in C, because there is one guard for every server: it starts 1 ms later than an
+empty Python program, and takes 9 MB, of which 3 MB are not shared. It adopts orphans (Linux: child
+subreaper), so a double-forked daemon is still its descendant. It ignores SIGINT, SIGTERM and
+SIGHUP: only capd's commands and capd's death end a server. Capd's death also wakes a guard that was
+stopped.
 
-LIMIT, with a variable in its own environment, marks the guard and all that it starts as the
-daemon's (capd_protos/tree_marks.py), for the time when there is no guard any more; 0 is for no
-limit. The options confine the guard, and the server with it (confine.py).
+LIMIT, with a variable in its own environment, marks the guard and everything that it starts as the
+daemon's (capd_protos/tree_marks.py), so that they are found even if the guard is killed; 0 is for
+no limit. The options confine the guard, and the server with it (confine.py). Options that begin
+with `--finally=` are the words of a command to run after the tree is gone, such as one that removes
+a container: it runs until it succeeds, at most three times. Then the guard reports `removed`.
 
     READING --whole spec--> STARTING --posix_spawn--> WATCHING --T--> WATCHING
        |                       |                       |   |         (SIGTERM to all)
@@ -22,10 +25,9 @@ limit. The options confine the guard, and the server with it (confine.py).
                                                         end
 
 From capd: four bytes of length, then items that each end in NUL (path, number of arguments,
-arguments, KEY=VALUE...), then one-letter commands. Secrets thus never stand in argv or in the
-guard's environment. To capd: `ready` and which options hold, so that the last look at what is to
-run comes when all else is done, then `pid N` or `failed ERRNO`, and `exit N` (negative: the
-signal).
+arguments, KEY=VALUE...), then one-letter commands. So secrets are never in argv or in the guard's
+environment. To capd: `ready` and which options are in force, after which capd checks once more what
+is about to run; then `pid N` or `failed ERRNO`, and `exit N` (negative: the signal).
 """
 
 import _signal  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]
@@ -37,6 +39,9 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 RLIMIT_LOCKS = 10
 MORE_OOM_SCORE = 300
+FINALLY = "--finally="
+FINAL_TRIES = 3
+FINAL_MS = 10_000
 
 
 def descendants(root: int) -> list[int]:
@@ -64,8 +69,8 @@ def descendants(root: int) -> list[int]:
 def adopt_orphans() -> None:
     """Become the parent of every orphaned descendant, if the system supports that.
 
-    Also be woken when capd dies. The kernel sends that signal when the thread ends that started the
-    guard, too. So the signal is SIGCONT, which does nothing to a process that is not stopped.
+    Also ask for a signal when capd dies. The kernel sends it when the thread that started the guard
+    ends, too. So the signal is SIGCONT, which does nothing to a process that is not stopped.
     """
     if sys.platform == "linux":
         try:
@@ -139,7 +144,7 @@ def send_signal(pid: int, number: int) -> None:
 
 
 def is_bwrap(pid: int) -> bool:
-    """Tell whether a process is still bubblewrap, before it executes the server."""
+    """Tell whether a process is still bubblewrap, which later executes the server."""
     try:
         with open(f"/proc/{pid}/comm", "rb", buffering=0) as file:
             return file.read(32) == b"bwrap\n"
@@ -157,9 +162,11 @@ class Guard:
         self._wake = wake
         self._server = server
         self._is_server_ended = False
+        self._is_final = False
+        self._code = -1
 
     def watch(self) -> None:
-        """Return when the tree has to be killed: by command, or as capd or the server ended."""
+        """Return when the tree must be killed: by command, or as capd or the server has ended."""
         poller = select.poll()
         poller.register(self._control, select.POLLIN)
         poller.register(self._wake, select.POLLIN)
@@ -190,6 +197,39 @@ class Guard:
                 posix.read(self._wake, 4096)
             pause_ms = min(pause_ms * 2, 500)
 
+    def finish(self, words: list[str], environment: dict[bytes, bytes]) -> None:
+        """Run the last command until it succeeds, and report that it did."""
+        for _ in range(FINAL_TRIES):
+            try:
+                pid = posix.posix_spawn(
+                    words[0],
+                    words,
+                    environment,
+                    setpgroup=0,
+                    setsigmask=(),
+                    setsigdef=_signal.valid_signals() - {_signal.SIGKILL, _signal.SIGSTOP},
+                )
+            except OSError:
+                return
+            self._server, self._is_server_ended = pid, False
+            self._is_final = True
+            self._wait_for_end(FINAL_MS)
+            self.kill()
+            if self._code == 0:
+                report(self._control, b"removed\n")
+                return
+
+    def _wait_for_end(self, limit_ms: int) -> None:
+        poller = select.poll()
+        poller.register(self._wake, select.POLLIN)
+        waited_ms = 0
+        # It is woken for each child that ends, so the bound is on quiet time alone.
+        while not self._reap() and not self._is_server_ended and waited_ms < limit_ms:
+            if poller.poll(100):
+                posix.read(self._wake, 4096)
+            else:
+                waited_ms += 100
+
     def _terminate(self) -> None:
         # Never both the group and its members: many programs take a second SIGTERM as "at once".
         for pid in descendants(posix.getpid()) or [-self._server]:
@@ -208,11 +248,13 @@ class Guard:
                 return False
             if pid == self._server:
                 self._is_server_ended = True
-                report(self._control, b"exit %d\n" % posix.waitstatus_to_exitcode(status))
+                self._code = posix.waitstatus_to_exitcode(status)
+                if not self._is_final:
+                    report(self._control, b"exit %d\n" % self._code)
 
 
 def confined_by(options: list[str]) -> list[bytes]:
-    """Confine this process and all that it starts; return the options that hold."""
+    """Confine this process and all that it starts; return the options that are in force."""
     # Isolated mode leaves this file's own folder out.
     sys.path.insert(0, __file__.rpartition("/")[0])
     import confine  # type: ignore[import-not-found]  # noqa: PLC0415  # pyright: ignore[reportMissingImports]
@@ -229,7 +271,8 @@ def main(control: int, limit: int, options: list[str]) -> None:
     posix.set_inheritable(control, False)
     adopt_orphans()
     offer_to_the_oom_killer()
-    held = confined_by(options)
+    finally_words = [each.removeprefix(FINALLY) for each in options if each.startswith(FINALLY)]
+    held = confined_by([each for each in options if not each.startswith(FINALLY)])
     report(control, b" ".join([b"ready", *held]) + b"\n")
     length = int.from_bytes(receive_exactly(control, 4), "big")
     # Not before capd knows of this guard: it takes a marked child that it does not know for one
@@ -263,6 +306,8 @@ def main(control: int, limit: int, options: list[str]) -> None:
     guard = Guard(control, wake, server, is_wrapped=path.rpartition(b"/")[2] == b"bwrap")
     guard.watch()
     guard.kill()
+    if finally_words:
+        guard.finish(finally_words, environment)
 
 
 if __name__ == "__main__":

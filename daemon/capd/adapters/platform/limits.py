@@ -1,4 +1,4 @@
-"""Limits that a process sets for itself before it works on texts of strangers."""
+"""Limits that a process sets for itself before it works on other people's texts."""
 
 import resource
 

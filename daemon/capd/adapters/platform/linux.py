@@ -36,7 +36,7 @@ def rss_bytes(pid: int) -> int | None:
 
 
 def available_memory_bytes() -> int | None:
-    """Return the memory that can be had without swapping, or None if the kernel does not say."""
+    """Return the memory that is available without swapping; None if it is not known."""
     try:
         with Path("/proc/meminfo").open("rb") as file:
             for line in file:

@@ -31,7 +31,7 @@ def peer_pidfd(connection: SocketOptions) -> int | None:
     """Return a pidfd of the process that connected; None if the kernel gives none.
 
     Raises:
-        ProcessLookupError: it has ended, and its number may be another's.
+        ProcessLookupError: it has ended, and its pid may have been reused.
         OSError: there are no descriptors left, for example.
     """
     try:
@@ -76,7 +76,7 @@ def look_at(pid: int) -> Process | Missing:
 def is_in_own_unit(pid: int) -> bool:
     """Tell whether a process is in the control group of this daemon's unit, if there is one.
 
-    The daemon has started every process in there. A process elsewhere may have moved.
+    The daemon started every process in that group. A process in another group may have moved there.
     """
     unit = _own_unit()
     return bool(unit) and any(path == unit or path.startswith(f"{unit}/") for path in _cgroups(pid))

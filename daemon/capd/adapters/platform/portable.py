@@ -1,7 +1,7 @@
 """Systems other than Linux: what POSIX, `ps` and the BSD socket options support.
 
-What they do not support returns nothing. Without a subreaper a server's tree is its process group,
-so a double-forked daemon escapes.
+A function that they do not support returns an empty value. Without a subreaper a server's tree is
+its process group, so a double-forked daemon escapes.
 """
 
 import os
@@ -158,7 +158,7 @@ def _ps(pid: int, column: str) -> str | None:
 
 
 def tell(pid: int, columns: str) -> str | None:
-    """Return the output of `ps` for a process; None if it is gone."""
+    """Return `ps` output for a process; None if it has ended."""
     ps = shutil.which("ps") or "/bin/ps"
     command = [ps, "-o", columns, "-p", str(pid)]
     # A fixed locale and zone, so that a start time compares equal between two runs of capd.

@@ -1,12 +1,13 @@
-"""Outlives the daemon, and ends what its guards could not.
+"""A process that outlives the daemon, and ends the servers that the guards could not end.
 
 Run as `python -I -S watcher.py FD LOW HIGH PREFIX`, one for each daemon, with FD as the reading end
-of a pipe that the daemon alone holds open. The pipe's end is the daemon's end, however it came.
-Guards end their trees then by themselves. They cannot where somebody killed them with the daemon,
-or keeps them stopped. So the watcher gives them a moment, and then kills every process that still
-has the mark of this daemon's life (capd_protos/tree_marks.py), with all that is below it.
+of a pipe that the daemon alone holds open. The pipe closes when the daemon ends, for whatever
+reason. The guards then end their trees, unless they were killed together with the daemon, or are
+stopped. So the watcher waits briefly, and then kills every process that still has the mark of this
+run of the daemon (capd_protos/tree_marks.py), with its descendants.
 
-It imports only modules written in C, as guard.py does, and keeps 9 MB, 3 of them its own.
+It imports only modules written in C, as guard.py does, and takes 9 MB, of which 3 MB are not
+shared.
 """
 
 import _signal  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]
@@ -181,7 +182,7 @@ def _below(roots: list[int]) -> list[int]:
 
 
 def main(life: int, low: int, high: int, prefix: bytes) -> None:
-    """Wait for the daemon's end, then end its servers."""
+    """Wait until the daemon has ended, then end its servers."""
     for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP):
         _signal.signal(number, _signal.SIG_IGN)
     while True:

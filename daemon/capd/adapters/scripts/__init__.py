@@ -1,1 +1,1 @@
-"""The processes that run scripts, and what is written down of a run."""
+"""The processes that run scripts, and the saved state of a run."""

@@ -1,12 +1,12 @@
-"""The script process: runs one step of a script at a time, and has nothing of the daemon's.
+"""The script process: runs one step of a script at a time, without access to the daemon.
 
     python -E -P -X utf8 -m capd.adapters.scripts.process IDLE      its standard input is a socket
 
-It holds an interpreter process of `pydantic-monty` below it, in which the code runs: without files,
-network, environment or imports, and with bounds on time, memory, recursion and calls. A script
-stays in the interpreter while no other one is run here; its snapshot is in every answer. A second
-one checks types, and runs nothing (`type_checker`). The process ends when the socket closes, or
-after `IDLE` seconds without a step; the interpreters end with it.
+Its child is an interpreter process of `pydantic-monty`, in which the code runs: without files,
+network, environment or imports, and with limits on time, memory, recursion and calls. A script
+stays in the interpreter until another one runs here; every answer contains its snapshot. A second
+interpreter only checks types (`type_checker`). The process ends when the socket closes, or after
+`IDLE` seconds without a step; the interpreters end with it.
 """
 
 import contextlib
@@ -70,14 +70,14 @@ _FUTURE: monty.ExternalFuture = {"future": ...}
 
 
 class _TooMuchError(Exception):
-    """The script asks for more than it may; the text says of what."""
+    """The script exceeds a limit; the text says which."""
 
 
 class Interpreter:
-    """The interpreter below this process, and the script that is in it."""
+    """The interpreter process, and the script that is in it."""
 
     def __init__(self, on_calls: OnCalls = lambda _: None) -> None:
-        """`on_calls` is told what a step calls, before the snapshot is made."""
+        """Create it. `on_calls` is called with a step's calls before the snapshot is made."""
         self._on_calls = on_calls
         self._pool = monty.Monty(
             min_processes=2, max_processes=2, request_timeout=WALL_SECONDS
@@ -93,13 +93,13 @@ class Interpreter:
         self._printed_bytes = 0
 
     def close(self) -> None:
-        """End it."""
+        """End the interpreter process."""
         self._leave()
         self._checker.close()
         self._pool.__exit__(None, None, None)
 
     def done(self, step: Step) -> Stepped:
-        """Do a step."""
+        """Run one step; return how it ended."""
         self._printed, self._printed_bytes = [], 0
         began_at = time.perf_counter()
         try:
@@ -159,10 +159,10 @@ class Interpreter:
         return self._driven(snapshot.resume(results))
 
     def prepare(self) -> None:
-        """Take the script from its one call to where it waits for it, before the answer is there.
+        """Run on to the point where the script waits for its one call, before the answer arrives.
 
         Raises:
-            monty.MontyError: the interpreter has died, or the script is over its time.
+            monty.MontyError: the interpreter has died, or the script has taken too long.
         """
         if isinstance(self._snapshot, monty.FunctionSnapshot):
             snapshot, self._snapshot = self._snapshot, None
@@ -352,7 +352,7 @@ def _error_text(error: monty.MontySyntaxError | monty.MontyRuntimeError) -> str:
 
 
 def main(channel: socket.socket, idle: float) -> None:
-    """Do steps until the socket closes or is silent for too long."""
+    """Run steps until the socket closes or is idle for too long."""
     _bound()
     interpreter: Interpreter | None = None
     for _ in range(_STEPS_OF_ONE_PROCESS):
@@ -377,7 +377,7 @@ def _send(channel: socket.socket, frame: Called | Stepped) -> None:
 
 
 def received(channel: socket.socket) -> bytes | None:
-    """Return the next frame, None where there is none any more."""
+    """Return the next frame; None at the end of the stream."""
     head = _exactly(channel, HEAD_BYTES)
     if head is None:
         return None
@@ -408,7 +408,7 @@ def _bound() -> None:
 
 
 def start() -> None:
-    """Be the process."""
+    """Start the script process."""
     with socket.socket(fileno=os.dup(0)) as channel:
         main(channel, float(sys.argv[1]))
     # Nothing is left to be tidied up.

@@ -1,11 +1,11 @@
-"""Runs of scripts on disk: one file a run, so that another daemon can go on with it.
+"""Saved runs of scripts: one file a run, so that another daemon can continue it.
 
     <digest of session and request>.script       frames, each: length, digest, msgpack
 
-The file grows by a frame for each suspension in which a call is sent, and for each call that is
-sent or answered; one that has grown too long begins anew with the last suspension. The last frame
-may be cut off, where a daemon died as it wrote; any other damage makes the file one that cannot be
-used. It is private (0600), holds what tools answered, and is removed when its script ends.
+A frame is appended for each suspension in which a call is sent, and for each call that is sent or
+answered; a file that is too long starts again with the last suspension. The last frame may be cut
+off, if the daemon died while writing it; any other damage makes the file unusable. It is private
+(0600), contains the answers of tools, and is removed when its script ends.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ log = structlog.get_logger(actor="curator")
 
 
 def encoded(frames: Iterable[Frame]) -> bytes:
-    """Return frames as they stand in a file."""
+    """Return frames in the format of a file."""
     parts: list[bytes] = []
     for frame in frames:
         data = msgspec.msgpack.encode(frame)
@@ -60,7 +60,7 @@ def decoded(data: bytes) -> list[Frame]:
     """Return the frames of a file; a last one that is cut off is left out.
 
     Raises:
-        DamagedRunError: another one is not as it was written.
+        DamagedRunError: another frame is damaged.
     """
     return list(_frames(data))
 
@@ -98,15 +98,15 @@ class RunFiles:
         return self._folder / f"{name}{SUFFIX}"
 
     async def load(self, path: Path) -> Restored | None:
-        """Return the run in a file, None where there is none.
+        """Return the run in a file; None if there is no file.
 
         Raises:
-            DamagedRunError: it cannot be used.
+            DamagedRunError: the file is damaged.
         """
         return await trio.to_thread.run_sync(_loaded, path)
 
     async def sweep(self) -> None:
-        """Remove what nobody has come back for."""
+        """Remove runs that no client has asked for in a long time."""
         await trio.to_thread.run_sync(_swept, self._folder)
 
 
@@ -114,7 +114,7 @@ class RunJournal:
     """The file of one run, written as its calls are sent and answered."""
 
     def __init__(self, files: RunFiles, begun: Begun, known: frozenset[int] = frozenset()) -> None:
-        """`known` are the calls of the suspension that the file has already."""
+        """Create it. `known` are the calls of the suspension that the file contains already."""
         self.path = files.path(begun.session, begun.request)
         self._begun = begun
         self._known = known
@@ -124,10 +124,10 @@ class RunJournal:
         self._limiter = trio.CapacityLimiter(1)
 
     async def sent(self, id_: int, suspended: Callable[[], Suspended]) -> None:
-        """Write down that a call is about to be sent; `suspended` returns the run as it waits.
+        """Record that a call is about to be sent; `suspended` returns the state of the waiting run.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the file cannot be written.
         """
         if id_ in self._known:
             await self._append(Sent(id_))
@@ -142,7 +142,7 @@ class RunJournal:
         await trio.to_thread.run_sync(write_whole, self.path, data, limiter=self._limiter)
 
     async def answered(self, id_: int, answer: Answer) -> None:
-        """Write down what a call came to; without it the call has an unknown outcome."""
+        """Record the answer of a call; without this, its outcome would be unknown after a crash."""
         if id_ in self._known:
             with contextlib.suppress(OSError):
                 await self._append(Answered(id_, answer))

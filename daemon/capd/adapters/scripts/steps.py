@@ -1,11 +1,12 @@
-"""What the daemon asks of a script process, and what that answers.
+"""The requests to a script process, and its answers.
 
-A step runs the interpreter until it waits for calls, or ends. It is a function of what is sent:
-the code, or a snapshot with answers. So a step whose process has died is done again by another one.
+A step runs the interpreter until the script waits for calls, or ends. Its result depends only on
+the request: the code, or a snapshot with answers. So if the process dies, another one can repeat
+the step.
 
     Start or Resume ──> [Called] ──> Waiting, Ended or Damaged
 
-`Called` is there first, so that the daemon checks the calls while their snapshot is made.
+`Called` is sent first, so that the daemon checks the calls while the snapshot is being made.
 """
 
 from collections.abc import Callable
@@ -28,7 +29,7 @@ class Start(msgspec.Struct, frozen=True, tag="start"):
 
 
 class Resume(msgspec.Struct, frozen=True, tag="resume"):
-    """Go on with a script; `snapshot` counts where this process does not have it any more."""
+    """Continue a script; `snapshot` is used if this process no longer has the script."""
 
     script: str
     snapshot: bytes
@@ -36,13 +37,13 @@ class Resume(msgspec.Struct, frozen=True, tag="resume"):
 
 
 class Called(msgspec.Struct, frozen=True, tag="called"):
-    """The script wants these calls made; they may be sent once its snapshot is kept."""
+    """The script makes these calls; they may be sent once the snapshot is saved."""
 
     calls: list[IssuedCall]
 
 
 class Waiting(msgspec.Struct, frozen=True, tag="waiting"):
-    """The script waits; `calls` are new ones, as `Called` has said."""
+    """The script waits; `calls` are the new ones, as in `Called`."""
 
     snapshot: bytes
     calls: list[IssuedCall]
@@ -51,18 +52,18 @@ class Waiting(msgspec.Struct, frozen=True, tag="waiting"):
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
-    """The script is over: with a value as JSON, or an error."""
+    """The script has ended: with a value as JSON, or an error."""
 
     value: bytes = b""
     error: str = ""
     printed: str = ""
     seconds: float = 0.0
     is_refused: bool = False
-    """Whether nothing of it has run: its types or its syntax are wrong."""
+    """Whether no line of it was executed, because its types or its syntax are wrong."""
 
 
 class Damaged(msgspec.Struct, frozen=True, tag="damaged"):
-    """The snapshot cannot be used, and why."""
+    """The snapshot cannot be used; says why."""
 
     reason: str
 

@@ -1,10 +1,9 @@
-"""Checks the types of scripts, and keeps what it has read of the standard library's.
+"""Checks the types of scripts, in a session that has read the standard library's types once.
 
-A checker that begins anew reads the types of Python's own names first: 10 ms for a script that is
-then checked in one. So one session of an interpreter is kept for checking alone. It never runs a
-script: what it is fed begins with a statement that fails, after the check and before the first line
-of the script. What has failed stays no part of the session, so no script is checked by what another
-one has declared.
+A new checker first reads the types of Python's own names, which takes 10 ms; checking a script then
+takes 1 ms. So one session of an interpreter is kept only for checking. It never runs a script: its
+input begins with a statement that fails, after the check and before the first line of the script.
+Failed input does not become part of the session, so no script sees the declarations of another.
 """
 
 import contextlib
@@ -23,7 +22,7 @@ _PLACE = re.compile(rf"{re.escape(SCRIPT_NAME)}:(\d{{1,9}}):")
 
 
 class TypeChecker:
-    """The session in which types are checked, begun with the first check."""
+    """The session in which types are checked, created for the first check."""
 
     def __init__(self, pool: monty.Monty, limits: monty.ResourceLimits) -> None:
         self._pool = pool
@@ -32,7 +31,7 @@ class TypeChecker:
         self._checks = 0
 
     def errors(self, stubs: str, code: str) -> list[str]:
-        """Return what is wrong in a script, each with its line; `stubs` are its tools.
+        """Return the errors in a script, each with its line; `stubs` are its tools' functions.
 
         Raises:
             monty.MontyCrashedError: the check takes too long, or ends its process.
@@ -57,7 +56,7 @@ class TypeChecker:
         return []
 
     def close(self) -> None:
-        """Give the session back."""
+        """End the session."""
         session, self._session, self._checks = self._session, None, 0
         if session is not None:
             with contextlib.suppress(monty.MontyError):

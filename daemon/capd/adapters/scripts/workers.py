@@ -1,12 +1,11 @@
-"""Keeps the script processes, and has them do steps.
+"""Runs the script processes, and sends them steps.
 
     none ──a step──> idle ──a step──> busy ──answered──> idle ──silent for a while──> none
                                        └──dead, or over its time──> none: done again, once
 
-A process is started for the first step that finds none idle, at most `most` of them; a further step
-waits. Each is a session of its own with one end of a socket pair, and ends by itself when the
-other end closes: a daemon that is killed leaves none. It bears the mark by which the watcher finds
-one that is stopped at that moment.
+A step without an idle process starts one, up to `most`; further steps wait. Each process has one
+end of a socket pair, and ends by itself when the other end closes, so a killed daemon leaves none
+behind. A process that is stopped at that moment is found by the watcher, by its mark.
 """
 
 import contextlib
@@ -37,7 +36,7 @@ log = structlog.get_logger(actor="curator")
 
 
 class ScriptsUnavailableError(CapdError):
-    """No process can run a script, and why."""
+    """No process can run a script; the text says why."""
 
 
 class _ProcessOverError(Exception):
@@ -61,18 +60,18 @@ class ScriptWorkers:
 
     @property
     def pids(self) -> list[int]:
-        """The processes that wait for a step."""
+        """The idle processes."""
         return [each.pid for each in self._idle if each.is_alive]
 
     def resize(self, most: int) -> None:
-        """Have at most `most` processes from here on."""
+        """Change the highest number of processes to `most`."""
         self._turns.total_tokens = most
 
     async def done(self, step: Step, on_calls: OnCalls = lambda _: None) -> Stepped:
-        """Have a step done; one that ends its process twice is an error of the script.
+        """Run a step; if it ends two processes, that is an error of the script.
 
-        `on_calls` is told what the script calls, before its snapshot is here; once more where a
-        second process does the step.
+        `on_calls` is called with the script's calls before the snapshot has arrived; again if a
+        second process repeats the step.
 
         Raises:
             ScriptsUnavailableError: no process can be started.
@@ -99,7 +98,7 @@ class ScriptWorkers:
             return Ended(error="The script was ended: its process has died twice.")
 
     def close(self) -> None:
-        """End the idle processes; a busy one ends with its step."""
+        """End the idle processes; a busy one ends after its step."""
         while self._idle:
             self._idle.pop().end()
 

@@ -1,1 +1,1 @@
-"""Values of secrets that no client sent: keyring, systemd credentials, `secrets.env`."""
+"""The values of secrets that no client sent: keyring, systemd credentials, `secrets.env`."""

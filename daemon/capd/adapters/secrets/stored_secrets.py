@@ -2,8 +2,8 @@
 
     keyring, systemd credentials, secrets.env
 
-The first two are asked only for keys that a definition names, and their answers stay in memory
-until they are asked again. The file is read when it has changed. An empty value counts as missing.
+The first two are asked only for keys that a definition uses, and their answers stay in memory until
+`ask_again`. The file is read when it has changed. An empty value counts as missing.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping

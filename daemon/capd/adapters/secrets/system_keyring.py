@@ -1,7 +1,7 @@
 """The system's keyring, asked in a thread because a backend may block or ask a person to unlock it.
 
-One question runs at a time, and none while one hangs. So a keyring that does not answer costs its
-callers a bounded wait, and nobody else anything.
+One question runs at a time, and none while one hangs. So if the keyring does not answer, its
+callers wait for a bounded time, and nothing else is affected.
 """
 
 from collections.abc import Iterable

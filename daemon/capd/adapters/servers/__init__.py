@@ -1,1 +1,1 @@
-"""Downstream servers: their processes, their environment, the server connection to each."""
+"""The servers: their processes, their environment, and the connection to each."""

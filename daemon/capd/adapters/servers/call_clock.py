@@ -18,7 +18,7 @@ class Entry:
 
     @property
     def deadline(self) -> float:
-        """When the call is given up."""
+        """The time at which the call is given up."""
         return self._deadline
 
     @deadline.setter
@@ -36,7 +36,7 @@ class CallClock:
         self._sleep = trio.CancelScope()
 
     def start(self, call: Pending, longest: float) -> None:
-        """Watch the deadline of a call. `longest` bounds its seconds; 0 for no such limit."""
+        """Watch the deadline of a call, and `longest` seconds from now; 0 for no such limit."""
         if longest:
             call.over_at = trio.current_time() + longest
         call.patience = entry = Entry(self)

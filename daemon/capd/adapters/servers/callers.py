@@ -1,4 +1,4 @@
-"""The client behind a call and the client behind a lease: whom a server's messages can reach.
+"""The clients that a server's messages can reach: the caller of a request, or a lease's holder.
 
 A server connection knows clients only by these two protocols. How a question reaches the user (at
 once, or by a result that asks) is decided on the client's side.
@@ -19,7 +19,7 @@ OnProgress = Callable[[bytes], None]
 
 
 class Peer(Protocol):
-    """The client of a session, as a server can speak to it."""
+    """The client of a session, as a server can reach it."""
 
     @property
     def session(self) -> SessionKey:
@@ -58,7 +58,7 @@ class Caller(Peer, Protocol):
     """The caller that waits for the outcome of a call."""
 
     async def dispatched(self) -> None:
-        """Note that the first byte is about to be written. After that the call may have run."""
+        """Note that the first byte is about to be written. From then on the call may have run."""
         ...
 
     def progress(self, params: bytes) -> None:
@@ -68,7 +68,7 @@ class Caller(Peer, Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CallHooks:
-    """A caller made of callbacks; one without callbacks cannot be reached."""
+    """A caller made of callbacks; without callbacks, a server cannot reach it."""
 
     on_dispatched: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
     on_progress: Callable[[bytes], None] = lambda _: None

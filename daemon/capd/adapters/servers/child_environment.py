@@ -1,8 +1,9 @@
-"""Which variables a downstream server gets: known families, and what its definition declares.
+"""Which variables a server gets: known families, and those that its definition declares.
 
-The daemon's environment holds what the user's session put there, tokens and agent sockets among
-it, and the control variables of systemd and capd. Names are listed, not patterns, where a family
-could hold a secret: `XDG_ACTIVATION_TOKEN` and `UV_PUBLISH_TOKEN` match any pattern that works.
+The daemon's environment contains the variables of the user's session, including tokens and agent
+sockets, and the control variables of systemd and capd. If a family could contain a secret, its
+names are listed one by one instead of as a pattern: `XDG_ACTIVATION_TOKEN` and `UV_PUBLISH_TOKEN`
+match any pattern that works.
 """
 
 import os
@@ -110,7 +111,7 @@ def child_environment(
 
 
 def uvx_folder() -> str:
-    """Return the folder of the `uv` of capd's extra `uv`, for servers run by `uvx`; else empty."""
+    """Return the folder of the `uvx` that the extra `uv` installs; empty without that extra."""
     try:
         from uv import find_uv_bin  # noqa: PLC0415 - needed once, at the start of the daemon
     except ImportError:

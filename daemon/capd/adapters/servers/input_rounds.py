@@ -1,8 +1,8 @@
-"""Handles a stateless server's questions for a handshake client.
+"""Answers a stateless server's questions on behalf of a handshake client.
 
-A handshake client does not know results that ask. So the client is asked in its own way. Then the
-request is sent again, with the answers and the server's state byte for byte, until the server
-returns a result.
+A handshake client does not understand a result that asks a question. So the client gets the
+question as a request of its own generation. Then its call is sent again, with the answers and the
+server's unchanged state, until the server returns a result.
 """
 
 import uuid
@@ -36,7 +36,7 @@ async def settled(relay: Relay, members: Members, caller: Caller) -> Result:
     """Return the final result of a request.
 
     Raises:
-        RefusedError: the server asks what the client does not offer, or without end.
+        RefusedError: the server asks something that the client does not support, or asks too often.
         ServerError: the client, or the server, answered with an error.
         NotSentError, OutcomeUnknownError: as `relay`.
     """

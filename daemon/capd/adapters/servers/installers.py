@@ -1,9 +1,9 @@
 """Runs dependency scripts of a tap: `deps/<org>/<tool>.sh` (docs/design/catalog.md).
 
 The header of a script names the command that tells whether the dependency is already there: `#
-check: <command>`. Check and script run off the event loop, with a time limit, as a process tree of
-which nothing is left afterwards. A script runs under the interpreter named in its first line, or
-under `sh`.
+check: <command>`. Check and script run outside the event loop, with a time limit, as a process tree
+that is ended completely. A script runs under the interpreter named in its first line, or under
+`sh`.
 """
 
 import re
@@ -47,7 +47,7 @@ async def ensure_installed(
 ) -> bool:
     """Run `script` unless its check passes; return whether it had to run.
 
-    `on_start` is called when it starts, `on_line` with the last line of its output.
+    `on_start` is called when the script starts, `on_line` with the last line of its output.
 
     Raises:
         InstallFailedError: the script is unreadable, failed, or took more than 600 s.

@@ -1,4 +1,4 @@
-"""A running connection to a server, as the sessions that hold it use it."""
+"""A running connection to a server, as its holders use it."""
 
 from collections.abc import Callable, Iterable
 from typing import NoReturn
@@ -33,7 +33,7 @@ class ListChanges:
     """The list changes that one instance announces; `follow` them in a task of its own."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
-        """`tell` passes a change on, for `prompts` or `resources`."""
+        """Create it. `tell` passes a change on, for `prompts` or `resources`."""
         self._tell = tell
         self._noted = {what: trio.Event() for what in FOLLOWED}
 
@@ -100,7 +100,7 @@ class Instance:
         self.subscriptions.join(peer, uris)
 
     def leave(self, session: SessionKey) -> None:
-        """Pass nothing more on to a session."""
+        """Stop passing messages on to a session."""
         self.server_connection.holders.pop(session, None)
         self.subscriptions.leave(session)
 

@@ -1,4 +1,4 @@
-"""Decides how a launcher starts in a folder that nobody trusts, by what is on disk.
+"""Decides how a launcher starts in an untrusted folder, by the files on disk.
 
 `core.servers.launchers` has the rules. This module looks up which files exist: in the working
 directory and in the folders above it, where launchers look too. The user's home folder and the
@@ -20,6 +20,7 @@ from capd.adapters.regular_files import opened_regular
 from capd.adapters.trust.vouching import UntrustedError
 from capd.core.errors import CapdError
 from capd.core.servers.launchers import (
+    LOADING_VARIABLES,
     Reading,
     all_names,
     launch,
@@ -46,7 +47,7 @@ class NoEmptyFolderError(CapdError):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a server is started, given the files that exist at this moment."""
+    """How a server is started, given the files at this moment."""
 
     argv: tuple[str, ...] = field(repr=False)
     env: Mapping[str, str] = field(repr=False)
@@ -55,7 +56,7 @@ class Plan:
     enters_project: bool = False
     """Whether the server itself runs in its usual working directory nevertheless."""
     reason: str = ""
-    """Why it is not started as a direct client would start it; empty if it is."""
+    """Why it is not started as an MCP client would start it directly; empty if it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +65,19 @@ class Launching:
 
     name: str
     argv: tuple[str, ...] = field(repr=False)
-    """As in the definition, with `{{PROJECT}}` not filled in."""
+    """The command of the definition, with `{{PROJECT}}` not filled in."""
     declared: Mapping[str, str] = field(repr=False)
     """The environment that the definition sets, not filled in."""
     folder: Path
     """Its usual working directory."""
     project: str
-    """The project as its client named it; empty if there is none."""
+    """The project as the client named it; empty if there is none."""
     home: str
     empty_folders: Path
-    """Where empty folders are made."""
+    """The folder in which empty folders are created."""
     is_trusted: Callable[[str], bool]
-    """Tells whether somebody trusts what launchers read in a project, given its real path."""
+    """Tells whether a person trusts the files that launchers read in a project, given its real
+    path."""
     can_enter: bool = True
     """Whether the server may go from the empty folder into the project."""
 
@@ -83,7 +85,7 @@ class Launching:
         """Return how the server is started; in `argv` and `env` placeholders are filled in.
 
         Raises:
-            UntrustedError: it starts code of a project that is not trusted.
+            UntrustedError: it would run code of an untrusted project.
         """
         usual = Plan(argv, env)
         real = os.path.realpath(self.folder)
@@ -129,8 +131,27 @@ class Launching:
             }
         return Plan(way.argv, kept, way.is_elsewhere, way.enters_project, way.reason)
 
+    def refuse_in_container(self) -> None:
+        """Raise if the server runs code of a project that is not trusted in its container.
+
+        Its launcher starts in the image's own folder, so it reads the files of no project.
+
+        Raises:
+            UntrustedError: with the file.
+        """
+        if not self.project or self.is_trusted(os.path.realpath(self.folder)):
+            return
+        found = reading(self.argv, self.declared)
+        loaded = [
+            value
+            for name, value in self.declared.items()
+            if name in LOADING_VARIABLES and ("{{PROJECT}}" in value or "{{CWD}}" in value)
+        ]
+        if found.project_file or loaded:
+            raise self._refused(f"{found.project_file or loaded[0]}, a file of")
+
     def rests_on_trust(self, argv: tuple[str, ...], env: Mapping[str, str]) -> bool:
-        """Tell whether it starts otherwise in a folder that nobody has agreed to."""
+        """Tell whether it would start in another way in an untrusted folder."""
         try:
             held = replace(self, is_trusted=lambda _: False).plan(argv, env)
         except UntrustedError:
@@ -138,10 +159,10 @@ class Launching:
         return held != Plan(argv, env)
 
     def empty_folder(self) -> Path:
-        """Make a folder in which, and above which, launchers find nothing.
+        """Create a folder in which, and above which, launchers find no files.
 
         Raises:
-            NoEmptyFolderError: there is none to be had.
+            NoEmptyFolderError: none could be created.
         """
         everything = Reading(names=all_names())
         for base in (self.empty_folders, Path(tempfile.gettempdir())):

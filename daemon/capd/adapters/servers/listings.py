@@ -59,7 +59,7 @@ async def list_tools(server_connection: ServerConnection) -> list[Taken]:
     """Return every tool that the server lists and that can be shown to clients.
 
     Raises:
-        HandshakeError: no complete list within 30 s.
+        HandshakeError: there was no complete list within 30 s.
     """
     intake = Intake()
     try:
@@ -84,9 +84,9 @@ async def list_tools(server_connection: ServerConnection) -> list[Taken]:
 class Listings:
     """The lists of one server besides its tools; `follow` them in a task of its own.
 
-    A list is kept until the server says that it changed, or, for a stateless server, until its
-    validity ends. It is fetched in a task of the server. So a session may stop waiting, and the
-    next one finds the list.
+    A list is cached until the server says that it changed, or, for a stateless server, until its
+    validity ends. A task of the server fetches it, so a session may stop waiting, and the next one
+    finds the list.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Listings:
                 self._kept.pop(kind, None)
 
     def kept(self, kind: str) -> dict[str, bytes] | None:
-        """Return a list as `entries` does; None if it has to be fetched first."""
+        """Return a cached list as `entries` does; None if it has to be fetched first."""
         if kind.split("/", maxsplit=1)[0] not in self._server_connection.capabilities:
             return {}
         good_until, kept = self._kept.get(kind, (0.0, {}))
@@ -225,7 +225,7 @@ async def _taken(server_connection: ServerConnection, kind: str, intake: _TakesE
 
     Raises:
         ServerError: the server answered with an error.
-        ListingError: no complete list within 30 s.
+        ListingError: there was no complete list within 30 s.
     """
     seconds = LONGEST_KEPT
     cursor: str | None = None

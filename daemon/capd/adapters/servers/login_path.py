@@ -1,10 +1,10 @@
-"""What the user's login shell sets, for a daemon that no shell started.
+"""The user's PATH and network variables from the login shell, if no shell started the daemon.
 
 An editor from a desktop menu, or systemd, passes a PATH without nvm, Homebrew or ~/.local/bin, and
-then `npx` is not found. An agent may have stripped SSL_CERT_FILE, and then nothing can be fetched.
-The user's own shell is asked once. Folders of PATH that only it knows are appended, so nothing that
-was found before is found elsewhere now. Of the variables for networks and package registries its
-values are taken.
+then `npx` is not found. An agent may have removed SSL_CERT_FILE, and then nothing can be
+downloaded. So the user's own shell is asked once. The folders that only its PATH has are appended,
+so every program that was found before is still found in the same place. The variables for networks
+and package registries get the shell's values.
 """
 
 import os
@@ -29,7 +29,7 @@ _LONGEST_BYTES = 1 << 20
 
 
 def is_from_shell(environment: Mapping[str, str]) -> bool:
-    """Tell whether a shell started the daemon, in which case its PATH is the user's already."""
+    """Tell whether a shell started the daemon; then its PATH is the user's already."""
     return "SHLVL" in environment
 
 

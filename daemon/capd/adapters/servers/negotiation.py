@@ -1,11 +1,12 @@
-"""Which generation a server is spoken to in, and the exchange that settles it.
+"""Agrees with a server on a protocol generation, and performs the handshake.
 
     wants handshake:   initialize ──error──> server/discover
     wants stateless:   server/discover ──error, or silence──> initialize
 
-A refusal of the version alone (-32022) that names one that capd speaks is asked again, once. The
-first of the two that succeeds counts. What is wanted is what the client that has the server started
-speaks itself: a server that knows both generations then meets what it would meet without capd.
+If only the version is refused (-32022) and the refusal names a version that capd speaks, the
+request is repeated once with that version. The first of the two exchanges that succeeds decides.
+The wanted generation is that of the client for which the server is started, so a server that knows
+both generations is used as that client would use it directly.
 """
 
 from collections.abc import Awaitable, Callable, Sequence

@@ -16,7 +16,7 @@ class Patience(Protocol):
 
     @property
     def deadline(self) -> float:
-        """When the time is over."""
+        """The time at which the limit is reached."""
         ...
 
     @deadline.setter
@@ -24,7 +24,7 @@ class Patience(Protocol):
 
 
 class Pending:
-    """One request in progress. Subclasses know who waits for it, which avoids reference cycles."""
+    """One request in progress. Subclasses know who waits for it, without a reference cycle."""
 
     __slots__ = (
         *("_questions", "caller", "error", "is_done", "is_sent", "message_id", "method"),
@@ -67,7 +67,7 @@ class Pending:
             self.patience.deadline = min(trio.current_time() + self.timeout, self.over_at)
 
     def pause(self) -> None:
-        """Stop the timeout, because a person is asked something on behalf of this request.
+        """Stop the timeout, because a person is being asked on behalf of this request.
 
         The rest of the timeout is kept. `LONGEST_PAUSE` applies meanwhile, so that an unanswered
         question neither ends a call early nor keeps it for ever.
@@ -88,7 +88,7 @@ class Pending:
         return f"did not answer within {self.timeout:g} s"
 
     def go_on(self, *, is_answered: bool) -> None:
-        """End one `pause`. An answer restarts the timeout, as progress does."""
+        """End one `pause`. If the person answered, the timeout starts again, as after progress."""
         self._questions -= 1
         if self._questions:
             return

@@ -1,14 +1,15 @@
-"""Downstream server processes: each runs under its own guard, and its whole tree ends with it.
+"""Runs servers as processes: each under its own guard, and its whole tree ends with it.
 
     LAUNCHING --pid N--> RUNNING --exit N--> EXITED --guard ends--> GONE
         |                   |                                         ^
         v                   +---- the guard itself was killed --------+
     SpawnFailedError               (capd kills what it can find)
 
-`wait` returns at EXITED: death is the process's end, not end of file, for a grandchild may hold
-the pipes. `stop`, `kill` and leaving `running` return at GONE, when no descendant is left.
-Descriptors per server: stdin, stdout, stderr, and one socket to the guard (platform/guard.py says
-what is spoken there). Nothing here forks: `Popen` without `preexec_fn` uses vfork and exec.
+`wait` returns at EXITED. That is the end of the process, not of its output, because a grandchild
+may keep the pipes open. `stop`, `kill` and leaving `running` return at GONE, when no descendant is
+left. Each server needs four descriptors: stdin, stdout, stderr, and a socket to the guard
+(platform/guard.py describes its protocol). Nothing here forks: `Popen` without `preexec_fn` uses
+vfork and exec.
 """
 
 import contextlib
@@ -26,11 +27,13 @@ from pathlib import Path
 import trio
 
 from capd.adapters import platform
+from capd.adapters.servers.containers import Container, Containers
 from capd.adapters.servers.launching import Launching, Plan
 from capd.adapters.servers.sandboxing import Box, confinement
 from capd.adapters.servers.stderr_tail import StderrTail
 from capd.adapters.servers.trees import TREES, Tree
 from capd.core.errors import CapdError
+from capd.core.servers.containers import ContainerRequest
 from capd.core.servers.membership import Membership
 from capd.core.servers.runners import advice
 from capd.core.servers.sandbox import Confinement
@@ -41,13 +44,16 @@ _GUARD = Path(platform.__file__).with_name("guard.py")
 _GUARD_ENVIRONMENT_KEYS = ("LD_LIBRARY_PATH",)
 _LAUNCH_TIMEOUT = 20.0
 _KILL_TIMEOUT = 5.0
+_REMOVAL_TIMEOUT = 60.0
+"""As long as a guard may try to remove a container, with the end of the tree before it."""
+_REMOVED = b"removed"
 _SIGNALLED = 128
 _MOST_LOOKS = 5
 """How often a start is retried because files changed while they were checked."""
 
 
 class CommandNotFoundError(CapdError):
-    """The command is neither a file nor on the server's PATH."""
+    """The command is not a file, and not on the server's PATH."""
 
 
 class SpawnFailedError(CapdError):
@@ -60,17 +66,28 @@ class TreeSurvivedError(CapdError):
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
-    """What to run: never a shell line, and with exactly this environment."""
+    """What to run: an argument list, never a shell line, with exactly this environment."""
 
     argv: tuple[str, ...] = field(repr=False)  # secrets may stand in both
     env: dict[str, str] = field(repr=False)
     cwd: Path
     box: Box | None = field(default=None, repr=False)
-    """How the process is confined; None to confine nothing."""
+    """The sandbox of the process; None for none."""
     vouch: Callable[[], None] | None = field(default=None, repr=False, compare=False)
     """Raises unless the process may be started; called directly before the start."""
     launching: Launching | None = field(default=None, repr=False, compare=False)
     """How its launcher is kept from reading an untrusted folder; None if that is not needed."""
+    contained: "Contained | None" = field(default=None, repr=False, compare=False)
+    """The container that it runs in, with `env` for the engine; None for a process of this machine.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Contained:
+    """A server that is to run in a container."""
+
+    containers: Containers
+    request: ContainerRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +115,7 @@ def resolve_command(spec: ProcessSpec) -> Path:
     """Return the file that `spec` runs, found by the spec's own PATH and directory.
 
     Raises:
-        CommandNotFoundError: There is none.
+        CommandNotFoundError: there is none.
     """
     command = spec.argv[0]
     search = spec.env.get("PATH") or os.defpath
@@ -120,7 +137,7 @@ class ServerProcess:
     """A running server, and the guard above it."""
 
     is_parked = False
-    """Whether it ended because a person has to do something. That is never so for a process."""
+    """Whether it ended because a person must act first; never true of a process."""
 
     def __init__(self, launched: "_Launched") -> None:
         self.pid = launched.pid
@@ -132,6 +149,8 @@ class ServerProcess:
         self.cwd_reason = launched.reason
         """Why its launcher was restricted; empty if it was not."""
         self._empty_folder = launched.empty_folder
+        self._container = launched.container
+        self._kill_timeout = _KILL_TIMEOUT if launched.container is None else _REMOVAL_TIMEOUT
         self.membership: Membership = launched.tree.way(launched.confinement.prefix)
         """How it is known which processes belong to the server."""
         self._tree = launched.tree
@@ -162,8 +181,8 @@ class ServerProcess:
     async def stop(self, grace: float = 2.0) -> None:
         """End the tree: close stdin, after `grace` send SIGTERM, after another `grace` SIGKILL.
 
-        This completes even if the caller is cancelled. Calling it again is harmless; the shortest
-        grace counts.
+        This runs to the end even if the caller is cancelled. Calling it again is harmless; the
+        shortest grace counts.
 
         Raises:
             TreeSurvivedError: SIGKILL was not enough.
@@ -189,11 +208,11 @@ class ServerProcess:
         with trio.CancelScope(shield=True):
             self._guard.send_signal(signal.SIGCONT)  # somebody may have stopped it
             self._command(b"K")
-            with trio.move_on_after(_KILL_TIMEOUT):
+            with trio.move_on_after(self._kill_timeout):
                 await self._gone.wait()
                 return
             self._guard.kill()
-            with trio.move_on_after(_KILL_TIMEOUT):
+            with trio.move_on_after(self._kill_timeout):
                 await self._gone.wait()
                 return
         raise TreeSurvivedError(
@@ -210,7 +229,7 @@ class ServerProcess:
                 nursery.start_soon(self._stderr.drain)
 
     async def _watch(self) -> None:
-        heard = b""
+        heard, is_removed = b"", False
         while True:
             await trio.lowlevel.wait_readable(self._control)
             try:
@@ -221,9 +240,11 @@ class ServerProcess:
                 data = b""
             if not data:
                 break
-            heard += data
-            if heard.startswith(b"exit ") and heard.endswith(b"\n"):
-                self._set_exited(self._exit_status(int(heard.split()[1])))
+            *lines, heard = (heard + data).split(b"\n")
+            for line in lines:
+                if line.startswith(b"exit "):
+                    self._set_exited(self._exit_status(int(line.split()[1])))
+                is_removed |= line == _REMOVED
         if self._status is None:
             self._is_guard_lost = True
             await trio.to_thread.run_sync(
@@ -235,6 +256,8 @@ class ServerProcess:
         await trio.to_thread.run_sync(
             partial(TREES.leave, self._tree, is_guard_lost=self._is_guard_lost)
         )
+        if self._container is not None:
+            await trio.to_thread.run_sync(partial(self._container.release, is_removed=is_removed))
         self._gone.set()
 
     def _exit_status(self, number: int) -> ExitStatus:
@@ -264,9 +287,9 @@ async def running(spec: ProcessSpec) -> AsyncIterator[ServerProcess]:
     """Run a server while the block runs, and kill what is left of its tree afterwards.
 
     Raises:
-        CommandNotFoundError: `argv[0]` is nowhere.
-        SpawnFailedError: The system refused.
-        SandboxMissingError: It is to be confined, and cannot be here.
+        CommandNotFoundError: `argv[0]` cannot be found.
+        SpawnFailedError: the system refused to start it.
+        SandboxMissingError: this machine cannot provide the sandbox.
     """
     process = ServerProcess(await trio.to_thread.run_sync(_launch, spec))
     tasks = contextlib.AsyncExitStack()
@@ -295,6 +318,7 @@ class _Launched:
     cwd: str
     reason: str
     empty_folder: Path | None
+    container: Container | None
     confinement: Confinement
     guard: subprocess.Popen[bytes]
     tree: Tree
@@ -312,6 +336,8 @@ class _ChangedError(Exception):
 
 def _launch(spec: ProcessSpec) -> _Launched:
     """Start guard and server, and return when the server runs. Blocks, so run it in a thread."""
+    if spec.contained is not None:
+        return _launch_contained(spec, spec.contained)
     for _ in range(_MOST_LOOKS):
         plan = spec.launching.plan(spec.argv, spec.env) if spec.launching else None
         folder = spec.launching.empty_folder() if spec.launching and _is_elsewhere(plan) else None
@@ -327,6 +353,16 @@ def _launch(spec: ProcessSpec) -> _Launched:
     )
 
 
+def _launch_contained(spec: ProcessSpec, contained: Contained) -> _Launched:
+    container = contained.containers.prepare(contained.request, spec.env)
+    started = replace(spec, argv=container.argv, env=dict(container.environment))
+    try:
+        return _launch_as(started, None, None, container)
+    except BaseException:
+        container.release(is_removed=False)
+        raise
+
+
 def _remove_empty(folder: Path | None) -> None:
     """Remove the folder that was made for a launcher, unless its server has written there."""
     if folder is not None:
@@ -338,7 +374,9 @@ def _is_elsewhere(plan: Plan | None) -> bool:
     return plan is not None and plan.is_elsewhere
 
 
-def _launch_as(spec: ProcessSpec, plan: Plan | None, folder: Path | None) -> _Launched:
+def _launch_as(
+    spec: ProcessSpec, plan: Plan | None, folder: Path | None, container: Container | None = None
+) -> _Launched:
     usual_cwd = spec.cwd
     spec = _planned(spec, plan, folder)
     name = spec.argv[0]
@@ -347,6 +385,10 @@ def _launch_as(spec: ProcessSpec, plan: Plan | None, folder: Path | None) -> _La
         raise SpawnFailedError(f"{name} cannot start in {usual_cwd}: there is no such directory")
     command = resolve_command(spec)
     found = confinement_of(spec, command)
+    if container is not None:
+        # The guard takes its words apart from those that confine it (platform/guard.py).
+        last = tuple(f"--finally={each}" for each in container.removal)
+        found = Confinement("none", container.description, guard_options=last)
     introduction = _introduction(command, spec, found)
     with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
         try:
@@ -388,8 +430,10 @@ def _launch_as(spec: ProcessSpec, plan: Plan | None, folder: Path | None) -> _La
         )
         cwd = usual_cwd if plan is not None and plan.enters_project else spec.cwd
         reason = plan.reason if plan is not None else ""
-        facts = (name, str(cwd), reason, folder, found, guard, tree, control, pid, started)
-        return _Launched(*facts, stdin, stdout, stderr)
+        if container is not None:
+            cwd = Path(container.mounted or usual_cwd)
+        facts = (name, str(cwd), reason, folder, container, found, guard, tree, control, pid)
+        return _Launched(*facts, started, stdin, stdout, stderr)
 
 
 def _planned(spec: ProcessSpec, plan: Plan | None, folder: Path | None) -> ProcessSpec:

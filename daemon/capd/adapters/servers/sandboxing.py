@@ -1,7 +1,7 @@
 """Confines a server as far as the machine can. Every function blocks.
 
-What bubblewrap and the kernel can do is tried once, because their presence says little: in a
-container, and under Ubuntu's AppArmor, nobody may make namespaces.
+What bubblewrap and the kernel can do is tested once, because their presence is no proof: in a
+container, and under Ubuntu's AppArmor, nobody may create namespaces.
 """
 
 import contextlib
@@ -57,7 +57,7 @@ _trying = threading.Lock()
 
 
 def machine() -> Machine:
-    """Return what this machine can do; who asks while it is tried waits for that."""
+    """Return which sandboxing features this machine has; wait where they are being tried."""
     with _trying:
         return _tried_machine()
 
@@ -80,9 +80,9 @@ def _tried_machine() -> Machine:
 
 
 def own_folders(where: Places, environment: Mapping[str, str]) -> OwnFolders:
-    """Return the folders that are capd's alone. Missing ones are made.
+    """Return the folders that belong to capd alone; missing ones are created.
 
-    A missing folder cannot be hidden, and another process could make it first.
+    A missing folder cannot be hidden, and another process could create it first.
     """
     named = {"config": where.config, "state": where.state, "cache": where.cache, "data": where.data}
     # `CAPD_SOCKET` may lead anywhere, to /tmp or to the home.
@@ -102,16 +102,16 @@ def own_folders(where: Places, environment: Mapping[str, str]) -> OwnFolders:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A requested confinement, and the folders that it concerns."""
+    """A sandbox that is asked for, and the folders that it affects."""
 
     sandbox_request: SandboxRequest
     own: tuple[Path, ...]
     """capd's configuration, state, cache and sockets."""
     environment: Mapping[str, str] = field(repr=False)
-    """The user's environment, which says where home is. A definition could claim another home."""
+    """The user's environment, which names the home folder. A definition could name another one."""
     project: str = ""
     cache: Path | None = None
-    """The server's own cache folder for `strict`; it is made if it is missing."""
+    """The server's own cache folder for `strict`; created if it is missing."""
     machine: Callable[[], Machine] = machine
     folders: OwnFolders = _NOWHERE
     """The folders that `guard` hides."""
@@ -135,7 +135,7 @@ class Sandboxes:
     """Globs of the names of servers that may use capd's socket."""
 
     def sandbox_request(self, server: ServerSpec) -> SandboxRequest:
-        """Return the confinement that is requested for `server`."""
+        """Return the sandbox that `server` should run in."""
         return self.rules.sandbox_request(
             server.name,
             server.sandbox,
@@ -144,7 +144,7 @@ class Sandboxes:
         )
 
     def box(self, server: ServerSpec, project: str, environment: Mapping[str, str]) -> Box:
-        """Return the confinement of `server`, running for sessions of `project`."""
+        """Return the sandbox of `server` with its folders, for sessions of `project`."""
         cache_folder = self.caches / server_identity(server)
         return Box(
             self.sandbox_request(server),
@@ -160,10 +160,10 @@ class Sandboxes:
 
 
 def confinement(box: Box, command: Path, cwd: Path, words: Sequence[str] = ()) -> Confinement:
-    """Return how `command` is started; `words` are its arguments and its environment's values.
+    """Return how to start `command`; `words` are its arguments and its environment's values.
 
     Raises:
-        SandboxMissingError: what is wished for cannot be done here.
+        SandboxMissingError: this machine cannot provide the sandbox.
     """
     sandbox_request = box.sandbox_request
     if sandbox_request.level == "off":

@@ -1,9 +1,9 @@
 """A connection to a running MCP server, over stdio or HTTP: calls, and the server's own messages.
 
-The supervisor owns server connections and grants them to sessions. A session's calls pass through
-in process, as bytes (docs/design/actors.md). The connection gives every request a random id of its
-own, so that sessions cannot interfere. Each call is completed exactly once. A reply that nobody
-waits for is dropped and counted.
+The supervisor owns server connections, and lets sessions use them. A session's calls pass through
+here as bytes, within the process (docs/design/actors.md). The connection gives every request a
+random id of its own, so that sessions cannot interfere. Each call is completed exactly once. A
+reply that nobody waits for is dropped and counted.
 """
 
 import secrets
@@ -60,8 +60,8 @@ async def large_result(line: Oversized, ends: LineEnds | None) -> LargeResult:
     """Return the result in a response.
 
     Raises:
-        MalformedError: it is no response with a result that can be told from what is around it.
-        OSError: it cannot be read again.
+        MalformedError: it is not a response, or its result cannot be located in it.
+        OSError: the file cannot be read.
     """
     if line.kept is None:
         raise MalformedError("it was discarded")
@@ -162,7 +162,7 @@ _NEVER_CANCELLED = frozenset({"initialize", "server/discover"})
 
 
 class ConnectionBrokenError(CapdError):
-    """The server broke the protocol, so its process has to be ended."""
+    """The server broke the protocol; its process has to be ended."""
 
 
 class ServerConnection:
@@ -182,7 +182,7 @@ class ServerConnection:
     ) -> None:
         """`on_list_changed` is called with `tools`, `prompts` or `resources`.
 
-        Without a spool, a line over the reader's cap is lost.
+        Without a spool, a line over the reader's limit is dropped.
         """
         self.name = name
         self.counts: Counter[str] = Counter()
@@ -275,7 +275,7 @@ class ServerConnection:
                 nursery.cancel_scope.cancel()
 
     def close(self, why: str) -> None:
-        """Complete every call in progress: what was sent has an unknown outcome."""
+        """Complete every call in progress; a call that was sent gets an unknown outcome."""
         self._why_dead = self._why_dead or why
         pending = list(self._pending.values())
         self._pending.clear()
@@ -291,7 +291,7 @@ class ServerConnection:
         the server is told so.
 
         Raises:
-            NotSentError, OutcomeUnknownError: see there.
+            NotSentError, OutcomeUnknownError: the connection was lost, or the call took too long.
             ServerError: the server answered with an error.
         """
         message_id = self._fresh_id()
@@ -301,8 +301,8 @@ class ServerConnection:
     def begin(self, calls: Sequence[Pending], members: Sequence[Members]) -> int:
         """Write several calls at once without waiting; return how many were written.
 
-        Calls that were not written leave no trace. The callers must already know that their calls
-        may run. `members` are the params, one for each call.
+        Calls that were not written are unchanged. The callers' clients must have been told before
+        that the calls may run. `members` are the params, one for each call.
         """
         # A writer that is dead begins nothing.
         if self._why_dead:
@@ -356,7 +356,7 @@ class ServerConnection:
         """Send a notification.
 
         Raises:
-            NotSentError: it cannot be sent.
+            NotSentError: the connection is lost.
         """
         try:
             await self._writer.send(notification_line(method, params))
@@ -364,7 +364,7 @@ class ServerConnection:
             raise NotSentError(f"{self.name}: {error}") from None
 
     def tell(self, method: str, params: bytes = b"") -> None:
-        """Queue a notification that need not arrive."""
+        """Queue a notification that may be lost."""
         self._post(notification_line(method, params))
 
     async def _request(

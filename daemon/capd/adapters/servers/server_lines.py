@@ -1,4 +1,4 @@
-"""Decodes the parts of a server's lines that the connection reads; the rest is passed on."""
+"""Decodes the members of a server's message that the connection reads; the rest is passed on."""
 
 import secrets
 from typing import Any
@@ -26,7 +26,7 @@ class Incoming(msgspec.Struct):
 
 
 class Progress(msgspec.Struct):
-    """Params of `notifications/progress`: the token that says whose progress it is."""
+    """Params of `notifications/progress`: its token tells which request makes progress."""
 
     progressToken: int | str  # noqa: N815 - the protocol's name
 

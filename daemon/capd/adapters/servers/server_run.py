@@ -1,4 +1,4 @@
-"""One run of a server, from its spawn, or its connection, to the end of the last of it.
+"""One run of a server, from its start (or its connection) to the end of its last process.
 
     spawned ──handshake, tools/list──> ready ──(its tools change)──> ready
        │ too slow, wrong, dead           │ dead, silent, noisy, or cancelled
@@ -65,17 +65,17 @@ class ServerEnd(Protocol):
 
     @property
     def membership(self) -> Membership | Literal[""]:
-        """How it is known which processes belong to it; empty for a connection by URL."""
+        """How capd knows which processes belong to it; empty for a connection by URL."""
         ...
 
     @property
     def stdin(self) -> trio.abc.SendStream:
-        """Where its lines go."""
+        """The stream for lines to the server."""
         ...
 
     @property
     def stdout(self) -> trio.abc.ReceiveStream:
-        """Where its lines come from."""
+        """The stream of lines from the server."""
         ...
 
     @property
@@ -130,7 +130,7 @@ class RunFacts:
     cwd_reason: str = ""
     """Why its launcher was restricted; empty if it was not."""
     membership: Membership | Literal[""] = ""
-    """How it is known which processes belong to it."""
+    """How capd knows which processes belong to it."""
     counts: Counter[str] = field(default_factory=Counter)
     """How many of the server's lines were dropped, by kind."""
     findings: dict[str, str] = field(default_factory=dict)
@@ -138,7 +138,7 @@ class RunFacts:
 
 
 class ServerRun:
-    """A run; `serve` it in a task, cancel that task to end it."""
+    """One run; call `serve` in a task, and cancel that task to end it."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class ServerRun:
         self._doom = ""
 
     def vet_again(self) -> None:
-        """Compare listed tools with trusted definitions again, after a person's decision."""
+        """Compare the listed tools with the trusted definitions again, after a decision."""
         self._woken.set()
 
     def end(self, reason: str) -> None:
@@ -201,8 +201,8 @@ class ServerRun:
         """Start the server, report it ready, and wait until it is lost or this is cancelled.
 
         Raises:
-            StartFailedError, ServerLostError: see there.
-            CommandNotFoundError, SpawnFailedError: there is no process at all.
+            StartFailedError, ServerLostError: it did not become ready, or was lost afterwards.
+            CommandNotFoundError, SpawnFailedError: no process could be started.
         """
         async with opened as process:
             self.pid = process.pid

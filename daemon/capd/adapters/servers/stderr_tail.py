@@ -31,7 +31,7 @@ class StderrTail:
                 await trio.sleep(_PAUSE)  # a flood costs its writer the time, not capd
 
     def take_what_is_there(self) -> None:
-        """Read what is in the pipe after the server has ended, although others may still write."""
+        """Read what is in the pipe after the server has ended; others may still write to it."""
         for _ in range(2):
             if not self._take():
                 return

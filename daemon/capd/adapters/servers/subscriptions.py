@@ -1,9 +1,9 @@
-"""What capd subscribes to at a server on behalf of its sessions, in either generation.
+"""capd's subscriptions at a server on behalf of its sessions, in either generation.
 
-Handshake generation: one `resources/subscribe` a URI, for the first session, one unsubscribe after
-the last, and the log level of the session that wants most. Stateless generation: one
-`subscriptions/listen` for the server's lists and all URIs. When the URIs change the next stream is
-open before the last one is closed, so that nothing is missed between two.
+Handshake generation: one `resources/subscribe` for each URI when the first session wants it, one
+unsubscribe after the last, and the most detailed log level that a session wants. Stateless
+generation: one `subscriptions/listen` for the server's lists and all URIs. When the URIs change,
+the next stream is opened before the old one is closed, so that no notification is missed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -54,7 +54,7 @@ class Subscriptions:
         """Subscribe `peer` to `uri`; return the server's result.
 
         Raises:
-            ServerError, NotSentError, OutcomeUnknownError: it is not subscribed.
+            ServerError, NotSentError, OutcomeUnknownError: the subscription failed.
         """
         self._server_connection.unasked.subscribers.setdefault(uri, {})[peer.session] = peer
         try:
@@ -79,7 +79,7 @@ class Subscriptions:
         """End the subscription of `session` to `uri`; return the server's result.
 
         Raises:
-            ServerError, NotSentError, OutcomeUnknownError: the server answered so.
+            ServerError, NotSentError, OutcomeUnknownError: the request failed.
         """
         if not self._forget(uri, session):
             return b"{}"
@@ -108,7 +108,7 @@ class Subscriptions:
         """Set the server's log level to the lowest that a session wants.
 
         Raises:
-            ServerError, NotSentError, OutcomeUnknownError: the server answered so.
+            ServerError, NotSentError, OutcomeUnknownError: the request failed.
         """
         level = lowest_level(peer.log_level for peer in self._server_connection.holders.values())
         is_told = level and level != self._level and not self._server_connection.is_stateless

@@ -1,9 +1,9 @@
-"""The processes of all servers of this daemon: put into groups, marked, adopted and ended.
+"""The processes of all servers of this daemon: grouped, marked, adopted and ended.
 
-A server's guard ends its tree. What is here is for the case that somebody killed or stopped the
-guard. The daemon is a child subreaper, so that the tree becomes its own. A control group (systemd)
-or a mark tells what belongs to the tree. A watcher process does the same when the daemon dies with
-its guards. Functions block, except where they are `async`.
+A server's guard ends its tree. This module handles guards that were killed or stopped. The daemon
+is a child subreaper, so it inherits the tree's processes. A control group (systemd) or a mark tells
+which they are. If the daemon dies together with its guards, a watcher process does the same.
+Functions block, except where they are `async`.
 """
 
 import contextlib
@@ -44,14 +44,14 @@ class Tree:
     group: Path | None = None
 
     def way(self, prefix: tuple[str, ...]) -> Membership:
-        """Return how its members are known; `prefix` comes before the server's argv."""
+        """Return how its members are found; `prefix` is put before the server's command."""
         has_proc = sys.platform == "linux"
         return way_of(prefix, has_group=self.group is not None, has_proc=has_proc)
 
 
 @dataclass(slots=True)
 class Trees:
-    """All process trees of one daemon. Before `begin`, trees are only marked, as in tests."""
+    """All process trees of one daemon. Before `begin`, trees are only marked."""
 
     mark: Mark = field(default_factory=lambda: Mark("00000000", secrets.token_hex(8)))
     own_limit: int | None = None
@@ -86,7 +86,7 @@ class Trees:
 
     @property
     def way(self) -> Membership:
-        """How members are known of servers that have no namespace of their own."""
+        """How the members of a tree are found if the server has no namespace of its own."""
         return way_of((), has_group=self._groups is not None, has_proc=sys.platform == "linux")
 
     @property
@@ -122,8 +122,8 @@ class Trees:
 
         Return how many there were at first.
 
-        The dead among them are waited for by pid. So no exit status is taken away from code that
-        waits for a process that the daemon started.
+        Dead ones are waited for by pid, so that no other code that waits for a process loses its
+        exit status.
         """
         first = 0
         give_up_at = time.monotonic() + _END_TIMEOUT

@@ -1,7 +1,8 @@
-"""The server's own messages: requests to a client, and notifications.
+"""The messages that a server sends by itself: requests to a client, and notifications.
 
-Each goes to the only session it can be meant for (`core/protocol/asking.py`); those without one
-are counted. A server may request what the client offers, and gets an error if nobody can answer.
+Each is passed to the only session that it can be for (`core/protocol/asking.py`); if there is none,
+it is counted and dropped. A server may request what the client supports, and gets an error if no
+client can answer.
 """
 
 from collections import Counter
@@ -51,7 +52,7 @@ RequestId = int | str | None
 
 
 class Unasked:
-    """The server's own messages on one server connection."""
+    """The messages that a server sends by itself over one connection."""
 
     def __init__(
         self,
@@ -119,7 +120,7 @@ class Unasked:
         return ""
 
     def notified(self, message: Incoming) -> None:
-        """Pass a server's notification on to the sessions that it is for."""
+        """Pass a server's notification on to the sessions that it concerns."""
         self.heard += 1
         if len(message.params) > MOST_NOTICE_BYTES:
             self._counts["large_notification"] += 1

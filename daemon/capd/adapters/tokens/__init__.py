@@ -1,1 +1,1 @@
-"""Tokens of a large model, counted with its own vocabulary."""
+"""Counts tokens as a large model does, with its vocabulary."""

@@ -1,6 +1,6 @@
 """Counts the tokens of texts in a separate process, each text once.
 
-Counts are remembered by a digest of the text, the last `MOST_KNOWN`. No text is kept.
+The last `MOST_KNOWN` counts are kept by a digest of the text. No text is kept.
 """
 
 import os
@@ -41,7 +41,7 @@ class CountedTexts:
         """Return the token count of each of `texts`.
 
         Raises:
-            NotCountedError: the process did not do it.
+            NotCountedError: the process failed.
         """
         distinct = list(dict.fromkeys(texts))
         # One process at a time; who waited finds what the one before has counted.

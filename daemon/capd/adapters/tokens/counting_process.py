@@ -1,11 +1,11 @@
-"""Counts texts for the daemon and ends, so that the vocabulary's 60 MB go with it.
+"""Counts texts for the daemon and exits, so that the vocabulary's 60 MB are freed.
 
     python -E -P -m capd.adapters.tokens.counting_process [DAEMON]  <texts  >counts
 
 DAEMON is the process that it counts for, and without which it ends: on a busy machine the loading
 of the vocabulary alone takes long.
 
-A text is its length in bytes, four of them, and itself; a count is a line.
+A text is preceded by its length in bytes, as four bytes; a count is one line.
 """
 
 import os

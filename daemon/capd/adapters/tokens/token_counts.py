@@ -1,16 +1,17 @@
-"""How many tokens a text is: o200k_base, the vocabulary of OpenAI's models since 2024.
+"""Counts the tokens of a text with o200k_base, the vocabulary of OpenAI's models since 2024.
 
-Exact for those; an estimate for every other family, whose vocabularies are not public or another
-one each. The engine is tiktoken. It would download its vocabulary, so capd carries the published
-file in a compact form, and tiktoken is only ever handed the ranks. Measured (load, resident
+Counts are exact for those models, and an estimate for all others, whose vocabularies are different
+or not public. The engine is tiktoken. It would download its vocabulary, so capd contains the
+published file in a compact form, and passes only the ranks to tiktoken. Measured (load, resident
 growth, 141 kB of prose): tiktoken 0.27 s, 54 MB, 8 ms; `tokenizers`, which would need 200,000
-merges beside the vocabulary, 0.2 s, 70 MB, 53 ms; `bpe-openai` 0.8 s, 143 MB and a wheel of
-41 MB, 24 ms. All three agree.
+merges beside the vocabulary, 0.2 s, 70 MB, 53 ms; `bpe-openai` 0.8 s, 143 MB and a wheel of 41 MB,
+24 ms. All three agree.
 
-Importing this module loads nothing; the first count does, and it stays. So the daemon counts in
-a process of its own, and this is for that process, benchmarks and tests.
+The first count loads the vocabulary, which then stays in memory. So the daemon counts in a separate
+process; this module is for that process, benchmarks and tests.
 
-The vocabulary's form: zlib of every token in the order of its rank, one byte of length before it.
+The compact form is zlib of all tokens in the order of their ranks, each preceded by one byte with
+its length.
 """
 
 import base64
@@ -69,7 +70,7 @@ def count(text: bytes | str) -> int:
     """Return the number of tokens of `text`; invalid UTF-8 counts as replacement characters.
 
     Raises:
-        VocabularyError: see there.
+        VocabularyError: the vocabulary's file was changed.
     """
     return len(token_ids(text))
 
@@ -77,11 +78,11 @@ def count(text: bytes | str) -> int:
 def token_ids(text: bytes | str) -> list[int]:
     """Return the tokens of `text`; the names of special tokens are text like any other.
 
-    One longer than `LONGEST_PIECE` characters is cut between two words, which changes nothing, or,
-    where there are none, anywhere, which adds a token or two a cut.
+    A text longer than `LONGEST_PIECE` characters is cut between two words, which changes no count.
+    A text without spaces is cut anywhere, which adds one or two tokens for each cut.
 
     Raises:
-        VocabularyError: see there.
+        VocabularyError: the vocabulary's file was changed.
     """
     if isinstance(text, bytes):
         text = text.decode(errors="replace")
@@ -94,7 +95,7 @@ def published() -> bytes:
     """Return the vocabulary in its published form.
 
     Raises:
-        VocabularyError: see there.
+        VocabularyError: the vocabulary's file was changed.
     """
     return b"".join(b"%s %d\n" % (base64.b64encode(t), rank) for t, rank in _ranks().items())
 

@@ -1,1 +1,1 @@
-"""The files of trust: what was agreed to, and what a project's files contain now."""
+"""Trust on disk: what a person trusts, and what a project's files contain now."""

@@ -1,7 +1,7 @@
-"""The files that launchers read in a project, as far as trust is concerned. Every function blocks.
+"""Finds the files that launchers read in a project, which must be trusted. Every function blocks.
 
-Existing files are trusted by content, and folders such as `node_modules` whatever they contain. The
-agreement is in `trust.json`, beside those for the project's servers.
+Files are trusted by their content, and folders such as `node_modules` whatever they contain. What
+was trusted is in `trust.json`, together with the project's servers.
 """
 
 import os
@@ -32,7 +32,7 @@ def launcher_files(project: str, home: str) -> Startable:
 
 
 def are_launchers_trusted(project: str, home: str, trust: TrustFile) -> bool:
-    """Tell whether somebody trusts what launchers read in a project in its current state."""
+    """Tell whether the files that launchers read in a project are trusted as they are now."""
     agreed = trust.read().of(project)
     if not any(each.name == LAUNCHERS for each in agreed.values()):
         return False

@@ -1,4 +1,4 @@
-"""Reads a project's own capabilities, and which of them are trusted at this moment."""
+"""Reads a project's own capabilities, and tells which of them are trusted at this moment."""
 
 import contextlib
 import os
@@ -50,7 +50,7 @@ class ProjectRead:
 
 
 def read_project(project: str, trust: TrustFile, reader: Reader = DIRECT) -> ProjectRead:
-    """Return what a project, given by its real path, defines. Nothing is started or fetched.
+    """Return what a project, given by its real path, defines. Starts and downloads nothing.
 
     `reader` parses its files.
     """

@@ -27,7 +27,7 @@ class RealPaths:
         return await self.again(project)
 
     async def again(self, project: str) -> str:
-        """Find a project's real path again; if it does not answer, return the last one."""
+        """Find a project's real path again; return the last one if the system does not answer."""
         if not project:
             return ""
         try:

@@ -1,7 +1,7 @@
-"""The file of agreements, `trust.json`: mode 0600, replaced as a whole.
+"""The file of what a person trusts, `trust.json`: mode 0600, replaced as a whole.
 
-It fails closed: if the file is damaged, belongs to others or can be written by them, nothing is
-trusted. It is set aside when the next agreement is written.
+It fails closed: if the file is damaged, or others own it or can write it, nothing is trusted. It is
+set aside when something is trusted next.
 """
 
 import errno
@@ -83,10 +83,10 @@ class TrustFile:
         )
 
     def write(self, agreements: Mapping[str, Mapping[str, Agreed]]) -> None:
-        """Replace all agreements.
+        """Replace the file's content.
 
         Raises:
-            OSError: it cannot be written; what was there stays.
+            OSError: it cannot be written; the old file stays.
         """
         if self.read().problem:
             aside = self.path.with_name(f"{self.path.name}.damaged-{int(time.time())}")

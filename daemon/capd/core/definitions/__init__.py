@@ -1,1 +1,1 @@
-"""Definitions of tools: cleaned, remembered, compared, and checked for known attacks."""
+"""Definitions of tools: cleaned, saved, compared, and checked for known attacks."""

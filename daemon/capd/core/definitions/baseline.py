@@ -1,14 +1,14 @@
-"""What a server's tools were when they were trusted, and what has become of them.
+"""The trusted definitions of a server's tools, and the changes since.
 
-    never met ──first list──> trusted          (in quarantine: added, and withheld)
+    unknown ──first list──> trusted          (in quarantine: added, and withheld)
     trusted ──another definition──> changed ──accepted──> trusted
        ^  └──listed no more──> removed             │
        └──no running instance lists it─────────────┴──rejected──> withheld for good
     not trusted ──listed──> added ──accepted──> trusted
 
-What is trusted is frozen: only a person changes it. A tool may have several trusted definitions, as
-servers list by their settings: each is one digest. If a baseline was lost, and changes are withheld
-for this server, everything is withheld until a person has looked at it again.
+Only a person changes what is trusted. A tool may have several trusted definitions, because a
+server's list may depend on its settings: each has one digest. If a baseline was lost, and changes
+are withheld for this server, everything is withheld until a person has looked at it again.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -57,7 +57,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Baseline(msgspec.Struct, frozen=True):
-    """All that is remembered of a server's definitions."""
+    """Everything that is saved of a server's definitions."""
 
     identity: ServerIdentity
     name: ServerName
@@ -66,7 +66,7 @@ class Baseline(msgspec.Struct, frozen=True):
     known: dict[ToolName, TrustedTool] = {}
     changes: dict[ToolName, Change] = {}
     is_lost: bool = False
-    """Whether the earlier baseline is lost, and nobody has looked at the server since."""
+    """Whether the earlier baseline was lost, and no person has checked the server since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +226,7 @@ def withheld_of(
 
 
 def reason(baseline: Baseline, tool: ToolName, change: Change, *, command: str) -> str:
-    """Return why a tool is withheld, for a model and the person behind it."""
+    """Return why a tool is withheld, for a model and its user."""
     said = {
         ADDED: "is not among the tools that were trusted",
         CHANGED: "is not defined as it was when it was trusted",

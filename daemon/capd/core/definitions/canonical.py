@@ -1,4 +1,4 @@
-"""A definition as it is remembered: its canonical JSON, its digest, and differences.
+"""The canonical JSON of a definition, its digest, and differences.
 
 Canonical JSON has every member of the definition, sorted and without spaces. So two definitions
 that only differ in order or spacing are equal.
@@ -23,7 +23,7 @@ def canonical(written: bytes) -> bytes:
     """Return the canonical JSON of a definition.
 
     Raises:
-        MalformedError: it is no JSON.
+        MalformedError: it is not JSON.
     """
     try:
         return msgspec.json.encode(msgspec.json.decode(written), order="sorted")
@@ -37,7 +37,7 @@ def digest(of: bytes) -> str:
 
 
 def laid_out(text: bytes) -> str:
-    """Return canonical JSON for a person: one member a line, with nothing hidden in it."""
+    """Return canonical JSON for a person: one member a line, hidden characters spelled out."""
     try:
         return "\n".join(_lines(msgspec.json.decode(text) if text else {}, "", ""))
     except (msgspec.MsgspecError, UnicodeError, RecursionError):

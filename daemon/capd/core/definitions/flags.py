@@ -1,8 +1,8 @@
 """Parts of definitions that resemble published attacks. A flag informs, and decides nothing.
 
-A scanner is no boundary: MCPTox (arXiv 2508.14925, 2025) had poisoned tools obeyed in 36.5 % of
-cases on the mean of its models. So each flag says what was seen and where the pattern is from, for
-a person who looks at a server, and no tool is withheld for it.
+A scanner gives no protection: in MCPTox (arXiv 2508.14925, 2025) models obeyed poisoned tools in
+36.5 % of cases on average. So a flag only shows a person what was found and which publication
+describes it; no tool is withheld for a flag.
 """
 
 import re
@@ -128,10 +128,10 @@ SOURCES: Final[Mapping[str, str]] = {
 
 
 def flags(tool: ToolName, definition: bytes) -> list[Flag]:
-    """Return what is to be seen in one definition, by itself.
+    """Return the flags of one definition by itself.
 
     Raises:
-        MalformedError: it is no JSON.
+        MalformedError: it is not JSON.
     """
     read = _read(definition)
     found: dict[str, str] = {}
@@ -158,7 +158,7 @@ def flags_among(
     others: Mapping[ServerName, Iterable[ToolName]],
     own: Iterable[str],
 ) -> list[Flag]:
-    """Return flags for tools that take or mention the names of others; `own` are capd's tools."""
+    """Return flags for tools that have or mention the names of others; `own` are capd's tools."""
     servers = {str(name) for name in others if name != server}
     own_names = set(own)
     theirs: dict[str, ServerName] = {}

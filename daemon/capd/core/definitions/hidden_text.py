@@ -1,6 +1,6 @@
-r"""Characters of a definition that a person does not see and a model may read.
+r"""Characters in a definition that a person does not see and a model may read.
 
-What goes, and why:
+These are removed, for these reasons:
 
     terminal sequences    ESC [ ... and ESC ] ... steer a terminal: colours, links, the clipboard
     controls              C0 and C1 but tab and line ends; a lone CR writes over its own line
@@ -11,11 +11,11 @@ What goes, and why:
     invisible             all else that Unicode says is shown as nothing (its property
                           Default_Ignorable_Code_Point), and U+FFF9-FFFB
 
-What stays, because people write with it, once at a place and never in a run: the joiners and the
-zero-width space among letters of scripts that have them, the joiner between emoji, a variation
-selector after what it varies, direction marks in texts that have right-to-left letters, a soft
-hyphen between letters, the fillers and selectors of Hangul and Mongolian, and the three flags that
-are spelled with tags. A regular expression says `\u200b` for a character, and means the same.
+These stay, because ordinary text needs them, one at a time and never several in a row: the joiners
+and the zero-width space among letters of scripts that have them, the joiner between emoji, a
+variation selector after what it varies, direction marks in texts that have right-to-left letters, a
+soft hyphen between letters, the fillers and selectors of Hangul and Mongolian, and the three flags
+that are spelled with tags. A regular expression says `\u200b` for a character, and means the same.
 """
 
 import json
@@ -107,9 +107,9 @@ def cleaned(text: str) -> Cleaned:
 
 
 def cleaned_json(written: bytes) -> tuple[bytes, Counter[str]]:
-    """Return a JSON document with every string cleaned, and how much of each kind is gone.
+    """Return a JSON document with every string cleaned, and how many characters of each kind went.
 
-    Only strings that have something are written anew; a document without any comes back itself.
+    Only strings with hidden characters are changed; a document without any is returned unchanged.
 
     Raises:
         TooMuchHiddenError: there is more than `MOST_HIDDEN`.
@@ -138,7 +138,7 @@ def cleaned_json(written: bytes) -> tuple[bytes, Counter[str]]:
 
 
 def visible(text: str) -> str:
-    r"""Return `text` for a person: what is hidden in it is spelled, such as `\u{202e}`."""
+    r"""Return `text` for a person, with hidden characters spelled out, such as `\u{202e}`."""
     return _HIDDEN.sub(lambda match: "".join(map(_spelled, match[0])), text)
 
 

@@ -53,7 +53,7 @@ class Overrides:
 
 
 def described(entry: IndexEntry, parts: Parts) -> Values:
-    """Return capd's own entry for a capability, in the order of the file."""
+    """Return the entry that capd writes for a capability, its keys in the order of the file."""
     rate = round(parts.successes / entry.uses, 3) if entry.uses else None
     return {
         "verb": entry.verb,

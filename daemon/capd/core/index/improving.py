@@ -1,7 +1,7 @@
-"""Better words from a client's own model: the question, and which of its answer counts.
+"""Better words for capabilities from a client's own model: the question, and the usable answers.
 
 A model may answer anything. Only an object with the names that were asked about, and with words of
-the right type and length, is used. Nothing counts before a person has accepted it.
+the right type and length, is used. A person must accept the words before they are used.
 """
 
 import re
@@ -44,10 +44,10 @@ def question(entries: Sequence[IndexEntry]) -> str:
 
 
 def revisions(answer: str, entries: Sequence[IndexEntry]) -> list[Revision]:
-    """Return what an answer says otherwise of `entries`.
+    """Return the words in an answer that differ from those of `entries`.
 
     Raises:
-        BadAnswerError: there is no object in it.
+        BadAnswerError: the answer contains no object.
     """
     found = _OBJECT.search(answer)
     try:

@@ -3,7 +3,7 @@
     docker: DO run containers. USE_WHEN "restart the container". NEXT capability {…}. COST 9 tools
 
 A single capability gets 60 tokens. Several share them: the call is then written once, for the best
-of them, and each gets a description as far as there is room.
+capability, and as many descriptions are added as fit.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,10 +1,11 @@
-"""How many tokens a text is, without a tokenizer at hand: the sum of pieces counted beforehand.
+"""Counts a text's tokens without a tokenizer, as the sum of pieces that were counted before.
 
-A tokenizer of the o200k family merges nothing over certain seams: before a space that follows a
-character, and where a letter or digit is followed by anything else. Cut there, a text is exactly
-the sum of its pieces, and the pieces of thousands of texts are a few thousand words. A piece that
-was never counted counts as its bytes, and a usual word as what it has at most. Every token has at
-least one byte, so the sum may be too large and is never too small.
+A tokenizer of the o200k family makes no token across certain positions: before a space that follows
+a character, and where a letter or digit is followed by anything else. A text that is cut at these
+positions has exactly as many tokens as its pieces together, and thousands of texts have only a few
+thousand different pieces. A piece that was never counted counts as its number of bytes, and a usual word
+as the most tokens that it can have. Every token has at least one byte, so the sum may be too large
+but is never too small.
 """
 
 import re

@@ -1,1 +1,1 @@
-"""Servers of a public registry: what an entry says, how it is started, how it is found."""
+"""Servers of a public registry: parsing an entry, starting it, finding it."""

@@ -1,7 +1,7 @@
-"""What a server that is about to be added says of itself: triggers, a name, and who else says so.
+"""Proposes triggers and a name for a server that is about to be added.
 
-Triggers come from its publisher's words alone: its title, its description and its tools. A person
-sees them before they count.
+Triggers are made only from its publisher's words: its title, its description and its tools. A
+person sees them before they are used.
 """
 
 import re
@@ -53,7 +53,7 @@ def proposed_triggers(
 def collisions(
     triggers: Sequence[str], catalog: Mapping[str, Sequence[str]]
 ) -> list[tuple[str, str, str]]:
-    """Return phrases that say what another capability's say: (phrase, theirs, whose).
+    """Return phrases that resemble another capability's: (phrase, its phrase, its name).
 
     Two phrases collide if most words of both are the same; of each capability the nearest counts.
     """

@@ -1,8 +1,8 @@
-"""Which servers of a registry fit a text: by words, and by meaning where vectors are there.
+"""Ranks servers of a registry for a text: by words, and by meaning if there are vectors.
 
-Words alone rank by BM25 over name, title and description, times the share of the query's words
-that a server has, so that one that has all of them precedes one that repeats a single one. Vectors
-add their cosine. A server that its publisher calls deprecated comes behind its equals.
+Words alone rank by BM25 over name, title and description, times the share of the query's words that
+a server has, so that a server with all of them precedes one that repeats a single word. Vectors add
+their cosine. A server that its publisher calls deprecated comes after equal ones.
 """
 
 import re
@@ -32,7 +32,7 @@ Meaning = Callable[[Sequence[int]], "Numbers"]
 
 
 def text_of(summary: Summary) -> str:
-    """Return what is embedded of a server."""
+    """Return the text of a server that is embedded."""
     name = re.sub(r"[-_.]+", " ", summary.name.partition("/")[2])
     return f"{summary.title or name}: {summary.description}"
 

@@ -1,12 +1,12 @@
-"""From an entry of the registry to one way of starting it, and to a command line.
+"""Turns a registry's entry into a way to start the server, and into a command line.
 
     resolve(entry, machine)            -> Resolution: package or remote, templates, inputs
     launch(resolution, artifact, values) -> Launch: command, arguments, environment, URL, headers
 
-Both are pure. The first way that this machine can use is taken, in this order: a package of npm or
-PyPI, an image, a remote. Nothing here is a shell line, and no text of a publisher is read as an
-option of the launcher: identifiers and versions are checked by their own grammar, options of the
-launcher are taken from a list.
+Both are pure. The first way that works on this machine is chosen, in this order: a package of npm
+or PyPI, an image, a remote. There are no shell lines, and no text of a publisher can become an
+option of the launcher: identifiers and versions are checked by their grammar, and launcher options
+must be in a list.
 """
 
 import re
@@ -104,18 +104,18 @@ LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What of `LAUNCHERS` is on this machine's PATH."""
+    """The programs of `LAUNCHERS` that are on this machine's PATH."""
 
     programs: frozenset[str] = frozenset()
 
     def launcher(self, kind: Kind) -> str:
-        """Return the program that starts a kind; empty if there is none."""
+        """Return the program that starts this kind of package; empty if there is none."""
         return next((each for each in LAUNCHERS[kind] if each in self.programs), "")
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """An input that a person may give."""
+    """A value that a person may be asked for."""
 
     name: str
     where: Where
@@ -137,19 +137,19 @@ class Word:
     value: Template = ()
     is_repeated: bool = False
     is_switch: bool = False
-    """Whether the value, true or false, decides about the flag alone."""
+    """Whether the value, true or false, decides only whether the flag is present."""
 
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A package as it was fetched and checked."""
+    """A package that was downloaded and checked."""
 
     integrity: str
-    """As its registry says it: `sha512-...`, `sha256:...`."""
+    """As its registry writes it: `sha512-...`, `sha256:...`."""
     file: str = ""
     """The file that was checked; empty for an image, which its digest names."""
     program: str = ""
-    """The program of the package that is the server."""
+    """The program in the package that is the server."""
     digest: str = ""
     """An image's digest."""
 
@@ -173,13 +173,13 @@ class Resolution:
     url: Template = ()
     inputs: tuple[Asked, ...] = ()
     others: tuple[str, ...] = ()
-    """The other ways that this machine could use."""
+    """The other ways that work on this machine."""
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What a definition of a server says."""
+    """The parts of a server's definition that start it."""
 
     command: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
@@ -189,7 +189,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image by its parts."""
+    """A container image, split into its parts."""
 
     host: str
     path: str
@@ -203,10 +203,11 @@ class Image:
 
 
 def resolve(entry: Entry, machine: Machine, wanted: Kind | None = None) -> Resolution:
-    """Return how an entry is started here; `wanted` takes no other kind.
+    """Return how an entry is started here; `wanted` allows only that kind.
 
     Raises:
-        EntryError: it cannot be. The text says why, for each of its packages and remotes.
+        EntryError: there is no way to start it here. The text says why, for each of its packages
+            and remotes.
     """
     server = entry.server
     if entry.status == "deleted":
@@ -250,7 +251,7 @@ def launch(
     `values` are the answers by the name of the input; a secret's is `{{ENV:KEY}}`.
 
     Raises:
-        EntryError: a required value is missing, or a value is not one that its input takes.
+        EntryError: a required value is missing, or a value is not allowed for its input.
     """
     given = _checked(resolution.inputs, values)
     single = {name: each[0] for name, each in given.items() if each}
@@ -292,7 +293,7 @@ def missing_inputs(inputs: Sequence[Asked], values: Mapping[str, Sequence[str]])
 
 
 def value_problem(asked: Asked, value: str) -> str:
-    """Return why `value` is none that an input takes; empty if it is one."""
+    """Return why `value` is not allowed for an input; empty if it is."""
     if len(value) > _LONGEST_VALUE or any(each in value for each in "\0\r\n"):
         return f"a value is one line of at most {_LONGEST_VALUE} characters"
     if asked.choices and value not in asked.choices:

@@ -1,7 +1,7 @@
-"""An entry of an MCP registry, as the API v0.1 gives it: a `server.json` and what is said of it.
+"""An entry of an MCP registry in the format of its API v0.1: a `server.json` and metadata.
 
-Whoever publishes writes all of it, so a document is bounded before anything reads it: its bytes,
-the length of each list and the length of each text. Unknown members are passed over. The schema is
+Its publisher writes all of it, so limits are enforced before anything uses it: on its bytes, on the
+length of each list and on the length of each text. Unknown members are ignored. The schema is
 https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json.
 """
 
@@ -33,7 +33,7 @@ class EntryError(CapdError):
 
 
 class Input(msgspec.Struct, rename="camel"):
-    """A value that somebody has to give, or that is fixed."""
+    """A value that a person has to give, or that is fixed."""
 
     description: str | None = None
     is_required: bool | None = False
@@ -46,13 +46,13 @@ class Input(msgspec.Struct, rename="camel"):
 
 
 class TemplateInput(Input):
-    """An input whose fixed value may name others, in curly braces."""
+    """An input whose fixed value may contain other inputs, in curly braces."""
 
     variables: dict[str, Input] | None = None
 
 
 class Argument(TemplateInput):
-    """A word, or two, of a command line."""
+    """One argument of a command line: a word, or a flag and its value."""
 
     type: str = "positional"
     name: str | None = None
@@ -67,7 +67,7 @@ class KeyValue(TemplateInput):
 
 
 class Transport(msgspec.Struct, rename="camel"):
-    """How a server is spoken to."""
+    """The transport of a server."""
 
     type: str = "stdio"
     url: str | None = None
@@ -91,7 +91,7 @@ class Package(msgspec.Struct, rename="camel"):
 
 
 class Repository(msgspec.Struct):
-    """Where its sources are."""
+    """The repository of its source code."""
 
     url: str | None = None
 
@@ -111,7 +111,7 @@ class Server(msgspec.Struct, rename="camel"):
 
 
 class Official(msgspec.Struct, rename="camel"):
-    """What the registry itself says of an entry."""
+    """What the registry itself says about an entry."""
 
     status: str | None = None
     status_message: str | None = None
@@ -148,7 +148,7 @@ class Entry:
 
     @property
     def namespace(self) -> str:
-        """Who published it, as the registry has verified: a domain or a GitHub account."""
+        """The publisher, as verified by the registry: a domain or a GitHub account."""
         return self.server.name.partition("/")[0]
 
 
@@ -177,7 +177,7 @@ def read_page(data: bytes) -> Page:
     """Return one page of `GET /v0.1/servers`.
 
     Raises:
-        EntryError: it is no such page.
+        EntryError: it is not such a page.
     """
     try:
         page = msgspec.json.decode(data, type=_Page)
@@ -197,7 +197,7 @@ def read_entry(data: bytes) -> Entry:
     """Return one entry: `{"server": ..., "_meta": ...}`.
 
     Raises:
-        EntryError: it is too large, or not as the schema has it.
+        EntryError: it is too large, or does not follow the schema.
     """
     if len(data) > MOST_ENTRY_BYTES:
         raise EntryError(f"has more than {MOST_ENTRY_BYTES} bytes")

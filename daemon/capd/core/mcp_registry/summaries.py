@@ -35,29 +35,29 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=True):
     status: Status = "active"
     updated_at: str = ""
     runs: tuple[str, ...] = ()
-    """Where it runs: `npm`, `pypi`, `oci`, or the host of its address."""
+    """How it runs: `npm`, `pypi`, `oci`, or the host of its address."""
     needs: tuple[str, ...] = ()
-    """The required inputs that have no default; secrets among them."""
+    """The required inputs without a default, including secrets."""
 
     @property
     def namespace(self) -> str:
-        """Who published it."""
+        """The publisher, as verified by the registry."""
         return self.name.partition("/")[0]
 
 
 class Copy(msgspec.Struct):
-    """What is kept of one registry."""
+    """One registry's local copy."""
 
     url: str
     version: int = VERSION
     synced_at: float = 0.0
     """When the last complete refresh began, in seconds since the epoch; 0 for never."""
     since: str = ""
-    """The time of that refresh as the registry has to be asked for what came later."""
+    """The time of that refresh, as the registry expects it in `updated_since`."""
     etag: str = ""
-    """Of a list that is one page."""
+    """The ETag, if the list is a single page."""
     cursor: str = ""
-    """Where an interrupted first refresh goes on."""
+    """The cursor from which an interrupted first refresh continues."""
     entries: dict[str, Summary] = {}
 
 
@@ -81,7 +81,7 @@ def summary(entry: Entry) -> Summary:
 
 
 def updated(copy: Copy, entries: Iterable[Entry]) -> int:
-    """Put entries into a copy; return how many were left out because it is full."""
+    """Add entries to a copy; return how many were left out because it is full."""
     left_out = 0
     for entry in entries:
         name = entry.server.name

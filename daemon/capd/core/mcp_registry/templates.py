@@ -3,8 +3,8 @@
     Slot("host")                      a place for the value of an input
     ("postgres://", Slot("host"))     a template: literal parts and slots
 
-A literal part is a stranger's. One with `{{` in it is refused: capd fills in secrets there, so a
-publisher could take a secret that was stored for another server.
+A literal part was written by the publisher. If it contains `{{`, it is refused: capd fills in
+secrets there, so a publisher could get a secret that was stored for another server.
 """
 
 import re
@@ -31,17 +31,17 @@ Template: TypeAlias = tuple[str | Slot, ...]
 
 
 def plain(value: Any) -> str:
-    """Return a value of a `server.json` as text."""
+    """Return a value in a `server.json` as text."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, str | int | float) else ""
 
 
 def literal(text: str, what: str) -> str:
-    """Return a publisher's text as it stands.
+    """Return a publisher's text, if it may be used as a literal.
 
     Raises:
-        EntryError: it would be read as one of capd's own placeholders, or breaks a line.
+        EntryError: it contains `{{` or a line break.
     """
     if "{{" in text:
         raise EntryError(f"has `{{{{` in {what}, which capd would fill in")
@@ -53,10 +53,10 @@ def literal(text: str, what: str) -> str:
 def template(text: str, names: Mapping[str, str], what: str) -> Template:
     """Return the template of a fixed value; `names` are the slots of its variables, by name.
 
-    An identifier in braces that is no variable stays as it is, as the schema has it.
+    An identifier in braces that is not a variable stays unchanged, as the schema says.
 
     Raises:
-        EntryError: see `literal`.
+        EntryError: as in `literal`.
     """
     literal(text, what)
     parts: list[str | Slot] = []
@@ -82,9 +82,9 @@ def filled(text: Template, values: Mapping[str, str]) -> str | None:
 
 
 def filled_url(text: Template, values: Mapping[str, str]) -> str | None:
-    """Return a URL with its values, of which none can leave its place in the URL.
+    """Return a URL with its values; no value can change another part of the URL.
 
-    A URL that begins with a slot has its beginning from the user.
+    If the URL begins with a slot, the user chooses its beginning.
     """
     encoded = {
         name: value

@@ -1,1 +1,1 @@
-"""Memories: their format, and which of them a model gets when."""
+"""Memories: their format, and which of them a model gets and when."""

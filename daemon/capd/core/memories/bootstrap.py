@@ -1,7 +1,7 @@
-"""The files of a project that an agent sees from the start: which, in what order, how much.
+"""A project's files that an agent gets at the start: which, in what order, how much.
 
-In full, they are one text. If only so many characters fit, files are given whole and in order as
-far as they fit. The others are named, with how to read them.
+Without a limit, all files form one text. With a limit, whole files are included in order as far as
+they fit; the others are only named, with how to read them.
 """
 
 import hashlib

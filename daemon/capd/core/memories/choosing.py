@@ -1,8 +1,7 @@
-"""Which memories are delivered if not all fit: corrective first, then the best per token.
+"""Chooses memories if not all fit: corrective ones first, then the best per token.
 
-The order is by priority x confidence / tokens. A memory that does not fit leaves its room to the
-following ones. The limit is never exceeded: a text costs at most the sum of its parts as they are
-counted here.
+The order is by priority x confidence / tokens. If a memory does not fit, later ones may. The limit
+is never exceeded: a text has at most as many tokens as its parts are counted here.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""The memories of one project's sessions, found by what comes on and by what is called."""
+"""The memories for one project's sessions, looked up by capability and by tool."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

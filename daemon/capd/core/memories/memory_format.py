@@ -1,7 +1,7 @@
-"""The format of a memory file: TOML, or Markdown below a head with the same keys.
+"""The format of a memory file: TOML, or Markdown with the same keys in its front matter.
 
     memories/labels.toml    kind, content, tool, arguments, refuses, ...
-    memories/labels.md      the same keys in the head; the text below it is the content
+    memories/labels.md      the same keys in the front matter; the text below it is the content
 
 A memory belongs to a capability or a tool, and is delivered when that is switched on. A file with a
 mistake is not used, and the finding has its line. An unknown key is reported and ignored.

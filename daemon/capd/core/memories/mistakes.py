@@ -1,9 +1,9 @@
 """The JSON Schema of a mistake: a memory corrects calls whose arguments match it.
 
 It is a subset of JSON Schema 2020-12 without references and formats, so that a check is always
-fast. In JSON Schema most keywords are true of what is absent: `properties` of a call without any of
-them, `pattern` of every number. Here that would refuse correct calls. So each part of the schema
-has to say which properties it requires and which type it means.
+fast. In JSON Schema most keywords also accept values that they do not describe: `properties`
+accepts a call without any of them, `pattern` accepts every number. Here that would refuse correct
+calls. So each part of the schema must say which properties it requires and which type it means.
 """
 
 import re
@@ -51,7 +51,7 @@ def checked_mistake(schema: object) -> bytes:
     """Return the schema of a mistake as JSON.
 
     Raises:
-        MistakeError: it is no valid schema, or would match calls that it does not mean.
+        MistakeError: the schema is not valid, or would match calls that it does not describe.
     """
     if not isinstance(schema, dict) or not schema:
         raise MistakeError("`arguments` is no JSON Schema: a table with `required` is")

@@ -1,6 +1,6 @@
 """The effect of each memory: how often it was delivered, refused a call, and helped.
 
-Counted by (tap, name) and not by its words: an edited memory keeps its counts.
+Counts are kept by (tap, name) and not by text, so an edited memory keeps its counts.
 """
 
 from dataclasses import dataclass, field

@@ -1,1 +1,1 @@
-"""MCP: its two generations, whose a request is, and how a call ends (docs/design/relay.md)."""
+"""MCP: its two generations, and how a call ends (docs/design/relay.md)."""

@@ -1,14 +1,14 @@
-"""MCP Apps (`io.modelcontextprotocol/ui`, SEP-1865): whose app makes a call, or shows a page.
+"""MCP Apps (`io.modelcontextprotocol/ui`, SEP-1865): finds the app that makes a call.
 
 A tool names the page of its app in `_meta.ui.resourceUri`. The host reads the page, shows it, and
-passes on the calls that it makes: under the names that its server gave the tools, which are not
-those that capd gave them. What decides is, in this order:
+passes on the calls that it makes: under the server's own names of the tools, which are not capd's.
+The app is found by these rules, in this order:
 
     the call's `_meta.ui.resourceUri`  ──>  the server with that app
     a tool of the app was called       ──>  the one such server that has the tool
     a page of the app was read         ──>  the one such server that has the tool
-    several                            ──>  none: nothing says which
-    none                               ──>  the call is no app's
+    several servers fit                ──>  none of them: it is ambiguous
+    none fits                          ──>  no app makes the call
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -32,7 +32,7 @@ class _Ui(msgspec.Struct):
 class _Meta(msgspec.Struct):
     ui: _Ui | None = None
     flat: str = msgspec.field(name="ui/resourceUri", default="")
-    """As it was written before the first release of the extension."""
+    """The form that was used before the first release of the extension."""
 
 
 class _Tool(msgspec.Struct):
@@ -46,13 +46,13 @@ _MARK = b'"ui'
 
 
 def page_of(definition: bytes) -> str:
-    """Return the address of a tool's app; empty if it has none."""
+    """Return the address of a tool's app page; empty if it has none."""
     meta = _meta_of(definition)
     return _page(meta) if meta is not None else ""
 
 
 def is_for_apps_alone(definition: bytes) -> bool:
-    """Tell whether a tool is for its server's app, and not for a model."""
+    """Tell whether a tool is only for its server's app, and not for a model."""
     meta = _meta_of(definition)
     visibility = meta.ui.visibility if meta is not None and meta.ui is not None else None
     return visibility is not None and "model" not in visibility
@@ -84,7 +84,7 @@ def _page(meta: _Meta) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AppCaller:
-    """Whose app makes a call: `server`, or one of `rivals`, or no app if both are empty."""
+    """The app that makes a call: of `server`, or of one of `rivals`; both empty for no app."""
 
     server: ServerIdentity | None = None
     rivals: tuple[ServerIdentity, ...] = ()
@@ -114,7 +114,7 @@ class OpenApps:
     def caller(
         self, having: Sequence[ServerIdentity], named: Container[ServerIdentity] | None = None
     ) -> AppCaller:
-        """Return whose app calls a tool that the servers `having` have.
+        """Return which app makes a call of a tool that the servers in `having` have.
 
         `named` are the servers of the app that the call names; None if it names none.
         """
@@ -133,7 +133,7 @@ class OpenApps:
         return self._called.get(page)
 
     def saved(self) -> list[dict[str, ServerIdentity]]:
-        """Return what is saved of it."""
+        """Return the state to save."""
         return [dict(self._called), dict(self._read)] if self else []
 
     def restore(self, saved: Sequence[Mapping[str, ServerIdentity]]) -> None:

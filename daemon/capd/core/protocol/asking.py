@@ -1,8 +1,8 @@
-"""The session that a server's unsolicited message is for.
+"""Finds the session that a server's unsolicited message is for.
 
 In the handshake generation nothing links a server's request or log line to a call. So it goes to
-the only session that it can belong to: the one session with calls under way at that instance, else
-the only session that holds the instance. Between two sessions capd does not guess.
+the only session that it can belong to: the only session with calls in progress at that instance, or
+else the only session that holds the instance. If two sessions are possible, capd does not guess.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from capd_protos.types import ServerName, SessionKey
 def session_meant(
     in_call: Iterable[SessionKey], holders: Iterable[SessionKey]
 ) -> SessionKey | None:
-    """Return the only session that can be meant; None if that is not certain."""
+    """Return the only session that can be meant; None if there is not exactly one."""
     for sessions in (set(in_call), set(holders)):
         if sessions:
             return next(iter(sessions)) if len(sessions) == 1 else None
@@ -32,13 +32,13 @@ LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "e
 
 
 def lowest_level(levels: Iterable[str]) -> str:
-    """Return the log level that gives each session all that it asked for; empty if none asked."""
+    """Return the most detailed level that a session asked for; empty if none asked."""
     known = [LEVELS.index(level) for level in levels if level in LEVELS]
     return LEVELS[min(known)] if known else ""
 
 
 def is_shown(level: str, wanted: str) -> bool:
-    """Tell whether a message of `level` is shown to a session that asked for `wanted` or worse."""
+    """Tell whether a session that asked for level `wanted` gets messages of `level`."""
     if wanted not in LEVELS or level not in LEVELS:
         return True
     return LEVELS.index(level) >= LEVELS.index(wanted)

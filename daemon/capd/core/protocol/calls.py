@@ -1,4 +1,4 @@
-"""What a result says about its call, found without decoding the whole result."""
+"""Finds facts about a call in its result, without decoding the whole result."""
 
 from typing import Literal
 
@@ -23,7 +23,7 @@ TOOL_ERROR: Literal["error"] = "error"
 
 
 def outcome_of(result: Result | None, error: Exception | None = None) -> RecordedOutcome:
-    """Return the ledger's word for how a call ended.
+    """Return the outcome of a call as the ledger records it.
 
     A call with neither a result nor an error was given up by its caller.
     """
@@ -35,7 +35,7 @@ def outcome_of(result: Result | None, error: Exception | None = None) -> Recorde
 
 
 def size_of(result: Result | None) -> int:
-    """Return how many bytes a result has, 0 for none."""
+    """Return the size of a result in bytes; 0 for none."""
     return result.size_bytes if isinstance(result, LargeResult) else len(result or b"")
 
 

@@ -1,8 +1,8 @@
-"""What a server may have a client ask its user, and how the user sees which server asks.
+"""Checks a server's questions to a user, and shows the user which server asks.
 
 The message begins with the server's name from the configuration, never with the name that the
 server gives itself. A form must not ask for a secret (MCP, "Elicitation"): it would pass through
-the client's transcript. A URL is shown with its whole host, and has to be https or on this machine.
+the client's transcript. A URL is shown with its whole host, and must be https or on this machine.
 """
 
 import ipaddress
@@ -71,10 +71,10 @@ class _Field(msgspec.Struct):
 
 
 def elicitation_for_client(server: ServerName, params: bytes) -> bytes:
-    """Return the params of an elicitation as the client of a session gets them.
+    """Return the params of an elicitation in the form for a session's client.
 
     Raises:
-        RefusedError: a person must not be asked this.
+        RefusedError: a server may not ask a person this.
         MalformedError: the params are no object.
     """
     if len(params) > MOST_BYTES:
@@ -93,10 +93,10 @@ def elicitation_for_client(server: ServerName, params: bytes) -> bytes:
 
 
 def result_for_client(server: ServerName, result: Result) -> Result:
-    """Return an asking result of the stateless generation as the client of a session gets it.
+    """Return a stateless server's result that asks a question, in the form for a session's client.
 
     Raises:
-        RefusedError: a person must not be asked this.
+        RefusedError: a server may not ask a person this.
     """
     wanted = input_required(result)
     if wanted is None or all(each.method != METHOD for each in wanted.inputRequests.values()):

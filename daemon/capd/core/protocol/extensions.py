@@ -1,7 +1,7 @@
-"""Extensions of the protocol (SEP-2133): what a session says that it supports.
+"""Extensions of the protocol (SEP-2133): which ones a session supports.
 
-A client's own extensions pass to the servers with its capabilities, as they were written. To the
-client capd names those that it relays itself, and those of the session's running servers.
+A client's own extensions are passed to the servers unchanged, with its capabilities. The client
+gets the extensions that capd relays, and those of the session's running servers.
 """
 
 import re
@@ -24,7 +24,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,127}/[A-Za-z0-9][A-Za-z0-9
 def session_extensions(of_servers: Iterable[bytes]) -> dict[str, msgspec.Raw]:
     """Return the extensions of a session; `of_servers` are the `extensions` of its servers.
 
-    Of two servers with the same extension the first one's settings count.
+    If two servers have the same extension, the settings of the first are used.
     """
     found: Members = {name: msgspec.Raw(b"{}") for name in RELAYED}
     for written in of_servers:

@@ -1,8 +1,8 @@
 """Keeps the roots of a client on another machine from the servers of this one.
 
-A root is a path of the machine on which the client runs. A server here would take it for a folder
-of its own machine, and might open it. So a client on the far side of a bridge counts as one that
-offers no roots, and an answer that lists some is dropped.
+A root is a path on the client's machine. A server on this machine would take it for a local folder,
+and might open it. So capd tells servers that a client on the far side of a bridge has no roots, and
+drops an answer that lists some.
 """
 
 import msgspec
@@ -19,7 +19,7 @@ _ROOTS = "roots"
 
 
 def capabilities_without_roots(capabilities: bytes) -> bytes:
-    """Return a client's capabilities, as it wrote them, without that of roots."""
+    """Return a client's capabilities, as it wrote them, without roots."""
     offered = members_or_none(capabilities)
     if _ROOTS not in offered:
         return capabilities
@@ -27,10 +27,10 @@ def capabilities_without_roots(capabilities: bytes) -> bytes:
 
 
 def without_roots(members: Members) -> Members:
-    """Return those params of a request that change: its `_meta`, and its answers to a server.
+    """Return the params of a request that change: `_meta`, and the client's answers to a server.
 
     Raises:
-        MalformedError: one of them is no object.
+        MalformedError: one of them is not an object.
     """
     changed: Members = {}
     if "_meta" in members:

@@ -1,8 +1,8 @@
 """The two generations of MCP, and how a message of one is translated into the other.
 
-The handshake generation (2024-11-05 to 2025-11-25) agrees once on who is who; the stateless
-generation (2026-07-28) says it with every request. What differs is spliced in or left out; the rest
-of a message stays the bytes that it came in.
+In the handshake generation (2024-11-05 to 2025-11-25) client and server introduce themselves once;
+in the stateless generation (2026-07-28) every request does so. Only the members that differ are
+added or removed; the rest of a message keeps its bytes.
 """
 
 from collections.abc import Callable, Mapping
@@ -100,7 +100,7 @@ _INPUT_REQUIRED: JsonCodec[InputRequired] = JsonCodec(InputRequired)
 
 
 class EnvelopeError(CapdError):
-    """The envelope of a request cannot be used."""
+    """The envelope of a request is invalid."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
@@ -110,7 +110,7 @@ class EnvelopeError(CapdError):
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """What a request of the stateless generation says about its sender."""
+    """What a stateless request says about its sender."""
 
     client: ClientFacts
     log_level: str
@@ -130,7 +130,7 @@ def members_of(data: bytes | msgspec.Raw) -> Members:
     """Return the members of a JSON object; no members for empty bytes and for null.
 
     Raises:
-        MalformedError: it is no object.
+        MalformedError: it is not an object.
     """
     is_nothing = not len(data) or (len(data) == len(b"null") and bytes(data) == b"null")
     return {} if is_nothing else _MEMBERS.decode(data)
@@ -151,10 +151,10 @@ def has_envelope(params: bytes | msgspec.Raw) -> bool:
 
 
 def envelope(meta: Members) -> Envelope | None:
-    """Return what `_meta` says of the sender, None if it says nothing.
+    """Return what `_meta` says about the sender; None if it says nothing.
 
     Raises:
-        EnvelopeError: it says something that cannot be used.
+        EnvelopeError: it says something invalid.
     """
     if PROTOCOL_VERSION not in meta:
         return None
@@ -178,7 +178,7 @@ def envelope(meta: Members) -> Envelope | None:
 
 
 def facts(version: str, info: bytes, capabilities: bytes) -> ClientFacts:
-    """Return what a client says of itself, in a form that every server accepts.
+    """Return a client's facts in a form that every server accepts.
 
     A client without name or version is introduced as capd: servers refuse the handshake otherwise,
     and others may share the instance that it has started.
@@ -191,7 +191,7 @@ def facts(version: str, info: bytes, capabilities: bytes) -> ClientFacts:
 
 
 def members_or_none(data: bytes) -> Members:
-    """Return the members of a JSON object, no members for anything else."""
+    """Return the members of a JSON object; no members for anything else."""
     try:
         return members_of(data)
     except MalformedError:
@@ -199,7 +199,7 @@ def members_or_none(data: bytes) -> Members:
 
 
 def text_of(value: msgspec.Raw | None) -> str:
-    """Return a JSON string's text, empty if it is no string."""
+    """Return the text of a JSON string; empty if it is not a string."""
     try:
         return _TEXT.decode(value) if value is not None else ""
     except MalformedError:
@@ -290,7 +290,7 @@ def _lacking(method: str, has: Callable[[str], bool]) -> bytes:
 
 
 def input_required(result: Result) -> InputRequired | None:
-    """Return what a result asks for, None if it is final."""
+    """Return what a result asks for; None if it is final."""
     if isinstance(result, LargeResult):
         # A question to a person is never that long.
         return None
@@ -309,7 +309,7 @@ def input_required(result: Result) -> InputRequired | None:
 
 
 def asking_result(requests: Mapping[str, InputRequest], state: str) -> bytes:
-    """Return a result that asks a client of the stateless generation for something."""
+    """Return a result that asks a stateless client for something."""
     return msgspec.json.encode(
         {"resultType": "input_required", "inputRequests": dict(requests), "requestState": state}
     )

@@ -1,4 +1,4 @@
-"""What capd says of itself: the answers to `initialize` and to `server/discover`.
+"""capd's own answers to `initialize` and to `server/discover`.
 
 Handshake versions share one exchange. A client that asks for another version gets the newest of
 them and decides for itself (MCP lifecycle, "Version Negotiation").
@@ -23,7 +23,7 @@ a `list_changed` that was not announced."""
 
 
 def agreed_version(asked: object) -> str:
-    """Return the version to speak: the requested one, else the newest handshake version."""
+    """Return the version to use: the requested one, or else the newest handshake version."""
     return asked if isinstance(asked, str) and asked in HANDSHAKE_VERSIONS else NEWEST_HANDSHAKE
 
 

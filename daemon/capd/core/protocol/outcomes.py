@@ -1,4 +1,4 @@
-"""The one outcome of a tool call, and how it is told (docs/design/outcomes.md).
+"""How a tool call ends, and how the client learns it (docs/design/outcomes.md).
 
 A call ends in a result, or `not_sent` (no byte reached a server), `outcome_unknown` (it may
 have run) or `refused`. The last three become results with `isError`, because clients show those

@@ -1,8 +1,8 @@
-"""Which server a resource belongs to, by its URI.
+"""Finds the server of a resource by its URI.
 
-URIs are passed on as they are, so a URI is found in what servers list, else in what their templates
-can make (RFC 6570, as far as MCP servers use it). If nothing decides, no server is asked: a URI may
-contain what only its own server should see.
+URIs are passed on unchanged. A URI is looked up in the servers' lists, and otherwise compared with
+their templates (RFC 6570, as far as MCP servers use it). If it is ambiguous, no server is asked,
+because a URI may contain something that only its own server should see.
 """
 
 import re
@@ -39,7 +39,7 @@ def matches(template: str, uri: str) -> bool:
 
 
 def is_within(uri: str, subscribed: str) -> bool:
-    """Tell whether a subscriber to `subscribed` gets news of `uri`: a part of it counts too."""
+    """Tell whether a subscriber to `subscribed` gets news of `uri`: it is the same, or below it."""
     if not uri.startswith(subscribed):
         return False
     rest = uri[len(subscribed) :]
@@ -53,7 +53,7 @@ class Owners:
     servers: list[ServerIdentity]
     """The servers to ask; more than one only if several list the resource."""
     rivals: list[ServerIdentity]
-    """If there is no owner: the servers between which nothing decides."""
+    """The possible servers, if none can be chosen."""
 
 
 def owners(
@@ -62,11 +62,11 @@ def owners(
     templates: Mapping[ServerIdentity, Iterable[str]],
     linked: Container[ServerIdentity] = (),
 ) -> Owners:
-    """Return the owners of `uri`, because one server must not be asked for another's resource.
+    """Return the owners of `uri`: one server must never be asked for another's resource.
 
-    The owner is the server that lists it, or that linked to it in a result. Else it is the one
-    whose template fits with more literal characters than all others. `listed` has every candidate.
-    A single candidate is the owner in any case: a server need not list everything.
+    The owner is the server that lists it, or that linked to it in a result. Otherwise it is the one
+    whose template fits with more literal characters than all others. `listed` contains every
+    candidate. A single candidate is always the owner, because a server need not list everything.
     """
     listing = [server for server, uris in listed.items() if uri in uris]
     if listing:
@@ -91,8 +91,8 @@ def _fit(templates: Iterable[str], uri: str) -> int:
 def spellings(uri: str) -> tuple[str, ...]:
     """Return a URI as it is written, and as a server may read it if that differs.
 
-    For the second, percent signs are decoded and `.` and `..` resolved. A check whether a URI is
-    inside a folder has to check both.
+    In the second, percent signs are decoded, and `.` and `..` resolved. Code that checks whether a
+    URI is inside a folder must check both.
     """
     plain = unquote(uri)
     scheme, colon, rest = plain.partition(":")

@@ -1,14 +1,14 @@
-"""What of a server's reply a client gets changed: an error that is none, and capd's own words.
+"""Changes a server's reply if it is malformed, or if it could be taken for one of capd's own.
 
-A reply is passed on as it was written, with three exceptions:
+A reply is passed on unchanged, with three exceptions:
 
-    an error that is no JSON-RPC error     `code` or `message` is missing or of another type, or
+    an error that is not JSON-RPC          `code` or `message` is missing or of another type, or
                                            the error is a text: a strict client could not read it
     an error that looks like capd's own    its `code`, or `data.capd`
     a result that looks like capd's own    a key of its `_meta` begins with `capd/`
 
-Otherwise a server could say of a call that ran that it was never sent, and a client would repeat
-it. The error as the server wrote it is then in `data.server_error`. A key `capd/x` of `_meta`
+Otherwise a server could claim that a call was never sent although it ran, and a client would repeat
+it. A changed error has the server's original in `data.server_error`. A key `capd/x` of `_meta`
 becomes `server.capd/x`.
 """
 
@@ -47,7 +47,7 @@ _META: JsonCodec[_Meta] = JsonCodec(_Meta)
 
 
 def passed_error(error: bytes) -> bytes:
-    """Return a server's error object as its client gets it."""
+    """Return a server's error object in the form that its client gets."""
     try:
         members = decoded_members(error)
     except MalformedError:
@@ -63,7 +63,7 @@ def passed_error(error: bytes) -> bytes:
 
 
 def passed_result(result: bytes) -> bytes:
-    """Return a server's result as its client gets it."""
+    """Return a server's result in the form that its client gets."""
     try:
         meta = decoded(_META, result).meta
         if not len(meta) or (b"capd" not in bytes(meta) and b"\\u" not in bytes(meta)):
@@ -82,7 +82,7 @@ def decoded_members(data: bytes) -> Members:
     """Return an object's members as they were written, also if a text has half a surrogate pair.
 
     Raises:
-        MalformedError: it is no object.
+        MalformedError: it is not an object.
     """
     try:
         return members_of(data)

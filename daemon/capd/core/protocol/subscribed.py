@@ -1,7 +1,7 @@
-"""Which server reports changes of which resource to a session.
+"""The resources that a session subscribed to, and their servers.
 
-An instance may end and another one take its place. What was subscribed at the first is subscribed
-at the next, until the session unsubscribes.
+If an instance is replaced, its subscriptions are made again at the new one, until the session
+unsubscribes.
 """
 
 from collections.abc import Iterable, Mapping

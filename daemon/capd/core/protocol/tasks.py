@@ -1,8 +1,8 @@
-"""Tasks of the extension `io.modelcontextprotocol/tasks` (SEP-2663): which server has which.
+"""Tasks of the extension `io.modelcontextprotocol/tasks` (SEP-2663), and their servers.
 
 A server may answer `tools/call` with a task instead of a result. The client then asks for the task
-by its id, and only the server that gave the id knows it. Ids pass as they were written, so two
-servers may give the same one: then neither is asked, for an answer could be the other's.
+by its id, and only the server that gave the id knows it. Ids are passed on unchanged, so two
+servers may use the same id. Then neither is asked, because the answer could belong to the other.
 """
 
 from collections.abc import Iterable, Mapping
@@ -37,7 +37,7 @@ _TASK: JsonCodec[_Task] = JsonCodec(_Task)
 
 
 def task_of(result: Result) -> str:
-    """Return the id of the task that a result stands for; empty for any other result."""
+    """Return the id of the task in a result; empty for a result without a task."""
     if isinstance(result, LargeResult) or len(result) > _MOST_BYTES or _MARK not in result:
         return ""
     try:
@@ -48,7 +48,7 @@ def task_of(result: Result) -> str:
 
 
 def without_tasks(client: ClientFacts) -> ClientFacts:
-    """Return a client that takes no tasks, for calls whose results somebody else waits for."""
+    """Return a client's facts without tasks, for calls whose results capd itself waits for."""
     if EXTENSION.encode() not in client.capabilities:
         return client
     capabilities = members_or_none(client.capabilities)
@@ -72,11 +72,11 @@ class TaskOwners:
             del self._servers[next(iter(self._servers))]
 
     def of(self, task: str) -> list[ServerIdentity]:
-        """Return the servers that gave this id: one, or several that it does not tell apart."""
+        """Return the servers that gave this id: one, or several if the id is ambiguous."""
         return list(self._servers.get(task, ()))
 
     def saved(self) -> dict[str, list[ServerIdentity]]:
-        """Return what is saved of it."""
+        """Return the state to save."""
         return {task: list(servers) for task, servers in self._servers.items()}
 
     def restore(self, saved: Mapping[str, Iterable[ServerIdentity]]) -> None:

@@ -1,1 +1,1 @@
-"""Records of what happened: what is kept, and for how long (docs/design/operation.md)."""
+"""Records of what happened: which are kept, and for how long (docs/design/operation.md)."""

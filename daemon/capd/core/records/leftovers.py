@@ -1,7 +1,7 @@
-"""What is left in the cache of projects and servers that are gone, and when to delete it.
+"""Cached files of projects and servers that no longer exist, and when to delete them.
 
-All of it can be made again. A project's vectors are useful while somebody agrees to its files and
-its folder exists; a server's private folder as long as the server is started now and then.
+All of them can be created again. A project's vectors are kept while it is trusted and its folder
+exists; a server's private folder is kept while the server is started from time to time.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ def swept(
 ) -> list[Leftover]:
     """Return what to delete.
 
-    `projects` are agreed to and exist. `running` are the identities of running servers. A time in
+    `projects` are trusted and exist. `running` are the identities of running servers. A time in
     the future comes from a wrong clock, and makes nothing old.
     """
     marks = {project_mark(project) for project in projects}

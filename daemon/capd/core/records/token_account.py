@@ -1,9 +1,9 @@
-"""What one session costs its model in tokens: the list as it was sent, and what came beside it.
+"""What one session costs its model in tokens: the tool lists, and the other texts it was sent.
 
-Texts come in as they go out and are counted later, elsewhere: until then a text is kept, and what
-it is part of is unknown, never guessed. A list is the sum of its definitions, each counted by
-itself. A list that differs from the one sent before costs its first changed byte and all behind
-it: so far reaches what a provider has cached of it.
+Texts are noted when they are sent, and counted later elsewhere. Until then a text is kept, and the
+sums that contain it are unknown, never guessed. A list has as many tokens as its definitions
+together. If a list differs from the one sent before, everything from its first changed byte on
+counts again, because a provider's prompt cache ends there.
 
     sent ──> open (its texts are kept) ──counted──> settled (a number)
 """
@@ -47,7 +47,7 @@ class ListChange:
     """Definitions that the list before did not have."""
     removed: int
     tokens: int | None
-    """The tokens of the list that have to be read anew; None if it was never counted."""
+    """The tokens of the list that have to be read again; None if it was never counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Figures:
     """The figures of a session in tokens; None means not known."""
 
     tools: int | None
-    """The number of tools that the client was told of; None if it never asked."""
+    """The number of tools that the client was sent; None if it never asked."""
     list_tokens: int | None
     own_tokens: int | None
     """The part of `list_tokens` that is capd's own tools."""

@@ -51,16 +51,16 @@ class Block:
 
     @cached_property
     def mime(self) -> str:
-        """The type of its media."""
+        """The type of its image or audio (MIME)."""
         return _text_of(self._holder.get("mimeType")) or "application/octet-stream"
 
     @property
     def width(self) -> int:
-        """The number of characters that a client has to read of it, without media."""
+        """The number of characters that a client reads of it, without media."""
         return width(joined(self.members)) - self.media_characters
 
     def base64(self) -> bytes:
-        """Return its media as JSON."""
+        """Return its base64 data as JSON."""
         return bytes(self._holder[self.media])
 
     def with_text(self, text: str) -> bytes:
@@ -71,7 +71,7 @@ class Block:
         return joined({**self.members, "resource": msgspec.Raw(joined(resource))})
 
     def as_link(self, uri: str, name: str) -> bytes:
-        """Return a link to its media that takes its place."""
+        """Return a link that replaces its media."""
         kept = {k: v for k, v in self.members.items() if k in {"annotations", "_meta"}}
         link: Members = {
             "type": raw("resource_link"),
@@ -126,7 +126,7 @@ def parts_of(result: bytes) -> Parts:
     """Split a result.
 
     Raises:
-        MalformedError: it is no result that can be split.
+        MalformedError: it is not a result, or cannot be split.
     """
     members = _MEMBERS.decode(result)
     blocks = _BLOCKS.decode(members.get("content", msgspec.Raw(b"[]")))

@@ -1,9 +1,9 @@
-"""A tool's result over its limit, made short: a valid result of the same shape, with a handle.
+"""Shortens a tool's result that is over its limit: the same shape, still valid, with a handle.
 
     summary | content, cut block by block | structuredContent, cut by its schema | all other members
 
-Every other member, and every block that fits, stays the bytes that it came in. The same result,
-limit and handle give the same bytes.
+Every other member, and every block that fits, keeps its bytes. The same result, limit and handle
+always give the same bytes.
 """
 
 import re
@@ -57,7 +57,7 @@ _DEEPEST = 200
 #
 # A text that was cut in the middle keeps its beginning. Any other value is kept whole or dropped.
 def closed(beginning: bytes) -> bytes:
-    """Return the value that `beginning` is the beginning of, as far as it goes."""
+    """Return valid JSON made from `beginning`, the first bytes of a value that was cut off."""
     at, depth = 0, bytearray()
     safe, closers = 0, b""
     is_key = False
@@ -113,7 +113,7 @@ _TRIES = 12
 
 @dataclass(frozen=True, slots=True)
 class CutText:
-    """A text that was cut; `start` to `end` is left out."""
+    """A text that was cut; the part from `start` to `end` is left out."""
 
     text: str
     start: int
@@ -284,11 +284,11 @@ class Wanted:
     knows_links: bool = True
     """Whether the client knows blocks that are links."""
     beyond_bytes: int = 0
-    """How many more bytes the result has than were given."""
+    """How many further bytes the result has that were not given here."""
 
     @property
     def room(self) -> int:
-        """The length of the short result: what the model asks for next has to fit as well."""
+        """The length of the short result, which leaves room for what the model reads next."""
         return self.limit * 3 // 4
 
 
@@ -307,7 +307,7 @@ def is_over(parts: Parts, limit: int, media_limit: int) -> bool:
 
 
 def compacted(parts: Parts, wanted: Wanted) -> Compacted | None:
-    """Return the short result, None if there is none that fits."""
+    """Return the short result; None if none fits."""
     found = hints(_main_text(parts))
     for scale in _SCALES:
         attempt = _Attempt(parts, wanted, int(wanted.room * scale), found)

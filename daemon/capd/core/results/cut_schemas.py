@@ -1,9 +1,9 @@
-"""Whether an output schema always leaves room for a cut, by what it asks for alone.
+"""Tells whether an output schema always allows a result to be cut, from the schema alone.
 
-A result that is cut has to satisfy its tool's output schema, and where none does that is short
-enough, the structured content is left out: clients take such a result for a failure, unless they
-were never told of the schema. So this has to be known beforehand. The estimate is how much of any
-value the schema keeps from being cut. A keyword that cannot be estimated keeps all of it.
+A cut result must satisfy its tool's output schema. If no short enough value does, the structured
+content is left out; clients treat such a result as a failure unless they never saw the schema. So
+this must be known before the schema is shown. The estimate is how much of any value the schema
+forbids to cut. A keyword that cannot be estimated forbids all cuts.
 """
 
 import math
@@ -43,7 +43,7 @@ _DEFINITION: JsonCodec[_Definition] = JsonCodec(_Definition)
 
 
 def promises_too_much(definition: bytes) -> bool:
-    """Tell whether a tool has an output schema that may forbid to cut its results."""
+    """Tell whether a tool has an output schema that may forbid cutting its results."""
     if _MARK not in definition:
         return False
     try:
@@ -59,7 +59,7 @@ def allows_cuts(schema: Schema) -> bool:
 
 
 class _Least:
-    """An upper bound of what one schema keeps of its values."""
+    """An upper bound of the part of its values that one schema forbids to cut."""
 
     def __init__(self, root: Schema) -> None:
         self._root = root
@@ -94,7 +94,7 @@ class _Least:
         least = schema.get("minItems", 0)
         if not isinstance(least, int):
             return math.inf
-        return max(least, 1) * self.of(items, depth + 1)
+        return max(_number(least), 1.0) * self.of(items, depth + 1)
 
     def least_items(self, least: Any, schema: Mapping[str, Any], _: int) -> float:
         return 0.0 if "items" in schema else _number(least) * _VALUE
@@ -133,7 +133,10 @@ class _Least:
 
 
 def _number(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) else math.inf
+    """Return a bound of a schema, which may be a number that no float holds."""
+    if not isinstance(value, int | float) or value > ROOM:
+        return math.inf
+    return float(max(value, 0.0))
 
 
 _KEYWORDS: Mapping[str, Callable[[_Least, Any, Mapping[str, Any], int], float]] = {

@@ -1,8 +1,8 @@
 r"""JSON with half a surrogate pair in a string, such as "\ud83d", which JavaScript writes.
 
-It is what is left where a text was cut in the middle of an emoji. JSON's grammar has it, Unicode
-has no character for it, and decoders differ over it: ours refuses it. So what capd reads for itself
-has U+FFFD in its place, which is as long, and what it passes on is the bytes that were written.
+It remains when a text is cut in the middle of an emoji. JSON's grammar allows it, Unicode has no
+character for it, and decoders disagree: ours refuses it. So capd replaces it by U+FFFD, which has
+the same length, in what it reads itself, and passes the original bytes on.
 """
 
 import re
@@ -43,7 +43,7 @@ def decoded(codec: JsonCodec[T], data: bytes) -> T:
     """Decode `data` for capd's own use.
 
     Raises:
-        MalformedError: it is not readable for another reason.
+        MalformedError: it is invalid for another reason.
     """
     try:
         return codec.decode(data)

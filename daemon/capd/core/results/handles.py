@@ -38,7 +38,7 @@ def link_to(handle: str, index: int) -> str:
 
 
 def linked(uri: str) -> tuple[str, int] | None:
-    """Return the handle and block that a URI means, None for any other URI."""
+    """Return the handle and block that a URI names; None for any other URI."""
     if not uri.startswith(SCHEME):
         return None
     handle, _, index = uri.removeprefix(SCHEME).partition("/")

@@ -1,9 +1,9 @@
-"""Whether bytes are one JSON container, if there are too many of them to be parsed at once.
+"""Checks that bytes are exactly one JSON container, if there are too many of them to parse.
 
-A parse of 200 MB holds the interpreter for as long as it takes, and builds what nobody needs. Here
-strings are skipped and brackets counted. If the bytes are valid JSON at all, then what passes is
-exactly one value: nothing around it can be mistaken for a part of it, nor a part of it for what is
-around it. The bytes are also checked to be UTF-8.
+Parsing 200 MB would block the interpreter and build objects that nobody needs. Here strings are
+skipped and brackets counted. If the bytes are valid JSON at all, then bytes that pass the check are
+exactly one value: nothing around it can be mistaken for a part of it, and no part of it for
+something around it. The bytes are also checked to be UTF-8.
 """
 
 import codecs
@@ -29,7 +29,7 @@ class ContainerCheck:
         """Check the next piece.
 
         Raises:
-            MalformedError: this is no container, or more than one.
+            MalformedError: this is not a container, or more than one.
         """
         try:
             self._utf8.decode(piece)

@@ -1,10 +1,10 @@
-"""A JSON value cut to a room of characters: what is left is valid, and of the same shape.
+"""Cuts a JSON value to a number of characters; the result is valid, and has the same shape.
 
-Lists keep their first items, objects their first members, texts their beginning. Whatever fits
-stays the bytes that it came in, and what is left out is never decoded: a list of 16 MB is split
-into its items, of which some dozen are looked at.
+Lists keep their first items, objects their first members, texts their beginning. Parts that fit
+keep their bytes, and parts that are left out are never decoded: a list of 16 MB is split into its
+items, of which only some dozen are examined.
 
-    room of a container -> as many items as can have a fair share -> shares, level as water
+    room of a container -> as many items as can get a fair share -> equal shares, or less if enough
 
 `Kept` names the places that must not be cut; it grows where a schema objects (`schema_fit`).
 """
@@ -82,12 +82,12 @@ def is_container(data: bytes) -> bool:
 def cut_json(
     data: bytes, room: int, kept: KeptPlaces | None = None, split: Split | None = None
 ) -> CutJson | None:
-    """Return `data` in at most `room` characters, None if that is impossible.
+    """Return `data` in at most `room` characters; None if that is impossible.
 
     `split` is for one value that is cut more than once.
 
     Raises:
-        MalformedError: it is no JSON.
+        MalformedError: it is not JSON.
     """
     scale = 1.0
     stripped = data.strip(_SPACE)

@@ -1,4 +1,4 @@
-"""A server's result that is too large for memory: it stays in the spooled file."""
+"""A server's result that is too large for memory and stays in a spooled file."""
 
 import re
 from dataclasses import dataclass, replace
@@ -51,9 +51,9 @@ class LargeResult:
     def is_success(self) -> bool:
         """Whether its first and last bytes do not say that it is an error.
 
-        Servers write the flag beside the content, so it is at one of the ends. In between, a search
-        would find it in what the content quotes. The price of a wrong answer is small: a tool that
-        failed counts as used, and so stays in the active set for longer.
+        Servers write the flag beside the content, so it is at one of the ends. A search in the
+        middle would also find it in quoted content. A wrong answer costs little: a tool that failed
+        counts as used, and stays in the active set for longer.
         """
         return not (_IS_ERROR.search(self.head) or _IS_ERROR.search(self.tail))
 

@@ -2,8 +2,8 @@
 
 Such a line is nearly always one large member with small ones before and after it. The small ones
 are parsed, and the range of the large one is found. Whether it is one value cannot be seen from the
-ends: of `{"result":{},"x":{}}` they say that `result` goes from the first brace to the last but
-one. So whoever relies on it checks the inside as well (`json_container`).
+ends: the ends of `{"result":{},"x":{}}` suggest that `result` goes from the first brace to the last
+but one. So a caller that relies on it must check the inside as well (`json_container`).
 """
 
 import re
@@ -50,7 +50,7 @@ class LineEnds:
 
 
 def line_ends(head: bytes, tail: bytes) -> LineEnds | None:
-    """Return what a line's first and last bytes tell, None if it has another structure."""
+    """Return what a line's first and last bytes tell; None if it has another structure."""
     before = _before_container(head)
     behind = _after_container(tail)
     if before is None or behind is None:

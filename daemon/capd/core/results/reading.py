@@ -81,7 +81,7 @@ def arguments_of(arguments: bytes | msgspec.Raw) -> Arguments:
     """Return the checked arguments.
 
     Raises:
-        BadReadError: they are invalid.
+        BadReadError: the arguments are invalid.
     """
     try:
         wanted = _ARGUMENTS.decode(arguments if len(arguments) else b"{}")
@@ -127,7 +127,7 @@ def page(wanted: Arguments, whole: int, unit: str = "characters") -> Page:
     """Return the requested slice of `whole`.
 
     Raises:
-        BadReadError: it begins outside.
+        BadReadError: it begins after the end.
     """
     offset = wanted.offset or 0
     start = max(whole + offset, 0) if offset < 0 else offset

@@ -1,8 +1,8 @@
 """Cuts structured content so that it still satisfies its tool's output schema.
 
-A validator decides. Where it objects to the cut value, the original is restored: a list or an
-object first with all its items, and then as it was written. So every keyword is honoured, also
-unknown ones. If the restored parts exceed the room, the schema forbids a cut.
+A validator decides. Parts of the cut value that it objects to are restored: a list or an object
+first gets all its items back, and then its original bytes. So every keyword is respected, even
+unknown ones. If the restored parts are too long, the schema forbids a cut.
 """
 
 from collections.abc import Callable, Sequence

@@ -19,7 +19,7 @@ class StoreIndex:
         return list(self._sizes)
 
     def add(self, name: str, size_bytes: int) -> None:
-        """Note a file as used last; it replaces an earlier entry."""
+        """Add a file as the most recently used; it replaces an earlier entry."""
         self.remove(name)
         self._sizes[name] = size_bytes
         self.total_bytes += size_bytes
@@ -34,7 +34,7 @@ class StoreIndex:
         self.total_bytes -= self._sizes.pop(name, 0)
 
     def make_room(self, size_bytes: int, keep: str) -> list[str]:
-        """Remove, and return, what must go so that `keep` can have `size_bytes`."""
+        """Remove the entries that must go so that `keep` has room for `size_bytes`; return them."""
         added = 0 if keep in self._sizes else size_bytes
         dropped: list[str] = []
         for name in self._sizes:

@@ -1,7 +1,7 @@
-"""What a model is told of a result that it gets cut: what it is, what is missing, how to read it.
+"""The summary that a model reads with a cut result: what it is, what is missing, how to read it.
 
-Keys, paths and figures of the result stand in it as quoted data; every sentence is capd's own, so
-that nothing of a server's text is taken for what capd says (docs/design/hostile-servers.md).
+Keys, paths and numbers of the result are quoted as data; every sentence is capd's own, so that no
+text of a server can pass for capd's (docs/design/hostile-servers.md).
 """
 
 import re
@@ -97,7 +97,7 @@ def _step(step: str | int) -> str:
 
 
 def described(data: bytes) -> str:
-    """Return what a JSON value is: its type, how many keys or items it has, and the first keys."""
+    """Describe a JSON value: its type, how many keys or items it has, and the first keys."""
     try:
         if data[:1] == b"[":
             items = _LIST.decode(data)
@@ -142,7 +142,7 @@ def _short(data: bytes) -> str:
 
 
 def missing_lines(omissions: Sequence[Omission], of: str = "") -> list[str]:
-    """Return what was left out, with similar places together."""
+    """Describe what was left out, with similar places together."""
     found: dict[tuple[Path, str], list[Omission]] = {}
     for each in omissions:
         alike = tuple("*" if isinstance(step, int) else step for step in each.path)

@@ -1,4 +1,4 @@
-"""Adds a block of text to a `tools/call` result, and leaves the rest as it was written."""
+"""Adds a block of text to a `tools/call` result, without changing the rest."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""The lines of a text, or the items of a JSON value, that contain all of some words.
+"""Finds the lines of a text, or the items of a JSON value, that contain all of some words.
 
 In JSON the innermost values that contain them all are found, each with its path; in a text its
 lines, each with its number and offset. Case does not matter.
@@ -22,7 +22,7 @@ _DEEPEST = 64
 
 @dataclass(frozen=True, slots=True)
 class WordMatches:
-    """The hits that fit, and how many there are."""
+    """The hits that fit into the limit, and how many hits there are."""
 
     shown: list[str]
     count: int

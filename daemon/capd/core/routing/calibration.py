@@ -1,9 +1,9 @@
-"""From labelled messages to the weights and thresholds of `evidence`.
+"""Computes the weights and thresholds of `evidence` from labelled messages.
 
 Maximum likelihood of a softmax with a penalty on the weights' squares, each in units of its
 evidence's own spread, by Newton's method with halving steps: no random numbers, so the same data
-give the same weights. Sets count alike whatever their size, and within each the messages that
-want nothing have a fixed share.
+give the same weights. All sets count equally, whatever their size; within each, messages that want
+no capability have a fixed share.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ _TINY = 1e-300
 
 @dataclass(frozen=True, slots=True)
 class TuningSet:
-    """Messages over one catalogue: rows x capabilities x evidence, and what is right for each."""
+    """Messages over one catalog: rows x capabilities x evidence, and the right answers of each."""
 
     capabilities: "Numbers"
     none: "Numbers"

@@ -1,8 +1,8 @@
-"""A user's own words, without what they pasted or what a program added around them.
+"""Extracts the user's own words: without pasted text, and without what a program added.
 
 Two modes. `clean` is nesting-aware and drops fenced code and log paste as well. `strip_tags`
-is the published rule to the letter (docs/design/routing.md): at each `<name ...>` with
-a literal `</name>` anywhere later, everything to the end of the first such close tag goes.
+follows the published rule exactly (docs/design/routing.md): from each `<name ...>` that is followed
+anywhere by `</name>`, everything to the end of the first such closing tag is removed.
 """
 
 import re
@@ -56,7 +56,7 @@ def is_system_content(text: str) -> bool:
 
 
 def is_too_short(cleaned: str) -> bool:
-    """Tell whether too little is left to decide on."""
+    """Tell whether too few words are left to decide on."""
     return sum(not character.isspace() for character in cleaned) < MIN_CHARACTERS
 
 
@@ -69,7 +69,7 @@ def clean(text: str) -> str:
 
 
 def strip_tags(text: str) -> str:
-    """Return `text` without tagged blocks, by the published rule, which does not handle nesting."""
+    """Return `text` without tagged blocks, by the published rule, which ignores nesting."""
     kept: list[str] = []
     at = 0
     last_closes = _last_closes(text)

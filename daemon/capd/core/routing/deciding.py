@@ -1,13 +1,13 @@
-"""From a message's vector to its decision, by everything that is known: one function.
+"""Decides on a message from its vector and everything else that is known.
 
-    scorer ──> priors ──> learnt ──> gates ──> whole trigger ──> near tie ──> what cannot be used
+    scorer ──> priors ──> learnt ──> gates ──> whole trigger ──> near tie ──> unusable winner
 
-What a session cannot use for want of a key, or by its domain, is ranked with the rest.
-Where it would have won nothing else is switched on in its place, and the decision names it: the
-next best is another thing than was asked for. `capd eval` and the registry decide by this alone.
+A capability that a session cannot use, because a key is missing or because of its domain, is ranked
+with the rest. If it wins, the decision names it and nothing is switched on: the second best is not
+what the user asked for. `capd eval` and the registry both use this function.
 
-The scorer `trigger_mean` is the published rule: it ranks what can be used, and none of the other
-rules holds.
+The scorer `trigger_mean` is the published rule: it ranks usable capabilities only, and no other
+rule applies.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -47,16 +47,16 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What a message is decided by, beside its words."""
+    """What a decision depends on, beside the message."""
 
     eligible: Eligible
     active: Collection[CapabilityId] = ()
     favoured: Mapping[str, Collection[CapabilityId]] = field(default_factory=dict)
-    """What each prior that is on speaks for."""
+    """The capabilities that each active prior favours."""
     learnt: Learnt = learning.NOTHING
-    """What use on this machine has taught."""
+    """What routing has learnt on this machine."""
     project: str = ""
-    """The session's project, as `learning.project_mark` has it."""
+    """The mark of the session's project, made by `learning.project_mark`."""
 
 
 def comparison(
@@ -66,7 +66,7 @@ def comparison(
     background: Sequence[str],
     before: Comparison | None = None,
 ) -> Comparison:
-    """Return `capabilities` as messages are compared with them.
+    """Return `capabilities` prepared for comparison with messages.
 
     `before` is the comparison with the same capabilities when fewer of their texts had vectors.
     """

@@ -1,20 +1,20 @@
-"""What speaks for each capability and for none, and the probability that follows: `evidence`.
+"""The scorer `evidence`: measures what speaks for each capability and for none, as a probability.
 
-A message is compared with a catalogue in a few ways, each of which is one number a capability
-(`CAPABILITY_EVIDENCE`); a few more speak for "none" (`NONE_EVIDENCE`). Weighted sums of them are
-the logits of a softmax over capabilities and "none". The weights come from `core.calibration`,
-so a score is a probability, and one threshold serves every catalogue.
+A message is compared with a catalog in a few ways, each of which gives one number for each
+capability (`CAPABILITY_EVIDENCE`); a few more speak for "none" (`NONE_EVIDENCE`). Weighted sums of
+them are the logits of a softmax over capabilities and "none". The weights come from
+`core.calibration`, so a score is a probability, and one threshold serves every catalog.
 
-How alike a capability's triggers are to messages that want nothing differs from one to another: so
-a catalogue's evidence is measured in units of its own mean and deviation over background messages.
-A background message that nearly repeats a trigger is ignored for that catalogue.
+Some triggers resemble messages that want no tool more than others do. So a catalog's evidence is
+normalised by its mean and deviation over background messages. A background message that nearly
+repeats a trigger is ignored for that catalog.
 
-A phrase that has no vector yet counts by its letters alone; a capability of which no phrase has one
-is taken to be as near in meaning as it is to a background message.
+A phrase without a vector is compared by its letters alone. A capability without any vector is
+assumed to be as near in meaning as it is to a background message.
 
-Up to `MOST_EXACT` phrases are compared as they are. More are compared in eight bits, and then those
-of the capabilities that come near, again and exactly: a quarter of the memory, and the decisions
-are the same (tests/core/routing/test_evidence.py).
+Up to `MOST_EXACT` phrases are compared exactly. If there are more, all are compared in eight bits,
+and the nearest capabilities once more exactly: this takes a quarter of the memory, and the
+decisions are the same (tests/core/routing/test_evidence.py).
 """
 
 import math
@@ -83,7 +83,7 @@ class Described:
     triggers: tuple[str, ...]
     description: str
     trigger_vectors: "Vectors"
-    """Of the triggers that have one."""
+    """Of the triggers that have a vector."""
     description_vector: "Vectors | None" = None
 
 
@@ -104,7 +104,7 @@ class MessageEvidence:
 
 
 class Lexicon:
-    """What of a catalogue is compared by its letters."""
+    """The letters of a catalog's texts, prepared for comparison."""
 
     def __init__(self, described: Sequence[Described], background: Sequence[str]) -> None:
         documents = [
@@ -122,9 +122,9 @@ class Lexicon:
 class _Rows:
     """Unit vectors that messages are compared with.
 
-    Many are kept as two bytes a number: what eight bits tell of it, which all rows are compared by,
-    and what they leave over, in as many bits. Together they are exact to 1 / 32,000 of the row's
-    largest number, which is more than float16 is.
+    If there are many, each number is kept as two bytes: an eight-bit approximation, with which all
+    rows are compared, and the remainder in another eight bits. Together they are exact to 1 /
+    32,000 of the row's largest number, which is more precise than float16.
     """
 
     def __init__(self, groups: "Sequence[Vectors]", dimensions: int) -> None:
@@ -203,7 +203,7 @@ def _blocks(groups: "Sequence[Vectors]") -> "Iterator[Vectors]":
 
 
 class EvidenceIndex:
-    """A catalogue, prepared for comparison with messages."""
+    """A catalog, prepared for comparison with messages."""
 
     def __init__(
         self,
@@ -211,7 +211,7 @@ class EvidenceIndex:
         background: Background,
         lexicon: Lexicon | None = None,
     ) -> None:
-        """`lexicon` is that of the same texts, if it was made before."""
+        """Create it. `lexicon` is that of the same texts, if it exists already."""
         import numpy as np  # noqa: PLC0415 - as above
 
         self.ids = tuple(each.id for each in described)
@@ -412,7 +412,7 @@ class Evidence:
 
     @property
     def lexicon(self) -> Lexicon:
-        """What of the catalogue is compared by its letters."""
+        """The letters of the catalog's texts, prepared for comparison."""
         return self._index.lexicon
 
     def ranked(self, text: str, message: "Vectors", among: Collection[CapabilityId]) -> list[Score]:

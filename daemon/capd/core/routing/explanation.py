@@ -1,4 +1,4 @@
-"""Why a message switched something on, or did not: one decision in words (`capd why`)."""
+"""Explains one decision in words (`capd why`): why something was switched on, or was not."""
 
 from collections.abc import Iterable
 
@@ -57,6 +57,6 @@ def explained(note: DecisionNote, threshold: float, margin: float) -> str:
 
 
 def counted(note: DecisionNote, learnt: Iterable[LearntEntry]) -> list[LearntEntry]:
-    """Return what had been learnt, by the time of a decision, of those that came first in it."""
+    """Return what had been learnt, when a decision was made, about its best candidates."""
     named = {note.name, *(name for name, _ in note.top[:2])}
     return [each for each in learnt if each.capability in named and each.since < note.at]

@@ -1,13 +1,13 @@
-"""What follows a message in one session, as labels (`core.routing.learning`).
+"""Turns what follows a message in one session into labels (`core.routing.learning`).
 
     message decided ──> a person switches on another one     ──> enabled
                    ├──> a person switches off what came on   ──> disabled
                    └──> a call through what came on, or was suggested, worked ──> called
 
-Only acts that nobody but the person or the conversation's own model can do are labels, and only of
-what the person's words brought or named. A capability that a model switches on or off by itself
-teaches nothing: the words of a server may have led it to. What was called is not taken for a
-mistake when it is switched off later.
+A label comes only from an act of the person or of the conversation's own model, and only about a
+capability that the person's message switched on or suggested. A capability that a model switches on
+or off by itself gives no label, because a server's text may have led the model to it. A capability
+that was called is not counted as a mistake when it is switched off later.
 """
 
 from capd_protos.types import CapabilityId, Decision, RoutingAct, RoutingLabel
@@ -39,19 +39,19 @@ class Feedback:
             self._brought[decision.id] = (self._messages, decision)
 
     def on_enabled(self, id_: CapabilityId, project: str, at: float) -> RoutingLabel | None:
-        """Return the label of what a person switched on; None where a message had done so."""
+        """Return the label of what a person switched on; None if a message had switched it on."""
         decision = self._decision
         if decision is not None and decision.outcome == "activate" and decision.id == id_:
             return None
         return _label(at, id_, "enabled", decision, project)
 
     def on_disabled(self, id_: CapabilityId, project: str, at: float) -> RoutingLabel | None:
-        """Return the label of what a person switched off; None unless a message brought it."""
+        """Return the label of what a person switched off; None unless a message switched it on."""
         _, decision = self._brought.pop(id_, (0, None))
         return _label(at, id_, "disabled", decision, project) if decision is not None else None
 
     def on_called(self, id_: CapabilityId, project: str, at: float) -> RoutingLabel | None:
-        """Return the label of a call that worked; None unless the message brought or named it."""
+        """Return the label of a successful call; None unless the message led to it."""
         self._brought.pop(id_, None)
         decision = self._decision
         if decision is None or id_ in self._called:

@@ -1,8 +1,8 @@
-"""Messages that mean nothing without the one before: "and now push it", "same for the other one".
+"""Compares messages that mean nothing without the one before, such as "and now push it".
 
 Such a message is compared with half of its own vector and half of the one before it in its
 conversation. Only vectors are kept, of the last message of each of the last conversations, and only
-in memory. A message that says something by itself is compared alone.
+in memory. A message with a subject of its own is compared alone.
 """
 
 import re
@@ -49,7 +49,7 @@ def is_elliptical(text: str) -> bool:
 
 
 def blended(message: "Vectors", before: "Vectors", share: float = SHARE) -> "Vectors":
-    """Return the unit vector between two, with `share` of the one before."""
+    """Return the unit vector between two; `share` is the weight of the earlier one."""
     import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without turns never pays
 
     mixed = (1 - share) * message + share * before
@@ -64,7 +64,7 @@ class LastMessages:
         self._vectors: OrderedDict[str, Vectors] = OrderedDict()
 
     def compared(self, conversation: str, text: str, message: "Vectors") -> "Vectors":
-        """Return the vector to compare `text` by in its conversation, and remember it."""
+        """Return the vector to compare `text` with in its conversation, and remember it."""
         before = self._vectors.get(conversation)
         if before is not None and is_elliptical(text):
             message = blended(message, before)

@@ -1,18 +1,18 @@
-"""From a message to a decision: the gates, and three outcomes.
+"""The gates from a message to a decision, which has three outcomes.
 
 The gates come in a fixed order and each abstention carries its reason (docs/design/routing.md):
 
     disabled, system_content, too_short   the message never reaches the model
     model_not_ready                       nothing waits for a model
     no_candidates                         filters left nothing; each is counted
-    below_threshold, below_margin         no clear winner: *suggest*, where some are plausible
-    near_tie                              siblings, of which nothing says which is meant: suggest
-    already_active                        the winner is on: it is touched, nothing else changes
+    below_threshold, below_margin         no clear winner: *suggest*, if some are plausible
+    near_tie                              siblings that cannot be told apart: suggest
+    already_active                        the winner is on: counts as used, nothing else changes
     missing_secrets, missing_program, domain
                                           the winner cannot be switched on here, and is named
 
-What scores a capability is the profile's scorer (`core.scorers`). Active capabilities compete; a
-single candidate's runner-up is 0. Comparisons are inclusive within `EPSILON`, which absorbs the
+The profile's scorer scores the capabilities (`core.routing.scorers`). Active capabilities compete;
+a single candidate's runner-up is 0. Comparisons are inclusive within `EPSILON`, which absorbs the
 rounding of float32 sums.
 """
 
@@ -76,13 +76,13 @@ class RoutingProfile:
     weights: Mapping[str, float] = field(default_factory=dict)
     """The weight of each kind of evidence, for the scorer `evidence`."""
     suggest_at: float = float("inf")
-    """Sum of all scores from which the best are suggested if none is clear."""
+    """The sum of all scores from which the best are suggested if there is no clear winner."""
     suggest_each: float = 0.0
     """A capability with a lower score is not suggested."""
     priors: Mapping[str, float] = field(default_factory=dict)
-    """The weight of each of `core.routing.priors.PRIORS`; one without a weight is off."""
+    """The weight of each of `core.routing.priors.PRIORS`; a prior without a weight is off."""
     lowest_hit: float = 0.2
-    """`discover` shows what scores above this (docs/design/routing.md)."""
+    """`discover` shows capabilities with a higher score (docs/design/routing.md)."""
 
     def check(self, model: str, quantisation: str, pooling: str, revision: str = "") -> None:
         """Refuse a model that these constants were not made for.
@@ -132,7 +132,7 @@ class Eligible:
     capabilities: tuple[CapabilitySpec, ...]
     left_out: dict[str, int]
     unusable: tuple[UnusableCapability, ...] = ()
-    """Those of what is left out that a person could have, by a key or another domain."""
+    """The filtered-out candidates that a person could enable, with a key or in another domain."""
 
     @cached_property
     def ids(self) -> frozenset[CapabilityId]:
@@ -141,7 +141,7 @@ class Eligible:
 
     @cached_property
     def ranked_ids(self) -> frozenset[CapabilityId]:
-        """The candidates, and what would be one with a key or in another domain."""
+        """The candidates, and those that would be candidates with a key or in another domain."""
         return self.ids | frozenset(each.id for each in self.unusable)
 
 

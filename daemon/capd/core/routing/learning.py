@@ -1,4 +1,4 @@
-"""What use on this machine teaches routing: a bounded offset for each capability.
+"""What routing learns from use on this machine: a bounded offset for each capability.
 
     what follows a message                                    label      the offset goes
     a person switches on what the message did not             enabled    up
@@ -7,13 +7,13 @@
       or of what was suggested
 
 A label has no text: the message's fingerprint, the capability, the score that routing gave it, and
-the project as a hash. An offset is added to a capability's logit, so it moves the bar that the
-capability has to reach. It is the sum of three parts: one for all capabilities (how this person
-writes), one for the capability, and one for the capability in the project. The sum is held between
-`LOWEST` and `HIGHEST`, so no history, whoever wrote it, has a message activate anything whose best
-score is under `lowest_activated` (docs/routing.md, "Learning from use").
+the project as a hash. An offset is added to a capability's logit, so it changes how easily the
+capability reaches the threshold. It is the sum of three parts: one for all capabilities (how this
+person writes), one for the capability, and one for the capability in the project. The sum is
+limited to `LOWEST` and `HIGHEST`. So whatever the history, a message never activates a capability
+with a score under `lowest_activated` (docs/routing.md, "Learning from use").
 
-What is learnt is `replayed(labels)` and nothing else: taking a label out undoes it.
+Everything that is learnt is `replayed(labels)`, so removing a label undoes it.
 """
 
 import hashlib
@@ -51,7 +51,7 @@ LONGEST_KEPT = 180 * 86400.0
 
 @dataclass(frozen=True, slots=True)
 class Learnt:
-    """What labels come to."""
+    """The offsets that result from labels."""
 
     shared: float = 0.0
     capabilities: Mapping[str, float] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Learnt:
     """By project and capability."""
 
     def offset(self, capability: str, project: str = "") -> float:
-        """Return what is added to a capability's logit in a project, within the bounds."""
+        """Return the offset that is added to a capability's logit in a project, within limits."""
         own = self.capabilities.get(capability, 0.0)
         here = self.projects.get((project, capability), 0.0) if project else 0.0
         return min(HIGHEST, max(LOWEST, self.shared + own + here))
@@ -75,19 +75,19 @@ NOTHING = Learnt()
 
 
 def project_mark(path: str) -> str:
-    """Return what labels call a project: 16 hex digits of the SHA-256 of its path."""
+    """Return the project's mark in labels: 16 hex digits of the SHA-256 of its path."""
     return hashlib.sha256(path.encode("utf-8", "surrogatepass")).hexdigest()[:16] if path else ""
 
 
 def lowest_activated(threshold: float) -> float:
-    """Return the score under which no history has a message reach `threshold`."""
+    """Return the score below which no history lets a message reach `threshold`."""
     return threshold / (threshold + (1 - threshold) * math.exp(HIGHEST))
 
 
 def shifted(ranked: Sequence[Score], learnt: Learnt, project: str) -> list[Score]:
     """Return `ranked` with the offsets of `project` applied, best first.
 
-    What a capability loses goes to "none": lowering one lifts no other.
+    Probability that a capability loses goes to "none", so lowering one raises no other.
     """
     if learnt == NOTHING:
         return list(ranked)
@@ -103,7 +103,7 @@ def shifted(ranked: Sequence[Score], learnt: Learnt, project: str) -> list[Score
 
 
 def after(learnt: Learnt, label: RoutingLabel) -> Learnt:
-    """Return what is known with one more label."""
+    """Return the offsets after one more label."""
     id_, shared = label.capability, learnt.shared
     own = learnt.capabilities.get(id_, 0.0)
     here = learnt.projects.get((label.project, id_), 0.0)
@@ -127,7 +127,7 @@ def after(learnt: Learnt, label: RoutingLabel) -> Learnt:
 
 
 def replayed(labels: Iterable[RoutingLabel]) -> Learnt:
-    """Return what labels come to, oldest first."""
+    """Return the offsets that result from labels, oldest first."""
     learnt = NOTHING
     for label in labels:
         learnt = after(learnt, label)
@@ -135,7 +135,7 @@ def replayed(labels: Iterable[RoutingLabel]) -> Learnt:
 
 
 class History:
-    """The labels of one machine, oldest first, bounded in number and age; `learnt` is their sum."""
+    """The labels of one machine, oldest first, limited in number and age, and their result."""
 
     def __init__(self, labels: Iterable[RoutingLabel] = ()) -> None:
         self._labels: list[RoutingLabel] = []
@@ -148,7 +148,7 @@ class History:
         return tuple(self._labels)
 
     def add(self, label: RoutingLabel) -> bool:
-        """Add a label, and tell whether it counts: a message teaches once of a capability."""
+        """Add a label; return whether it counts: a message teaches once about a capability."""
         if not 0 <= label.score <= 1 or self._has(label):
             return False
         if self._is_crowded(label):
@@ -159,7 +159,7 @@ class History:
         return True
 
     def forget(self, capability: str = "") -> int:
-        """Take out the labels of `name` or `tap/name`, or all; return their number."""
+        """Remove the labels of `name` or `tap/name`, or all labels; return how many there were."""
         kept = [
             each
             for each in self._labels
@@ -171,7 +171,7 @@ class History:
         return taken
 
     def undo(self) -> RoutingLabel | None:
-        """Take out the last label and return it; None where there is none."""
+        """Remove the newest label and return it; None if there is none."""
         if not self._labels:
             return None
         last = self._labels[-1]
@@ -179,7 +179,7 @@ class History:
         return last
 
     def progress(self, project: str) -> list[LearntEntry]:
-        """Return what each capability has come to, the largest offset first.
+        """Return what each capability has learnt, the largest offset first.
 
         `project` is a `project_mark`.
         """

@@ -1,12 +1,12 @@
-"""How a message is put, whatever it is about: signs that no tool is needed.
+"""Signs in a message's wording that no tool is needed, whatever it is about.
 
-A word can be mentioned without its thing being wanted ("why is git called git", "our wiki is a
-mess", "the upgrade is postponed"), and every kind of lexical evidence is blind to that. The signs
-here say nothing of any capability: they count on the side of "none", with calibrated weights like
-all other evidence. A request speaks for a tool, so its weight comes out negative.
+A word can be mentioned without a tool being wanted ("why is git called git", "our wiki is a mess",
+"the upgrade is postponed"), and lexical evidence cannot see that. The signs here are not about any
+capability: they speak for "none", with calibrated weights like all other evidence. A request speaks
+for a tool, so its weight is negative.
 
-A sign of refusal, complaint or report counts once more where the message asks for nothing: "the
-build is broken, find out why" complains, and wants something.
+A sign of refusal, complaint or report counts twice if the message asks for nothing: "the build is
+broken, find out why" complains, but wants something.
 """
 
 import re

@@ -1,8 +1,8 @@
-"""Which triggers a message has word for word.
+"""Finds triggers that a message contains word for word.
 
-Somebody who writes a trigger expects that it is heard, however low the message scores: a message
-with a whole trigger in it, or with five words in a row of one, is at least suggested. A message
-that is a trigger and nothing else switches its capability on (`core.routing.deciding`).
+Somebody who writes a trigger expects it to work, however low the message scores. So if a message
+contains a whole trigger, or five words in a row of one, its capability is at least suggested. A
+message that consists of a trigger switches its capability on (`core.routing.deciding`).
 """
 
 import re
@@ -22,16 +22,16 @@ _WORD = re.compile(r"[^\W_]+")
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a message has of triggers, each in the order of the catalog."""
+    """The triggers that a message contains, by capability in the order of the catalog."""
 
     whole: tuple[CapabilityId, ...] = ()
-    """Capabilities of which a trigger is the whole message."""
+    """Capabilities with a trigger that is the whole message."""
     within: tuple[CapabilityId, ...] = ()
-    """Those of which a trigger, or a run of one, is in it."""
+    """Capabilities with a trigger, or five words of one, in the message."""
 
 
 class Phrases:
-    """The triggers of a catalog by the runs of words that they have."""
+    """The triggers of a catalog, looked up by their runs of words."""
 
     def __init__(self, capabilities: Sequence[CapabilitySpec]) -> None:
         self._ids = tuple(each.id for each in capabilities)
@@ -49,7 +49,7 @@ class Phrases:
         self._whole, self._runs = _Sorted(whole), _Sorted(runs)
 
     def said(self, text: str) -> Said:
-        """Return what `text` has of triggers."""
+        """Return the triggers that `text` contains."""
         terms = _terms(text)
         runs = [
             terms[at : at + length]
@@ -61,7 +61,7 @@ class Phrases:
 
 
 class _Keys:
-    """Runs of words as 64 bits of their hash, each with the number of a capability."""
+    """Hashes (64 bits) of runs of words, each with the number of a capability."""
 
     def __init__(self) -> None:
         self.hashes = array("q")

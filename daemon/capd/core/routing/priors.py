@@ -1,9 +1,8 @@
 """Evidence for a capability beside the message: the project's files, and earlier use.
 
-A prior multiplies a capability's probability, and "none" keeps its share: what the message's
-evidence gives to capabilities together is divided anew among them. So a prior decides between
-capabilities that the message already supports, and a message without evidence activates nothing,
-whatever the priors say.
+A prior multiplies a capability's probability. The sum over all capabilities stays the same, and so
+does the probability of "none". So a prior decides only between capabilities that the message
+supports, and a message without evidence activates nothing, whatever the priors say.
 """
 
 import math
@@ -41,11 +40,11 @@ class Use:
             self._places.popitem(last=False)
 
     def everywhere(self) -> frozenset[CapabilityId]:
-        """Return what was on in any place."""
+        """Return the capabilities that were on in any place."""
         return frozenset(id_ for used in self._places.values() for id_ in used)
 
     def of(self, place: str) -> frozenset[CapabilityId]:
-        """Return what was on in `place`."""
+        """Return the capabilities that were on in `place`."""
         return frozenset(self._places.get(place, ()))
 
 

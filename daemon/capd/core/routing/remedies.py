@@ -1,4 +1,4 @@
-"""The consequence of a decision, and what would change it (`capd why`)."""
+"""What followed a decision, and what would change it (`capd why`)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ class CapabilityFacts:
 
     triggers: Sequence[str] = ()
     missing: Sequence[str] = ()
-    """Keys that it asks for and that have no value."""
+    """Keys that it uses and that have no value."""
     reason: str = ""
-    """Why it is not used; empty if it may be used."""
+    """Why it cannot be used; empty if it can."""
 
 
 def followed(
@@ -44,7 +44,7 @@ def followed(
 
 
 def consequence(came: Sequence[ActivationNote]) -> str:
-    """Return the consequence of a decision in words; empty if nothing was recorded."""
+    """Return in words what followed a decision; empty if nothing was recorded."""
     if not came:
         return ""
     if came[0].action == "failed":

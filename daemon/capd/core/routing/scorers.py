@@ -25,7 +25,7 @@ class UnknownScorerError(CapdError):
 
 
 class Scorer(Protocol):
-    """Ranks the capabilities of a catalogue for a message."""
+    """Ranks the capabilities of a catalog for a message."""
 
     def ranked(self, text: str, message: "Vectors", among: Collection[CapabilityId]) -> list[Score]:
         """Return the scores of the capabilities `among`, best first."""
@@ -33,7 +33,7 @@ class Scorer(Protocol):
 
 
 class TriggerMean:
-    """The published rule, over the triggers that the tap itself gives."""
+    """The published rule, over the tap's own triggers."""
 
     def __init__(self, candidates: Sequence[Candidate], top_k: int) -> None:
         self._candidates = candidates
@@ -66,8 +66,9 @@ def scorer(
 ) -> Scorer:
     """Return the profile's scorer over `capabilities`.
 
-    The background's texts have vectors in `vectors`; what else has none counts by its letters
-    alone. `lexicon` is that of an earlier scorer over the same capabilities.
+    `vectors` contains the vectors of the background's texts; any other text without a vector is
+    compared by its letters alone. `lexicon` is that of an earlier scorer over the same
+    capabilities.
 
     Raises:
         UnknownScorerError: there is no scorer of that name.
@@ -88,14 +89,14 @@ def scorer(
 
 
 def background_of(texts: Sequence[str], vectors: "Mapping[str, Vectors]") -> Background:
-    """Return the background messages in the form that `evidence` takes."""
+    """Return the background messages in the form that `evidence` expects."""
     return Background(tuple(texts), _rows(texts, vectors))
 
 
 def described_all(
     capabilities: Sequence[CapabilitySpec], vectors: "Mapping[str, Vectors]"
 ) -> list[Described]:
-    """Return `capabilities` in the form that `evidence` takes, overlays included."""
+    """Return `capabilities` in the form that `evidence` expects, overlays included."""
     described: list[Described] = []
     for each in capabilities:
         triggers = (*each.triggers, *each.extra_triggers)

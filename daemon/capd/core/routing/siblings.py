@@ -1,8 +1,8 @@
 """Capabilities that a message cannot tell apart: `database-postgres` and `database-sqlite`.
 
-Siblings are capabilities whose names share their first part. Where the winner has a sibling that
-is not out of question, nothing in the message names the winner, and neither the project's files
-nor what was wanted there before speak for it alone, both are suggested and none is switched on.
+Siblings are capabilities whose names share their first part. If the winner has a plausible sibling,
+the message does not name the winner, and neither the project's files nor earlier use there favour
+only the winner, then both are suggested and none is switched on.
 
 A message names a capability with a word of its name, its title or its servers that no sibling's
 name has, or with a word that a fair share of its phrases has and none of its siblings' texts.
@@ -30,7 +30,7 @@ ninety was left open, and four right activations in a hundred were lost elsewher
 
 
 class Siblings:
-    """The families of a catalog, and what names each of their members."""
+    """The families of siblings in a catalog, and the words that name each member."""
 
     def __init__(self, capabilities: Sequence[CapabilitySpec]) -> None:
         families: dict[str, list[CapabilitySpec]] = {}
@@ -82,9 +82,9 @@ class Siblings:
         ranked: Sequence[Score],
         favoured: Mapping[str, Collection[CapabilityId]],
     ) -> tuple[CapabilityId, ...]:
-        """Return the winner and its siblings, best first, where nothing says which is meant.
+        """Return the winner and its siblings, best first, if the message is ambiguous.
 
-        Empty where the winner is clear. `favoured` is what each prior speaks for.
+        Empty if the winner is clear. `favoured` are the capabilities that each prior favours.
         """
         if not ranked:
             return ()

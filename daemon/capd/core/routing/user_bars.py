@@ -1,6 +1,6 @@
-"""A person's limits on automatic activation: never, or only from a score on.
+"""A person's limits on automatic activation: never, or only above a score.
 
-They are applied last, after every other gate. What they hold back is suggested instead.
+They are applied last, after every other gate. A capability that they stop is suggested instead.
 """
 
 from collections.abc import Iterable

@@ -1,8 +1,8 @@
-"""What a message's words say of it while there is no model to compare meanings.
+"""Decides by a message's words while the model is not ready.
 
-`sure` is for a user's message: it names a capability only where there is nothing to weigh, because
-the message holds a whole trigger of one capability and of no other. `fitting` ranks for a person or
-a model who chooses from a list.
+`sure` is for a user's message: it returns a capability only if the message contains a whole trigger
+of it and of no other. `fitting` ranks capabilities for a person or a model that chooses from a
+list.
 """
 
 from collections.abc import Sequence

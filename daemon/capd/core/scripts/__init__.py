@@ -1,1 +1,1 @@
-"""Scripts: many calls of tools in one request (docs/scripts.md)."""
+"""Scripts: many tool calls in one request (docs/scripts.md)."""

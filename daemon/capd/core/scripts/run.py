@@ -1,23 +1,23 @@
-"""One script's run: which calls it has made, and what each has come to.
+"""The state of one script's run: its calls, and how each ended.
 
     of a call       issued ──its turn──> begun ──first byte out──> sent ──answer──> answered
                                            └──not sent, refused────────────────────────┘
 
-    of the run      stepped (the interpreter says what it wants to call)
-                      ──> calls under way, at most `MOST_AT_ONCE`
-                      ──> resumed with the answers that are there ──> stepped ... ──> finished
+    of the run      stepped (the interpreter names the calls that it wants)
+                      ──> calls in progress, at most `MOST_AT_ONCE`
+                      ──> resumed with the available answers ──> stepped ... ──> finished
 
-A call is issued once and sent at most once. What is written down before a call is sent is enough to
-go on from there in another daemon: an answered call is not made again, and one that was sent and
-not answered has an unknown outcome. Nothing is written for a script that has sent nothing: it can
-begin again.
+A call is issued once and sent at most once. Before a call is sent, enough is saved for another
+daemon to continue from there: an answered call is not repeated, and a call that was sent but not
+answered has an unknown outcome. Nothing is saved for a script that has sent nothing: it can start
+again.
 
-Frames are what is written down, in the order of their events:
+The saved state consists of frames, in the order of their events:
 
-    Begun, then Suspended, Sent, Answered       the last Suspended counts, and what is behind it
+    Begun, then Suspended, Sent, Answered       the last Suspended counts, and all frames after it
 
-A suspension says of each of its calls whether it was sent by then, and what it came to, so that a
-file that was cut off anywhere says no less than what had happened when it was written.
+A suspension records for each of its calls whether it was sent before, and how it ended. So even a
+file that is cut off contains everything that had happened when it was written.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -46,11 +46,11 @@ UNKNOWN = "The call was sent, and capd ended before the answer came: check befor
 
 
 class DamagedRunError(CapdError):
-    """What was written down of a run cannot be used."""
+    """The saved state of a run cannot be used."""
 
 
 class IssuedCall(msgspec.Struct, frozen=True, array_like=True):
-    """A call that the interpreter wants to have made; `arguments` are JSON."""
+    """A call that the interpreter asks for; `arguments` are JSON."""
 
     id: int
     tool: WireName
@@ -58,17 +58,17 @@ class IssuedCall(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):
-    """What the script gets of a call: JSON, or the text of an exception."""
+    """The script's answer to a call: JSON, or the text of an exception."""
 
     kind: AnswerKind
     value: bytes
     size_bytes: int = 0
-    """Of the server's whole result."""
+    """The size of the server's whole result."""
     milliseconds: float = 0.0
 
 
 class Begun(msgspec.Struct, frozen=True, tag="begun"):
-    """Whose script it is, and what it runs."""
+    """The first frame: the script, and whose it is."""
 
     session: str
     request: str
@@ -76,29 +76,29 @@ class Begun(msgspec.Struct, frozen=True, tag="begun"):
     code: str
     inputs: bytes
     engine: str
-    """What the snapshot is of: the interpreter and its version."""
+    """The interpreter and its version, for which the snapshot is valid."""
     began_at: float
     functions: list[tuple[WireName, str]] = []
-    """The names by which the script calls its tools."""
+    """The names of tools that the script may call."""
 
 
 class Suspended(msgspec.Struct, frozen=True, tag="suspended"):
-    """The interpreter, waiting for calls; `past` are the calls that it has had answers to."""
+    """The interpreter waits for calls; `past` are the calls whose answers it has had."""
 
     snapshot: bytes
     calls: list[IssuedCall]
     past: list["PastCall"]
     printed: str = ""
     seconds: float = 0.0
-    """Of computing so far."""
+    """Seconds of computing so far."""
     sent: list[int] = []
-    """Those of its calls that were sent by then."""
+    """Those of its calls that had been sent."""
     answers: dict[int, Answer] = {}
-    """What those of its calls came to that the interpreter has no answer of yet."""
+    """Answers that had arrived and that the interpreter has not had yet."""
 
 
 class PastCall(msgspec.Struct, frozen=True, array_like=True):
-    """A line of the table of calls."""
+    """One row of the table of calls."""
 
     id: int
     tool: WireName
@@ -108,7 +108,7 @@ class PastCall(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Sent(msgspec.Struct, frozen=True, tag="sent"):
-    """The first byte of a call is about to go out."""
+    """The first byte of a call is about to be written."""
 
     id: int
 
@@ -142,33 +142,33 @@ class ScriptRun:
 
     @property
     def issued_count(self) -> int:
-        """How many calls there have been."""
+        """How many calls have been issued."""
         return len(self.past) + sum(each.issued.tool != SLEEP for each in self._open.values())
 
     @property
     def answered_count(self) -> int:
-        """How many of them have come to an end."""
+        """How many calls have ended."""
         done = [each for each in self._open.values() if each.answer is not None]
         return len(self.past) + sum(each.issued.tool != SLEEP for each in done)
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a call is under way, or is to be begun."""
+        """Whether a call is in progress, or still has to begin."""
         return any(each.answer is None for each in self._open.values())
 
     def issue_new(self, calls: Iterable[IssuedCall]) -> None:
-        """Take over those of `calls` that are not open: a step may be done a second time."""
+        """Add those of `calls` that are not open yet: a repeated step issues them again."""
         self.issue(call for call in calls if call.id not in self._open)
 
     def issue(self, calls: Iterable[IssuedCall]) -> None:
-        """Take over what the interpreter wants to have called."""
+        """Add the calls that the interpreter asks for."""
         for call in calls:
             if call.id in self._open:
                 raise ValueError(f"call {call.id} is issued twice")
             self._open[call.id] = _Call(call)
 
     def begin(self) -> list[IssuedCall]:
-        """Return the calls whose turn it is; they count as under way from here on."""
+        """Return the calls that may begin; they count as in progress from now on."""
         under_way = sum(each.status in {"begun", "sent"} for each in self._open.values())
         begun: list[IssuedCall] = []
         for call in self._open.values():
@@ -181,7 +181,7 @@ class ScriptRun:
         return begun
 
     def sent(self, id_: int) -> None:
-        """Note that the first byte of a call is about to go out."""
+        """Note that the first byte of a call is about to be written."""
         call = self._open[id_]
         if call.status != "begun":
             raise ValueError(f"call {id_} is sent twice")
@@ -189,22 +189,22 @@ class ScriptRun:
         self.has_sent = True
 
     def was_sent(self, id_: int) -> bool:
-        """Tell whether a call's first byte has gone out, in a round before this one."""
+        """Tell whether a call's first byte was written in an earlier round."""
         return self._open[id_].status == "sent"
 
     def answered(self, id_: int, answer: Answer) -> None:
-        """Note what a call came to."""
+        """Note a call's answer."""
         call = self._open[id_]
         if call.status not in {"begun", "sent"}:
             raise ValueError(f"call {id_} has no answer to get")
         call.status, call.answer = "answered", answer
 
     def due(self) -> dict[int, Answer]:
-        """Return the answers that the interpreter does not have yet."""
+        """Return the answers that the interpreter has not had yet."""
         return {id_: call.answer for id_, call in self._open.items() if call.answer is not None}
 
     def delivered(self, ids: Iterable[int]) -> None:
-        """Note that the interpreter has gone on with these answers."""
+        """Note that the interpreter has these answers."""
         for id_ in ids:
             call = self._open.pop(id_)
             assert call.answer is not None
@@ -212,18 +212,18 @@ class ScriptRun:
                 self.past.append(_past(call.issued, call.answer))
 
     def suspended(self, snapshot: bytes, printed: str, seconds: float) -> Suspended:
-        """Return the frame of the run as it waits now."""
+        """Return the frame for the waiting run."""
         calls = [each.issued for each in self._open.values()]
         sent = [id_ for id_, each in self._open.items() if each.status == "sent"]
         return Suspended(snapshot, calls, list(self.past), printed, seconds, sent, self.due())
 
     @property
     def open_ids(self) -> frozenset[int]:
-        """The calls that a suspension has now."""
+        """The calls that a suspension would contain now."""
         return frozenset(self._open)
 
     def table(self) -> list[PastCall]:
-        """Return all calls in the order of issue, for the table; those without an answer too."""
+        """Return all calls in the order of issue, also those without an answer."""
         rest = [
             _past(each.issued, each.answer or _no_answer(each.status))
             for each in self._open.values()
@@ -242,7 +242,7 @@ def _no_answer(status: CallStatus) -> Answer:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """A run as it goes on after the daemon that began it."""
+    """A run that another daemon began, ready to be continued."""
 
     begun: Begun
     suspended: Suspended
@@ -250,10 +250,10 @@ class Restored:
 
 
 def restored(frames: Sequence[Frame]) -> Restored:
-    """Return the run that was written down; sent calls without an answer are unknown.
+    """Return the saved run; calls that were sent but not answered have an unknown outcome.
 
     Raises:
-        DamagedRunError: the frames are in no order that a run has.
+        DamagedRunError: the frames are in an impossible order.
     """
     at = max((n for n, each in enumerate(frames) if isinstance(each, Suspended)), default=0)
     begun, suspended = (frames[0], frames[at]) if frames else (None, None)

@@ -1,8 +1,8 @@
-"""What a script gets of a call's result, and what the model gets of a script.
+"""The answer to a script's call from a tool's result, and the model's text from a script's end.
 
-a tool's result   ──> its structured content; else its text, parsed where it is a JSON object
-                      or list; with `isError` a ToolError of its text
-a script's end    ──> the value as JSON, then what was printed, then the table of its calls
+a tool's result   ──> its structured content; else its text, parsed if it is a JSON object or list;
+with `isError`, a ToolError with its text a script's end    ──> the value as JSON, then what was
+printed, then the table of its calls
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,7 +47,7 @@ _RESULT: JsonCodec[_Result] = JsonCodec(_Result)
 
 
 def answer_of(result: bytes) -> Answer:
-    """Return what a script gets of a tool's result."""
+    """Return the script's answer for a tool's result."""
     size = len(result)
     if size > MOST_VALUE_BYTES:
         text = f"The result has {size:,} bytes, more than a script may hold: ask for less."
@@ -65,7 +65,7 @@ def answer_of(result: bytes) -> Answer:
 
 
 def failed_answer(error: CallFailedError | ServerError) -> Answer:
-    """Return the exception that a script gets of a call without a result."""
+    """Return the exception for a script's call that ended without a result."""
     if isinstance(error, ServerError):
         return _raised("ToolError", error.error.decode(errors="replace"))
     kind: AnswerKind = "Refused"
@@ -77,7 +77,7 @@ def failed_answer(error: CallFailedError | ServerError) -> Answer:
 
 
 def refused_answer(text: str) -> Answer:
-    """Return the exception for a call that was not made."""
+    """Return the exception for a call that was not sent."""
     return _raised("Refused", text)
 
 
@@ -110,12 +110,12 @@ def _text(block: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ScriptEnd:
-    """How a script came to its end."""
+    """How a script ended."""
 
     value: bytes = b""
-    """JSON; empty where it ended in an error, or has none."""
+    """JSON; empty if it ended with an error, or without a value."""
     error: str = ""
-    """The exception with its line; empty where there was none."""
+    """The exception with its line; empty if there was none."""
     printed: str = ""
     seconds: float = 0.0
 
@@ -123,7 +123,7 @@ class ScriptEnd:
 def report(
     end: ScriptEnd, calls: Sequence[PastCall], names: Mapping[WireName, str], shown_bytes: int
 ) -> str:
-    """Return what the model is told besides the value: errors, prints and the table of calls."""
+    """Return the text for the model besides the value: errors, prints and the table of calls."""
     parts: list[str] = []
     if end.error:
         parts.append(end.error)
@@ -138,7 +138,7 @@ def report(
 
 
 def cut_printed(printed: str) -> str:
-    """Return what was printed, as much as fits, with a word on what is left out."""
+    """Return the printed text, shortened with a note if it is too long."""
     if len(printed) <= MOST_PRINTED:
         return printed.rstrip("\n")
     return f"{printed[:MOST_PRINTED]}\n[{len(printed) - MOST_PRINTED:,} more characters left out]"

@@ -29,7 +29,7 @@ DEFINITION = msgspec.json.encode(
 
 
 class BadScriptError(CapdError):
-    """The arguments cannot be run; the text says what is wrong."""
+    """The arguments are invalid; the text says why."""
 
 
 class ScriptArguments(msgspec.Struct, frozen=True):
@@ -40,10 +40,10 @@ class ScriptArguments(msgspec.Struct, frozen=True):
 
 
 def checked_script(given: ScriptArguments) -> ScriptArguments:
-    """Return the arguments, with inputs that are a JSON object.
+    """Return the arguments, checked.
 
     Raises:
-        BadScriptError: the code is too long, or the inputs are no object.
+        BadScriptError: the code is too long, or the inputs are not an object.
     """
     if len(given.code) > MOST_CODE:
         raise BadScriptError(f"`code` has {len(given.code):,} characters: at most {MOST_CODE:,}.")

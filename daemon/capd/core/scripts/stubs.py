@@ -1,12 +1,13 @@
-"""Tools as typed Python functions: what a script sees of them, and what its types are checked by.
+"""Tools as typed Python functions, which a script calls and its types are checked against.
 
     server "git", tool "git_log"   ->   git.log(*, repo_path: str, max_count: int = 10) -> Any
 
 A module is a server. A function is a tool without its server's name in front. Arguments have the
-types of the input schema; an output schema is the return type, and without one it is `Any`.
+types of the input schema. The return type is that of the output schema, or `Any` without one.
 
-Schemas and descriptions are a stranger's text. Nothing of them becomes code: names that are no
-identifiers are left out or replaced, values are written by `repr`, and everything is bounded.
+Schemas and descriptions were written by strangers, and no part of them becomes code: names that are
+not identifiers are left out or replaced, values are written with `repr`, and everything has a size
+limit.
 """
 
 import keyword
@@ -88,7 +89,7 @@ class ToolFunction:
 
     @property
     def name(self) -> str:
-        """How a script writes it."""
+        """The function's name in a script."""
         return f"{self.module}.{self.function}"
 
 
@@ -134,13 +135,13 @@ def tool_functions(
 
 
 def identifier(name: str) -> str:
-    """Return a name as Python can write it."""
+    """Return a name as a valid Python identifier."""
     written = _NO_IDENTIFIER.sub("_", name[:MOST_NAME]).strip("_") or "tool"
     return written if _IS_IDENTIFIER.fullmatch(written) else f"t_{written}"
 
 
 def references(code: str, most: int) -> list[tuple[str, str]]:
-    """Return what a script calls as `module.function(`, each once, at most `most`."""
+    """Return every `module.function(` that a script contains, each once, at most `most`."""
     found: dict[tuple[str, str], None] = {}
     for match in _REFERENCE.finditer(code):
         found.setdefault((match[1], match[2]))
@@ -150,9 +151,9 @@ def references(code: str, most: int) -> list[tuple[str, str]]:
 
 
 def bound_names(code: str) -> frozenset[str]:
-    """Return names that a script gives to values of its own, and those that are no server's.
+    """Return the names that a script assigns itself, and builtin names.
 
-    What is called on them is no tool, so nobody need be asked for it.
+    A call on such a name is not a tool call, so no tool need be looked up.
     """
     found = {name for match in _BINDING.finditer(code) for name in _NAME.findall(match[0])}
     return frozenset(found | _TAKEN)
@@ -161,8 +162,8 @@ def bound_names(code: str) -> frozenset[str]:
 def checking_stubs(functions: Sequence[ToolFunction]) -> str:
     """Return the declarations that go in front of a script when its types are checked.
 
-    They follow `COMMON_STUBS`. Nothing of them is run, and what the checker has against them is
-    not told: a body and a default are `...` here.
+    They follow `COMMON_STUBS`. They are never run, and errors in them are not reported, because
+    bodies and defaults are `...`.
     """
     lines = [f"from typing import {_TYPING}"]
     for module, group in _by_module(functions).items():
@@ -178,7 +179,7 @@ def checking_stubs(functions: Sequence[ToolFunction]) -> str:
 
 
 def prelude(functions: Sequence[ToolFunction]) -> str:
-    """Return the code that a script runs after: its modules, and the names of its exceptions."""
+    """Return the code that runs before a script: its modules, and its exception classes."""
     lines = ["import decimal"]
     lines += [f"{name} = {inside}" for name, inside in EXCEPTIONS.items()]
     for module, group in _by_module(functions).items():
@@ -193,7 +194,7 @@ def prelude(functions: Sequence[ToolFunction]) -> str:
 def described_stubs(
     functions: Sequence[ToolFunction], most: int = MOST_STUB_CHARACTERS
 ) -> tuple[str, int]:
-    """Return the declarations as a model reads them, and how many there was no room for."""
+    """Return the declarations for a model to read, and how many did not fit."""
     parts: list[str] = []
     room, left_out = most, 0
     for module, group in _by_module(functions).items():

@@ -1,26 +1,26 @@
-"""Whether the process at a connection was started by capd: a judgement on facts, without any I/O.
+"""Decides whether capd started the process at a connection, from facts, without I/O.
 
 The parents of the process are followed upwards, until process 1, the daemon, or a process that
 cannot be seen. A server can change this chain while it is read: its processes end, their children
-get other parents, and a number of a process is given again. So the chain is read twice, and what
-was read counts only where both readings agree:
+get other parents, and pids are reused. So the chain is read twice, and is used only if both
+readings agree:
 
     both readings                                          verdict
     the kernel says that the process has ended             gone
-    it is in a cgroup of capd's, or bears a server's mark  descendant
+    it is in one of capd's cgroups, or has a server's mark descendant
     the daemon is in one of them                           descendant
     the same, up to process 1                              person
-    a look failed for want of a file descriptor            no_descriptors
+    a lookup failed because no descriptor was left         no_descriptors
     anything else                                          unknown
 
 Two equal readings suffice because the daemon is a child subreaper. Whoever is below it stays below
 it: an orphan's new parent is always one that was above it before, and never lies above the daemon.
 So the parent of a process below the daemon is the daemon, or is below it too. A wrong answer could
-come only from a number that was given again between two looks. The second look at the process
-below excludes that: as long as it names the same parent, that parent has not ended.
+only come from a pid that was reused between two lookups. The second lookup of the child excludes
+that: as long as it names the same parent, that parent has not ended.
 
 A process is also `unknown` if the two readings differ, which happens when a process ends by chance.
-So an honest client is judged again; a server gains nothing from that.
+So an honest client is checked again; a server gains nothing from that.
 """
 
 from collections.abc import Generator
@@ -68,15 +68,15 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class PeerFacts:
-    """What is known of the process at a connection."""
+    """What is known about the process at a connection."""
 
     pid: int
-    """0 if it is in a pid namespace that cannot be seen into."""
+    """Its pid; 0 if it is in a pid namespace that is not visible from here."""
     is_gone: bool
     """Whether it has ended, seen after both readings."""
     chains: tuple[Chain, Chain]
     is_marked: bool = False
-    """Whether it is in a cgroup of servers, or has their mark."""
+    """Whether it is in a server's cgroup, or has a server's mark."""
 
 
 def walk(pid: int, daemon: int, most: int = MOST_LINKS) -> Generator[int, Process | Missing, Chain]:

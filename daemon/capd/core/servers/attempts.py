@@ -1,11 +1,11 @@
-"""When a server that failed may be started again (docs/design/outcomes.md).
+"""Decides when a server that failed may be started again (docs/design/outcomes.md).
 
     fine ──failure──> backing off ──5 failures in 60 s──> failed: one attempt a minute
       ^                   │                                  │
-      └── 60 s of service, or somebody did something ────────┘
-    parked: no attempt before somebody did something
+      └── 60 s of service, or a person did something ────────┘
+    parked: no attempt until a person did something
 
-Pure: callers bring `now` (any monotonic seconds) and the jitter.
+Pure: callers pass `now` (any monotonic seconds) and the jitter.
 """
 
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ class Attempts:
     is_failed: bool = False
     """Whether it failed so often that it is tried once a minute."""
     is_parked: bool = False
-    """Whether a person has to do something first."""
+    """Whether a person must act first."""
     last_error: str = ""
     _window: RestartIntensity = field(default_factory=_intensity)
 
@@ -57,13 +57,13 @@ class Attempts:
         return float("inf") if self.is_parked else max(0.0, self.not_before - now)
 
     def forgive(self) -> None:
-        """Reset the failures: somebody did something about the cause."""
+        """Reset the failures, because a person did something about the cause."""
         self.failures, self.not_before = 0, 0.0
         self.is_failed = self.is_parked = False
         self._window = _intensity()
 
     def refusal(self, now: float) -> str:
-        """Return why it is not tried at this moment, for a person or a model."""
+        """Return why it is not started at this moment, for a person or a model."""
         if self.is_parked:
             return f"{self.last_error}; until then it is not tried again"
         return (

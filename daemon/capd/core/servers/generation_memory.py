@@ -1,12 +1,12 @@
-"""What is known of the generations that servers speak, and what follows for their next start.
+"""Remembers which generations each server speaks, and which to try at its next start.
 
     unknown ──answered a stateless client statelessly──> BOTH ──declined the handshake──> STATELESS
        └──answered it with a handshake alone──> HANDSHAKE
 
 A start with a handshake proves nothing: most servers of the stateless generation know both. The
-known generation decides what is tried first, and so who shares the instance
-(docs/design/hostile-servers.md): servers of the stateless generation infer nothing from their
-connection, so it may be everybody's.
+known generation decides which is tried first, and therefore which sessions share the instance
+(docs/design/hostile-servers.md): a stateless server infers nothing from its connection, so all
+sessions may use it.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""When two definitions are one server, and when two sessions may share its instance.
+"""Decides when two definitions are the same server, and when two sessions may share an instance.
 
 A server's identity covers everything that makes it behave as it does; its name is not part
 of it, so one name with two definitions is two servers, never silently shared
@@ -22,21 +22,22 @@ SCOPES = ("shared", "project", "session")
 
 @dataclass(frozen=True, slots=True)
 class InstanceKey:
-    """Two leases with the same key share one instance."""
+    """Two leases with equal keys share one instance."""
 
     identity: ServerIdentity
     name: ServerName = field(compare=False)
     """The name that the first holder uses; another name for the same server means the same
     instance."""
     scope: str
-    """The project's path, the session's key, or empty for a shared instance. Of sessions over a
+    """The project's path, the session's key, or empty for a shared instance; for sessions over a
     bridge, the bridge."""
     credentials: str
     """Keyed digest of the secrets that it gets; empty if there are none."""
     account: str = ""
-    """Which login it uses at a server by URL; empty for the usual one."""
+    """The login that it uses at a server by URL; empty for the usual one."""
     sandbox_request: SandboxRequest = _USUAL
-    """Its confinement. The user may set it by name, so two names of one server may differ in it."""
+    """Its sandbox. The user may set it by name, so two names of one server may have different ones.
+    """
 
 
 def server_identity(server: ServerSpec) -> ServerIdentity:
@@ -52,6 +53,7 @@ def server_identity(server: ServerSpec) -> ServerIdentity:
         # Added only if set, so that other servers keep the identity of their cached lists.
         *([server.oauth.id, server.oauth.secret] if server.oauth is not None else []),
         *([f"sandbox {server.sandbox}"] if server.sandbox else []),
+        *([msgspec.structs.astuple(server.container)] if server.container is not None else []),
         # A project's server is never shared with other projects, even if all else is equal.
         *([f"project {server.project}"] if server.project else []),
     )
@@ -70,12 +72,12 @@ def instance_key(
     bridge: str = "",
     account: str = "",
 ) -> InstanceKey:
-    """Return the key under which `session` finds or makes its instance of `server`.
+    """Return the key under which `session` finds or creates its instance of `server`.
 
     `scope` is given if it differs from the definition's. `values` are the secrets by key, `pepper`
-    a random key of this daemon's run: the digest tells equal secrets from different ones and gives
-    nothing away about them. A session over a `bridge` shares nothing with local ones, nor with
-    those of another bridge.
+    a random key of this daemon's run: equal secrets have equal digests, and a digest reveals
+    nothing about them. A session over a `bridge` shares nothing with local ones, nor with those of
+    another bridge.
     """
     # A folder in the definition makes what is shared a thing of its project
     # (docs/design/catalog.md).

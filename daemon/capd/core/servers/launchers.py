@@ -2,17 +2,17 @@
 
 `npx`, `uv run`, `python -m` and their like take settings, packages or modules from their working
 directory or its parents. In a fresh clone somebody else wrote those files, so a launcher that runs
-there runs what the clone says. This file knows which launcher reads which names (`TABLE`) and how
-each is held in a folder that nobody has agreed to:
+there runs what the clone says. This file knows which launcher reads which names (`TABLE`), and how
+each is restricted in an untrusted folder:
 
     script_shell  npm runs in an empty folder; its script shell enters the project right before the
                   server itself starts, so the server has its usual working directory
     safe_path     `python -P -m`: the working directory is not searched for modules
     elsewhere     the launcher and its server run in an empty folder; capd says so
 
-Nothing is held where none of the names is there, so an ordinary folder is as with a direct client.
-What starts a file of the project itself (`./server.sh`, `node server.js`) is never held: it waits
-for `capd trust`.
+If none of the names exists, nothing is restricted, and the server starts as an MCP client would
+start it directly. A command that starts a file of the project itself (`./server.sh`, `node
+server.js`) is never restricted: it waits for `capd trust`.
 """
 
 import posixpath
@@ -212,7 +212,8 @@ class Reading:
     reads_modules: bool = False
     """Whether any Python module in the working directory may be imported."""
     is_always: bool = False
-    """Whether it is held even if no file exists: a relative path says where code is loaded from."""
+    """Whether it is restricted even if no file exists: a relative path says where code is loaded
+    from."""
     project_file: str = ""
     """A word that names the project's own code, as it is written."""
     own_arguments_at: int = -1
@@ -222,7 +223,7 @@ class Reading:
 
     @property
     def is_reading(self) -> bool:
-        """Tell whether anything at all is read."""
+        """Tell whether it reads anything."""
         return bool(self.names or self.reads_modules or self.is_always)
 
 
@@ -277,7 +278,7 @@ def program_name(word: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How to start a server in a folder that nobody has agreed to."""
+    """How to start a server in an untrusted folder."""
 
     argv: tuple[str, ...]
     is_elsewhere: bool = False
@@ -297,7 +298,7 @@ def launch(
     has_safe_path: bool = False,
     can_enter: bool = False,
 ) -> Launch:
-    """Return how `argv` is started where `there` are the paths that its launcher would read.
+    """Return how `argv` is started if `there` are the paths that its launcher would read.
 
     `has_safe_path` tells whether the interpreter knows `-P`, `can_enter` whether npm's script
     shell can be set.

@@ -1,4 +1,4 @@
-"""Who holds which instance, and when one that nobody holds is ended.
+"""Which sessions hold which instance, and when an instance without holders is stopped.
 
     absent ──acquire: Start──> starting ──ready──> ready <──acquire── lingering
        ^                          │ failed           │ last release      │ due: Stop
@@ -6,11 +6,11 @@
        └──────────────────────  (gone) <──died──  lingering ──────> stopping ──stopped──> absent
                                                                   (or Start, if held again)
 
-    restart: starting, ready and lingering ──> stopping, and by that way again to starting
+    restart: starting, ready and lingering ──> stopping ──> starting
 
-A refcount is the number of holders. An instance is started once however many ask, it is
-stopped only when nobody holds it and its linger is over, and one that died stays held by its
-holders, who start it again by their next acquire.
+A refcount is the number of holders. However many sessions ask, an instance is started once. It is
+stopped only when it has no holder and its linger is over. If it dies, its holders keep their
+leases, and start it again with their next acquire.
 """
 
 from collections.abc import Hashable
@@ -97,7 +97,7 @@ class Leases(Generic[K]):
         return []
 
     def end_unheld(self, key: K) -> list[Effect[K]]:
-        """End `key` without the rest of its linger, unless somebody holds it."""
+        """Stop `key` without the rest of its linger, unless a session holds it."""
         lease = self._leases.get(key)
         if lease is None or lease.state is not State.LINGERING:
             return []
@@ -105,13 +105,13 @@ class Leases(Generic[K]):
         return [Stop(key)]
 
     def give_up(self, key: K, now: float) -> list[Effect[K]]:
-        """End `key` at once, whoever holds it."""
+        """Stop `key` at once, whoever holds it."""
         holders = self.holders(key)
         effects = [effect for each in holders for effect in self.release(key, each, now)]
         return [*effects, *self.end_unheld(key)]
 
     def restart(self, key: K) -> list[Effect[K]]:
-        """End `key` at once; its holders keep their leases, and it starts again for them."""
+        """Stop `key` at once; its holders keep their leases, and it starts again for them."""
         lease = self._leases.get(key)
         if lease is None or lease.state in {State.STOPPING, State.DOWN}:
             return []
@@ -162,7 +162,7 @@ class Leases(Generic[K]):
         return []
 
     def due(self, now: float) -> list[Effect[K]]:
-        """End the instances whose linger is over."""
+        """Stop the instances whose linger is over."""
         over = [
             key
             for key, lease in self._leases.items()

@@ -1,8 +1,8 @@
-"""What an authorization server answers to a login: the redirect, and the device grant (RFC 8628).
+"""Reads an authorization server's answers: the redirect, and the device grant (RFC 8628).
 
 The redirect arrives in one of two ways: the browser of this machine delivers it to a local port, or
-a person copies its address from a browser elsewhere and pastes it. Either counts only with the
-state of the login that waits for it, so that no code of another login is ever redeemed.
+a person copies its address from a browser elsewhere and pastes it. Either is accepted only with the
+`state` of the login that waits for it, so that no code of another login is ever redeemed.
 """
 
 import secrets
@@ -26,7 +26,7 @@ _TOO_MANY, _FAULT = 429, 500
 
 
 class PasteError(CapdError):
-    """What was pasted cannot be used; the text says what to paste instead."""
+    """The pasted text cannot be used; the text says what to paste instead."""
 
 
 class DeviceError(CapdError):
@@ -46,7 +46,7 @@ class Answer:
 def read_redirect(query: str, state: str) -> Answer | None:
     """Return the answer in the query of a redirect; None if it is not of the login with `state`.
 
-    A parameter that is there twice counts as missing.
+    A parameter that occurs twice counts as missing.
     """
     try:
         fields = parse_qs(query, max_num_fields=_MOST_FIELDS)
@@ -65,7 +65,7 @@ def read_pasted(text: str, redirect: str, state: str) -> Answer:
     `redirect` is the address that the login waits at.
 
     Raises:
-        PasteError: it is not the address that this login leads to.
+        PasteError: it is not this login's redirect.
     """
     wanted = f"the browser shows an address that begins with {redirect}, and cannot open it"
     if len(text) > MOST_PASTED:
@@ -91,27 +91,27 @@ def read_pasted(text: str, redirect: str, state: str) -> Answer:
 
 @dataclass(frozen=True, slots=True)
 class DeviceGrant:
-    """What a person does elsewhere, and what is polled with meanwhile."""
+    """The data of a device login: where a person enters which code, and how to poll."""
 
     device_code: str
     user_code: str
     address: str
-    """Where the code is entered; with the code in it where the server offers that."""
+    """The address where the code is entered; it contains the code if the server supports that."""
     pages: tuple[str, ...]
     """Every address that the server names."""
     interval: float
     expires_in: float
 
     def __repr__(self) -> str:
-        """Show nothing that could be redeemed."""
+        """Show nothing secret."""
         return "DeviceGrant(...)"
 
 
 def read_grant(document: object) -> DeviceGrant:
-    """Return the device grant of an authorization server's answer.
+    """Return the device grant in an authorization server's answer.
 
     Raises:
-        DeviceError: it lacks something, or is longer than anybody would type.
+        DeviceError: a member is missing, or the code is too long to type.
     """
     told = document if isinstance(document, dict) else {}
     device_code = _text(told.get("device_code"), _MOST_DEVICE_CODE)
@@ -131,10 +131,10 @@ def read_grant(document: object) -> DeviceGrant:
 
 
 def next_interval(interval: float, status: int, error: str) -> float:
-    """Return the seconds until the next poll, after an answer that was no token.
+    """Return the seconds until the next poll, after an answer without a token.
 
     Raises:
-        DeviceError: there will be none.
+        DeviceError: the login was refused or has expired.
     """
     if error == "authorization_pending":
         return interval
@@ -154,5 +154,7 @@ def _text(value: object, most: int) -> str:
 
 
 def _seconds(value: object, usual: float, least: float, most: float) -> float:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return min(max(float(value), least), most) if is_number else usual  # type: ignore[arg-type]
+    # JSON may have a number that no float holds, and Python reads NaN, which is like no number.
+    if not isinstance(value, int | float) or isinstance(value, bool) or value != value:  # noqa: PLR0124
+        return usual
+    return float(min(max(value, least), most))

@@ -1,12 +1,12 @@
-"""How it is known which processes belong to a server, and which way holds on this machine.
+"""How capd knows which processes belong to a server, and which method works on this machine.
 
-    namespace   a pid namespace: its first process takes all others with it, and nothing gets out
-    cgroup      a control group of its own: what forks stays in it
-    sweep       the guard, then the daemon, adopt what loses its parent; marks that are inherited
-                find what lost both (capd_protos/tree_marks.py)
-    group       a process group: what leaves it is not found
+    namespace   a pid namespace: no process leaves it, and all end with its first one
+    cgroup      a control group of its own: forked processes stay in it
+    sweep       the guard, then the daemon, adopt orphans; inherited marks find the
+                processes that lost both (capd_protos/tree_marks.py)
+    group       a process group: a process that leaves it is not found
 
-A way that stands higher comes in addition to those below it, never instead.
+A stronger method is used in addition to the weaker ones below it, never instead.
 """
 
 from typing import Literal

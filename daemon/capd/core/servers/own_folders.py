@@ -1,9 +1,9 @@
-"""Which of capd's own folders a server at level `guard` does not see, and what of them it keeps.
+"""Which of capd's own folders are hidden from a server at level `guard`.
 
-A server may live in one of them: a tap's scripts lie below `data/taps`, a shared server runs in
-`state/shared`, and somebody may keep a script next to the configuration. It keeps that part. What a
-definition merely names in an argument opens nothing of capd's own: definitions come from strangers.
-A package that capd fetched is public, and may be named.
+A server may need a part of them: a tap's scripts are below `data/taps`, a shared server runs in
+`state/shared`, and a user may have a script next to the configuration. Such a part stays visible. A
+path that a definition only names in an argument stays hidden, because definitions come from
+strangers. A package that capd downloaded is public, and may be named.
 
     config   hidden; entries that are not capd's are kept where the server lies in one of them
     state    hidden; `shared`, or its own folder in `empty`, is kept where the server runs in it
@@ -11,8 +11,8 @@ A package that capd fetched is public, and may be named.
              is the tap that defines the server; `packages/DIGEST` is kept to read if it is named
     cache, run   hidden; the socket is kept for a server that may connect
 
-A folder that the server runs in, or that its program lies in, and that cannot be kept in part, is
-not hidden at all.
+If the server runs in such a folder, or its program is there, and no part of it can be kept, the
+whole folder stays visible.
 """
 
 import re
@@ -82,17 +82,17 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Cover:
-    """What is hidden from a server, and which parts it keeps."""
+    """Which folders are hidden from a server, and which parts stay visible."""
 
     hidden: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()
     read_only: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
-    """Folders that cannot be hidden from it because it lives there."""
+    """Folders that cannot be hidden because the server or its program is there."""
 
 
 def cover(own: OwnFolders, needs: Needs) -> Cover:
-    """Return what is hidden."""
+    """Return which folders are hidden."""
     hidden = own.by_kind()
     left: list[str] = []
     kept: dict[str, Access] = {}

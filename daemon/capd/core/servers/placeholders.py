@@ -1,4 +1,4 @@
-"""Placeholders in a server's definition: which keys it asks for, and their substitution.
+"""Placeholders in a server's definition: the keys that they use, and their replacement.
 
 `{{ENV:KEY}}` and `{{INPUT:KEY}}` name a value, `{{CWD}}` and `{{PROJECT}}` a folder, and
 `{{{{X}}}}` is the text `{{X}}`. They are found in args, url, env and headers alike
@@ -22,7 +22,7 @@ _PLACEHOLDER = re.compile(
 
 
 class MissingValueError(CapdError):
-    """A placeholder's key has no value; `keys` are all that are missing."""
+    """A placeholder's key has no value; `keys` are all missing ones."""
 
     def __init__(self, keys: list[str]) -> None:
         super().__init__(f"needs {', '.join(keys)}: store it with capd secret set {keys[0]}")
@@ -31,14 +31,14 @@ class MissingValueError(CapdError):
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """What the folder placeholders stand for, as absolute paths."""
+    """The absolute paths that the folder placeholders stand for."""
 
     cwd: str
     project: str
 
 
 def wanted_keys(server: ServerSpec) -> tuple[str, ...]:
-    """Return the keys that `server` asks for, each once, in order of appearance."""
+    """Return the keys that `server` uses, each once, in order of appearance."""
     keys: dict[str, None] = {}
     for text in _texts(server):
         for match in _PLACEHOLDER.finditer(text):

@@ -1,14 +1,14 @@
-"""How much of the machine a server sees: levels, and what each of them means.
+"""The sandbox levels, and what a server can see at each of them.
 
-    off      as if its user had started it, under the guard
-    guard    the same, but what is masked and capd's own folders are not there, and it can neither
+    off      as if its user had started it; only its guard is added
+    guard    the same, but masked paths and capd's own folders are hidden, and it can neither
              read nor signal processes other than its own
     strict   system read-only, its project and a cache of its own to write in, no home, and
-             no network unless it was agreed to
+             no network unless the user allowed it
 
-What somebody asked for (`strict`, masks) is refused where it cannot be enforced, and never done by
-half: they would rely on it. What `guard` does by itself is done where the machine can, and the
-level that is shown names what holds.
+If `strict` or masks were asked for and cannot be enforced, the server does not start: the user
+relies on them. What `guard` does by default is done as far as the machine supports it, and the
+level that is shown names what is in force.
 """
 
 import posixpath
@@ -138,12 +138,12 @@ _OR_LESS = "or let it have less of it: [sandbox] in config.toml"
 
 
 class SandboxMissingError(CapdError):
-    """The machine cannot enforce what was asked for; the text says what would help."""
+    """The machine cannot enforce the requested sandbox; the text says what would help."""
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The environment of a server; every path is absolute."""
+    """The paths around a server; all are absolute."""
 
     home: str
     cwd: str
@@ -152,17 +152,17 @@ class Surroundings:
     project: str = ""
     """Its project's folder; empty if it has none."""
     cache: str = ""
-    """A folder of its own, for `strict`."""
+    """A cache folder of its own, for `strict`."""
     path: tuple[str, ...] = ()
     """The folders of its PATH."""
     tops: tuple[str, ...] = ()
-    """The entries of `/`."""
+    """The entries of the root folder."""
     cover: Cover = _NOTHING
     """The parts of capd's folders that are hidden at `guard`."""
     ssh_files: tuple[str, ...] = ()
     """Files of root that the configuration of `ssh` includes."""
     takes_privilege: str = ""
-    """The name of its program if that is one of `PRIVILEGED`, else empty."""
+    """The name of its program if it is one of `PRIVILEGED`, otherwise empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +175,12 @@ class Masked:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What the machine can do, as tried."""
+    """The sandboxing features of the machine, as tested."""
 
     bwrap: str = ""
-    """The path of the program if it works, else empty."""
+    """The path of bubblewrap if it works, otherwise empty."""
     landlock: tuple[str, ...] = ()
-    """The launcher's argv if the kernel has Landlock, else empty."""
+    """The launcher's argv if the kernel has Landlock, otherwise empty."""
     can_hide: bool = False
     """Whether a process may have a mount namespace of its own, and others within it."""
     can_separate: bool = False
@@ -189,19 +189,19 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class SandboxRequest:
-    """The confinement that is requested for a server."""
+    """The sandbox that a server should run in."""
 
     level: Level = "guard"
     masks: tuple[MaskName, ...] = ()
     has_network: bool = False
-    """For `strict`: whether it may connect anywhere."""
+    """For `strict`: whether it may use the network."""
     is_covered: bool = True
-    """For `guard`: whether capd's own folders are hidden where the machine can."""
+    """For `guard`: whether capd's own folders are hidden if the machine supports it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Confinement:
-    """How to start a server, and its resulting confinement."""
+    """How to start a server in its sandbox."""
 
     means: Means
     description: str
@@ -213,7 +213,7 @@ class Confinement:
     guard_options: tuple[str, ...] = ()
     """Options by which the guard confines itself, and so the server."""
     aside: str = ""
-    """For a person: why it is confined less than others."""
+    """For a person: why its sandbox is weaker than others'."""
 
     def description_with(self, held: Collection[str]) -> str:
         """Return the level for a person, with what the guard reports as enforced."""
@@ -238,7 +238,7 @@ def confined(
     """Return how to start a server.
 
     Raises:
-        SandboxMissingError: the machine cannot enforce what was asked for.
+        SandboxMissingError: the machine cannot enforce the requested sandbox.
     """
     if sandbox_request.level == "off":
         return Confinement("none", "off")

@@ -1,7 +1,7 @@
-"""Which confinement a server gets, from the user's settings and its own definition.
+"""Chooses a server's sandbox from the user's settings and the server's definition.
 
-A definition may ask for more confinement and never for less. The user's setting for a server
-decides. What a project's files define is confined by default.
+A definition may ask for a stronger sandbox, never for a weaker one. The user's setting for a server
+overrides it. Servers that a project's files define run in a sandbox by default.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ NETWORK = "network"
 
 @dataclass(frozen=True, slots=True)
 class SandboxRule:
-    """The user's settings for some servers; None leaves a setting open."""
+    """The user's settings for some servers; None leaves a setting undecided."""
 
     level: Level | None = None
     masks: tuple[MaskName, ...] | None = None
@@ -39,9 +39,9 @@ class SandboxRules:
     def sandbox_request(
         self, name: str, declared: str, *, is_project: bool, least: Level = "off"
     ) -> SandboxRequest:
-        """Return the confinement requested for a server; `declared` is its definition's `sandbox`.
+        """Return the sandbox for a server; `declared` is its definition's `sandbox`.
 
-        `least` is the level below which nothing lowers it, the user's setting for it included.
+        `least` is the weakest level allowed, even against the user's setting for the server.
 
         Raises:
             ValueError: `declared` is invalid.

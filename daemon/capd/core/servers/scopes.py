@@ -34,7 +34,7 @@ def is_scope_fixed(command: str, args: Sequence[str], transport: str) -> bool:
 
 
 def default_scope(command: str, args: Sequence[str], transport: str) -> Scope:
-    """Return `session` for a known stateful server, else `project`."""
+    """Return `session` for a known stateful server, otherwise `project`."""
     if transport == "http":
         return "session"
     if any(_STATEFUL.search(part) for part in (command, *args)):

@@ -1,7 +1,7 @@
-"""When a server's process tree takes too much of the machine (docs/design/processes.md).
+"""Decides when a server's process tree uses too much of the machine (docs/design/processes.md).
 
-The bounds are far above what an ordinary server takes, a browser with its tabs included. They stop
-a server that would take the whole machine with it. No clock: the caller passes the facts.
+The limits are far above what an ordinary server uses, even a browser with many tabs. They stop a
+server that would otherwise bring the whole machine down. No clock: the caller passes the facts.
 """
 
 from collections.abc import Mapping
@@ -46,10 +46,10 @@ class TreeLimits:
     processes: int = MOST_PROCESSES
     size_bytes: int = MOST_MIB * MIB
     in_haste_bytes: int = 0
-    """The memory limit of a tree that grows fast at that moment."""
+    """The memory limit for a tree that is growing fast."""
 
     def excess(self, tree: Tree, growth: float = 0.0) -> str:
-        """Return what is too much, as the end of a sentence about the server; empty if nothing is.
+        """Return which limit is exceeded, as the end of a sentence; empty if none is.
 
         `growth` is in bytes a second.
         """
@@ -93,7 +93,7 @@ class TreeLooks(Generic[K]):
         """Seconds until the next sample."""
 
     def look(self, trees: Mapping[K, Tree], now: float) -> dict[K, str]:
-        """Store the samples of all trees at `now`; return what is too much, by tree."""
+        """Store the samples of all trees at `now`; return the exceeded limits, by tree."""
         self._seen = {key: (*self._lately(key, now), (now, tree)) for key, tree in trees.items()}
         self._looked_at = now
         growths = {key: self._growth(key) for key in trees}

@@ -1,1 +1,1 @@
-"""Sessions: what one conversation has, sees and receives (docs/design/surface.md)."""
+"""Sessions: what is on in a conversation, and what its client sees (docs/design/surface.md)."""

@@ -49,11 +49,11 @@ class Change:
     added: tuple[Grant, ...] = ()
     """Grants that are new."""
     removed: tuple[Grant, ...] = ()
-    """Grants that nothing gives any more."""
+    """Grants that no longer exist."""
     evicted: tuple[CapabilityId, ...] = ()
     evicted_tools: tuple[Grant, ...] = ()
     unheld: tuple[ServerIdentity, ...] = ()
-    """Servers that nothing needs any more."""
+    """Servers that nothing needs any longer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,11 @@
 """Decides what a call reaches, by one rule for the client's own calls and those by `tool_call`.
 
     name ──a tool that is on──────────> Listed    its arguments may have to be checked, then sent
-      ├──a tool of capd's own─────────> Own       `tool_call` is refused a listed one, a script all
-      ├──the tool of prompt hooks─────> Turn      only directly, and where messages are routed
+      ├──a tool of capd's own─────────> Own       `tool_call` may call unlisted ones, a script none
+      ├──the tool of prompt hooks─────> Turn      only directly, and if messages are routed
       └──anything else────────────────> NotOn     looked up in the catalog, or refused
 
-What policy denies is never on: `SessionState.restrict` takes it off the surface.
+A denied tool is never on: `SessionState.restrict` removes it from the surface.
 """
 
 from dataclasses import dataclass
@@ -52,7 +52,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class NotOn:
-    """Nothing that is on has this name."""
+    """No active tool has this name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ Admission = Listed | Own | Turn | NotOn | NotCallable
 
 
 def admit(name: str, by: By, state: SessionState, view: SessionView) -> Admission:
-    """Return what a call of `name` reaches."""
+    """Return what a call of `name` leads to."""
     listed = admit_shown(state.surface.find(name), state, view)
     if listed is not None and by != "client" and is_for_apps_alone(listed.shown.definition):
         return NotCallable(f"{name} is for the app of its server alone.")
@@ -88,7 +88,7 @@ def admit(name: str, by: By, state: SessionState, view: SessionView) -> Admissio
 
 
 def admit_shown(shown: Shown | None, state: SessionState, view: SessionView) -> Listed | None:
-    """Return a tool of the surface as it may be called; None where it is on its way off."""
+    """Return a tool of the surface if it may be called; None if it is being switched off."""
     lease = state.granted_by(shown.grant) if shown is not None else None
     return (
         None
@@ -98,12 +98,12 @@ def admit_shown(shown: Shown | None, state: SessionState, view: SessionView) -> 
 
 
 def denied(name: str, reason: str) -> str:
-    """Return the text for a call of a tool that policy, or its domain, keeps from the session."""
+    """Return the text for a call of a tool that policy, or its domain, denies."""
     return f"{name} cannot be called: {reason}."
 
 
 def check_read_only(shown: Shown, by: By, view: SessionView) -> None:
-    """Pass, or raise where a call for read-only tools names another one.
+    """Raise if a call for read-only tools names another tool.
 
     Raises:
         RefusedError: it does.
@@ -116,9 +116,9 @@ def check_read_only(shown: Shown, by: By, view: SessionView) -> None:
 
 
 def refusal_of(name: str, state: SessionState) -> CallFailedError | None:
-    """Return how a call of a tool ends that was on once; None of one that never was.
+    """Return how to refuse a call of a tool that is not on any longer; None if it never was.
 
-    Its name is not unknown, so the call is answered with the true reason.
+    The tool is known, so the call is answered with the true reason.
     """
     known = state.surface.known(name)
     if known is None:

@@ -1,4 +1,4 @@
-"""Which calls a person has to approve, and for how long an approval counts.
+"""Which calls a person has to approve, and how long an approval lasts.
 
     call ──no `ask` rule matches──────────────> sent
       ├──its tool was approved for longer─────> sent
@@ -8,7 +8,7 @@
                              ├──refuse────────> refused
                              └──no answer─────> refused
 
-An approval is for one tool of one server definition. A server that is defined otherwise is another
+An approval is for one tool of one server definition. A server with another definition is another
 server, even under the same name.
 """
 
@@ -71,7 +71,7 @@ _TOOL = msgspec.json.Decoder(_Tool)
 
 
 def hint_of(definition: bytes) -> Hint:
-    """Return what a tool's definition says of what it changes; one that is unreadable says nothing.
+    """Return what a tool's definition says about its effects; nothing if it is unreadable.
 
     A tool that is not read-only counts as destructive unless its server denies that (MCP
     2025-11-25, "ToolAnnotations").
@@ -94,7 +94,7 @@ def counts_as_destructive(hint: Hint) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AskRule:
-    """The rule that has a person asked, and where it stands."""
+    """A rule that asks a person, and the configuration table that it is in."""
 
     pattern: str
     place: str
@@ -110,7 +110,7 @@ class ToolKey:
 
 @dataclass(frozen=True, slots=True)
 class Lasting:
-    """A tool that is approved for always."""
+    """A tool that is approved permanently."""
 
     key: ToolKey
     server: ServerName
@@ -134,12 +134,12 @@ class Question:
     name: WireName
     """The tool's name in the session."""
     arguments: str
-    """As a person is shown them."""
+    """In the form that a person is shown."""
     hint: Hint
     rule: AskRule
     is_far: bool = False
-    """Whether its session came over a bridge: it has no approval but its own, and gives none to
-    others."""
+    """Whether its session came over a bridge: permanent approvals do not apply to it, and it gives
+    none."""
 
     def text(self) -> str:
         """Return the question for a person, a few lines of plain text."""
@@ -159,7 +159,7 @@ def shown_word(text: str) -> str:
 
 
 class Approvals:
-    """The open questions of all sessions, and the tools that were approved for longer."""
+    """The open questions of all sessions, and the tools with a lasting approval."""
 
     def __init__(self, lasting: Iterable[Lasting] = ()) -> None:
         self._lasting = {each.key: each for each in lasting}
@@ -175,13 +175,13 @@ class Approvals:
 
     @property
     def lasting(self) -> tuple[Lasting, ...]:
-        """The tools that are approved for always, the oldest first."""
+        """The permanently approved tools, oldest first."""
         return tuple(self._lasting.values())
 
     def is_approved(self, session: SessionKey, key: ToolKey, *, is_far: bool = False) -> bool:
         """Tell whether a tool may be called in a session without a question.
 
-        What was approved for always does not count if the session `is_far`.
+        Permanent approvals do not count if the session `is_far`.
         """
         of_session = self._of_sessions.get(session, ())
         return key in of_session or (key in self._lasting and not is_far)
@@ -193,9 +193,9 @@ class Approvals:
         return self._last
 
     def answer(self, number: int, answer: Answer) -> Collection[int]:
-        """Take a person's answer; return the questions that it answers, none if it is not open.
+        """Take a person's answer; return the questions that it settles, none if it is not open.
 
-        An approval for longer answers the other open questions that it covers, too.
+        A lasting approval also settles the other open questions that it covers.
         """
         question = self._open.pop(number, None)
         if question is None:
@@ -218,19 +218,19 @@ class Approvals:
         return (number,)
 
     def close(self, number: int) -> Answer | None:
-        """Return how a question was answered, None if it was not; nobody waits for it any more."""
+        """Close a question; return its answer, None if it has none."""
         self._open.pop(number, None)
         return self._answered.pop(number, None)
 
     def put(self, lasting: Lasting) -> None:
-        """Approve a tool for always."""
+        """Approve a tool permanently."""
         self._lasting.pop(lasting.key, None)
         self._lasting[lasting.key] = lasting
         while len(self._lasting) > MOST_LASTING:
             del self._lasting[next(iter(self._lasting))]
 
     def forget(self, name: str) -> list[Lasting]:
-        """Ask again about the tools of this name (`server:tool`, or a server); return them."""
+        """Withdraw approvals of this name (`server:tool`, or a server); return their tools."""
         forgotten = [each for each in self._lasting.values() if name in {each.name, each.server}]
         for each in forgotten:
             del self._lasting[each.key]
@@ -244,7 +244,7 @@ class Approvals:
 
 
 def shown_arguments(written: bytes, redact: Callable[[str], str]) -> str:
-    """Return a call's arguments as a person is shown them: on one line, short, without secrets."""
+    """Return a call's arguments as a person is shown them: one line, short, without secrets."""
     if not written.strip():
         return "none"
     if len(written) > MOST_PARSED_BYTES:
@@ -276,7 +276,7 @@ def _without_secrets(value: Any) -> Any:
 def answer_in(result: bytes) -> Answer:
     """Return what a client's user answered (the result of `elicitation/create`).
 
-    Whatever is no clear yes refuses. A yes without a choice is for this call.
+    Anything but a clear yes refuses. A yes that names no duration approves this call only.
     """
     try:
         elicited = msgspec.json.decode(result, type=_Elicited)

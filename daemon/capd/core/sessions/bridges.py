@@ -1,7 +1,7 @@
-"""What a session over a bridge may use: less than its user, and by rules of the bridge's own.
+"""The rules for sessions over a bridge, which may do less than the user's own.
 
-A bridge carries sessions of a container or of another host to this daemon. Whoever is over there is
-not the user. So its session's key is put into the bridge's own namespace:
+A bridge connects sessions in a container or on another host to this daemon. Whoever runs there is
+not the user of this machine. So a session's key is put into the bridge's own namespace:
 
     `work-1` over the bridge `devbox` ──> `bridge:devbox:work-1`
 
@@ -32,7 +32,7 @@ class BridgeRules:
     """If it permits nothing by name, it permits nothing at all."""
     profile: str = ""
     """The profile of the bridge's sessions; empty for none, whatever the conditions of profiles
-    are."""
+    say."""
 
 
 def is_name(text: str) -> bool:
@@ -41,26 +41,25 @@ def is_name(text: str) -> bool:
 
 
 def session_key(bridge: str, key: str) -> SessionKey:
-    """Return the key of a session that calls itself `key` over a bridge.
+    """Return the key of a session that uses `key` over a bridge.
 
-    A key that is in the bridge's own namespace already (the client has it from its welcome) stays
-    as it is.
+    A key that is in the bridge's namespace already (the client got it in its welcome) is unchanged.
     """
     prefix = f"{_PREFIX}:{bridge}:"
     return SessionKey(key if key.startswith(prefix) else prefix + key)
 
 
 def shown_path(path: str) -> str:
-    """Return a path of the far side for a line that a person reads."""
+    """Return a path on the far side, for a line that a person reads."""
     return _NOT_SHOWN.sub("?", path[:MOST_SHOWN_CHARACTERS])
 
 
 def with_bridge(
     rules: SessionRules, bridge: str, bridges: Mapping[str, BridgeRules]
 ) -> SessionRules:
-    """Return the rules of a session over `bridge`; of a bridge without a table, that deny all.
+    """Return the rules of a session over `bridge`; a bridge without a table denies everything.
 
-    What such a session does teaches routing nothing, and it runs no scripts here.
+    Routing learns nothing from such a session, and it may not run scripts.
     """
     table = bridges.get(bridge, BridgeRules()).policy
     place = f"[bridges.{bridge}]"

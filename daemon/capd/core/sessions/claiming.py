@@ -1,4 +1,4 @@
-"""Whether a connection may have the session that it names."""
+"""Decides whether a connection may have the session that it names."""
 
 import hmac
 from typing import Literal
@@ -15,10 +15,10 @@ def refusal(
     is_ending: bool = False,
     token: str | None = None,
 ) -> tuple[Literal["bad_hello", "resume_refused", "session_in_use"], str] | None:
-    """Return the code and the reason to refuse a session, None if it is granted.
+    """Return the code and the reason to refuse a session; None if it is granted.
 
-    `token` is that of a session that is not over, None if there is none with this key. `record` is
-    then the saved record of it.
+    `token` is the resume token of an open session with this key; None if none is open. `record` is
+    then its saved record.
     """
     if key and not is_key(key):
         return "bad_hello", "a session key is 1 to 128 of A-Z a-z 0-9 . _ : -"

@@ -1,7 +1,7 @@
-"""How clients treat a list of tools that changes, and what follows for a session's surface.
+"""How clients treat a changing list of tools, and which surface a session gets because of it.
 
-The facts are data (`clients.toml`); here they are used. A client that is not in the table is
-assumed to list again, until it was seen not to.
+The facts are in `clients.toml`. A client that is not in that table is assumed to list again, until
+it was observed not to.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,7 +31,7 @@ class ClientTraits:
     """One entry of the table."""
 
     names: tuple[str, ...] = ()
-    """The names that it gives itself, in its handshake or to the shim; with the shell's globs."""
+    """The names that it gives itself, in its handshake or to the shim; globs are allowed."""
     relists: Relists = "mid_turn"
     """When a changed list reaches its model: in the same turn, from the next turn on, one model
     response late, or never."""
@@ -45,11 +45,9 @@ class ClientTraits:
     prefix: str | None = None
     """The prefix of a tool's name; empty if it adds none, None if unknown."""
     reads_instructions: bool = True
-    """Whether its model gets the `instructions` of a server. If not, a prompt hook delivers them.
-    """
+    """Whether its model gets a server's `instructions`. If not, a prompt hook delivers them."""
     asks_per_tool: bool = False
-    """Whether its user allows tools one by one, by their names, and read-only ones without asking.
-    """
+    """Whether its user allows tools one by one, by name, and read-only ones without asking."""
     context: int = 200_000
     """The context of its models in tokens."""
     identity: tuple[str, ...] = ()
@@ -57,7 +55,7 @@ class ClientTraits:
     mode: str = "auto"
     """The user's setting for it."""
     is_relists_set: bool = False
-    """Whether the user has set `relists`, which then outweighs what was seen."""
+    """Whether the user has set `relists`, which then overrides what was observed."""
     title: str = ""
     """The name that a person uses."""
 
@@ -71,7 +69,7 @@ class ClientTraits:
 
 
 def traits_of(table: Mapping[str, ClientTraits], names: Iterable[str]) -> tuple[str, ClientTraits]:
-    """Return the traits of a client that is known by any of `names`, and the entry's own name."""
+    """Return the traits of a client that uses any of `names`, and its entry's name in the table."""
     for name in names:
         folded = name.casefold()
         for key, traits in table.items():
@@ -91,10 +89,9 @@ class Plan:
     mode: Mode
     reason: str
     is_hearsay: bool = False
-    """Whether it rests on the table alone. A later version of the client may behave differently."""
+    """Whether only the table says so; a later version of the client may behave differently."""
     is_whole: bool = False
-    """With `pass-through`: whether capd lists everything because that costs least, and not because
-    the user has set it."""
+    """With `pass-through`: whether capd chose it because it is cheapest, and not the user."""
 
 
 def plan(

@@ -25,7 +25,7 @@ gets its texts again."""
 
 
 def card_key(grant: Grant, definition: bytes) -> tuple[Grant, str]:
-    """Return what a conversation remembers of a card: another definition is another card."""
+    """Return the key by which a conversation remembers a card; a new definition has a new one."""
     return grant, hashlib.blake2b(definition, digest_size=8).hexdigest()
 
 
@@ -34,7 +34,7 @@ class Conversation:
     """One conversation."""
 
     id: str = ""
-    """The client's own id; empty until a hook has brought it."""
+    """The client's own id; empty until a hook has sent it."""
     memories: MemoryDelivery = field(default_factory=MemoryDelivery)
     is_bootstrapped: bool = False
     """Whether the model has got the project's bootstrap files."""
@@ -95,7 +95,7 @@ class Conversations:
         )
 
     def follow(self, budget: int) -> None:
-        """Use another budget; what was delivered stays delivered."""
+        """Use another budget; the record of what was delivered stays."""
         self._budget = budget
         for each in (self.current, *self._named.values()):
             each.memories.budget = budget

@@ -1,4 +1,4 @@
-"""Which unauthenticated connection to close when there are too many."""
+"""Chooses which unauthenticated connection to close when there are too many."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ class Waiting(Generic[K]):
 
 
 def one_too_many(waiting: Sequence[Waiting[K]], most: int) -> K | None:
-    """Return which of the waiting connections, oldest first, to close; None while there is room.
+    """Return which of the waiting connections, oldest first, to close; None if there is room.
 
     It is the oldest one of the process that has most connections here: an honest client has few,
     and they wait for milliseconds.

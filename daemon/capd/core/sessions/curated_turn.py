@@ -1,8 +1,8 @@
-"""Which single tools a turn brings: a few join the list, or are named if it does not follow.
+"""Decides which single tools a turn adds to the list, or only names to the model.
 
-A turn asks for the first few clear tools of the best k, whether they are on or not. So the same
-message again, or a similar one, brings nothing. A tool that has joined keeps its place. If the set
-is full, tools that are not among the best k are evicted first, and never one that the turn asks
+A turn asks for the first few clear tools of the best k, whether they are on or not. So repeating
+the message, or sending a similar one, adds nothing. A tool that has joined keeps its place. If the
+set is full, tools that are not among the best k are evicted first, and never one that the turn asks
 for.
 """
 
@@ -15,7 +15,7 @@ from capd.core.sessions.session import SessionState, SingleTool, Step
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """One of the best k."""
+    """One of the best k tools."""
 
     tool: SingleTool
     is_clear: bool
@@ -24,7 +24,7 @@ class Ranked:
 
 @dataclass(frozen=True, slots=True)
 class Brought:
-    """The tools that a turn brought."""
+    """The result for the tools of one turn."""
 
     step: Step = field(default_factory=Step)
     suggested: tuple[Grant, ...] = ()

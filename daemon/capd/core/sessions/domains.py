@@ -19,7 +19,7 @@ class Domains:
     """By absolute path; folders inside count as well."""
 
     def of(self, client: str, project: str) -> str:
-        """Return the domain of a session, empty if it has none."""
+        """Return the domain of a session; empty if it has none."""
         place = PurePosixPath(project)
         around = [str(folder) for folder in (place, *place.parents)] if project else []
         found = (self.projects[folder] for folder in around if folder in self.projects)
@@ -27,5 +27,5 @@ class Domains:
 
 
 def is_inside(domain: str, domains: Collection[str]) -> bool:
-    """Tell whether a session of `domain` may have a capability of `domains`."""
+    """Tell whether a session of `domain` may have a capability that is for `domains`."""
     return not domain or not domains or domain in domains

@@ -1,4 +1,4 @@
-"""What the files of a git checkout say: its branch and its remotes.
+"""Parses a git checkout's files: its branch and its remotes.
 
 Only the texts of `.git/HEAD` and `.git/config` are read; git itself is not run. A folder that
 somebody else made may say anything here.
@@ -25,7 +25,7 @@ class GitCheckout:
     branch: str = ""
     """Empty if no branch is checked out."""
     remotes: tuple[str, ...] = ()
-    """As `host/path`, whatever way they are reached."""
+    """As `host/path`, whatever their scheme."""
 
 
 NO_CHECKOUT = GitCheckout()

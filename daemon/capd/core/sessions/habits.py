@@ -32,7 +32,7 @@ class Habits:
         self._seen: dict[tuple[str, str], bool] = {}
 
     def seen(self, client: str, version: str = "") -> bool | None:
-        """Return the observed behaviour of a client, None if there is none yet."""
+        """Return whether a client was seen to list again after a change; None if not yet known."""
         return self._seen.get((client, version))
 
     def note(self, client: str, version: str, was_seen: bool | None) -> None:
@@ -49,7 +49,7 @@ class Habits:
 
     @property
     def written(self) -> list[Habit]:
-        """Everything that has to be saved."""
+        """Return everything that has to be saved."""
         return [Habit(*key, relists) for key, relists in self._seen.items()]
 
     def restore(self, written: Sequence[Habit]) -> None:

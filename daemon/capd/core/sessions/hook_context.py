@@ -1,4 +1,4 @@
-"""The answer to a client's prompt hook: the few words that reach the model with the prompt.
+"""The text that answers a client's prompt hook, and that its model reads with the prompt.
 
 If the user's message switched a capability on, the model gets its name once, in the same turn, and
 a call card for each tool that fits. If the message may mean one of a few that are off, the model
@@ -22,6 +22,8 @@ TURN = WireName("capd_turn")
 """The tool that a prompt hook calls. It is never listed: it is not the model's to call."""
 
 EVENT = "UserPromptSubmit"
+TOOL_EVENT = "PreToolUse"
+"""The event of a hook for a tool of the client's own, such as the one that uses a skill."""
 _MOST_NAMES = 12
 _MOST_CHARACTERS = 220
 """Limit of the wire names in one message."""
@@ -45,13 +47,16 @@ class TurnArguments(msgspec.Struct, frozen=True):
     prompt: str = ""
     session_id: str = ""
     cwd: str = ""
+    event: str = EVENT
+    skill: str = ""
+    """The skill that is used, where the event is `TOOL_EVENT`."""
 
 
 def contexts(
     came_on: Sequence[tuple[CapabilityName, Sequence[WireName]]],
     costs: TokenCosts,
 ) -> str:
-    """Return what the model gets about all that came on, a line for each that fits."""
+    """Return the text about everything that was switched on, one line for each that fits."""
     brought = [each for each in came_on if each[1]]
     lines: list[str] = []
     left = TURN_TOKENS
@@ -71,7 +76,7 @@ def context(
     costs: TokenCosts,
     room: int = TURN_TOKENS,
 ) -> str:
-    """Return what the model gets about a capability whose tools its next request lists.
+    """Return the text about a capability whose tools the model's next request lists.
 
     It is empty if nothing came on.
     """
@@ -80,7 +85,7 @@ def context(
 
 
 def coming(name: CapabilityName, enabler: str) -> str:
-    """Return what the model gets about a capability that is starting and whose tools are unknown.
+    """Return the text about a capability that is starting and whose tools are not known yet.
 
     `enabler` is the tool that waits for it.
     """
@@ -126,7 +131,7 @@ def _with_names(sentence: str, names: Sequence[WireName], costs: TokenCosts, roo
 
 
 def short_name(name: str) -> str:
-    """Return a capability's name as a turn says it."""
+    """Return a capability's name in the form that a turn uses."""
     return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
 
 
@@ -141,13 +146,13 @@ def skill_text(prompt: WireName, description: str, enabler: str, costs: TokenCos
 
 
 def tokens_of(text: str, costs: TokenCosts) -> int:
-    """Return an upper bound of the tokens of a text."""
+    """Return an upper bound of the tokens of a text, from counted pieces."""
     # Both are upper bounds; the first is loose for pieces that were not counted.
     return min(costs.of(text), tokens_at_most(text))
 
 
 def tokens_at_most(text: str) -> int:
-    """Return an upper bound of the tokens of a text.
+    """Return an upper bound of the tokens of a text, from its letters alone.
 
     A tokenizer splits what does not look like a word, in the worst case into single letters.
     """
@@ -160,7 +165,7 @@ def tokens_at_most(text: str) -> int:
 
 
 def said(*parts: str) -> str:
-    """Return everything that the model gets in a turn."""
+    """Join everything that the model gets in a turn."""
     return "\n".join(words for words in parts if words)
 
 
@@ -173,12 +178,12 @@ def notice(decision: Decision, problem: str = "") -> str:
     return f"capd switches {decision.id.name} on"
 
 
-def hook_output(text: str, shown: str = "") -> str:
-    """Return the output of a prompt hook, in the form that Claude Code reads.
+def hook_output(text: str, shown: str = "", event: str = EVENT) -> str:
+    """Return the output of a hook for `event`, in the form that Claude Code reads.
 
     The model gets `text`; the user sees `shown`.
     """
     output: dict[str, Any] = {"systemMessage": shown} if shown else {}
     if text:
-        output["hookSpecificOutput"] = {"hookEventName": EVENT, "additionalContext": text}
+        output["hookSpecificOutput"] = {"hookEventName": event, "additionalContext": text}
     return msgspec.json.encode(output).decode()

@@ -1,6 +1,6 @@
-"""The MCP `instructions` member: one stable text a mode, and what is installed; 400 tokens.
+"""The MCP `instructions` member: how to use capd, and what is installed; at most 400 tokens.
 
-A model reads it once, at the start; what changes later is said where it changes.
+A model reads it once, at the start, so it contains nothing that may change later.
 """
 
 from capd.core.scripts.script_tool import SCRIPT_RUN

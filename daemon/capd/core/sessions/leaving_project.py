@@ -1,4 +1,4 @@
-"""What a session loses when a project's agreement is revoked."""
+"""Removes what a session has from a project whose trust was revoked."""
 
 from capd.core.sessions.session import SessionState, Step
 from capd_protos.types import CapabilityId

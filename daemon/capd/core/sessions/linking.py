@@ -1,4 +1,4 @@
-"""Which session a prompt hook speaks for. Never a guess between two.
+"""Finds the session that a prompt hook belongs to. It never guesses between two.
 
 A hook and the shim of one conversation are started by the same program, and some programs give
 both the same id. In this order, the first rule that finds anything decides:
@@ -58,7 +58,7 @@ class Link:
 
 
 def link(hook: Hook, candidates: Sequence[Candidate]) -> Link:
-    """Return the session that `hook` speaks for."""
+    """Return the session that `hook` belongs to."""
     if hook.client_session:
         same = [c for c in candidates if hook.client_session in c.client_sessions]
         if same:

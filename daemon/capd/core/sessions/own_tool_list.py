@@ -1,4 +1,4 @@
-"""Which tools capd has of its own: every one is a line here, and a method of `actors/own_calls`.
+"""The list of capd's own tools: each is a line here, and a method of `actors/session/own_calls`.
 
 They are pinned: first on every list, in this order, and never evicted. If a client adds no prefix
 of its own, their names get one, so that they differ from those of other programs.
@@ -24,13 +24,13 @@ class OwnTool:
 
     name: WireName
     definition: bytes
-    """As `tools/list` gives it."""
+    """Its entry in `tools/list`."""
     is_for_deferred: bool = False
-    """Whether it is useful only if there is more than what is listed."""
+    """Whether it is useful only if there are more tools than the list shows."""
     is_for_results: bool = False
     """Whether it is useful only if long results are stored."""
     is_for_consent: bool = False
-    """Whether it is useful only in a client that asks its user for each tool by its name."""
+    """Whether it is useful only in a client that asks its user about each tool by name."""
 
 
 OWN_TOOLS = (

@@ -1,7 +1,7 @@
 """capd's own tool `capability` and every sentence that it answers with (docs/design/surface.md).
 
-A model and a person read the same words, so each case says what happened, why, and what to do
-next; no case claims more than is known.
+A model and a person read the same sentences, so each says what happened, why, and what to do next,
+and claims no more than is known.
 """
 
 import re
@@ -58,14 +58,14 @@ class Arguments(msgspec.Struct, frozen=True):
 
 
 class BadArgumentsError(CapdError):
-    """The arguments mean no action; the text says what is wrong and what is right."""
+    """The arguments name no valid action; the text says what is wrong and what is right."""
 
 
 def checked(arguments: Arguments) -> Arguments:
     """Return the arguments trimmed.
 
     Raises:
-        BadArgumentsError: no or unknown action, or the action's own argument is missing.
+        BadArgumentsError: the action is missing or unknown, or lacks its argument.
     """
     action, name, intent = (
         arguments.action.strip(),
@@ -163,14 +163,14 @@ _FINDS_OTHERS = re.compile(r"The tool `[\w-]{1,64}` finds others\.")
 
 
 def for_person(text: str) -> str:
-    """Return an answer with the advice that is meant for a model put for a person."""
+    """Return an answer with its advice for a model reworded for a person."""
     for advice, other in _FOR_A_PERSON.items():
         text = text.replace(advice, other)
     return _FINDS_OTHERS.sub("`capd search` finds others.", text)
 
 
 def unknown(name: str, why: Unknown) -> str:
-    """Return the answer for a name that means nothing."""
+    """Return the answer for an unknown name."""
     near = f" Near names: {', '.join(why.near)}." if why.near else f" {SEE_ALL}"
     return f"Capability {echo(name)} cannot be used: {why.reason}.{near}"
 
@@ -208,7 +208,7 @@ def nothing_to_activate(name: CapabilityName) -> str:
 
 
 def builtin_unsupported(name: CapabilityName) -> str:
-    """Return the answer to `enable` for a part of the tap's own program."""
+    """Return the answer to `enable` for a capability that needs the program of its tap."""
     return (
         f"Capability '{name}' is built into the program that its tap was written for; capd cannot "
         "run it (builtin_unsupported)."
@@ -266,7 +266,7 @@ def withdrawn(name: CapabilityName) -> str:
 
 
 def keeps_changing(name: str) -> str:
-    """Return the answer where what may be used changed with every try."""
+    """Return the answer if what may be used changed during every attempt."""
     return (
         f"'{name}' was not switched on: policy, or the trust in a project, changed each time it "
         "was about to be. Try again."

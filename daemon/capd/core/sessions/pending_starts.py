@@ -1,11 +1,11 @@
-"""Which leases of a session a start under way may still need, and when a start may be committed.
+"""The starts in progress of one session: which leases they need, and when one may be committed.
 
     begin ──> acquired ──> verdict ──commit──> held by the session's state ──> end
                               └──again, over, on already──> held by nobody ──> end: released
 
-Starts of one session run side by side, and a lease is one for the session however many starts
-acquired it. So what is let go of while another start wants the same server is set aside, and the
-last start to end says which leases nobody holds.
+Starts of one session run concurrently, and the session has one lease on a server however many
+starts acquired it. So a lease that is released while another start wants the same server is set
+aside, and the last start to end returns the leases that nobody holds.
 """
 
 from collections import Counter
@@ -32,7 +32,7 @@ def verdict(*, is_over: bool, is_on: bool, has_changed: bool) -> Verdict:
 
 @dataclass(slots=True)
 class PendingStarts:
-    """The starts under way of one session, by the servers that they want."""
+    """The starts in progress of one session, by the servers that they want."""
 
     _wanted: Counter[ServerIdentity] = field(default_factory=Counter)
     _loose: dict[ServerIdentity, dict[InstanceId, None]] = field(default_factory=dict)
@@ -42,24 +42,24 @@ class PendingStarts:
         self._wanted[server] += 1
 
     def is_wanted(self, server: ServerIdentity) -> bool:
-        """Tell whether a start under way wants a server."""
+        """Tell whether a start in progress wants a server."""
         return server in self._wanted
 
     def acquired(self, server: ServerIdentity, instance: InstanceId) -> None:
-        """Note a lease that a start has, and nothing holds yet."""
+        """Note a lease that a start has acquired, and that nothing else holds yet."""
         self._loose.setdefault(server, {})[instance] = None
 
     def set_aside(self, server: ServerIdentity, instance: InstanceId) -> bool:
-        """Keep a lease that is let go of where a start wants its server; return whether it is."""
+        """Keep a released lease if a start wants its server; return whether it was kept."""
         if server not in self._wanted:
             return False
         self.acquired(server, instance)
         return True
 
     def end(self, server: ServerIdentity, held: InstanceId | None) -> list[InstanceId]:
-        """End a start; return the leases to release, which are none while another wants them.
+        """End a start; return the leases to release, none while another start wants them.
 
-        `held` is the instance by which the session holds the server by now.
+        `held` is the instance by which the session holds the server at this moment.
         """
         self._wanted[server] -= 1
         if self._wanted[server]:

@@ -1,9 +1,9 @@
-"""What a session may not use, by the user's own rules.
+"""What a session may not use, by the user's rules.
 
 A rule is a pattern like those of `allowed_tools`: `server:name` with the shell's globs in either
-part, or `name` alone for every server. A name is that of a tool or prompt, or the URI of a
-resource or template. A deny rule that matches denies. Where there are allow rules, what none of
-them matches is denied as well; each set of them narrows further.
+part, or `name` alone for every server. A name is that of a tool or prompt, or the URI of a resource
+or template. Whatever matches a deny rule is denied. If there are allow rules, whatever matches none
+of them is denied as well; each further table of allow rules narrows this.
 
 An ask rule forbids nothing: a person approves each call of a tool that it matches. In such a rule
 `destructive` also stands for every tool that counts as destructive (`core/sessions/approval`).
@@ -26,7 +26,7 @@ _MOST_VERDICTS = 8192
 
 @dataclass(frozen=True, slots=True)
 class PolicyRules:
-    """One table of rules, and where it stands."""
+    """One table of rules, and where it is in the configuration."""
 
     place: str
     """The table's name for a person: `[policy]` or `[policy.clients.zed]`."""
@@ -55,7 +55,7 @@ class Policy:
     """Cached verdicts by server and name. The tables never change, so they stay valid."""
 
     def restriction(self, server: ServerName | str, name: str) -> Restriction | None:
-        """Return why a tool or prompt is denied, None if it is permitted."""
+        """Return why a tool or prompt is denied; None if it is permitted."""
         if not self.tables:
             return None
         asked = (server, name)
@@ -82,7 +82,7 @@ class Policy:
         return any(table.ask for table in self.tables)
 
     def ask_rule(self, server: ServerName | str, name: str, hint: Hint) -> AskRule | None:
-        """Return the rule by which a person has to approve a call, None if none matches.
+        """Return the rule by which a person has to approve a call; None if none matches.
 
         It matches whatever the case, as a deny rule does.
         """
@@ -102,7 +102,7 @@ class Policy:
         return next((restriction for restriction in restrictions if restriction is not None), None)
 
     def restrict_capability(self, capability: CapabilityId) -> Restriction | None:
-        """Return why a capability is denied whatever its tools are, None if it is not."""
+        """Return why a capability is denied whatever its tools are; None if it is not."""
         names = (str(capability.name), str(capability))
         for name, profile in self.off:
             if name in names:
@@ -117,7 +117,7 @@ class Policy:
         return None
 
     def restrict_server(self, server: ServerName | str) -> Restriction | None:
-        """Return why a server is denied as a whole, None if some of it may be permitted."""
+        """Return why a server is denied as a whole; None if part of it may be permitted."""
         for table in self.tables:
             for pattern in table.deny:
                 if _matches_all(pattern.casefold(), server.casefold()):

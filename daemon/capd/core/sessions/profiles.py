@@ -1,4 +1,4 @@
-"""Which profile a session has: a set of rules and accounts, chosen by where and how one works.
+"""Chooses a session's profile: a set of rules and accounts for one kind of work.
 
     chosen by hand ──> by CAPD_PROFILE ──> the parent session's ──> the first whose conditions hold
                                                                  ──> none
@@ -42,11 +42,11 @@ class Profile:
     off: tuple[str, ...] = ()
     """Capabilities that are off: `name` or `tap/name`."""
     sandbox: Level = "off"
-    """The least level at which servers run for its sessions."""
+    """The weakest sandbox in which servers run for its sessions."""
 
     @property
     def has_conditions(self) -> bool:
-        """Whether it is ever chosen without being named."""
+        """Whether it can be chosen without being named."""
         return bool(self.folders or self.remotes or self.branches or self.clients)
 
 
@@ -83,7 +83,7 @@ def choose(
     variable: str = "",
     inherited: str = "",
 ) -> Choice:
-    """Return the profile of a session. A name that is no profile's is a problem, and chooses none.
+    """Return the profile of a session. A name without a profile is a problem, and chooses none.
 
     A session with a problem has no profile, rather than one that its user did not mean.
     """
@@ -106,7 +106,7 @@ def _named(profiles: Mapping[str, Profile], name: str, why: str) -> Choice:
 
 
 def unknown(profiles: Iterable[str], name: str) -> str:
-    """Return the text for a name that is no profile's."""
+    """Return the text for a name that no profile has."""
     known = list(profiles)
     near = near_names(name, known)
     if near:

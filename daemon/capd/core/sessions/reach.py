@@ -19,7 +19,7 @@ from capd_protos.types import CapabilitySpec, ServerIdentity, ServerName
 def prompt_restriction(
     state: SessionState, server: ServerIdentity, name: str
 ) -> Restriction | None:
-    """Return why a prompt of a leased server is denied, None if it is permitted."""
+    """Return why a prompt of a leased server is denied; None if it is permitted."""
     restrictions = (state.policy.restriction(each, name) for each in _names(state, server))
     return next((restriction for restriction in restrictions if restriction is not None), None)
 
@@ -51,7 +51,7 @@ def without_denied_servers(capability: CapabilitySpec, policy: Policy) -> Capabi
 def capability_restriction(
     capability: CapabilitySpec, servers: Sequence[ServerLease], policy: Policy
 ) -> Restriction | None:
-    """Return why nothing is left of a capability whose permitted servers listed their tools.
+    """Return why a capability has no permitted tool, after its servers have listed their tools.
 
     None if a tool is left, or if policy is not the reason that there is none.
     """

@@ -1,4 +1,4 @@
-"""Whether a prompt was received before: two hooks of one prompt count once.
+"""Recognises a prompt that was received before: two hooks may send the same one.
 
 VS Code and Cursor run the hooks of Claude Code's settings beside their own (docs/design/clients.md,
 finding 12), and a project may have a hook that the user has as well. All of them run when the
@@ -13,7 +13,7 @@ _KEPT = 4
 
 
 class RecentPrompts:
-    """The last prompts of one session. Of their words only a number is kept."""
+    """The last prompts of one session. Only a hash of their text is kept."""
 
     def __init__(self) -> None:
         # No deque: an empty one is 600 bytes, and most sessions hear of no prompt.

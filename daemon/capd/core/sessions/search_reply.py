@@ -1,12 +1,12 @@
-"""The answer of `tool_search`: how what fits is called, and what was switched on and off for it.
+"""The answer of `tool_search`: how to call the tools that fit, and what was switched on or off.
 
 A schema is a few hundred tokens and a signature is thirty. So each hit is a call card, and only a
 best hit with a short schema is given in full. `detail="full"` and `select:` give every schema. A
 tool is switched on if the answer says how to call it. The others can still be called by name.
 
-Definitions are strangers' texts. No line of one begins where a line of capd's own does: a further
-line of a description is indented, and all else of a definition is on one line. Otherwise a
-description could end with a line that looks like the card of another server's tool.
+Definitions are written by strangers. Only capd's own lines begin in the first column: further lines
+of a description are indented, and everything else of a definition is on one line. Otherwise a
+description could contain a line that looks like the card of another server's tool.
 """
 
 import json
@@ -49,10 +49,10 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The hits in the form in which they are written."""
+    """The hits with their texts."""
 
     full: tuple[WireName, ...]
-    """The tools of which the answer says how to call them; they are switched on."""
+    """The tools that the answer says how to call; they are switched on."""
     blocks: tuple[str, ...]
     """One a hit, in order."""
     read_only: frozenset[WireName] = frozenset()
@@ -92,7 +92,7 @@ def _laid_out(hits: Sequence[Shown], detail: str) -> Reply:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one question came to."""
+    """The result of one question."""
 
     question: str
     reply: Reply
@@ -105,11 +105,11 @@ class OwnNames:
     """The names of capd's own tools, as this client calls them."""
 
     caller: WireName
-    """Calls what is not listed."""
+    """The tool that calls tools that are not listed."""
     enabler: WireName
-    """Switches capabilities on, and uses skills."""
+    """The tool that switches capabilities on, and uses skills."""
     read_only_caller: str = ""
-    """Calls what changes nothing, in a client that asks its user for each tool."""
+    """The tool that calls read-only tools, in a client that asks its user about each tool."""
 
 
 def written(

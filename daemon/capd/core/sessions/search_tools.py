@@ -1,6 +1,7 @@
 """The arguments and definitions of capd's own tools `tool_search` and `tool_call`.
 
-Descriptions are stable: a number in one would break a client's prompt cache with every change.
+Descriptions never change: a number in one would invalidate a client's prompt cache with every
+change.
 """
 
 import msgspec
@@ -107,7 +108,7 @@ class SearchArguments(msgspec.Struct, frozen=True):
 
     @property
     def questions(self) -> list[str]:
-        """All that is asked, each once; one empty question where nothing is."""
+        """All questions, each once; one empty question if there is none."""
         given = [each for each in (self.query, *self.queries) if each.strip()]
         return list(dict.fromkeys(given)) or [""]
 
@@ -136,7 +137,7 @@ def called(given: CallArguments) -> tuple[str, msgspec.Raw]:
     """Return the tool's name, and its arguments as a JSON object.
 
     Raises:
-        BadCallError: there is no name, or the arguments are no object.
+        BadCallError: there is no name, or the arguments are not an object.
     """
     name = given.name.strip()
     if not name:

@@ -1,8 +1,9 @@
-"""A server's `instructions` as a model gets them.
+"""A server's `instructions`, in the form that a model gets.
 
-They are passed on when the server's capability comes on, and labelled as the server's: cleaned as
-definitions are, in one line so that nothing in them looks like a line of capd's, and cut to the
-available room (docs/design/hostile-servers.md). A server whose tools are all withheld has none.
+They are passed on when the server's capability is switched on, and labelled as the server's. They
+are cleaned like definitions, put on one line so that nothing in them looks like a line of capd's,
+and cut to the available room (docs/design/hostile-servers.md). A server whose tools are all
+withheld has none.
 """
 
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ Said = Sequence[tuple[str, str]]
 
 
 def passed_on(said: Said, room: int) -> str:
-    """Return the text for a model, of at most `room` tokens; empty if there are none."""
+    """Return the text for a model, of at most `room` tokens; empty if there is none."""
     lines: list[str] = []
     for server, text in said:
         words = _clean(text).split()

@@ -1,11 +1,11 @@
-"""What one session has: its active set, its surface, and the servers that they rest on.
+"""The state of one session: its active set, its surface, and its leases.
 
-Pure state: a step takes what was found out and returns what changed and which instances are to be
-released. Grants, leases and surface always agree: a tool is shown exactly while a capability grants
-it, a server is leased exactly while a capability needs it.
+Pure state: a step takes facts and returns what changed and which instances to release. Grants,
+leases and surface always agree: a tool is shown exactly while a capability grants it, a server is
+leased exactly while a capability needs it.
 
-Single tools and pins grant and need as capabilities do. What was evicted in the middle of a turn
-stays on the list until the next one, and is granted again by its next call.
+Single tools and pins grant tools and need servers just as capabilities do. A tool that is evicted
+during a turn stays on the list until the next turn, and is granted again if it is called.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,14 +41,14 @@ class ServerLease:
     instance: InstanceId
     """`NO_INSTANCE` until the server's first use: for single tools, and in a restored session."""
     tools: tuple[ToolDefinition, ...]
-    """What it lists, or the part that was needed so far."""
+    """The tools that it lists, or those that were needed so far."""
     via: CapabilityId | None = None
     """The capability whose dependencies its start needs, if nothing has installed them yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class SingleTool:
-    """A tool that is switched on by itself, from what is known without its server."""
+    """A tool that is switched on by itself, from its saved definition."""
 
     spec: ServerSpec
     identity: ServerIdentity
@@ -73,8 +73,7 @@ class Step:
     evicted: tuple[CapabilityId, ...] = ()
     evicted_tools: tuple[WireName, ...] = ()
     unheld: tuple[ServerLease, ...] = ()
-    """Leases to release: of servers that nothing needs any more, and of instances that another one
-    has replaced."""
+    """Leases to release: of servers that nothing needs any longer, and of replaced instances."""
     changes_list: bool = False
     """Whether the client's list of tools changes."""
 
@@ -99,7 +98,7 @@ class SessionState:
     surface: Surface
     policy: Policy = field(default_factory=Policy)
     is_mid_turn: bool = False
-    """Whether what is evicted stays listed until the next turn, so that no prompt breaks."""
+    """Whether evicted tools stay listed until the next turn, so that no prompt breaks."""
     _held: dict[ServerIdentity, ServerLease] = field(default_factory=dict)
     _specs: dict[CapabilityId, CapabilitySpec] = field(default_factory=dict)
     _pins: dict[ServerIdentity, tuple[str, ...]] = field(default_factory=dict)
@@ -207,7 +206,7 @@ class SessionState:
         return self._follow(self.active.deactivate_tool(grant), before)
 
     def find_tool(self, name: str) -> Grant | None:
-        """Return the tool that is on and has this wire name, or is `server:tool`."""
+        """Return the active tool with this wire name, or that is `server:tool`."""
         names, servers = self.surface.names, self._server_names()
         for grant in self.active.grants:
             if name in {names.get(grant), f"{servers.get(grant.server)}:{grant.tool}"}:
@@ -221,7 +220,7 @@ class SessionState:
     def server_lists(
         self, server: ServerIdentity, instance: InstanceId, tools: Sequence[ToolDefinition]
     ) -> Step:
-        """Filter again after a held server changed its tools or returned as another instance."""
+        """Filter again after a leased server changed its tools or has a new instance."""
         old = self._held.get(server)
         if old is None:
             return Step()
@@ -251,7 +250,7 @@ class SessionState:
         return step
 
     def turn_border(self) -> Step:
-        """Remove from the list what was evicted since the last turn."""
+        """Remove from the list what was evicted during the last turn."""
         before = self.surface.listed
         removed = self._settle_leaving()
         return Step(removed=removed, changes_list=before != self.surface.listed)
@@ -266,9 +265,9 @@ class SessionState:
         *,
         tools: Mapping[Grant, float] | None = None,
     ) -> None:
-        """Restore what a session had, in addition to what is pinned here.
+        """Restore what a saved session had on; what is pinned now stays.
 
-        What exceeds the caps, and what policy denies by now, is removed.
+        What exceeds the caps, and what policy now denies, is left out.
         """
         for held in servers:
             pinned = self._held.get(held.identity)
@@ -306,7 +305,7 @@ class SessionState:
         return self._held.get(server)
 
     def granted_by(self, grant: Grant) -> ServerLease | None:
-        """Return the lease of a tool's server; None where nothing grants the tool any more."""
+        """Return the lease of a tool's server; None if nothing grants the tool any longer."""
         return None if grant in self._leaving else self._held.get(grant.server)
 
     @property
@@ -340,12 +339,12 @@ class SessionState:
         return len(kept_by(capability, server)[1]) - len(self._granted(capability, server))
 
     def is_leaving(self, grant: Grant) -> bool:
-        """Tell whether a tool is still listed although nothing grants it any more."""
+        """Tell whether a tool is still listed although nothing grants it any longer."""
         return grant in self._leaving
 
     @property
     def available(self) -> int:
-        """The number of tools of all held servers, own ones included."""
+        """The number of tools of all leased servers, capd's own included."""
         own = len(self.surface.own)
         return own + sum(len(held.tools) for held in self._held.values())
 
@@ -438,7 +437,7 @@ class SessionState:
 
 
 def kept_by(capability: CapabilitySpec, server: ServerLease) -> tuple[ServerSpec, list[ToolName]]:
-    """Return a capability's own definition of a server, and the tools that its filters keep."""
+    """Return a capability's definition of a server, and the tools that its filters keep."""
     names = [tool.name for tool in server.tools]
     # Another capability's definition of the same server may have another name or filter.
     own = (spec for spec in capability.servers if server_identity(spec) == server.identity)

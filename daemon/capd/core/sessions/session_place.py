@@ -12,12 +12,17 @@ class NotActivatedError(CapdError):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was done, in the words that a model gets, and in wire names."""
+    """What was done, in the sentence that a model reads, and the wire names concerned."""
 
     text: str
     added: tuple[WireName, ...] = ()
     removed: tuple[WireName, ...] = ()
     is_ok: bool = True
+
+    @property
+    def problem(self) -> str:
+        """Why it could not be done; empty if it was done."""
+        return "" if self.is_ok else self.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,6 @@ class SessionPlace:
     bridge: str = ""
     """The bridge that it came over; empty for a local session."""
     far_project: str = ""
-    """The project's path on the far side of the bridge, which nothing here is read by."""
+    """The project's path on the far side of the bridge, which is never used as a path here."""
     parent: str = ""
-    """The session that started this one, if any: its results may be read here."""
+    """The session that started this one, if any: it may read the results of this one."""

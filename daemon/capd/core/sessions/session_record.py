@@ -1,7 +1,8 @@
 """The saved record of a session, so that its key restores everything (docs/design/surface.md).
 
-A record outlives its daemon. It has definitions and no instances: servers are started again on
-first need. It has only a digest of the resume token, and no secrets: definitions have placeholders.
+A record outlives its daemon. It has definitions but no instances: servers are started again when
+they are needed. It contains a digest of the resume token, and no secrets, because definitions have
+placeholders.
 """
 
 import hashlib
@@ -84,14 +85,14 @@ class SessionRecord(msgspec.Struct, frozen=True):
     activations: list[SavedActivation]
     servers: list[SavedServer]
     surface: list[SavedGrant]
-    """The tools that are shown, in order."""
+    """The listed tools, in order."""
     names: list[SavedGrant]
-    """Every name that was ever assigned: it stays its tool's."""
+    """Every name that was ever assigned; a tool keeps its name."""
     version: int = VERSION
     subscriptions: dict[str, ServerIdentity] = {}
     """Which server reports which resource, for a client of the handshake generation."""
     tools: list[SavedTool] = []
-    """What is on by itself, in the order of its activation."""
+    """The tools that are on by themselves, in the order of their activation."""
     is_routed: bool | None = None
     """Whether its messages switch capabilities on, if the session has its own setting."""
     memories: list[str] = []
@@ -104,15 +105,15 @@ class SessionRecord(msgspec.Struct, frozen=True):
     is_index_told: bool = False
     """Whether it got the index from a hook."""
     view: SavedView | None = None
-    """Set if the mode was decided by the installed tools: it then stays for the session's length.
-    """
+    """Set if the installed tools decided the mode, which then stays the same for the session."""
     tasks: dict[str, list[ServerIdentity]] = {}
-    """By its id, which servers have a task of the client's."""
+    """The servers that have a task of the client's, by the task's id."""
     apps: list[dict[str, ServerIdentity]] = []
-    """By its page, which server an app is of: where its tool was called, and the page was read."""
+    """The server of each app, by its page: where its tool was called, and where the page was read.
+    """
     digest: str = ""
-    """Digest of the bytes before it in the file, so it stays the last field. Empty in a record of
-    an earlier capd, and everywhere outside a file."""
+    """Digest of the bytes before it in the file, so it must stay the last field. Empty in a record
+    of an earlier capd, and everywhere outside a file."""
 
 
 def token_digest(resume: str) -> str:
@@ -137,7 +138,7 @@ def has_anything(record: SessionRecord) -> bool:
 
 
 def is_kept(record: SessionRecord, now: float) -> bool:
-    """Tell whether a record is still good; a clock that was set back does not make it old."""
+    """Tell whether a record is still valid; a clock that was set back does not make it old."""
     return record.version == VERSION and now - record.saved_at < RETENTION
 
 
@@ -148,7 +149,7 @@ def recorded(
     now: float,
     subscriptions: Mapping[str, ServerIdentity] | None = None,
 ) -> SessionRecord:
-    """Return what is to be kept of a session."""
+    """Return the record of a session."""
     return SessionRecord(
         key=key,
         resume_digest=token_digest(resume),
@@ -180,7 +181,7 @@ def recorded(
 
 
 def restore(record: SessionRecord, state: SessionState) -> None:
-    """Bring an empty session to where `record` left off; what does not fit together stays out."""
+    """Restore an empty session from `record`; parts that do not fit together are left out."""
     servers = [
         # A definition that is no JSON object can be neither listed nor renamed.
         ServerLease(

@@ -1,4 +1,4 @@
-"""What the user has set for sessions: caps, modes, pins, policy, and the table of clients."""
+"""The user's settings for sessions: caps, modes, pins, policy, and the table of clients."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,21 +28,21 @@ class SessionRules:
     checks_arguments: bool = True
     shows_notices: bool = True
     unchecked: tuple[str, ...] = ()
-    """Globs of servers whose calls are passed on whatever their arguments are."""
+    """Globs of servers whose calls are passed on without a check of their arguments."""
     everyone: PolicyRules = field(default_factory=lambda: PolicyRules("[policy]"))
     clients: tuple[tuple[str, PolicyRules], ...] = ()
     projects: tuple[tuple[str, PolicyRules], ...] = ()
     added: tuple[PolicyRules, ...] = ()
-    """The tables of the session's profile."""
+    """The policy tables of the session's profile."""
     off: tuple[tuple[str, str], ...] = ()
-    """The capabilities that a profile keeps off, each with the profile's name."""
+    """The capabilities that a profile switches off, each with the profile's name."""
     table: Mapping[str, ClientTraits] = field(default_factory=dict)
     routing: RoutingSwitch = field(default_factory=RoutingSwitch)
     learns: bool = True
-    """Whether what follows its messages teaches routing."""
+    """Whether routing learns from what follows its messages."""
     curation: CurationRules = field(default_factory=CurationRules)
     memory_tokens: int = DEFAULT_BUDGET
-    """What memories may take of one conversation."""
+    """The tokens that memories may take in one conversation."""
     bootstrap: BootstrapRules = field(default_factory=BootstrapRules)
     """The rules for a project's bootstrap files, if `bootstrapped` says that they are delivered."""
     bootstrapped: RoutingSwitch = field(default_factory=lambda: RoutingSwitch(is_on=False))
@@ -55,7 +55,7 @@ class SessionRules:
     """Whether the tool for them is listed; else a search names it."""
 
     def policy(self, names: Sequence[str], project: str) -> Policy:
-        """Return what applies to a client that is known by `names`, in `project`."""
+        """Return the policy for a client that uses any of `names`, in `project`."""
         found = policy_for(self.everyone, self.clients, self.projects, names, project)
         is_same = not self.added and not self.off
         return found if is_same else Policy((*found.tables, *self.added), self.off)

@@ -1,7 +1,7 @@
-"""How one session's client gets to see what is on: the mode, the own tools, and what it is told.
+"""How one session's client sees it: the mode, capd's own tools, and the texts.
 
-Settled when the session opens, and once more when the client has said its own name; after its
-first list nothing of it changes, so that the same state is always listed with the same bytes.
+It is decided when the session opens, and once more when the client has sent its name. After the
+first list it does not change, so that the same state is always listed with the same bytes.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -38,7 +38,7 @@ in its prompt whatever came once. More are called by their cards (bench/tokens).
 
 
 class SessionView:
-    """What the client of one session sees of it."""
+    """How the client of one session sees it."""
 
     def __init__(
         self,
@@ -52,9 +52,9 @@ class SessionView:
         domain: str = "",
         version: str = "",
     ) -> None:
-        """`is_bare` is a plain pass-through: nothing of capd's own, everything that is on.
+        """Create it. `is_bare` is a plain aggregator: every active tool, and none of capd's own.
 
-        `has_results` says whether long results are kept, to be read by handle.
+        `has_results` says whether long results are stored, to be read by handle.
         """
         self._has_results = has_results
         self.domain = domain
@@ -99,9 +99,9 @@ class SessionView:
         pinned: int = 0,
         catalog: Catalog | None = None,
     ) -> None:
-        """Take over how much there is: `is_all` where every server's tools are known.
+        """Note how many tools there are; `is_all` if every server's tools are known.
 
-        `catalog` is given where all of them were asked for, because they are few.
+        `catalog` is given if all of them were requested, because they are few.
         """
         self._known = (tools, size_bytes, is_all)
         self._catalog = catalog
@@ -117,7 +117,7 @@ class SessionView:
         *,
         is_stateless: bool = False,
     ) -> None:
-        """Decide how the client sees the session, by what it is called so far."""
+        """Decide how the client sees the session, by what is known about the client so far."""
         names = [own_name, self._client]
         self._names = tuple(name for name in names if name)
         self._is_routed = self.rules.routing.of(names, self._project)
@@ -162,9 +162,9 @@ class SessionView:
     # What outlives the daemon
 
     def saved(self) -> SavedView | None:
-        """Return how the client sees the session, for the record.
+        """Return the saved part of the view, for the record.
 
-        The user's own settings are not part of it.
+        The user's own settings are not saved.
         """
         if self._is_set or self.plan.mode == "pass-through" or self.is_bare:
             return None
@@ -177,7 +177,7 @@ class SessionView:
         )
 
     def keep(self, saved: SavedView | None) -> bool:
-        """Go on as a daemon before this one decided; tell whether that holds for this client."""
+        """Restore a saved view; return whether it applies to this client."""
         if saved is None or self._is_set or saved.client != self._client:
             return False
         self._kept, self._has_deferred = saved, saved.has_deferred
@@ -194,7 +194,7 @@ class SessionView:
         return Plan("stable" if kept.mode == "stable" else "dynamic", kept.reason)
 
     def follow(self, rules: SessionRules) -> None:
-        """Take over what other rules permit; how the client sees it stays until it settles."""
+        """Use what new rules permit; how the client sees the session stays until `settle`."""
         self.rules = rules
         self._is_routed = rules.routing.of(self._names, self._project)
         self.policy = rules.policy(self._names, self._project)
@@ -211,20 +211,20 @@ class SessionView:
 
     @property
     def is_routed(self) -> bool:
-        """Whether its messages switch capabilities on by themselves."""
+        """Whether its messages may switch capabilities on."""
         return self._is_routed if self.own_routing is None else self.own_routing
 
     @property
     def whole_bytes(self) -> int:
-        """Up to which size everything is asked for when the session begins; 0 for never."""
+        """The size up to which all tools are requested when the session begins; 0 for never."""
         # Who pins tools has said what the list is to hold.
         is_decided = self._is_set or self.rules.pins or self._kept is not None
         return 0 if is_decided or self.is_bare else WHOLE_BYTES
 
     def late_own(self, *, for_results: bool = False) -> list[tuple[WireName, bytes]]:
-        """Offer capd's own tools where everything was listed without them; return the new ones.
+        """Offer capd's own tools in a session that was listed everything without them; return them.
 
-        They are useful from now on: there is more than is listed, or a result was too long.
+        They are useful now: there are more tools than the list shows, or a result was too long.
         """
         if not self.plan.is_whole or not self.lists_at_once(at_border=not for_results):
             return []
@@ -263,7 +263,7 @@ class SessionView:
         )
 
     def keeps_pin(self, server: str, tool: str, wire_name: str) -> bool:
-        """Tell whether the project leaves a tool on the list that the user has pinned."""
+        """Tell whether the project leaves a tool that the user has pinned on the list."""
         kept = self.rules.kept_pins
         if kept is None or self.wants_all or self.rules.curation.passes_all:
             return True
@@ -272,7 +272,7 @@ class SessionView:
     def checks(self, server: str) -> bool:
         """Tell whether the arguments of calls of a server are checked before they are sent.
 
-        A plain aggregator would not look at them.
+        A plain aggregator does not check them.
         """
         is_plain = self.wants_all and not self.plan.is_whole
         if not self.rules.checks_arguments or self.is_bare or is_plain:
@@ -281,12 +281,12 @@ class SessionView:
 
     @property
     def wants_all(self) -> bool:
-        """Whether everything is to be listed."""
+        """Whether everything should be listed."""
         return self.plan.mode == "pass-through" and not self.is_bare
 
     @property
     def reason(self) -> str:
-        """Why the session is seen as it is, for a person."""
+        """Why the client sees the session as it does, for a person."""
         if not self.refused_pins:
             return self.plan.reason
         refused = f"{self.refused_pins} pins are over the {self.traits.tool_limit} tools of a list"
@@ -294,7 +294,7 @@ class SessionView:
 
     @property
     def caller(self) -> WireName:
-        """The tool that calls what is not listed, as this client calls it."""
+        """The tool that calls tools that are not listed, by its name for this client."""
         return next((name for name, own in self.own.items() if own.name == TOOL_CALL), TOOL_CALL)
 
     @property
@@ -304,7 +304,7 @@ class SessionView:
 
     @property
     def scripts_refusal(self) -> str:
-        """Why the session may run no scripts; empty where it may."""
+        """Why the session may run no scripts; empty if it may."""
         if not self.rules.has_scripts:
             return "scripts are switched off: [scripts] enabled = false"
         if self.is_bare or (self.wants_all and not self.plan.is_whole):
@@ -319,7 +319,7 @@ class SessionView:
 
     @property
     def unlisted_own(self) -> Mapping[WireName, OwnTool]:
-        """Capd's own tools that are called by `tool_call`, because they are not listed."""
+        """The own tools of capd that are not listed, and are called through `tool_call`."""
         if self.is_bare or self.wants_all or self.has_script_tool:
             return {}
         return {SCRIPT_RUN: SCRIPT_TOOL}
@@ -331,40 +331,40 @@ class SessionView:
 
     @property
     def read_only_caller(self) -> WireName | None:
-        """The tool that calls read-only tools alone; None where the client has no use for it."""
+        """The tool that calls read-only tools; None if the client has no use for it."""
         found = (name for name, own in self.own.items() if own.name == TOOL_CALL_READONLY)
         return next(found, None)
 
     @property
     def enabler(self) -> WireName:
-        """The tool that switches capabilities on, as this client calls it."""
+        """The tool that switches capabilities on, by its name for this client."""
         found = (name for name, own in self.own.items() if own.name == CAPABILITY)
         return next(found, CAPABILITY)
 
     @property
     def has_enabler(self) -> bool:
-        """Whether there is such a tool: not where everything is listed."""
+        """Whether there is such a tool; there is none if everything is listed."""
         return any(own.name == CAPABILITY for own in self.own.values())
 
     @property
     def searcher(self) -> WireName:
-        """The tool that finds others, as this client calls it."""
+        """The tool that searches for others, by its name for this client."""
         found = (name for name, own in self.own.items() if own.name == TOOL_SEARCH)
         return next(found, TOOL_SEARCH)
 
     def called(self, own: WireName) -> WireName:
-        """Return the name by which the client's model knows a tool of ours."""
+        """Return the name of one of capd's own tools for this client."""
         return WireName(f"{self.traits.prefix or ''}{own}")
 
     @property
     def reader(self) -> WireName | None:
-        """The tool that reads kept results, as this client calls it; None where it has none."""
+        """The tool that reads stored results, by its name for this client; None if it has none."""
         if self.is_bare or (self.wants_all and not self.plan.is_whole):
             return None
         return next((name for name, own in self.own.items() if own.name == RESULT_READ), None)
 
     def lists_at_once(self, *, at_border: bool) -> bool:
-        """Tell whether a tool that comes on is on the model's list before its next answer."""
+        """Tell whether a tool that is switched on is on the model's list before its next answer."""
         if self.plan.mode == "pass-through" and not self.plan.is_whole:
             return True
         is_behind = self._watch.was_seen is False and not self.traits.is_relists_set
@@ -376,10 +376,10 @@ class SessionView:
 
     @property
     def lists_in_turn(self) -> bool:
-        """Whether the model's next request lists what comes on in a turn.
+        """Whether the model's next request lists the tools that are switched on in a turn.
 
-        A client that appends to its list announces new tools behind the next tool's result: of
-        twelve later turns none had them in its first request (docs/design/clients.md).
+        A client that appends to its list announces new tools after the next tool's result: in
+        twelve turns that were measured, no first request had them (docs/design/clients.md).
         """
         return self.lists_at_once(at_border=True) and not self.traits.appends
 
@@ -395,7 +395,7 @@ class SessionView:
 
     @property
     def is_curated(self) -> bool:
-        """Whether a turn may bring single tools: not where everything is on the list."""
+        """Whether a turn may add single tools; not if everything is listed."""
         return self.rules.curation.chooses and not self.is_bare and not self.wants_all
 
     def names_to_call(
@@ -420,7 +420,7 @@ class SessionView:
         self._watch.changed()
 
     def turned(self) -> None:
-        """Note that its user said something."""
+        """Note that a message of its user has come."""
         self._watch.turned()
         self._habits.note(self._key, self._version, self._watch.was_seen)
 

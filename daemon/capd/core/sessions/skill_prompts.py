@@ -1,4 +1,4 @@
-"""How a skill is shown as an MCP prompt, and what its text says of what was switched on."""
+"""A skill in the form of an MCP prompt, with a report on what was switched on for it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

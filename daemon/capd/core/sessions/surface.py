@@ -1,13 +1,13 @@
-"""The tools a session is shown, in order, and the exact bytes of that list.
+"""The tools that a session is shown, in order, and the exact bytes of that list.
 
 Own tools come first, then granted ones in the order of first activation. What is unchanged is
 listed with identical bytes, so that a client's prompt cache holds (docs/design/surface.md).
 A definition is passed on as its server wrote it; only the name is capd's.
 
 A client has a limit of tools: own ones come first, then pinned ones, then the others in order. If
-the list must not change, it has only own and pinned tools. Where what comes later stays in the
-prompt for good, many tools that come at once are not listed. A granted tool that is not listed can
-still be called by its name. `client_traits.plan` decides which client gets such a stable list.
+the list must not change, it has only own and pinned tools. If later tools would stay in the prompt
+for good, many tools that are switched on at once are not listed. A granted tool that is not listed
+can still be called by its name. `client_traits.plan` decides which client gets such a stable list.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -50,13 +50,13 @@ class Shown:
     json: bytes
     """The definition as the client gets it."""
     whole: bytes = b""
-    """The same with its output schema, if the client does not get that."""
+    """The same with its output schema, if the client gets it without."""
     edit: ToolEdit | None = None
-    """How a person wants it to be other than its server lists it."""
+    """How an overlay changes it; None if none does."""
 
     @property
     def shown_name(self) -> ToolName:
-        """Return what the tool is called where its server's name stands before it."""
+        """Return the tool's name as it appears after the server's name in a wire name."""
         return ToolName(self.edit.name) if self.edit and self.edit.name else self.grant.tool
 
     @property
@@ -77,9 +77,9 @@ class Surface:
         name_limit: int = LIMIT,
         is_fixed: bool = False,
     ) -> None:
-        """`is_bare` shows tools under their servers' own names, as long as those are unique.
+        """Create it. `is_bare` shows tools under their servers' own names while those are unique.
 
-        `is_fixed` lists own and pinned tools alone, whatever is granted.
+        `is_fixed` lists only own and pinned tools, whatever is granted.
         """
         self.limit = limit
         self.name_limit = name_limit
@@ -125,12 +125,12 @@ class Surface:
 
     @own.setter
     def own(self, own: Iterable[tuple[WireName, bytes]]) -> None:
-        """Replace capd's own tools; only before anything was listed."""
+        """Replace capd's own tools; only allowed before the first list."""
         self._own = dict(own)
         self._taken = {}
 
     def append_own(self, own: Iterable[tuple[WireName, bytes]]) -> None:
-        """List more of capd's own tools, behind everything that is listed by now."""
+        """List more of capd's own tools, after everything that is listed."""
         self._late_own.update(own)
         self._taken = {}
 
@@ -162,7 +162,7 @@ class Surface:
             self._pinned.pop(grant, None)
 
     def known(self, name: str) -> Grant | None:
-        """Return the tool to which this name was ever given."""
+        """Return the tool that this name was ever given to."""
         # No reverse index: it would cost every session memory, for one lookup per search.
         for grant, given in self._names.items():
             if given == name and not grant.tool.startswith(PROMPT):
@@ -252,7 +252,7 @@ class Surface:
     def replace_server(self, old: ServerIdentity, new: ServerIdentity) -> None:
         """Give the tools of `new` the names of the same tools of `old`, if those are off.
 
-        A server whose definition was edited has another identity, and is the same to a model.
+        A server whose definition was edited has a new identity, but is the same server for a model.
         """
         for grant in [each for each in self._names if each.server == old]:
             renewed = Grant(new, grant.tool)
@@ -272,7 +272,7 @@ class Surface:
         return alike
 
     def remove(self, grants: Iterable[Grant]) -> list[WireName]:
-        """Remove `grants`; return the names that went, in order."""
+        """Remove `grants`; return the removed names, in order."""
         removed: list[WireName] = []
         for grant in grants:
             shown = self._shown.pop(grant, None)

@@ -1,4 +1,4 @@
-"""The call cards of a turn: which of them have room, and the words that reach the model.
+"""The call cards of a turn: chooses the ones that fit, and writes the text for the model.
 
     For this message, by tool_call(name, arguments):
     - git__git_log(repo_path, max_count=10)  Shows the commit logs
@@ -35,7 +35,7 @@ PERHAPS_TOKENS = 150
 
 @dataclass(frozen=True, slots=True)
 class FittingCards:
-    """The cards that a turn has room for, and the words that reach the model."""
+    """The cards that fit into a turn, and the text for the model."""
 
     names: tuple[WireName, ...] = ()
     text: str = ""
@@ -98,21 +98,21 @@ def possible_cards(
 def further_cards(
     cards: Sequence[CallCard], costs: TokenCosts, room: int, used: Collection[WireName] = ()
 ) -> FittingCards:
-    """Return the signatures that an answer of a search has besides its hits."""
+    """Return the signatures that a search's answer has besides its hits."""
     return _Listing(_Head("Beside them"), costs, room, used).signatures(cards)
 
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """What stands above cards: by which tool they are called, where that is said."""
+    """The line above the cards, which names the tool that calls them."""
 
     words: str
     caller: str = ""
     read_only_caller: str = ""
-    """The tool for read-only tools, where the client has one."""
+    """The tool for read-only tools, if the client has one."""
 
     def over(self, cards: Sequence[str], read_only: Sequence[str]) -> str:
-        """Return the lines of cards, and of read-only tools' cards, under their heads."""
+        """Return the lines of cards, and those of read-only tools, each under its head."""
         if not self.caller:
             return "\n".join((f"{self.words}:", *cards))
         if not cards and read_only:
@@ -124,7 +124,7 @@ class _Head:
 
 @dataclass(slots=True)
 class _Listing:
-    """The lines of one turn's cards, as far as they have room."""
+    """The lines of one turn's cards, as many as fit."""
 
     head: _Head
     costs: TokenCosts
@@ -136,7 +136,7 @@ class _Listing:
     """How many of them have their descriptions."""
 
     def fitted(self, cards: Sequence[CallCard]) -> FittingCards:
-        """Return what there is room for of `cards`, best first."""
+        """Return as many of `cards` as fit, best first."""
         for card in cards[:MOST_CARDS]:
             if self._has_room(self._text([*self.cards, card], self.described)):
                 self.cards.append(card)
@@ -149,7 +149,7 @@ class _Listing:
         return self._all()
 
     def signatures(self, cards: Sequence[CallCard]) -> FittingCards:
-        """Return the signatures for which there is room."""
+        """Return as many signatures as fit."""
         self._fill_up(cards[:MOST_SIGNATURES])
         return self._all() if self.cards else FittingCards()
 

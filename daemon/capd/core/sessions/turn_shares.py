@@ -1,4 +1,4 @@
-"""How a capability's worth is divided among its tools, if there is no room for all of them."""
+"""Divides a capability's worth among its tools, if not all of them fit."""
 
 from collections.abc import Mapping
 
@@ -12,10 +12,10 @@ LEAST_RELEVANCE = 0.05
 def shares(
     worth: float, habits: Mapping[WireName, float], relevance: Mapping[WireName, float]
 ) -> dict[WireName, float]:
-    """Return each tool's share of its capability's `worth`; together they are all of it.
+    """Return each tool's share of its capability's `worth`; the shares add up to all of it.
 
-    `habits` has every tool, and grows with its uses. `relevance` is how well a tool fits the
-    message, of those that were ranked.
+    `habits` contains every tool, and grows with its uses. `relevance` says how well a ranked tool
+    fits the message.
     """
     weights = {
         name: max(relevance.get(name, 0.0), LEAST_RELEVANCE) * habit

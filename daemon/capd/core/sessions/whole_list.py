@@ -1,16 +1,16 @@
-"""Whether a session simply lists every tool: where that costs less than finding them.
+"""Decides whether a session lists every tool, because that costs less than searching.
 
-capd's own tools stand before every prompt (about 700 tokens), what a turn tells of tools is written
-behind it, and a search is a request more. A few tools cost less than that. So `auto` lists them all
-and nothing of capd's own, as a plain aggregator does, if
+capd's own tools are part of every prompt (about 700 tokens), a turn's text about tools is added to
+it, and a search is one more request. A few tools cost less than that. So `auto` lists all tools and
+none of capd's own, as a plain aggregator does, if
 
 - every server has listed its tools, so that there is nothing to find,
 - no skill is installed, which a tool of capd's own would have to use,
 - the client's list has room for all of them, and
 - a model reads at most `WHOLE_BYTES` of them.
 
-capd's own tools join that list when they become useful: once there is more than is listed, or once
-a result was too long and is read by handle.
+capd's own tools are added to that list when they become useful: once there are more tools than the
+list shows, or once a result was too long and has to be read by handle.
 """
 
 from dataclasses import dataclass
@@ -25,18 +25,18 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """How much there is for a session."""
+    """The number and size of a session's tools."""
 
     tools: int
     model_bytes: int
-    """What a model reads of them."""
+    """The bytes of them that a model reads."""
     is_all: bool
     """Whether every server has listed its tools."""
     skills: int = 0
 
 
 def is_listed_whole(catalog: Catalog, tool_limit: int) -> bool:
-    """Tell whether a session lists everything; `tool_limit` is the client's."""
+    """Tell whether a session lists everything; `tool_limit` is its client's limit of tools."""
     return (
         catalog.is_all
         and not catalog.skills
@@ -46,7 +46,7 @@ def is_listed_whole(catalog: Catalog, tool_limit: int) -> bool:
 
 
 def model_bytes(definition: bytes) -> int:
-    """Return how many bytes of a tool's JSON a client hands to its model."""
+    """Return how many bytes of a tool's JSON a client passes to its model."""
     try:
         members = _members.decode(definition)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

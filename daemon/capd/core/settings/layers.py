@@ -1,6 +1,6 @@
 """Layers of settings, merged key by key: a key that a layer lacks keeps its value.
 
-A layer is used as a whole or not at all. If a file has one wrong value, nothing of it counts,
+A layer is used as a whole or not at all. If a file has one wrong value, the whole file is ignored,
 because the rest could permit more than its author wanted. Unknown keys are reported and ignored.
 """
 
@@ -39,7 +39,7 @@ class Layer:
     """Its name for a person: a file, or a variable."""
     tables: Tables
     notes: tuple[str, ...] = ()
-    """What is ignored in it, and why."""
+    """The parts of it that are ignored, and why."""
 
 
 @dataclass(frozen=True, slots=True)

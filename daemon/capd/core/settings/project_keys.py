@@ -1,9 +1,9 @@
-"""Which keys a project's file may set: those that narrow or tune the project's own sessions.
+"""The keys that a project's file may set: they only restrict or tune the project's own sessions.
 
-A project's files come with a clone, from anybody. A key that starts a command, widens what may be
-used, lets others in or concerns other sessions is ignored, with the reason; the rest of the file
-counts. `PROJECT_KEYS` says how each key narrows: no value of any of them lists, permits or starts
-what would not be there without the file.
+A project's files come with a clone, from anybody. A key that starts a command, permits more, lets
+others in or affects other sessions is ignored, with the reason; the rest of the file is used.
+`PROJECT_KEYS` says how each key restricts: no value of any of them lists, permits or starts
+anything that would not be there without the file.
 """
 
 from collections.abc import Iterator, Mapping
@@ -95,7 +95,7 @@ _REASONS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Permitted:
-    """A project's file, reduced to what it may set."""
+    """A project's file, reduced to the keys that it may set."""
 
     tables: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -103,7 +103,7 @@ class Permitted:
 
 
 def permitted(tables: Tables, text: str) -> Permitted:
-    """Return the part of a project's file that counts; `tables` were read from `text`."""
+    """Return the usable part of a project's file; `tables` were read from `text`."""
     kept: dict[str, Any] = {}
     notes: list[str] = []
     lines = KeyLines(text)
@@ -162,7 +162,7 @@ def _said(value: object) -> str:
 
 
 def value_at(tables: Tables, path: Path) -> Any:
-    """Return the value at `path`, None if there is none."""
+    """Return the value at `path`; None if there is none."""
     value: Any = tables
     for part in path:
         value = value.get(part) if isinstance(value, Mapping) else None

@@ -1,11 +1,11 @@
-"""When a new state of a settings file counts: at once, or after it has stood still.
+"""Decides when a changed settings file is used: at once, or after it has not changed for a while.
 
-Many editors save in place: they truncate the file and write it again. Who reads in between sees
-an empty file or the first half of one, and both are good TOML that forbids less than before.
+Many editors save in place: they truncate the file and write it again. A reader in between sees an
+empty file or the first half, and both are valid TOML that forbids less than before.
 
-    new text adds or changes ──────────────────────────> counts at once
-    new text lacks something of the last good state ───> waits ──the same for STANDS──> counts
-    file empty or gone, where there was something ─────> waits ──the same for STANDS──> counts
+    new text adds or changes keys ─────────────────────> used at once
+    new text lacks something of the last good state ───> waits ──same for STANDS seconds──> used
+    file empty or gone, but had content before ────────> waits ──same for STANDS seconds──> used
 """
 
 from collections.abc import Mapping, Sequence
@@ -48,7 +48,7 @@ class Settling:
         self._since = 0.0
 
     def wait(self, text: str | None, now: float, still_for: float = 0.0) -> float:
-        """Return for how many more seconds `text` must stay the same; 0 if it counts.
+        """Return for how many more seconds `text` must stay the same; 0 if it may be used.
 
         `still_for` is how long it has been the same already, according to the disk; 0 if that is
         not known.
@@ -59,5 +59,5 @@ class Settling:
         return max(0.0, since + STANDS - now)
 
     def forget(self) -> None:
-        """Reset: a state counts, or cannot be read."""
+        """Reset: a state was used, or cannot be read."""
         self._seen = None

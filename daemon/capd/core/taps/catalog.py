@@ -1,6 +1,6 @@
-"""Everything that is installed, and which of it a name means.
+"""Everything that is installed, looked up by name.
 
-Taps count in order: the first that has a capability wins, `tap/name` means that tap's
+If several taps have a capability of one name, the first tap's is meant; `tap/name` means that tap's
 (docs/design/catalog.md). Identity is (tap, name) everywhere.
 """
 
@@ -41,12 +41,12 @@ class Tap:
     """Why the newest state could not be read, if this is an older one."""
     skill_reads: tuple[SkillRead, ...] = ()
     tap_findings: tuple[Finding, ...] = ()
-    """What is wrong with the tap as a whole."""
+    """Problems with the tap as a whole."""
     memory_reads: tuple[MemoryRead, ...] = ()
     tool_lists: Mapping[ServerIdentity, Sequence[ToolDefinition]] = field(default_factory=dict)
-    """What it says its servers list (`tools.json`)."""
+    """The tool lists that it records for its servers (`tools.json`)."""
     vectors_digest: str = ""
-    """The sha256 of its `vectors.bin`; empty without a usable one."""
+    """The sha256 of its `vectors.bin`; empty if there is no usable one."""
 
     @property
     def capabilities(self) -> tuple[CapabilitySpec, ...]:
@@ -60,7 +60,7 @@ class Tap:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """All that is wrong with it."""
+        """All problems in it."""
         of_capabilities = (finding for read in self.reads for finding in read.findings)
         of_skills = (finding for read in self.skill_reads for finding in read.findings)
         of_memories = (finding for read in self.memory_reads for finding in read.findings)
@@ -104,7 +104,7 @@ class Catalog:
 
     @cached_property
     def winners(self) -> tuple[CapabilitySpec, ...]:
-        """What a bare name means: each name once, from the first tap that has it."""
+        """The capabilities that bare names mean: each name once, from the first tap that has it."""
         return tuple(self._winners.values())
 
     @property
@@ -118,10 +118,10 @@ class Catalog:
         return tuple(memory for tap in self.taps for memory in tap.memories)
 
     def tool_lists(self, shipped: TapName) -> dict[ServerIdentity, Sequence[ToolDefinition]]:
-        """Return what taps say that servers list: the first tap that has a server, and no other.
+        """Return the tool lists that taps record for servers; for each server, the first tap's.
 
-        Otherwise a tap could describe to models the servers of another one, or the user's own.
-        `shipped` is the built-in tap, which may speak of a server that others define as well.
+        Otherwise a tap could describe another tap's servers to models, or the user's own. `shipped`
+        is the built-in tap, which may describe a server that others define as well.
         """
         lists: dict[ServerIdentity, Sequence[ToolDefinition]] = {}
         is_defined: set[ServerIdentity] = set()
@@ -135,11 +135,11 @@ class Catalog:
 
     @property
     def wanted_keys(self) -> tuple[str, ...]:
-        """Environment keys that any definition asks for, sorted."""
+        """Environment keys that any definition uses, sorted."""
         return tuple(sorted({key for c in self._by_id.values() for key in c.wanted_keys}))
 
     def find(self, name: str) -> CapabilitySpec | Unknown:
-        """Return what `name` or `tap/name` means, or why it means nothing."""
+        """Return the capability that `name` or `tap/name` means, or why there is none."""
         tap_name, slash, bare = name.strip().rpartition("/")
         if slash:
             return self._find_pinned(tap_name, bare)
@@ -155,7 +155,7 @@ class Catalog:
         return _unknown(f"no tap has a capability {bare!r}", meant)
 
     def find_skill(self, name: str) -> tuple[WireName, SkillSpec] | Unknown:
-        """Return the skill of this prompt's name, or of `tap/name`, or why there is none."""
+        """Return the skill with this prompt name, or of `tap/name`, or why there is none."""
         wanted = name.strip()
         for prompt, skill in self._skills.items():
             if wanted in {prompt, f"{skill.tap}/{skill.name}"}:

@@ -1,7 +1,7 @@
-"""The tables `[tool."server:tool"]`: how somebody wants the tools of a capability to be.
+"""The tables `[tool."server:tool"]`, which edit the tools of a capability.
 
-They stand in an overlay's file for a capability, or in a tap's own provider file. What is wrong in
-one is left out and reported; the rest of it counts (docs/tools.md).
+They are in an overlay's file for a capability, or in a tap's own provider file. Wrong parts are
+left out and reported; the rest is used (docs/tools.md).
 """
 
 import re
@@ -149,7 +149,8 @@ class _Table:
             return b""
         try:
             written = msgspec.json.encode(_json_value(table["preset"]))
-        except (TypeError, RecursionError):
+        except (TypeError, ValueError, RecursionError):
+            # TOML has hexadecimal numbers, which may have more digits than Python writes.
             self._add("`preset` is no value of JSON")
             return b""
         if len(written) > MOST_PRESET_BYTES:

@@ -1,12 +1,12 @@
-"""The YAML head of a Markdown file, between two lines `---`: its fields, and the text below.
+"""The YAML front matter of a Markdown file, between two lines `---`, and the text below it.
 
-Fields are texts and lists of texts only; `yes`, `1.0` and dates stay the texts that are written.
-Nothing else of YAML is used, from tags to merged mappings.
+Fields are texts, lists of texts, and tables of those; `yes`, `1.0` and dates stay texts as they are
+written. No other part of YAML is supported, such as tags or merged mappings.
 """
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from capd.core.errors import CapdError
 
@@ -17,7 +17,7 @@ _FENCE = re.compile(r"^---[ \t]*\r?$", re.MULTILINE)
 
 
 class FrontmatterError(CapdError):
-    """There is no readable head."""
+    """The file has no readable front matter."""
 
     def __init__(self, reason: str, line: int) -> None:
         super().__init__(reason)
@@ -42,6 +42,8 @@ class Field:
     is_list: bool = False
     is_odd: bool = False
     """Whether it contains something that is neither text nor a list of texts."""
+    members: Mapping[str, "Field"] = field(default_factory=dict)
+    """The fields of a table, which is odd as well: a key has to allow for it."""
 
     @property
     def text(self) -> str:
@@ -58,10 +60,10 @@ class Frontmatter:
 
 
 def frontmatter(text: str) -> Frontmatter:
-    """Return the head's fields and the text below it.
+    """Return the fields of the front matter, and the text below it.
 
     Raises:
-        FrontmatterError: there is no head, or it is not YAML.
+        FrontmatterError: there is no front matter, or it is not YAML.
     """
     text = text.removeprefix("\ufeff")
     opening = _FENCE.match(text)
@@ -100,11 +102,18 @@ def _fields(head: str) -> dict[str, Field]:
     }
 
 
-def _field(node: object, line: int) -> Field:
+def _field(node: object, line: int, *, is_inside: bool = False) -> Field:
     import yaml  # noqa: PLC0415 - as above
 
     if isinstance(node, yaml.ScalarNode):
         return Field(line, (Item(_sendable(node.value), line),))
+    if isinstance(node, yaml.MappingNode) and not is_inside:
+        members = {
+            key.value: _field(value, key.start_mark.line + 2, is_inside=True)
+            for key, value in node.value
+            if isinstance(key, yaml.ScalarNode)
+        }
+        return Field(line, is_odd=True, members=members)
     if not isinstance(node, yaml.SequenceNode):
         return Field(line, is_odd=True)
     items = tuple(

@@ -51,10 +51,10 @@ class Words:
     files: tuple[str, ...] = ()
     """Patterns of names in a project's root that make the capability more likely."""
     edits: tuple[ToolEdit, ...] = ()
-    """How tools of its servers are to be."""
+    """How tools of its servers are changed."""
 
     def are_of(self, capability: CapabilitySpec) -> bool:
-        """Tell whether the words were written for `capability`."""
+        """Tell whether the words apply to `capability`."""
         has = {*(str(server.name) for server in capability.servers), *capability.requires}
         return not self.parts or not self.parts.isdisjoint(has)
 
@@ -71,7 +71,7 @@ class Overlay:
     findings: tuple[Finding, ...]
 
     def is_for(self, tap: Tap) -> bool:
-        """Tell whether the overlay describes the capabilities of `tap`."""
+        """Tell whether the overlay applies to the capabilities of `tap`."""
         if self.tap is not None:
             return tap.name == self.tap
         capabilities = {capability.id.name: capability for capability in tap.capabilities}
@@ -234,7 +234,7 @@ def _servers(tap: Tap) -> Iterable[ServerSpec]:
 
 
 class _Edits:
-    """The edits of each server's tools; equal definitions are one server, with one edit of a tool.
+    """The edits of each server's tools; equal definitions are the same server.
 
     The first overlay counts, then the first tap that defines the server: another tap has no say in
     a server that is not its own.
@@ -251,7 +251,7 @@ class _Edits:
         return bool(self._edits)
 
     def take_overlay(self, overlay: Overlay, tap: Tap) -> None:
-        """Take an overlay's edits of a tap's servers."""
+        """Add an overlay's edits for a tap's servers."""
         capabilities = {capability.id.name: capability for capability in tap.capabilities}
         for words in overlay.words:
             capability = capabilities.get(words.name)
@@ -266,7 +266,7 @@ class _Edits:
                     self._take(server, edit)
 
     def take_tap(self, tap: Tap) -> None:
-        """Take what a tap says itself of the tools of servers that no earlier tap defines."""
+        """Add a tap's own edits for the servers that no earlier tap defines."""
         for server in _servers(tap):
             owner = self._owners.setdefault(server_identity(server), tap.name)
             for its_edit in server.edits:
@@ -277,7 +277,7 @@ class _Edits:
                     self._add(edit, f"tap {owner} has the same server, and comes first")
 
     def put_into(self, tap: Tap) -> Tap:
-        """Return a tap whose servers have the edits that count for them."""
+        """Return a tap whose servers have their edits."""
         reads = (
             read if (it := read.capability) is None else replace(read, capability=self._put(it))
             for read in tap.reads

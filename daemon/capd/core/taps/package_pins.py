@@ -1,4 +1,4 @@
-"""Whether a package runner gets an exact version: without one, each start may run other code."""
+"""Tells whether a package runner gets an exact version: otherwise each start may run other code."""
 
 import re
 import shlex

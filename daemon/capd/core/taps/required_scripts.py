@@ -18,10 +18,10 @@ def is_needed(commands: Collection[str], found: Collection[str]) -> bool:
 
 
 def missing_scripts(tap: Tap, has_command: Callable[[str], bool]) -> tuple[Finding, ...]:
-    """Return a finding for each, a warning if what it would install is there already."""
+    """Return a finding for each; only a warning if what it would install is there already."""
     findings = []
     for capability in tap.capabilities:
-        commands = [server.command for server in capability.servers if server.command]
+        commands = [server.program for server in capability.servers if server.program]
         found = [command for command in commands if has_command(command)]
         is_there = not is_needed(commands, found)
         path = f"capabilities/{capability.id.name}/{capability.provider}.toml"
@@ -38,9 +38,9 @@ def missing_scripts(tap: Tap, has_command: Callable[[str], bool]) -> tuple[Findi
 def missing_programs(
     taps: Iterable[Tap], has_command: Callable[[str], bool]
 ) -> dict[CapabilityId, tuple[str, ...]]:
-    """Return the commands that capabilities need and nobody has installed or will install.
+    """Return the commands that capabilities need and that are not installed.
 
-    What a dependency script of the tap may install is left to it.
+    A command that a dependency script of the tap may install is not included.
     """
     known: dict[str, bool] = {}
     missing: dict[CapabilityId, tuple[str, ...]] = {}
@@ -50,7 +50,7 @@ def missing_programs(
                 continue
             lost: dict[str, None] = {}
             for server in capability.servers:
-                command = server.command
+                command = server.program
                 if not command or "{{" in command:
                     continue
                 if command not in known:

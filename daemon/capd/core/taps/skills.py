@@ -1,9 +1,9 @@
 """Skills: texts of a tap that tell a model how to do something, and what it needs for that.
 
-`skills/<name>/SKILL.md` is a head with `name`, `description` and `capabilities`, and the text
-itself. Each is an MCP prompt. Its name never contains `__`, which the names of servers' prompts do,
-so the two never collide. If two taps have a skill of one name, the first tap's keeps the name and
-the other's ends in a hash.
+`skills/<name>/SKILL.md` has front matter with `name`, `description` and `capabilities`, and the
+text itself. Each is an MCP prompt. Its name never contains `__`, which the names of servers'
+prompts do, so the two never collide. If two taps have a skill of the same name, the first tap's
+keeps it, and the other's name gets a hash at its end.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ class SkillFile:
     """The content of one SKILL.md, and where it was found."""
 
     folder: str
-    """The name of its folder, which is the skill's name if the head has none."""
+    """The name of its folder, which is the skill's name if the front matter has none."""
     path: str
     """The path as a person would look for it, used in findings."""
     file: str
@@ -106,7 +106,7 @@ def read_skill(tap: TapName, file: SkillFile) -> SkillRead:
 
 
 def body(content: bytes) -> str | None:
-    """Return the text of a skill without its head; None if the file is no valid skill any more."""
+    """Return the text of a skill without its front matter; None if the file is not valid."""
     try:
         return _taken_apart(content).body
     except _WrongError:

@@ -1,9 +1,9 @@
-"""What the files of a tap say: texts in, capabilities and findings out.
+"""The format of a tap's files: turns texts into capabilities and findings.
 
 A capability is a folder with `config.toml` (triggers, domains) and provider files; which one is
-used is `default.toml`, a provider file itself, a link to one, or, where a checkout wrote links
-as text, a file that holds nothing but a sibling's name. What is wrong is left out and reported;
-the rest stays usable (docs/design/catalog.md).
+used is `default.toml`, a provider file itself, a link to one, or (if a checkout wrote links as
+text) a file that contains only the name of another file in the folder. Wrong parts are left out and
+reported; the rest stays usable (docs/design/catalog.md).
 """
 
 import re
@@ -14,11 +14,13 @@ from collections.abc import (
 from dataclasses import dataclass
 from typing import (
     Any,
+    Literal,
     get_args,
 )
 
 import msgspec
 
+from capd.core.servers.containers import wrong_with_container
 from capd.core.servers.placeholders import keys_in_args, wanted_keys
 from capd.core.servers.sandbox_rules import declared_level
 from capd.core.servers.scopes import default_scope, is_scope_fixed
@@ -30,6 +32,8 @@ from capd_protos.types import (
     CapabilityId,
     CapabilityName,
     CapabilitySpec,
+    ContainerMount,
+    ContainerSpec,
     Finding,
     OAuthClient,
     Scope,
@@ -56,6 +60,7 @@ _PROVIDER_KEYS = {
 _SCOPES: Mapping[str, Scope] = {each: each for each in get_args(Scope)}
 _TRANSPORTS = {"stdio": "stdio", "stdin": "stdio", "http": "http", "builtin": "builtin"}
 _NO_TOOL = ("",)
+_OF_CONTAINERS = frozenset({"image", "network", "mount", "memory_mib"})
 _SERVER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _SCRIPT_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -90,6 +95,11 @@ class _ServerBlock(msgspec.Struct):
     sandbox: str = ""
     description: str = ""
     oauth: _OAuthBlock | None = None
+    runtime: Literal["host", "container"] = "host"
+    image: str = ""
+    network: bool = False
+    mount: ContainerMount = "read"
+    memory_mib: int = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +121,7 @@ class CapabilityRead:
     reason: str
     findings: tuple[Finding, ...]
     is_binding: bool = False
-    """Whether its name means this tap's although there is none: somebody chose a provider here."""
+    """Whether its name is taken although it has no capability: the user chose a provider here."""
 
 
 def read_capability(tap: TapName, files: CapabilityFiles, provider: str = "") -> CapabilityRead:
@@ -278,9 +288,16 @@ def _server(tap: TapName, block: Any, file: str, folder: TomlFolder, at: int) ->
         lazy=parsed.lazy,
         description=parsed.description,
         oauth=_oauth_client(parsed.oauth),
-        sandbox=parsed.sandbox if transport == "stdio" else "",
+        sandbox=parsed.sandbox if transport == "stdio" and parsed.runtime == "host" else "",
         is_scope_fixed=bool(parsed.scope) or is_scope_fixed(parsed.command, parsed.args, transport),
+        container=_container(parsed),
     )
+    if why := wrong_with_container(server):
+        dropped(why)
+        return None
+    for key in sorted(_OF_CONTAINERS & block.keys() if server.container is None else ()):
+        why = f'server {name!r}: `{key}` is for `runtime = "container"`, and does nothing'
+        folder.add(file, why, near=key, severity="warning")
     if parsed.sandbox and not server.sandbox:
         why = f"server {name!r}: `sandbox` is for a server with a `command`, and confines nothing"
         folder.add(file, why, near="sandbox", severity="warning")
@@ -300,6 +317,12 @@ def _block_line(text: str, at: int) -> int:
     """Return the line of the header of block `at`; 0 if it has none of its own."""
     heads = [n for n, line in enumerate(text.splitlines(), 1) if _BLOCK.match(line)]
     return heads[at] if at < len(heads) else 0
+
+
+def _container(block: _ServerBlock) -> ContainerSpec | None:
+    if block.runtime != "container":
+        return None
+    return ContainerSpec(block.image, block.network, block.mount, block.memory_mib)
 
 
 def _oauth_client(block: _OAuthBlock | None) -> OAuthClient | None:
@@ -328,7 +351,7 @@ def _wrong_with(block: _ServerBlock, transport: str | None) -> str:
         return "a name is letters, digits, `_`, `.`, `-`, without `__`"
     if transport is None:
         return f"type {block.type!r} is none of stdio, http, builtin"
-    if transport == "stdio" and not block.command:
+    if transport == "stdio" and not block.command and block.runtime != "container":
         return "a stdio server needs `command`"
     if transport == "http" and not block.url:
         return "an http server needs `url`"

@@ -1,20 +1,20 @@
 """The vectors that a tap ships for its own phrases: `vectors.bin`, written by `capd tap build`.
 
-With it nobody has to embed a tap's phrases after installing it. The file is a stranger's, so every
-number in it is checked, and it is a hint at most: whatever is wrong with it, the phrases are
-embedded as if there were no file.
+With it a tap's phrases need not be embedded after it is installed. Strangers write the file, so
+every number in it is checked. If anything is wrong with it, the phrases are embedded as if there
+were no file.
 
     magic 8 "capdtapv" | version u32 | dimensions u32 | entries u32 | zero u32
     | sha256 of the model's key, 32
     | entries x the first 16 bytes of a text's sha256, ascending
     | entries x dimensions x float16, the unit vector of each text
 
-All numbers are little-endian. A text is known by its hash alone, so a phrase that was changed has
-no vector. float16, because with int8 five of 1,520 messages of the development sets were suggested
-something in another order, and with float16 none (docs/design/routing.md).
+All numbers are little-endian. A text is identified by its hash, so a changed phrase has no vector.
+Numbers are float16: with int8, five of 1,520 messages of the development sets got suggestions in
+another order, with float16 none (docs/design/routing.md).
 
-A tap's vectors count for the phrases of its own capabilities, and for none that a capability of
-another tap has as well: otherwise it could say what the words of others mean.
+A tap's vectors are used for the phrases of its own capabilities, except for those that another tap
+has as well: otherwise a tap could change the meaning of another tap's phrases.
 """
 
 import hashlib
@@ -66,15 +66,15 @@ class TapVectors:
 
 
 def largest_bytes(dimensions: int) -> int:
-    """Return the size from which a file is not read."""
+    """Return the size above which a file is not read."""
     return _size_bytes(MOST_ENTRIES, dimensions)
 
 
 def read_vectors(data: bytes, model_key: str, dimensions: int) -> TapVectors:
-    """Return what the content of a file has.
+    """Return the vectors in the content of a file.
 
     Raises:
-        TapVectorsError: it is damaged, or of another model.
+        TapVectorsError: it is damaged, or was made with another model.
     """
     import numpy as np  # noqa: PLC0415 - as above
 
@@ -116,10 +116,10 @@ def written_vectors(vectors: "Mapping[str, Vectors]", model_key: str, dimensions
 def spoken_for(
     texts_by_tap: Sequence[tuple[str, Collection[str]]], trusted: Collection[str]
 ) -> dict[str, list[str]]:
-    """Return for each tap the texts that its vectors count for.
+    """Return for each tap the texts that its vectors are used for.
 
-    `texts_by_tap` has the texts of each tap's capabilities. A tap in `trusted` has been written
-    with capd, and counts for its texts whoever else has them.
+    `texts_by_tap` has the texts of each tap's capabilities. A tap in `trusted` was written with
+    capd; its vectors are used even for texts that others have as well.
     """
     taps_of: dict[str, set[str]] = {}
     for tap, texts in texts_by_tap:

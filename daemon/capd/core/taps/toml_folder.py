@@ -1,7 +1,7 @@
 """The TOML files of one folder, and the findings in them.
 
-A reader of a folder keeps what is good. Everything left out becomes a finding with its file, its
-line if that is known, and the reason (docs/design/catalog.md).
+Usable parts are kept. Every part that is left out becomes a finding with its file, its line if
+known, and the reason (docs/design/catalog.md).
 """
 
 import re

@@ -1,12 +1,12 @@
-"""The tools that a tap says its servers have: `tools.json`, written by `capd tap build`.
+"""The tools that a tap records for its servers: `tools.json`, written by `capd tap build`.
 
     {"format": 1, "servers": {"9c31...": {"name": "git", "version": "2026.10.19", "tools": [...]}}}
 
-With it the tools of a server are found, and told to a model, before the server has ever run. A
+With it a server's tools can be found, and described to a model, before the server has ever run. A
 list belongs to a server's identity, so it is unused once the definition (command, arguments,
-environment) has changed. What the server itself lists replaces it.
+environment) has changed. The server's own list replaces it.
 
-The file is a stranger's: each tool passes the same checks as one that a server lists.
+Strangers write the file, so each tool passes the same checks as one that a server lists.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,7 +28,7 @@ class ListedServer(msgspec.Struct, frozen=True):
 
     name: ServerName
     version: str
-    """As the server gave it in its handshake; empty where it did not."""
+    """The version from the server's handshake; empty if it gave none."""
     tools: list[msgspec.Raw]
 
 
@@ -41,11 +41,11 @@ _SNAPSHOT: JsonCodec[_Snapshot] = JsonCodec(_Snapshot)
 
 
 class SnapshotRead(msgspec.Struct, frozen=True):
-    """What a tap's file of tools came to."""
+    """The result of reading a tap's `tools.json`."""
 
     lists: dict[ServerIdentity, list[ToolDefinition]] = {}
     versions: dict[ServerIdentity, str] = {}
-    """The version that each server of `lists` gave; empty where it gave none."""
+    """The version of each server in `lists`; empty if it gave none."""
     findings: tuple[Finding, ...] = ()
 
 
@@ -80,7 +80,7 @@ def written_snapshot(
 ) -> bytes:
     """Return the text of `tools.json`: the same servers give the same bytes.
 
-    Each server is its identity, its name, its version and its tools.
+    Each server is a tuple of its identity, its name, its version and its tools.
     """
     listed: Mapping[str, ListedServer] = {
         identity: ListedServer(name, version, [msgspec.Raw(t.json) for t in tools])

@@ -1,4 +1,4 @@
-"""Filters and edits that do not fit the tools of a server (docs/design/catalog.md).
+"""Finds filters and edits that do not fit a server's tools (docs/design/catalog.md).
 
 A filter fails closed, so a misspelt one costs a capability its tools without any error; a misspelt
 edit changes nothing. Both are compared with the lists that servers gave when they last ran.
@@ -84,7 +84,7 @@ def unapplied_edits(tap: Tap, known: ToolsOfServers) -> tuple[Finding, ...]:
 
 
 def _idle(patterns: Sequence[str], servers: Sequence[ServerSpec], known: ToolNames) -> list[str]:
-    """Return the patterns that match nothing, if others match and all tools are known."""
+    """Return the patterns that match nothing although others match and all tools are known."""
     lists = {server.name: known.get(server_identity(server), ()) for server in servers}
     if not all(lists.values()) or not any(kept_tools(n, t, patterns) for n, t in lists.items()):
         return []

@@ -1,8 +1,8 @@
-"""Which faults of a call's arguments are certain, and how a model is told of them.
+"""Which mistakes in a call's arguments are certain, and the text about them for a model.
 
 A server that works directly must work through capd, and servers accept more than their schemas say:
-they read "5" as a number, a string of JSON as a list, and ignore unknown properties. So only a
-fault that no server could accept counts; everything else is left to the server.
+they read "5" as a number, a string of JSON as a list, and ignore unknown properties. So a call is
+refused only for a mistake that no server could accept; everything else is left to the server.
 """
 
 from collections.abc import Sequence
@@ -36,8 +36,8 @@ class Fault:
     message: str
     value: Any
     expected: Any = None
-    """For `type` and `enum`: the valid names or values. For `required`: the property's own schema,
-    as far as there is one."""
+    """For `type` and `enum`: the valid names or values. For `required`: the schema of the missing
+    property, if it has one."""
 
 
 def is_certain(fault: Fault) -> bool:

@@ -9,13 +9,13 @@ The signature is compact:
     name: "a"|"b"   one of these values         name: [str]     a list
     name: {a, b?}   an object with members      name: any       anything
 
-A signature that would be long writes its optional arguments by their names alone, required ones
-with fewer of their values, and ends in `...` where something is still left out. A call that gets an
-argument wrong is answered with the whole schema, so the model repairs it without a search.
+A long signature has only the names of optional arguments and fewer values of required ones, and
+ends in `...` if something is still left out. A call that gets an argument wrong is answered with
+the whole schema, so the model repairs it without a search.
 
-The schema is a stranger's text: every part of it is cut to a bound before it is looked at, and no
-part of it can begin a line. A reference may name one large part hundreds of times, so it is the
-look at each part that has a bound, and not only the number of looks.
+Strangers write the schema, so every part of it is cut to a limit before it is used, and no part of
+it can begin a line. A reference may include one large part hundreds of times, so the work for each
+part is limited, and not only the number of parts.
 """
 
 import re
@@ -69,7 +69,7 @@ class CallCard:
 
     name: WireName
     arguments: str
-    """As they stand between the brackets."""
+    """The arguments, as they are written between the brackets."""
     description: str
     is_whole: bool
     """Whether every argument that the tool takes is in `arguments`, with its shape."""
@@ -82,7 +82,7 @@ class CallCard:
 
     @property
     def line(self) -> str:
-        """Return the card as the model reads it."""
+        """Return the card in the form that the model reads."""
         call = self.signature
         return f"{call}  {self.description}" if self.description else call
 
@@ -109,9 +109,9 @@ class Signature:
 def call_card(
     name: WireName, definition: bytes, most_description: int = MOST_DESCRIPTION
 ) -> CallCard:
-    """Return the card of a tool; one whose definition cannot be read has its name alone.
+    """Return a tool's card; if its definition cannot be read, only its name.
 
-    `definition` is the JSON of the tool as its server listed it, which capd has bounded before.
+    `definition` is the tool's JSON as its server listed it; its size was limited before.
     `most_description` is in characters.
     """
     try:
@@ -135,8 +135,8 @@ def signature(
 ) -> Signature:
     """Return the arguments of an input schema on one line.
 
-    From `most` characters on, or if it is to be brief, the optional arguments have no types; over
-    `most` not all are there.
+    If it is longer than `most` characters, or `is_brief`, optional arguments have no types; if it
+    is still too long, some are left out.
     """
     properties = schema.get("properties")
     if not isinstance(properties, dict):
@@ -205,7 +205,7 @@ def _first(parts: Iterable[str], room: int) -> Iterator[str]:
 class _Writer:
     """Writes the types of one schema.
 
-    `is_cut` tells whether one of them had no room, `is_blind` whether one was not looked at.
+    `is_cut` tells whether one of them did not fit, `is_blind` whether one was not examined.
     """
 
     def __init__(self, root: dict[str, Any], *, is_short: bool = False) -> None:

@@ -1,14 +1,14 @@
-"""Which single tools fit a message: the best k of those outside the capabilities that are on.
+"""Ranks the single tools that fit a message, outside of the active capabilities.
 
     hybrid     cosine + 0.15 x BM25 / best BM25 + 0.05 x name n-grams + use; pins before all others
     keyword    10 x words of the message in the description + 0.5 x uses + 100 for pins
 
-Uses of the last 24 hours and pins influence the order, but only the message makes a tool *clear*: a
-tool that is used all day joins no turn that does not ask for it. A tool is clear if it shares rare
-words with the message, is near to it in meaning, and fits about as well as the best one. No tool is
-preferred for its name; only the user pins.
+Uses in the last 24 hours and pins influence the order, but only the message makes a tool *clear*: a
+tool that is used all day is not added to a turn that does not ask for it. A tool is clear if it
+shares rare words with the message, is near to it in meaning, and fits about as well as the best
+one. No tool is preferred for its name; only the user pins.
 
-The bar is measured in docs/design/tool-search.md ("Curation").
+The thresholds were measured: docs/design/tool-search.md, "Curation".
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -73,7 +73,7 @@ class CurationRules:
 
     @property
     def chooses(self) -> bool:
-        """Whether a turn can bring anything."""
+        """Whether a turn can add any tool."""
         return self.kind == "top-k" and self.k > 0 and self.new_per_turn > 0
 
 
@@ -89,7 +89,7 @@ class Curated:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """The tools to choose from, and what is known of them besides the message."""
+    """The tools to choose from, and what is known about them besides the message."""
 
     left_out: Collection[WireName] = ()
     """Tools that the session may not use, or has through a capability."""
@@ -126,7 +126,7 @@ class RankedWithin:
     tools: tuple[Tool, ...] = ()
     """Best first."""
     is_spoken_of: bool = False
-    """Whether the message clearly speaks of one of them."""
+    """Whether the message clearly means one of them."""
 
 
 def ranked_within(
@@ -140,9 +140,8 @@ def ranked_within(
 ) -> RankedWithin:
     """Return the best `most` tools of a capability that a message means, best first.
 
-    What the message says decides, and use breaks near ties. Where it says nothing of any of them,
-    the two that are used most are what is likely to be wanted, or all of them if there are no more
-    than `most`.
+    The message decides, and use breaks near ties. If the message is about none of them, the two
+    most used tools are returned, or all of them if there are no more than `most`.
     """
     rows = [row for name in sorted(inside) if (row := index.row(name)) is not None]
     if not rows:

@@ -1,4 +1,4 @@
-"""Every tool that a capability can grant: where it is from, and who may use it.
+"""Every tool that a capability can grant: where it comes from, and which sessions may use it.
 
 A tool counts once, however many capabilities grant it. A session may use it if its policy permits
 it, a capability of its domain grants it, and the session has the secrets of its server
@@ -49,12 +49,12 @@ class Source:
     capabilities: tuple[CapabilityId, ...]
     """The capabilities that grant it, in the catalog's order."""
     listed: ToolDefinition | None = None
-    """The tool as its server listed it; None where no edit changes it."""
+    """The tool as its server listed it; None if no edit changes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Eager:
-    """A server that runs from the beginning of a session."""
+    """A server that is started when a session begins."""
 
     spec: ServerSpec
     capability: CapabilitySpec
@@ -62,14 +62,14 @@ class Eager:
 
 @dataclass(frozen=True, slots=True)
 class Unlisted:
-    """A server that was never asked for its tools."""
+    """A server that has never been asked for its tools."""
 
     spec: ServerSpec
     capability: CapabilityId
     keys: tuple[str, ...]
-    """What it wants a value for."""
+    """The keys that it needs values for."""
     named: frozenset[str]
-    """The words by which somebody names it."""
+    """The words that may mean it."""
 
 
 class KnownTools:
@@ -138,7 +138,7 @@ class KnownTools:
     def meant(self, name: str) -> Source | None:
         """Return the tool that a person means: by its wire name, or `server:tool`.
 
-        The tool is its server's own name, or what an edit calls it.
+        In the second form, `tool` is the server's own name, or the one that an edit gives it.
         """
         by_wire = self.source(name)
         if by_wire is not None:
@@ -150,7 +150,7 @@ class KnownTools:
         return next(by_own_name, None) or next(by_new_name, None)
 
     def eager(self, policy: Policy, domain: str = "") -> dict[ServerIdentity, Eager]:
-        """Return the servers that run from the beginning of a session."""
+        """Return the servers that are started when a session begins."""
         return {
             server_identity(each.spec): each
             for each in reversed(self._eager)
@@ -162,7 +162,7 @@ class KnownTools:
     def restrictions(
         self, policy: Policy, keys: frozenset[str] | None, domain: str = ""
     ) -> dict[WireName, Restriction]:
-        """Return every tool that a session may not use; it has values for `keys`."""
+        """Return every tool that a session may not use; `keys` are those that it has values for."""
         barred = self._denied.get(policy)
         if barred is None:
             if len(self._denied) >= _MOST_POLICIES:
@@ -176,9 +176,10 @@ class KnownTools:
     def locked(
         self, asked: str, policy: Policy, keys: frozenset[str] | None, domain: str = ""
     ) -> dict[ServerName, tuple[str, ...]]:
-        """Return the servers that `asked` names and that lack a key, with the missing ones.
+        """Return the servers in `asked` that lack a key, with the missing keys.
 
-        Only those that were never asked for their tools: of the others each tool says it.
+        Only servers that have never been asked for their tools are included; for the others, each
+        tool reports it.
         """
         if keys is None:
             return {}
@@ -297,7 +298,7 @@ class KnownTools:
 def _restriction_of(
     offers: Sequence[tuple[ServerName, tuple[ToolName, ...] | None]], policy: Policy
 ) -> Restriction | None:
-    """Return why nothing of a capability is left, None if something is or may be."""
+    """Return why no tool of a capability may be used; None if one may, or if it is not known."""
     first: Restriction | None = None
     for server, tools in offers:
         restriction = policy.restrict_server(server)
@@ -315,7 +316,7 @@ def _restriction_of(
 
 
 def lacks(keys: Sequence[str]) -> Restriction:
-    """Return why a tool of a server without these keys cannot be called, and what helps."""
+    """Return why a tool of a server without these keys cannot be called, and what to do."""
     commands = " and ".join(f"`capd secret set {key}`" for key in keys[:_MOST_COMMANDS])
     more = " ..." if len(keys) > _MOST_COMMANDS else ""
     return Restriction(

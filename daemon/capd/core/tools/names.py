@@ -1,10 +1,10 @@
-"""The names that tools have on the wire.
+"""The names of tools on the wire.
 
 A wire name is `<server>__<tool>` in lower case, at most 64 characters of `[a-z0-9_]` of which the
-first is no digit: what every client takes and every model's provider, so that no client writes it
-anew and makes one of two (docs/design/clients.md). It depends on the definition alone, so it is the
-same in every session; a name that had to be changed in more than its case and its dashes, or that
-another tool has already, ends in a short hash.
+first is no digit: every client and every model's provider accepts such names, so no client has to
+change them, which could make two names equal (docs/design/clients.md). It depends on the definition
+alone, so it is the same in every session; a name that had to be changed in more than its case and
+its dashes, or that another tool has already, ends in a short hash.
 """
 
 import hashlib
@@ -49,7 +49,7 @@ def wire_name(
 def original_name(
     name: WireName, server: ServerName, identity: ServerIdentity, tool: ToolName, *, is_new: bool
 ) -> WireName:
-    """Return the wire name by which rules know `tool`; `name` is its own, or new by an edit."""
+    """Return the wire name that rules match; `name` is the tool's own, or one from an edit."""
     return wire_name(server, identity, tool) if is_new else name
 
 

@@ -1,10 +1,10 @@
-"""One list of what fits a question: capabilities, skills and tools together.
+"""Merges capabilities, skills and tools that fit a question into one ranking.
 
-Their scores are of two kinds. A capability's is how sure routing is of it, a tool's or a skill's is
-cosine and words together, in which 0.45 is a clear hit. Both lie between 0 and 1, and what is
-clear in one kind is above what is vague in another, which is all that the order needs. A tool of a
-capability that fits better than itself is moved half of the way towards it: for "read a pdf" the
-converter's tool comes before that which reads any file.
+There are two kinds of scores. A capability's score is a probability; the score of a tool or a skill
+combines cosine and words, and 0.45 is a clear hit. Both are between 0 and 1, and a clear hit of one
+kind is above a vague hit of the other, which is enough for an order. If a tool's capability has a
+higher score, the tool's score is raised by half of the difference: for "read a pdf" the converter's
+tool comes before one that reads any file.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ _ORDER: Mapping[Kind, int] = {"capability": 0, "skill": 1, "tool": 2}
 
 @dataclass(frozen=True)
 class Match:
-    """One thing that fits; `name` is what a person types to have it."""
+    """One thing that fits; `name` is what a person types to use it."""
 
     kind: Kind
     name: str
@@ -33,7 +33,7 @@ class Match:
 def ranked_together(matches: Iterable[Match], limit: int) -> list[Match]:
     """Return the `limit` best, the best first; of equals, capabilities before skills and tools.
 
-    A score below 0 counts as 0. Of two entries of one kind and name the better one stays.
+    A score below 0 counts as 0. If two entries have the same kind and name, the better one stays.
     """
     found = list(matches)
     capabilities = {each.name: each.score for each in found if each.kind == "capability"}

@@ -1,8 +1,8 @@
-"""Whether a value surely fits a schema, said without a library of schemas.
+"""A quick check whether a value fits a schema, without a library.
 
-The library takes 6 MB of memory, and most calls are right: objects of texts and numbers, as most
-tools take. `surely_fits` says yes only where each keyword on the way is one that it knows, and
-means the same in every draft of JSON Schema. A no says nothing.
+The library takes 6 MB of memory, and most calls have correct and simple arguments: objects with
+texts and numbers. `surely_fits` returns True only if it knows every keyword that it meets, and each
+means the same in every draft of JSON Schema. False means nothing.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,8 @@
-"""Whether a tool's definition says that it changes nothing.
+"""Tells whether a tool's definition says that it changes nothing.
 
-A hint is its server's word, and a client that asks its user less for such a tool trusts it the same
-way where the server is its own. capd adds no trust: it passes the word on. A definition that
-changes is noticed as any other change is (docs/definitions.md).
+The hint is the server's own claim. A client that asks its user less often about such a tool trusts
+the claim just as it would without capd; capd only passes it on. A changed hint is noticed like any
+other change of a definition (docs/definitions.md).
 """
 
 import msgspec
@@ -20,7 +20,7 @@ _TOOL = msgspec.json.Decoder(_Tool)
 
 
 def is_read_only(definition: bytes) -> bool:
-    """Tell whether a tool is marked as one that changes nothing; what cannot be read is not."""
+    """Tell whether a tool is marked as changing nothing; an unreadable definition is not."""
     try:
         annotations = _TOOL.decode(definition).annotations
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

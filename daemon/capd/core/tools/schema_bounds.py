@@ -1,13 +1,13 @@
-"""How large a JSON schema may be before capd leaves its tool out.
+"""Limits on a JSON schema: a tool whose schema exceeds them is left out.
 
-Clients compile and expand the schemas that capd passes on. A schema that refers out of its
-document, never ends, or grows from a few lines into millions is found here by counting. Nothing is
-expanded, fetched or matched: `pattern` is text, and recursion into a value's parts is ordinary (a
-tree of comments has it). The steps are bounded by the size of the document.
+Clients compile and expand the schemas that capd passes on. A schema that refers to other documents,
+never ends, or expands from a few lines into millions is found here by counting. Nothing is
+expanded, fetched or matched. Recursion into a value's parts is allowed, because a tree of comments
+needs it. The number of steps is limited by the size of the document.
 
 The bounds are far above ordinary servers: of 757 tools of 23 servers from npm and PyPI the largest
-schema had 470 subschemas, 14 levels and 13 references, and expanded to 470. Where the standard has
-a narrower figure (32 levels, 2,000 subschemas, 64 references), its figure is too near to those.
+schema had 470 subschemas, 14 levels and 13 references, and expanded to 470. The standard suggests
+lower limits (32 levels, 2,000 subschemas, 64 references), which are too close to these numbers.
 """
 
 from collections.abc import Iterator, Mapping
@@ -71,7 +71,7 @@ class Examined:
 
 
 def examined(schema: Mapping[str, Any]) -> Examined:
-    """Return whether a decoded schema is within the bounds."""
+    """Tell whether a decoded schema is within the limits, and at what cost."""
     look = _Look(schema)
     try:
         look.collect()

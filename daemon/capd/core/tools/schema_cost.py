@@ -1,9 +1,10 @@
-r"""Whether a value is checked against a stranger's schema: only where the work is bounded.
+r"""Decides whether a value may be checked against a stranger's schema: only if the work is bounded.
 
-Two things cost more than the size of a schema says. One that refers to itself in two places does
-twice as much for each level of a value: 14 levels took three seconds and half a gigabyte. And the
-engine of patterns writes each repetition out: `(\w{100}){100}` is ten thousand. What is too dear
-is not checked, as if there were no schema. Nothing is matched or expanded here.
+Two things cost more than a schema's size suggests. A schema that refers to itself in two places
+doubles the work with each level of a value: 14 levels took three seconds and half a gigabyte. And
+the regular expression engine expands each repetition: `(\w{100}){100}` becomes ten thousand states.
+A check that is too expensive is skipped, as if there were no schema. Nothing is matched or expanded
+here.
 """
 
 import re

@@ -1,8 +1,8 @@
-"""The sentences of the tool search, where it found nothing or not all that was asked for.
+"""The sentences of the tool search if it found nothing, or not everything that was asked for.
 
-A model takes "there is none" for the truth and gives up, so nothing here says it: each sentence
-says what was searched and what is known, and names what is withheld with the reason. Tools that
-policy denies are counted, not named, unless the question named them.
+A model that reads "there is none" believes it and gives up. So no sentence says that: each says
+what was searched and what is known, and names what is withheld with the reason. Tools that policy
+denies are counted, not named, unless the question named them.
 """
 
 from collections import Counter
@@ -74,7 +74,7 @@ def unresolved(selected: Selected, where: Searched) -> str:
 
 
 def withheld(those: Sequence[Withheld]) -> str:
-    """Return what fits and may not be used; empty if nothing is withheld."""
+    """Return the text about tools that fit and may not be used; empty if there are none."""
     if not those:
         return ""
     denied = Counter(w.restriction.reason for w in those if w.restriction.code == DENIED)
@@ -91,13 +91,13 @@ def withheld(those: Sequence[Withheld]) -> str:
 
 
 def locked(those: Mapping[ServerName, Sequence[str]]) -> str:
-    """Return which servers fit and lack a key; empty if none does."""
+    """Return the text about servers that fit and lack a key; empty if there are none."""
     parts = [f"{name} {lacks(keys).reason}" for name, keys in list(those.items())[:_MOST_LOCKED]]
     return f"Not searched: {'; '.join(parts)}." if parts else ""
 
 
 def gaps(where: Searched) -> str:
-    """Return what was not searched; empty if everything was."""
+    """Return the text about what was not searched; empty if everything was."""
     parts: list[str] = []
     if where.unlisted:
         names = ", ".join(where.unlisted[:_MOST_NAMED])

@@ -1,8 +1,8 @@
-"""A tool's input schema without redundant members, for texts that a model reads and pays for.
+"""Removes redundant members from a tool's input schema, for texts that a model reads.
 
 Generators write a title for every property, which repeats its name, and one for the whole, which
-repeats the tool's. Both are left out, and so is the dialect. Everything else stays: a model that
-writes arguments by the short schema writes the same as by the whole one.
+repeats the tool's. Both are left out, and so is the dialect. Everything else stays, so a model
+writes the same arguments as with the whole schema.
 """
 
 from typing import Any

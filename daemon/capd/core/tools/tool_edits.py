@@ -1,11 +1,11 @@
-"""Tools as a person wants them: renamed, described otherwise, with fewer arguments.
+"""Applies a person's edits to tools: other names and descriptions, fewer arguments.
 
-    as the server lists it ──edited──> as clients see it
-    as a client calls it ──sent_arguments──> as the server is called
+    the server's definition ──edited──> the clients' definition
+    a client's call ──sent_arguments──> the server's call
 
 An edit changes what clients see, never what a rule is about: policy, approval, memories and the
-comparison of definitions go by the server's own name and words (docs/tools.md). What an edit says
-of an argument that is not there, or that the server requires, is a problem and changes nothing.
+comparison of definitions go by the server's own name and words (docs/tools.md). An edit of an
+argument that does not exist, or that hides one which the server requires, is reported and ignored.
 """
 
 from collections import Counter
@@ -63,11 +63,11 @@ class Edited:
 
     definition: ToolDefinition
     problems: tuple[str, ...] = ()
-    """What of the edit does not apply, and why."""
+    """The parts of the edit that do not apply, and why."""
 
 
 def edited(definition: ToolDefinition, edit: ToolEdit) -> Edited:
-    """Return a tool as `edit` wants it; what does not apply is a problem and is left out."""
+    """Return a tool with `edit` applied; parts that do not apply are reported and left out."""
     try:
         members = _raws.decode(definition.json)
         schema = _raws.decode(members.get("inputSchema", msgspec.Raw(b"{}")))
@@ -89,7 +89,7 @@ def edited(definition: ToolDefinition, edit: ToolEdit) -> Edited:
 def edited_tools(
     tools: Sequence[ToolDefinition], edits: Iterable[ToolEdit]
 ) -> tuple[ToolDefinition, ...]:
-    """Return a server's list as its edits want it, without the tools that they disable."""
+    """Return a server's list with its edits applied, without the tools that they disable."""
     by_tool = {edit.tool: edit for edit in edits}
     if not by_tool:
         return tuple(tools)
@@ -102,7 +102,7 @@ def edited_tools(
 
 
 def problems(tools: Sequence[ToolDefinition], edit: ToolEdit) -> tuple[str, ...]:
-    """Return what of an edit does not apply to the tools that its server lists."""
+    """Return the parts of an edit that do not apply to the tools that its server lists."""
     tool = next((each for each in tools if each.name == edit.tool), None)
     if tool is None:
         return (f"server {edit.server!r} lists no tool {edit.tool!r}: the edit changes nothing",)
@@ -113,13 +113,13 @@ def problems(tools: Sequence[ToolDefinition], edit: ToolEdit) -> tuple[str, ...]
 
 
 def sent_arguments(name: str, edit: ToolEdit | None, arguments: bytes) -> bytes:
-    """Return the arguments of a call of an edited tool as its server gets them.
+    """Return the arguments for the server from a client's call of an edited tool.
 
     `name` is the tool's for the client, `edit` is the one of its definition, with nothing in it
     that does not apply.
 
     Raises:
-        NotSentError: they name an argument that the client does not have, or are no object.
+        NotSentError: they name an argument that the client does not have, or are not an object.
     """
     if edit is None or not edit.arguments:
         return arguments
@@ -139,9 +139,9 @@ def sent_arguments(name: str, edit: ToolEdit | None, arguments: bytes) -> bytes:
 
 
 def given_arguments(edit: ToolEdit, arguments: bytes) -> bytes:
-    """Return a server's own arguments as a client gives them: what `sent_arguments` undoes.
+    """Return a client's form of a server's own arguments: the reverse of `sent_arguments`.
 
-    What the client cannot see is left out; what is no object stays as it is.
+    Arguments that the client cannot see are left out; a value that is not an object is unchanged.
     """
     try:
         own = _raws.decode(arguments)

@@ -1,8 +1,8 @@
-"""Which tools of a server a pattern list keeps (docs/design/catalog.md).
+"""Which tools of a server a list of patterns keeps (docs/design/catalog.md).
 
-No list or an empty one keeps all. `S:rest` speaks of server S, `X:rest` of another one, a
-pattern without a colon of every server. Globs are the shell's, case-sensitive. A list that
-says nothing of this server keeps none: it fails closed.
+No list, or an empty one, keeps all tools. `S:rest` applies to server S only, a pattern without a
+colon to every server. Globs are the shell's, case-sensitive. If no pattern applies to this server,
+no tool is kept: the filter fails closed.
 """
 
 from collections.abc import Iterable, Sequence

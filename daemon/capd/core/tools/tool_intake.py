@@ -1,7 +1,8 @@
-"""Which entries of a server's `tools/list` are passed on, and why the others are not.
+"""Checks the entries of a server's `tools/list`: which are passed on, and why others are not.
 
-One tool that clients cannot read costs them the whole list. So each entry is checked, and left out,
-by itself. What is passed on keeps its bytes, except for hidden characters in its texts.
+One tool that a client cannot read makes it lose the whole list. So each entry is checked
+separately, and may be left out. Entries that are passed on keep their bytes, except for hidden
+characters in texts.
 """
 
 import re
@@ -53,9 +54,9 @@ class Taken:
     """A usable tool."""
 
     definition: ToolDefinition
-    """The definition that clients get."""
+    """The definition for clients."""
     written: bytes
-    """The definition as its server wrote it, which is remembered and compared."""
+    """The definition as its server wrote it, which is saved and compared."""
 
 
 class Intake:

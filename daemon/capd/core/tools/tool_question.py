@@ -1,4 +1,4 @@
-"""A question to the tool search: words to rank by, or the names to find.
+"""Parses a question to the tool search: words to rank by, or names to look up.
 
     send a mail            words: the best tools for them
     +mail send it          words, of which `mail` must be somewhere in the tool's own text
@@ -32,7 +32,7 @@ class Ranking:
     words: str
     limit: int
     required: tuple[str, ...] = ()
-    """Words that each hit must have, folded."""
+    """Folded words that each hit must contain."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,13 @@
-"""Which tools fit a question: exact names first, then lexical and vector evidence as one score.
+"""Ranks tools for a question: exact names first, then words and vectors as one score.
 
     tier      0 the whole wire name   1 the bare name   2 equal after folding   3 everything else
     score     cosine + 0.15 x BM25 / best BM25 + 0.05 x name n-grams
               without vectors the two lexical parts alone, in the same proportion
 
-Only a question that *is* a name meets tiers 0 to 2. Otherwise a name counts as the words that it
-consists of, beside those of the description: no tool is preferred for what it is called. A tool
-that the session may not use is never a hit; that it fits, and why it is withheld, is told apart.
-The order is the same whenever tools, question and vectors are: ties go by wire name.
+Only a question that *is* a name can reach tiers 0 to 2. Otherwise a name counts like the words of a
+description, so no tool is preferred for its name. A tool that the session may not use is never a
+hit; it is reported separately, with the reason. The order is the same whenever tools, question and
+vectors are: ties go by wire name.
 
 The weights are measured in docs/design/tool-search.md.
 """
@@ -133,7 +133,7 @@ class ToolIndex:
 
     @property
     def has_vectors(self) -> bool:
-        """Whether the vector of a question is useful."""
+        """Whether the vector of a question can be used."""
         return self._vectors is not None
 
     def take_vectors(self, vectors: "Vectors") -> None:
@@ -206,7 +206,7 @@ class ToolIndex:
 
     @property
     def rarest(self) -> float:
-        """BM25's value for a word that only one tool has, once, in a text of mean length."""
+        """BM25's value for a word that occurs once in a single tool's text of average length."""
         return log(1 + (len(self.tools) - 0.5) / 1.5) if self.tools else 1.0
 
     def selected(
@@ -254,7 +254,7 @@ class ToolIndex:
         return NameTable(self._bare)
 
     def named(self, name: str) -> WireName | None:
-        """Return the one tool with this own name or wire name, however it is spelled."""
+        """Return the only tool with this own name or wire name, in any spelling."""
         row = self._row(name)
         return None if row is None else self.tools[row].wire_name
 

@@ -1,7 +1,7 @@
 """The searchable text of a tool.
 
-A definition is a server's own words: it may be long, odd or hostile. So every part is cut to a
-bound, a part of another type than MCP's is left out, and a name counts no more than other words.
+A server writes its definitions, so they may be long, odd or hostile. Every part is cut to a limit,
+a part with a wrong type is left out, and a name counts no more than other words.
 """
 
 import re
@@ -24,7 +24,7 @@ _FOLDED = str.maketrans("", "", "-_")
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One tool, as search knows it."""
+    """One tool in the form that is searched."""
 
     wire_name: WireName
     name: ToolName
@@ -99,7 +99,7 @@ def spelled(name: str) -> str:
 
 
 def folded(name: str) -> str:
-    """Return a name without what people get wrong in it: case, hyphens and underscores."""
+    """Return a name without differences in case, hyphens and underscores."""
     return unicodedata.normalize("NFKC", name).casefold().translate(_FOLDED)
 
 

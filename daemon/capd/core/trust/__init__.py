@@ -1,1 +1,1 @@
-"""Trust in projects: what a project's files would start, and what somebody has agreed to."""
+"""Trust in projects: what a project's files would start, and what a person trusts."""

@@ -1,9 +1,9 @@
-"""Which files a server's definition names, so that an agreement covers their contents.
+"""Finds the files that a server's definition names, so that trust covers their contents.
 
 Every word of the command line and of the environment is a candidate, also inside an option
-(`--require=./x.js`) and inside the text for a shell. So are files that a runner reads without
-naming them, such as npm's package.json. The caller checks whether such a file exists. What a script
-itself reads or imports is not followed.
+(`--require=./x.js`) and inside a shell command. Files that a runner reads although nobody names
+them, such as npm's package.json, are candidates as well. The caller checks whether such a file
+exists. What a script itself reads or imports is not followed.
 """
 
 import re

@@ -1,8 +1,8 @@
 """A project's own capabilities: its `.capd` folder, read as a tap that starts nothing by itself.
 
-Its servers belong to the project alone: they are bound to its path, shared at most within it, and
-in a session only while somebody's agreement holds. The tap adds capabilities and replaces none: it
-comes after the user's taps and the built-in one.
+Its servers belong to the project alone: they are bound to its path, shared only within it, and used
+in a session only while a person trusts them. The tap adds capabilities and replaces none: it comes
+after the user's taps and the built-in one.
 """
 
 from collections.abc import Collection
@@ -36,7 +36,7 @@ _NO_SKILLS = "skills of a project are not served"
 
 
 def tap_name(project: str) -> TapName:
-    """Return the tap name of a project's capabilities; no tap of the user's can have it."""
+    """Return the tap name of a project's capabilities; a tap of the user's cannot have it."""
     return TapName(f"{PREFIX}{project}")
 
 
@@ -69,7 +69,7 @@ def servers_of(tap: Tap) -> list[ServerSpec]:
 
 
 def memories_of(tap: Tap) -> Startable | None:
-    """Return the entry for a project's memories in an agreement; None if it has none."""
+    """Return a project's memories as something to trust; None if it has none."""
     files = {f"{FOLDER}/{read.path}": read.revision for read in tap.memory_reads if read.memory}
     if not files:
         return None
@@ -79,9 +79,9 @@ def memories_of(tap: Tap) -> Startable | None:
 
 
 def trusted_part(tap: Tap, trusted: Collection[ServerSpec]) -> Tap:
-    """Return a project's tap with only those capabilities whose servers are all trusted.
+    """Return a project's tap with only the capabilities whose servers are all trusted.
 
-    Its memories are included if they are trusted as they are.
+    Its memories are included if their present content is trusted.
     """
     project = project_of(tap.name)
     reason = f"untrusted: see what it would start with capd trust {project}"

@@ -1,9 +1,9 @@
-"""What a project's files would start, as somebody agrees to it: by content, never by name.
+"""What a project's files would start, which a person trusts by content, never by name.
 
-    untrusted ──agreed to──> trusted ──anything of it changes──> changed (starts nothing)
+    untrusted ──a person agrees──> trusted ──any part changes──> changed (starts nothing)
 
-The digest covers the whole definition and the contents of the project's files that it names, and
-is bound to the project: an agreement is for this folder, and for nothing that is like it.
+The digest covers the whole definition and the contents of the project's files that it names, and is
+bound to the project: trust is for this folder only, and not for a copy of it.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ Parts = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Agreed:
-    """One saved agreement: digests only, because a definition may contain a secret."""
+    """The saved part of a trusted server: digests only, as a definition may contain a secret."""
 
     name: str
     digest: str
@@ -41,7 +41,7 @@ class Startable:
     files: Mapping[str, str] = field(default_factory=dict)
     """Digests of the project's files that the definition names, by path."""
     problem: str = ""
-    """Why nobody can agree to it."""
+    """Why it cannot be trusted."""
 
     @property
     def parts(self) -> dict[str, str]:
@@ -62,17 +62,17 @@ class Startable:
 
     @property
     def digest(self) -> str:
-        """The digest of all of it."""
+        """The digest of all its parts."""
         return _digest([self.project, sorted(self.parts.items())])
 
     def state(self, agreed: Mapping[str, Agreed]) -> Literal["untrusted", "trusted", "changed"]:
-        """Return its state according to `agreed`, the agreements for its project by digest."""
+        """Return its state; `agreed` is what a person trusts in its project, by digest."""
         if self.digest in agreed and not self.problem:
             return TRUSTED
         return UNTRUSTED if self._older(agreed) is None else CHANGED
 
     def changes(self, agreed: Mapping[str, Agreed]) -> list[str]:
-        """Return what has changed since it was agreed to."""
+        """Return what has changed since a person trusted it."""
         kept = self._older(agreed)
         if kept is None:
             return []
@@ -81,7 +81,7 @@ class Startable:
         return [name for name in names if kept.parts.get(name) != now.get(name)]
 
     def agreement(self) -> Agreed:
-        """Return the agreement to save."""
+        """Return what to save if a person trusts it."""
         return Agreed(self.server.name, self.digest, self.parts)
 
     def _older(self, agreed: Mapping[str, Agreed]) -> Agreed | None:
@@ -92,10 +92,10 @@ class Startable:
 def agreed_with(
     startables: Iterable[Startable], agreed: Mapping[str, Agreed], digests: Collection[str]
 ) -> dict[str, Agreed]:
-    """Return the agreements for a project after somebody agrees to `digests` as well.
+    """Return what is trusted in a project after a person trusts `digests` as well.
 
-    Agreements to what the project no longer has are removed: an older state that comes back needs a
-    new agreement.
+    Entries for what the project no longer has are removed: if an older state comes back, it must be
+    trusted again.
     """
     return {
         each.digest: each.agreement()

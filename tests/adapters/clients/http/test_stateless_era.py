@@ -105,6 +105,19 @@ async def test_headers_and_body_have_to_say_the_same(
         assert heard.json["id"] == 1
 
 
+async def test_a_number_that_no_float_holds_is_compared_as_any(autojump_clock: object) -> None:
+    async with fronted() as front:
+        front.script = marked
+        arguments = {"region": "eu", "n": 10**400, "on": True}
+        body = stateless("tools/call", {"name": "t", "arguments": arguments})
+
+        heard = await front.connect().ask(
+            "POST", body, {**HEADERS, **PARAMS, "mcp-param-n": str(10**400)}
+        )
+
+        assert heard.status == 200
+
+
 @pytest.mark.parametrize(
     ("change", "status"),
     [

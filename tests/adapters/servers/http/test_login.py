@@ -17,7 +17,7 @@ import trio
 
 from capd.adapters.servers.http.login_dialogue import LoginDialogue
 from capd.adapters.servers.http.login_record import LoginFailedError
-from capd.adapters.servers.http.logins import Logins, log_in
+from capd.adapters.servers.http.logins import LoggedOut, Logins, log_in
 from capd.adapters.servers.http.remote_spec import RemoteSpec
 from capd.core.servers.login_answers import DEVICE_GRANT, PasteError
 from capd_protos.types import OAuthClient
@@ -252,6 +252,18 @@ async def test_a_login_page_without_tls_elsewhere_is_not_shown(site: Site, tmp_p
     assert refusal == "cheat names a login page that is not an https address"
 
 
+@pytest.mark.parametrize("rest", ["#there", "?state=1&state=2#", "?state="])
+async def test_a_login_page_whose_address_swallows_the_login_is_refused(
+    rest: str, site: Site, tmp_path: Path
+) -> None:
+    cheat = Cheat(site)
+    cheat.metadata["authorization_endpoint"] += rest
+
+    refusal = await cheat.refusal(tmp_path)
+
+    assert refusal == "cheat: the login failed: its login page's address leaves no room for a login"
+
+
 @pytest.mark.parametrize("methods", [None, [], ["plain"]])
 async def test_an_authorization_server_without_pkce_is_refused(
     methods: list[str] | None, site: Site, tmp_path: Path
@@ -467,6 +479,61 @@ class Log(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self.names.append(record.name)
+
+
+async def test_a_logout_has_both_tokens_revoked_the_lasting_one_first(
+    site: Site, tmp_path: Path
+) -> None:
+    cheat = Cheat(site)
+    cheat.metadata["revocation_endpoint"] = f"{site.base}/revoke"
+    tokens = {"access_token": "sesame", "refresh_token": "lasting", "token_type": "Bearer"}
+    site.paths["/token"] = lambda exchange: exchange.answer(tokens)
+    sent: list[dict[str, list[str]]] = []
+
+    def revoke(exchange: Exchange) -> None:
+        sent.append(parse_qs(exchange.content.decode()))
+        exchange.answer(b"", status=200)
+
+    site.paths["/revoke"] = revoke
+    logins, spec = logins_in(tmp_path), RemoteSpec("cheat", f"{site.base}/mcp")
+    await log_in(spec, logins, answering(code="x"), timeout=PATIENCE)
+
+    told = await logins.of(spec).forget()
+
+    assert told == LoggedOut(is_revoked=True)
+    assert [(each["token"], each["token_type_hint"]) for each in sent] == [
+        (["lasting"], ["refresh_token"]),
+        (["sesame"], ["access_token"]),
+    ]
+    assert all(each["client_id"] == ["c"] for each in sent)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "failure"),
+    [
+        ("{base}/revoke", "it answers with HTTP status 503"),
+        ("http://127.0.0.1:9/revoke", "it cannot be reached"),
+        ("http://93.184.215.14/revoke", "it names an authorization server that is not an https"),
+        ("", ""),
+    ],
+)
+async def test_a_login_is_deleted_here_whatever_its_authorization_server_says(
+    endpoint: str, failure: str, site: Site, tmp_path: Path
+) -> None:
+    cheat = Cheat(site)
+    if endpoint:
+        cheat.metadata["revocation_endpoint"] = endpoint.format(base=site.base)
+    site.paths["/revoke"] = lambda exchange: exchange.answer(b"sesame", status=503)
+    logins, spec = logins_in(tmp_path), RemoteSpec("cheat", f"{site.base}/mcp")
+    await log_in(spec, logins, answering(code="x"), timeout=PATIENCE)
+
+    told = await logins.of(spec).forget()
+
+    assert (told.was_kept, told.is_revoked) == (True, False)
+    assert told.failure.startswith(failure)
+    assert bool(told.failure) == bool(failure)
+    assert "sesame" not in told.failure
+    assert list((tmp_path / "logins").iterdir()) == []
 
 
 async def test_the_libraries_log_nothing_of_a_login(
@@ -977,6 +1044,6 @@ async def test_who_has_logged_out_has_no_login_after_a_restart_either(
 
     told = [await logins.of(spec).forget(), await logins.of(spec).forget()]
 
-    assert told == [True, False]
+    assert [each.was_kept for each in told] == [True, False]
     assert not await logins_in(tmp_path).of(spec).is_kept()
     assert list((tmp_path / "logins").iterdir()) == []

@@ -1,1 +1,1 @@
-"""The streamable-HTTP front for clients that speak only that: off by default, loopback only."""
+"""The HTTP front for clients that only speak streamable HTTP: off by default, loopback only."""

@@ -1,8 +1,8 @@
-"""Who is let in: nobody who has only found the port (docs/design/trust.md).
+"""Decides which HTTP requests are accepted; to know the port is not enough (docs/design/trust.md).
 
-A page in a browser can reach loopback, by rebinding a name of its own to it as well; it cannot
-choose its Host and Origin. Another user of the machine can choose both, and has no token. All
-three are asked for on every request, whatever its method, and no CORS header is ever given.
+A web page can reach the loopback interface, also by DNS rebinding, but it cannot choose its Host
+and Origin headers. Another user of the machine can choose both, but has no token. All three are
+checked on every request, whatever its method, and no CORS header is ever sent.
 """
 
 import secrets

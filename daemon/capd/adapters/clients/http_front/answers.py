@@ -44,7 +44,7 @@ _ERRORED: JsonCodec[_Errored] = JsonCodec(_Errored)
 
 
 class RefusedError(Exception):
-    """The request gets an HTTP status and a JSON-RPC error."""
+    """The request is answered with an HTTP status and a JSON-RPC error."""
 
     def __init__(
         self, status: int, text: str, code: int = frames.INVALID_REQUEST, data: object = None
@@ -66,7 +66,7 @@ class Accepted:
         """Return the forms that a request accepts.
 
         Raises:
-            RefusedError: nothing that there is.
+            RefusedError: it accepts neither of them.
         """
         said = ",".join(request.values("accept")).lower()
         kinds = {part.partition(";")[0].strip() for part in said.split(",")} - {""}
@@ -90,7 +90,7 @@ class Place:
 
 
 async def follow(answer: Answer, outbox: Outbox, place: Place, until: float) -> bool:
-    """Send the stream from `place` on until it ends, another reader takes over, or `until`.
+    """Send the stream from `place` on, until it ends, another reader replaces this one, or `until`.
 
     Return whether all of it was sent.
     """
@@ -115,7 +115,7 @@ async def follow(answer: Answer, outbox: Outbox, place: Place, until: float) -> 
 
 
 async def only(exchange: Exchange) -> bytes:
-    """Return the response to a request that capd answers by itself; empty if there is none yet."""
+    """Return capd's own response to a request; empty if it has not been written yet."""
     line = await exchange.outbox.after(0, exchange.outbox.claim())
     return line[1] if line is not None and isinstance(line[1], bytes) else b""
 

@@ -1,4 +1,4 @@
-"""The token of the HTTP front: made once, at random, in a file that only its user can read."""
+"""The token of the HTTP front: generated once, in a file that only its user can read."""
 
 import os
 import secrets
@@ -16,10 +16,11 @@ class TokenUnsafeError(CapdError):
 
 
 def kept_token(file: Path) -> str:
-    """Return the token in `file`; if there is no file, make one.
+    """Return the token in `file`; create the file if it does not exist.
 
     Raises:
-        TokenUnsafeError: it is a link, somebody else's, open to others, or no token.
+        TokenUnsafeError: the file is a link, belongs to another user, can be read by others,
+            or holds no token.
     """
     try:
         fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

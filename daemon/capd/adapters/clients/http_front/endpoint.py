@@ -1,13 +1,13 @@
-"""The one address of the front, `/mcp`: which session a request is for, and how it is answered.
+"""The one address of the front, `/mcp`: finds the session of a request, and answers it.
 
-    POST  a request     answered as one JSON document, or as events where more is to be said
+    POST  a request     answered as one JSON document, or as events if there is more than one line
           anything else passed on, 202
     GET                 events that belong to no request, or those that a client has missed
     DELETE              the session is over
 
-In the handshake generation a session is what `initialize` opened, named by `Mcp-Session-Id`, and a
-lost connection cancels nothing. In the stateless generation every request says who sends it; those
-of one client program share a session, and closing an answer cancels its request.
+In the handshake generation `initialize` opens a session, `Mcp-Session-Id` names it, and a lost
+connection cancels nothing. In the stateless generation every request names its client program;
+requests of one program share a session, and closing an answer cancels its request.
 """
 
 import re
@@ -79,10 +79,10 @@ class Opener:
     """How the front opens sessions."""
 
     open: Callable[[HttpSession, str, bool], Awaitable[None]]
-    """Serves a session for the client of this name. With True, later connections of that name find
-    the session again. Raises NoSessionError."""
+    """Opens a session for the client of this name. With True, later connections of that name get
+    the same session. Raises NoSessionError."""
     prepare: Callable[[HttpSession], Awaitable[None]]
-    """Switches on what every session of this front has from the start."""
+    """Switches on what every session of this front starts with."""
 
 
 class _Shared:
@@ -95,10 +95,10 @@ class _Shared:
 
 
 class Endpoint:
-    """Answers requests, while it runs in a task of its own."""
+    """Answers requests; `run` it in a task of its own."""
 
     def __init__(self, opener: Opener, *, poll_after: float = 0.0) -> None:
-        """Close an unfinished answer once, after `poll_after` seconds; 0 keeps it open."""
+        """Create it. An unfinished answer is closed once, after `poll_after` seconds; 0: never."""
         self._opener = opener
         self._poll_after = poll_after or float("inf")
         self._sessions: dict[str, HttpSession] = {}

@@ -3,8 +3,8 @@
     head ──admitted──> body ──> answered ──> the next head, or closed
       └──refused, or not HTTP──> answered, closed
 
-Everything that a peer sends is bounded in size and in time. A peer that goes away while it is
-answered ends its answer, and nothing else.
+Everything that a peer sends is limited in size and in time. If a peer disconnects during an answer,
+only that answer ends.
 """
 
 # h11 has the protocol and no I/O: it needs no server around it, brings nothing else along, and a
@@ -102,7 +102,7 @@ class Answer:
         await self.whole(status, text.encode() + b"\n", tuple(said), kind="text/plain")
 
     async def begin_events(self, headers: Headers = ()) -> None:
-        """Start a stream of events."""
+        """Begin a stream of events."""
         said = [("content-type", EVENTS), ("cache-control", "no-store"), *headers]
         await self._send(h11.Response(status_code=_OK, headers=said), end=False)
 
@@ -183,7 +183,7 @@ class HttpConnection:
         refusal: Callable[[HttpRequest], Awaitable[Refused | None]],
         respond: Callable[[HttpRequest, Answer], Awaitable[None]],
     ) -> None:
-        """Answer requests until the client is gone or violates HTTP.
+        """Answer requests until the client disconnects or violates HTTP.
 
         `refusal` is called before the body is read.
         """

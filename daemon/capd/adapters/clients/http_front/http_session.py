@@ -1,4 +1,4 @@
-"""One session of a client that uses HTTP: which of its lines belong to which request's answer.
+"""One session of a client that uses HTTP: matches its lines with the answers they belong to.
 
 The requests of one session arrive on many connections and, in the stateless generation, from many
 clients. So each request gets an id that is unique in the session, and its answer gets the client's
@@ -127,11 +127,11 @@ class HttpSession:
             self._feed.send_nowait(Frame(line))
 
     def forget(self, exchange: Exchange) -> None:
-        """Drop a complete answer that nobody can request again."""
+        """Drop a complete answer that no client can request again."""
         self._complete.pop(exchange.name, None)
 
     def sent(self, exchange: Exchange) -> None:
-        """Release an answer that was read to its end, if a file is kept for it."""
+        """Release an answer that was read to its end, and its file if it has one."""
         if exchange.outbox.holds_large:
             self.forget(exchange)
 

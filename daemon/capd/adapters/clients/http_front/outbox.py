@@ -39,19 +39,19 @@ class Outbox:
 
     @property
     def size_bytes(self) -> int:
-        """How much it keeps."""
+        """The bytes that it keeps."""
         return self._size_bytes
 
     @property
     def holds_large(self) -> bool:
-        """Whether a file is kept for it."""
+        """Whether it keeps a file."""
         return any(isinstance(line, LargeFrame) for _, line in self._lines)
 
     def put(self, line: Line, *, is_last: bool = False) -> None:
         """Add a line; the last one always fits.
 
         Raises:
-            WriterFullError: nobody reads.
+            WriterFullError: there is no room, because nobody reads.
         """
         if self.is_over:
             return
@@ -77,7 +77,7 @@ class Outbox:
         return self._is_complete and number == self._last
 
     def claim(self) -> int:
-        """Become the reader; return a number that proves it."""
+        """Become the reader; return a number that identifies this reader."""
         self._readers += 1
         self._tell()
         return self._readers

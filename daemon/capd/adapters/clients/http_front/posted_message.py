@@ -55,7 +55,7 @@ def message_of(body: bytes) -> Message:
     """Return the message in a body.
 
     Raises:
-        NotAMessageError: it holds none, or more than one.
+        NotAMessageError: the body contains no message, or more than one.
     """
     try:
         message = _MESSAGE.decode(checked_text(body))

@@ -1,9 +1,8 @@
-"""What the headers of a stateless request must say: the same as its body (MCP 2026-07-28, HTTP).
+"""Checks that the headers of a stateless request agree with its body (MCP 2026-07-28, HTTP).
 
-Whoever stands between a client and a server may act on the headers alone, so a request whose
-headers and body differ is refused: it would mean two things. The rules come in this order, and
-the first that is broken is told: the envelope is there, headers and body agree, the version is
-one that capd speaks, headers and arguments agree.
+A proxy between client and server may act on the headers alone, so a request whose headers and body
+differ is refused. The checks come in this order, and the first that fails is reported: the request
+has an envelope, headers and body agree, capd speaks the version, headers and arguments agree.
 """
 
 import base64
@@ -57,7 +56,7 @@ def checked_members(request: HttpRequest, method: str, params: msgspec.Raw) -> M
     """Return the members of a request's params, if its headers say the same.
 
     Raises:
-        EnvelopeError: they do not, or it does not say who sends it.
+        EnvelopeError: they differ, or the request does not name its sender.
     """
     try:
         members = members_of(params)
@@ -86,17 +85,17 @@ def check_notification(request: HttpRequest, method: str) -> None:
 
 
 def may_have_arguments(request: HttpRequest, tools: bytes) -> bool:
-    """Tell whether a call may have arguments in headers, by a scan instead of a parse."""
+    """Tell whether a call may have arguments in headers, by a quick scan of the tools' text."""
     return b"x-mcp-header" in tools or any(
         name.startswith(_PARAM_PREFIX) for name, _ in request.headers
     )
 
 
 def check_arguments(request: HttpRequest, members: Members, tools: bytes) -> None:
-    """Compare the arguments that a tool wants in headers; `tools` is the response of tools/list.
+    """Compare the arguments that a tool also wants in headers; `tools` is a tools/list response.
 
     Raises:
-        EnvelopeError: one is in one of the two places alone, or differs.
+        EnvelopeError: an argument is missing in one of the two places, or differs.
     """
     name = _value(members.get("name", msgspec.Raw(b"null")))
     try:
@@ -136,7 +135,7 @@ def _agrees(text: str | None, value: object) -> bool:
         return False
     if isinstance(value, bool):
         return text == ("true" if value else "false")
-    if isinstance(value, int | float) and float(value).is_integer():
+    if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
         # 42 and 42.0 are one number to JSON, and a client may write either.
         number = _DECIMAL.fullmatch(text)
         return number is not None and int(number[1]) == int(value)

@@ -1,9 +1,9 @@
-"""Whose process is at the other end of a connection over loopback.
+"""Finds the process at the other end of a loopback connection.
 
-The token alone does not say it: a server may have read it. So the socket at the other end has to be
-held by a process that can be judged, and that capd did not start.
+The token alone is not enough, because a server may have read it. So a process must be found that
+holds the socket at the other end, and that capd did not start.
 
-    the kernel says of the other end         verdict
+    the kernel's report on the other end     verdict
     closed                                   gone
     root's                                   outside
     another user's                           foreign
@@ -11,9 +11,9 @@ held by a process that can be judged, and that capd did not start.
     ours, and no such process is found       unknown
     nothing: the system has no sock_diag     untold
 
-The search goes through the user's processes but those below the daemon. What a server holds is not
-found by it, and a server cannot make it long. It also misses a socket on its way between two
-processes, which nobody holds. One search answers for all connections that wait for it.
+The search covers the user's processes except those below the daemon. So it does not find sockets of
+servers, and a server cannot make it slow. It also misses a socket that is being passed between two
+processes, because no process holds it then. One search serves all connections that wait for it.
 """
 
 import os
@@ -64,7 +64,7 @@ class TcpPeers:
         self._recent: OrderedDict[int, None] = OrderedDict()
 
     async def judge(self, ours: Address, theirs: Address) -> tuple[TcpVerdict, tuple[int, ...]]:
-        """Return whose a connection is, and the processes from its owner upwards."""
+        """Return whose process is at the other end, and its pid with those of its ancestors."""
         question = _Question(ours, theirs)
         for number in range(TRIES):
             if number:
@@ -119,7 +119,7 @@ class TcpPeers:
 
 
 def can_tell() -> bool:
-    """Test whether this system tells whose a connection is. Blocks for a few ms."""
+    """Test whether this system can name the process at the other end. Blocks for a few ms."""
     try:
         with (
             socket.create_server(("127.0.0.1", 0)) as listening,

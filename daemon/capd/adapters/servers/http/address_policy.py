@@ -1,9 +1,9 @@
-"""Which addresses that a server names capd will ask: those of an authorization server.
+"""Which addresses named by a server capd connects to, such as that of an authorization server.
 
-What a person wrote as a server's URL is theirs to decide. What that server then names must be
-https, or plain http on loopback if the server itself is there; and it must not resolve into a
-network that the server is not in, or a page on the internet could reach into the user's own
-(docs/design/trust.md). The address that was checked is the one that is connected to.
+The URL of a server itself was written by a person, and is not restricted. A URL that the server
+names must be https, or plain http on loopback if the server itself is there. It must not resolve
+into a network that the server is not in; otherwise a server on the internet could make capd reach
+into the user's network (docs/design/trust.md). capd connects to the address that was checked.
 """
 
 import ipaddress
@@ -28,7 +28,7 @@ async def resolve(host: str, port: int) -> list[str]:
     """Return the addresses of `host`.
 
     Raises:
-        AddressRefusedError: it has none, or none in time.
+        AddressRefusedError: it has none, or the answer took too long.
     """
     try:
         with trio.fail_after(RESOLVE_TIMEOUT):
@@ -47,7 +47,7 @@ class AddressPolicy:
         resolve: Resolve = resolve,
         has_proxy: Callable[[httpx2.URL], bool] | None = None,
     ) -> None:
-        """Apply to `server_url`, written by a person; `has_proxy` says which URLs use a proxy."""
+        """Apply to `server_url`, written by a person; `has_proxy` tells which URLs use a proxy."""
         self._server = httpx2.URL(server_url)
         self._resolve = resolve
         self._has_proxy = has_proxy or _is_proxied
@@ -57,7 +57,7 @@ class AddressPolicy:
         """Refuse a login at a server that would get the token unencrypted.
 
         Raises:
-            AddressRefusedError: see there.
+            AddressRefusedError: the server is reached by plain http, outside of loopback.
         """
         if self._server.scheme != "https" and await self._kinds_of(self._server) != {"loopback"}:
             raise AddressRefusedError(
@@ -66,10 +66,10 @@ class AddressPolicy:
             )
 
     async def check(self, text: str, what: str) -> list[str]:
-        """Return the IP addresses behind `text`, the URL of `what`; none if a proxy connects.
+        """Return the IP addresses of the URL `text`, called `what` in errors; none for a proxy.
 
         Raises:
-            AddressRefusedError: it may not be asked.
+            AddressRefusedError: capd does not connect to it.
         """
         try:
             url = httpx2.URL(text)

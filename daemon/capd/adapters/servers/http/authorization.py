@@ -1,9 +1,9 @@
-"""Getting and refreshing tokens, by the SDK's OAuth client, with every address checked.
+"""Gets and refreshes tokens with the SDK's OAuth client; every address is checked.
 
 The SDK knows the protocol: discovery, registration, PKCE, state, `iss`, `resource`. It says which
-request comes next; this module sends it, after asking the address policy, and gives back what
-came. Nothing of a user's own headers goes to an authorization server, and no error repeats what
-one of them wrote, for it may be a secret.
+request comes next; this module checks the address, sends the request and returns the response. The
+user's own headers never go to an authorization server, and no error quotes what one of them wrote,
+because it may be a secret.
 """
 
 from collections.abc import Awaitable, Callable
@@ -35,7 +35,12 @@ from capd.adapters.servers.http.guarded_client import (
     reason_of,
 )
 from capd.adapters.servers.http.login_dialogue import LoginDialogue
-from capd.adapters.servers.http.login_record import LoginFailedError, LoginNeededError, Record
+from capd.adapters.servers.http.login_record import (
+    LoginFailedError,
+    LoginNeededError,
+    NoRevocationError,
+    Record,
+)
 from capd.adapters.servers.http.redirect_listener import RedirectListener, listening
 from capd.adapters.servers.http.remote_spec import RemoteSpec
 from capd.core.protocol.generations import NEWEST_HANDSHAKE
@@ -93,8 +98,8 @@ class _Sender:
         """Return the response to `request`, read in full.
 
         Raises:
-            AddressRefusedError: its address is not one to ask.
-            CallFailedError: there is no response that could be used.
+            AddressRefusedError: capd does not connect to its address.
+            CallFailedError: there is no usable response.
         """
         addresses = [""]
         if is_discovered:
@@ -164,11 +169,11 @@ async def authorized(
 ) -> Record:
     """Log a person in at `spec`'s server, and return the login.
 
-    `lacking` is what the server demanded in an answer to an earlier request. `dialogue` says by
-    which way, and takes what the person hands over meanwhile.
+    `lacking` is what the server demanded in an answer to an earlier request. `dialogue` says which
+    kind of login it is, and takes what the person pastes.
 
     Raises:
-        LoginFailedError: it did not come to its end.
+        LoginFailedError: the login failed.
     """
     port = spec.client.redirect_port if spec.client is not None else 0
     try:
@@ -188,6 +193,20 @@ async def authorized(
         raise LoginFailedError(f"{spec.name}: the login failed: {error}") from None
     except (OAuthFlowError, ValueError) as error:
         raise LoginFailedError(f"{spec.name}: the login failed: {_gist(error)}") from None
+
+
+def _state_in(url: str) -> str:
+    """Return the state of the login that a login page's address has.
+
+    Raises:
+        OAuthFlowError: the authorization server's own address hides it: in a fragment, or with a
+            state of its own.
+    """
+    address = urlsplit(url)
+    states = parse_qs(address.query, keep_blank_values=True).get("state", [])
+    if address.fragment or len(states) != 1:
+        raise OAuthFlowError("its login page's address leaves no room for a login")
+    return states[0]
 
 
 class _ClientReadyError(Exception):
@@ -211,7 +230,7 @@ async def _authorized(
         _check_pkce(provider.context.oauth_metadata)
         _choose_method(spec, provider)
         await sender.policy.check(url, "a login page")
-        listener.expect(parse_qs(urlsplit(url).query)["state"][0])
+        listener.expect(_state_in(url))
         dialogue.take_pasted = listener.paste
         await show(url)
 
@@ -355,8 +374,8 @@ async def refreshed(spec: RemoteSpec, record: Record, advice: Callable[[int], st
     """Return `record` with fresh tokens.
 
     Raises:
-        LoginNeededError: the authorization server gives none any more.
-        NotSentError: it cannot be asked at the moment.
+        LoginNeededError: the authorization server refuses to refresh it.
+        NotSentError: the authorization server cannot be reached at the moment.
     """
     tokens = OAuthToken.model_validate(record.tokens)
     client = OAuthClientInformationFull.model_validate(record.client)
@@ -389,6 +408,50 @@ async def refreshed(spec: RemoteSpec, record: Record, advice: Callable[[int], st
     if provider.context.current_tokens is None:
         raise LoginNeededError(advice(_UNAUTHORIZED))
     return _record(provider)
+
+
+async def revoked(spec: RemoteSpec, record: Record) -> str:
+    """Ask the authorization server to revoke the tokens of a login (RFC 7009).
+
+    Return why that failed; empty if they are revoked.
+
+    Raises:
+        NoRevocationError: the server names no endpoint for it.
+    """
+    try:
+        metadata = OAuthMetadata.model_validate(record.server_metadata)
+        client = OAuthClientInformationFull.model_validate(record.client)
+    except ValueError:
+        return "its metadata is not valid"
+    if metadata.revocation_endpoint is None:
+        raise NoRevocationError
+    provider = OAuthClientProvider(
+        spec.url, OAuthClientMetadata(redirect_uris=client.redirect_uris), _Kept(client=client)
+    )
+    provider.context.oauth_metadata = metadata
+    provider.context.client_info = client
+    try:
+        async with _Sender(spec) as sender:
+            # First the one that others are made of.
+            for kind in ("refresh_token", "access_token"):
+                token = record.tokens.get(kind)
+                if not isinstance(token, str) or not token:
+                    continue
+                data, headers = provider.context.prepare_token_auth(
+                    {"token": token, "token_type_hint": kind, "client_id": client.client_id or ""},
+                    {"content-type": "application/x-www-form-urlencoded"},
+                )
+                request = httpx2.Request(
+                    "POST", str(metadata.revocation_endpoint), data=data, headers=headers
+                )
+                response = await sender.send(request)
+                if response.status_code != _OK:
+                    return f"it answers with HTTP status {response.status_code}"
+    except (AddressRefusedError, CallFailedError) as error:
+        return f"it {error}"
+    except (OAuthFlowError, ValueError) as error:
+        return _gist(error)
+    return ""
 
 
 def _record(provider: OAuthClientProvider) -> Record:

@@ -1,8 +1,8 @@
-"""What a server says that a login lacks, kept until a person logs in (RFC 6750, section 3).
+"""What a server demands of a login, kept until a person logs in (RFC 6750, section 3).
 
-Some servers let everybody shake hands and ask for a login, or for more of it, at a call. Then no
-page is opened; the next `capd login` asks for what was lacking, and for what was granted before,
-so that more rights for one tool do not cost another its own.
+Some servers complete the handshake with everybody, and demand a login or more scopes at a call. No
+page is opened then; the next `capd login` asks for the missing scopes, and for the ones granted
+before, so that no tool loses its rights.
 """
 
 import re
@@ -16,11 +16,11 @@ _URL = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,2000}")
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """What a login lacks, according to all answers of the server."""
+    """Everything that the server has demanded of a login."""
 
     scopes: tuple[str, ...] = ()
     resource_metadata: str = ""
-    """Where the server's metadata is, if the server said so."""
+    """The address of the server's metadata, if the server gave it."""
 
     @classmethod
     def of(cls, header: str) -> "Challenge":

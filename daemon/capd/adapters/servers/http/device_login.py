@@ -4,7 +4,7 @@
                                      ├──tokens──> done
                                      └──refused, expired──> failed
 
-Discovery and the client come from the SDK's flow, which is left where it would redirect.
+The SDK's flow provides discovery and the client, and is left at the point where it would redirect.
 """
 
 import json
@@ -50,8 +50,9 @@ async def log_in_by_device(
     """Have a person enter a code; the provider's context has the tokens afterwards.
 
     Raises:
-        DeviceError: there are none.
-        AddressRefusedError, CallFailedError: the authorization server cannot be asked.
+        DeviceError: there are no tokens.
+        AddressRefusedError, CallFailedError: the authorization server cannot be reached, or
+            gave no usable response.
     """
     context = provider.context
     assert context.client_info is not None

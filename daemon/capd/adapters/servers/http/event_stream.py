@@ -50,7 +50,7 @@ class EventParser:
         """Return the events that `chunk` completes.
 
         Raises:
-            EventTooLargeError: see there.
+            EventTooLargeError: an event, or the text between two events, is too large.
         """
         events: list[Event] = []
         if self._is_first and chunk:

@@ -1,7 +1,7 @@
-"""HTTP towards servers that may be hostile: every size is bounded, and no redirect leads away.
+"""HTTP to servers that may be hostile: every size is limited, and no redirect leads elsewhere.
 
-TLS is always verified, proxies are those of the environment, and nothing that a server or the
-HTTP library writes gets into an error's text: a URL or a header may hold a secret.
+TLS is always verified, and proxies are taken from the environment. No error quotes what a server or
+the HTTP library wrote, because a URL or a header may contain a secret.
 
 Whether a request may have run is known from the moment when its first byte was written.
 """
@@ -91,7 +91,7 @@ class Ask:
 class Answer:
     """A response, whose decoded body is read in bounded steps.
 
-    It has to be closed: nobody else closes the HTTP library's generators.
+    The caller must close it, because nothing else closes the HTTP library's generators.
     """
 
     def __init__(self, response: httpx2.Response) -> None:
@@ -183,8 +183,8 @@ async def answered(
     """Send `ask` and yield the answer, whose body can be read inside the block.
 
     Raises:
-        NotSentError, OutcomeUnknownError: there is none.
-        RefusedError: it is a redirect that leads away, or has too many headers.
+        NotSentError, OutcomeUnknownError: there is no answer.
+        RefusedError: it is a redirect to another server, or has too many headers.
     """
     request = client.build_request(
         ask.method,
@@ -223,7 +223,7 @@ def _within_origin(response: httpx2.Response) -> httpx2.Request | None:
     """Return the request that follows a redirect, None if there is none.
 
     Raises:
-        RefusedError: it leads away, or would lose the message.
+        RefusedError: it leads to another server, or would drop the message.
     """
     if not response.has_redirect_location:
         return None

@@ -1,7 +1,7 @@
-"""The HTTP+SSE transport of 2024-11-05: one GET brings everything, a POST takes each message.
+"""The HTTP+SSE transport of 2024-11-05: one GET receives everything, each message is a POST.
 
 GET ──event `endpoint`──> POST each message there; its answer comes as an event of the GET
- └── ends ──> beyond use: this transport has no way to resume
+ └── ends ──> lost: this transport cannot resume
 """
 
 from collections.abc import AsyncIterator
@@ -58,7 +58,7 @@ class LegacyWire:
         """Open the stream, and return once the server has said where messages go.
 
         Raises:
-            CallFailedError: it has not.
+            CallFailedError: the server has not named an address.
             LoginNeededError: a person has to log in.
         """
         try:
@@ -78,7 +78,7 @@ class LegacyWire:
             self._nursery.start_soon(self._post, message, line)
 
     async def goodbye(self) -> None:
-        """End the connection, which ends the session."""
+        """End the connection, which also ends the session."""
         await trio.lowlevel.checkpoint()
 
     async def _post(self, message: Incoming, line: bytes) -> None:

@@ -1,7 +1,7 @@
 """In-memory byte streams, so that a remote server is read like the pipes of a process.
 
-Nothing is buffered between the ends: a sender waits until everything was taken. So whoever reports
-the end of a connection knows that all earlier lines were read.
+Nothing is buffered between the ends: a sender waits until everything was read. So when the end of a
+connection is reported, all earlier lines have been read.
 """
 
 import trio
@@ -14,15 +14,15 @@ class LineSender(trio.abc.SendStream):
         self._channel = channel
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Send `data`, waiting until all of it was taken.
+        """Send `data`; return when all of it has been read.
 
         Raises:
-            trio.BrokenResourceError, trio.ClosedResourceError: nobody reads any more.
+            trio.BrokenResourceError, trio.ClosedResourceError: the reading end is closed.
         """
         await self._channel.send(bytes(data))
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Return at once, because only `send_all` can tell."""
+        """Return at once: only `send_all` can tell."""
         await trio.lowlevel.checkpoint()
 
     def close(self) -> None:
@@ -43,7 +43,7 @@ class LineReceiver(trio.abc.ReceiveStream):
         self._rest = memoryview(b"")
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """Return available bytes, at most `max_bytes`; empty at the end."""
+        """Return the available bytes, at most `max_bytes`; empty at the end of the stream."""
         if self._rest:
             await trio.lowlevel.checkpoint()
         else:

@@ -1,4 +1,4 @@
-"""What a person and a login say to each other while the login is under way."""
+"""What a person and a login exchange while the login is in progress."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,20 +11,20 @@ LoginWay = Literal["browser", "device"]
 
 @dataclass(slots=True, eq=False)
 class LoginDialogue:
-    """One login, as its person meets it."""
+    """One login, as the person sees it."""
 
     way: LoginWay = "browser"
     """`device`: with a code, on any device (RFC 8628). `browser`: by a redirect to this machine."""
     user_code: str = ""
     """The code to enter, once the address is shown; empty in a login by browser."""
     take_pasted: Callable[[str], None] | None = None
-    """Takes the address of the redirect, while it is waited for."""
+    """Takes the address of the redirect, while the login waits for it."""
 
     def paste(self, address: str) -> None:
         """Take the address that a person copied from a browser elsewhere.
 
         Raises:
-            PasteError: it is not the one that this login leads to.
+            PasteError: it is not this login's redirect.
         """
         if self.take_pasted is None:
             raise PasteError("this login takes no address")

@@ -1,4 +1,4 @@
-"""The saved record of a login at a remote server, and the two errors of a login."""
+"""The saved record of a login at a remote server, and the errors of a login."""
 
 from typing import Any
 
@@ -8,11 +8,15 @@ from capd.core.errors import CapdError
 
 
 class LoginNeededError(CapdError):
-    """A person has to do something before the server accepts capd."""
+    """A person has to log in before the server accepts capd."""
 
 
 class LoginFailedError(CapdError):
     """A login failed; the text says why."""
+
+
+class NoRevocationError(CapdError):
+    """The authorization server names no way to revoke tokens."""
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -32,5 +36,5 @@ class Record(msgspec.Struct, frozen=True):
 
     @property
     def access_token(self) -> str:
-        """What a request is sent with."""
+        """The token that requests are sent with."""
         return str(self.tokens.get("access_token", ""))

@@ -1,11 +1,11 @@
-"""The logins that the daemon has at remote servers; it alone refreshes them.
+"""The daemon's logins at remote servers; only the daemon refreshes them.
 
     none ──log_in──> fresh ──expires, or is refused (401)──> refreshed, once for all connections
       ^                                      │ refused for good
       └──────────── a person logs in again ──┘  (the server is parked until then)
 
-A refresh token is often good for one use, so a refresh that has begun is finished and kept even
-if nobody waits for it any more.
+A refresh token is often valid for one use, so a refresh that has begun is finished and saved even
+if nobody waits for it any longer.
 """
 
 import hashlib
@@ -21,7 +21,12 @@ import trio
 
 from capd.adapters.servers.http.challenges import Challenge, scopes_of
 from capd.adapters.servers.http.login_dialogue import LoginDialogue
-from capd.adapters.servers.http.login_record import LoginFailedError, LoginNeededError, Record
+from capd.adapters.servers.http.login_record import (
+    LoginFailedError,
+    LoginNeededError,
+    NoRevocationError,
+    Record,
+)
 from capd.adapters.servers.http.remote_spec import RemoteSpec
 from capd.core.protocol.outcomes import NotSentError
 from capd_protos.codec import JsonCodec, MalformedError
@@ -38,6 +43,8 @@ log = structlog.get_logger()
 
 REFRESH_TIMEOUT = 60.0
 LOGIN_TIMEOUT = 600.0
+REVOKE_TIMEOUT = 8.0
+"""Seconds for which a logout waits for the authorization server."""
 _UNAUTHORIZED, _FORBIDDEN = 401, 403
 
 
@@ -48,7 +55,7 @@ class Logins:
     """Every login of the daemon, one per server and account."""
 
     def __init__(self, folder: Path, store: "TokenStore | None" = None) -> None:
-        """Save logins in `store`; without one in the keyring, or in `folder`."""
+        """Create it. Logins are saved in `store`; by default in the keyring or in `folder`."""
         self._folder = folder
         self._store = store
         self._store_lock = trio.Lock()
@@ -63,9 +70,10 @@ class Logins:
         return Login(spec, self._kept.setdefault(key, _Kept(key)), self.store)
 
     async def account(self, spec: RemoteSpec, namespace: str) -> str:
-        """Return the account by which a session reaches a server: its namespace, if it has a login.
+        """Return the account for a session at a server: its namespace, if that has a login.
 
-        Empty for the usual login, as for secrets that a namespace has no value of.
+        Otherwise empty: the usual login, just as secrets without a value in the namespace are the
+        usual ones.
         """
         if not namespace or not self.takes_login(spec):
             return ""
@@ -79,7 +87,7 @@ class Logins:
         return not has_own and spec.auth == "oauth"
 
     async def store(self) -> "TokenStore":
-        """Return where logins are kept."""
+        """Return the store of logins."""
         async with self._store_lock:
             if self._store is None:
                 self._store = await trio.to_thread.run_sync(_best_store, self._folder)
@@ -98,6 +106,18 @@ class _Kept:
     """What the server has demanded since a person last logged in."""
 
 
+@dataclass(frozen=True, slots=True)
+class LoggedOut:
+    """The end of a login."""
+
+    was_kept: bool = True
+    """Whether there was one."""
+    is_revoked: bool = False
+    """Whether its tokens count at the server no more."""
+    failure: str = ""
+    """Why the server did not revoke them, though it says that it can."""
+
+
 class Login:
     """The login at one server."""
 
@@ -109,7 +129,7 @@ class Login:
         self._store = store
 
     def advice(self, status: int) -> str:
-        """Return what a person should do about the HTTP status `status`."""
+        """Return what a person should do about the HTTP status code `status`."""
         if any(name.lower() == "authorization" for name in self._spec.headers):
             return (
                 f"refused the Authorization header that its definition gives it"
@@ -147,23 +167,40 @@ class Login:
             self._kept.lacking = challenge if kept is None else kept.with_more(challenge)
 
     async def is_kept(self) -> bool:
-        """Tell whether a person has logged in, and has not logged out since."""
+        """Tell whether there is a login."""
         async with self._kept.lock:
             if not self._kept.is_loaded:
                 await self._load()
             return self._kept.record is not None
 
-    async def forget(self) -> bool:
-        """Log out; return whether there was a login."""
+    async def forget(self) -> "LoggedOut":
+        """Log out: delete the login here, then have its tokens revoked where the server does that.
+
+        What is deleted stays deleted, whatever the server answers.
+        """
         async with self._kept.lock:
             if not self._kept.is_loaded:
                 await self._load()
-            was_kept = self._kept.record is not None
+            record = self._kept.record
             store = await self._store()
             # A record that could not be read goes as well.
             await trio.to_thread.run_sync(store.delete, self._kept.key)
             self._kept.record, self._kept.is_loaded = None, True
-            return was_kept
+        return LoggedOut(was_kept=False) if record is None else await self._revoked(record)
+
+    async def _revoked(self, record: Record) -> "LoggedOut":
+        try:
+            with trio.fail_after(REVOKE_TIMEOUT):
+                authorization = await trio.to_thread.run_sync(_authorization)
+                failure = str(await authorization.revoked(self._spec, record))
+        except NoRevocationError:
+            return LoggedOut()
+        except LoginFailedError as error:
+            failure = str(error)
+        except trio.TooSlowError:
+            failure = f"it did not answer within {REVOKE_TIMEOUT:g} s"
+        log.info("login_revoked", server=self._spec.name, failure=failure)
+        return LoggedOut(is_revoked=not failure, failure=failure)
 
     @asynccontextmanager
     async def answered(
@@ -172,7 +209,7 @@ class Login:
         """Send `ask` with this login's token, and yield the answer.
 
         Raises:
-            LoginNeededError: it has nothing that the server takes.
+            LoginNeededError: the server accepts no token of this login.
             CallFailedError: there is no answer.
         """
         token = await self._access() if Logins.takes_login(self._spec) else ""
@@ -245,12 +282,12 @@ async def log_in(
 ) -> None:
     """Log a person in at a server; `show` gets the address that they have to open.
 
-    `dialogue` says by which way, and takes what they hand over meanwhile.
+    `dialogue` says which kind of login it is, and takes what they paste.
 
     Call this only because a person asked for it.
 
     Raises:
-        LoginFailedError: it did not come to its end.
+        LoginFailedError: the login failed.
     """
     authorization = await trio.to_thread.run_sync(_authorization)
     login = logins.of(spec)

@@ -1,9 +1,10 @@
-"""Receives the browser that an authorization server redirects.
+"""Receives the redirect of the browser at the end of a login.
 
-One port of 127.0.0.1, for one login. A person may also paste the address of the redirect.
+It listens on one port of 127.0.0.1, for one login. A person may also paste the address of the
+redirect.
 
-Any process of this machine may connect. A request without the state of this login gets a 404 and
-changes nothing, so a stranger can neither end the login nor learn anything about it.
+Any process of this machine may connect. A request without the login's `state` gets a 404 and
+changes nothing, so another process can neither end the login nor learn anything about it.
 """
 
 from collections.abc import AsyncIterator
@@ -56,7 +57,7 @@ class RedirectListener:
         """Take the address that a person copied from a browser elsewhere.
 
         Raises:
-            PasteError: it is not the one that this login leads to.
+            PasteError: it is not this login's redirect.
         """
         self._take(read_pasted(address, self.url, self._state))
 
@@ -103,7 +104,7 @@ async def listening(port: int = 0) -> AsyncIterator[RedirectListener]:
     """Keep a port open while the block runs; 0 for any free port.
 
     Raises:
-        OSError: another program has it.
+        OSError: another program uses the port.
     """
     [socket_listener] = await trio.open_tcp_listeners(port, host="127.0.0.1")
     async with socket_listener:

@@ -1,4 +1,4 @@
-"""What the transport of a connection to a remote server needs, and how the connection ends."""
+"""What a transport to a remote server needs, and how its connection ends."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Loss:
 
     reason: str
     is_parked: bool = False
-    """Whether a person has to do something first, so that retrying is useless."""
+    """Whether a person must act first, so that retrying is useless."""
 
     def __str__(self) -> str:
         """Render for a person."""

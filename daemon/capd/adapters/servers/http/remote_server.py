@@ -1,8 +1,8 @@
-"""A server that is reached by URL, with the members of a server's process.
+"""A server that is reached by URL, with the interface of a server's process.
 
 What a server connection writes to `stdin` goes out as HTTP, what the server answers comes out of
-`stdout` as lines, and `wait` returns when the connection is beyond use. So everything above is the
-same for both kinds of servers.
+`stdout` as lines, and `wait` returns when the connection is lost. So all callers treat both kinds
+of servers alike.
 
     connected ──lines both ways──> ── session expired, credentials refused, stream lost ──> GONE
          └───────────── stop: no more lines, the session is ended, then everything ────────>
@@ -56,7 +56,7 @@ class BadAddressError(SpawnFailedError):
 
 
 class RemoteServer:
-    """A connection; `connected` makes it."""
+    """A connection; create it with `connected`."""
 
     pid = 0
     sandbox = ""
@@ -74,7 +74,7 @@ class RemoteServer:
 
     @property
     def is_parked(self) -> bool:
-        """Whether it ended because a person has to do something."""
+        """Whether the connection ended because a person must act, such as to log in again."""
         return self._loss is not None and self._loss.is_parked
 
     def stderr_tail(self) -> list[str]:
@@ -88,7 +88,7 @@ class RemoteServer:
         return self._loss
 
     async def stop(self, grace: float = 2.0) -> None:
-        """End the session politely within `grace`, then close everything.
+        """End the session politely within `grace` seconds, then close everything.
 
         This completes even if the caller is cancelled. Calling it again is harmless.
         """

@@ -1,4 +1,4 @@
-"""What is needed to connect to a remote server."""
+"""The data needed to connect to a remote server."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ class RemoteSpec:
     url: str = field(repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     transport: Literal["", "http", "sse"] = ""
-    """Empty: streamable HTTP, or the older transport if the server refuses that."""
+    """Empty: streamable HTTP, or the older transport if the server does not support it."""
     auth: Literal["oauth", "none"] = "oauth"
     idle_timeout: float = IDLE_TIMEOUT
     """Seconds for which a request waits for the next event of its answer; at least the longest
@@ -27,4 +27,5 @@ class RemoteSpec:
     account: str = ""
     """Which of several logins at the server; empty for the usual one."""
     client_metadata_url: str = ""
-    """The client's own metadata document, which is its id where the server takes such documents."""
+    """The URL of the client's metadata document, which is the client id if the server accepts such.
+    """

@@ -1,8 +1,9 @@
-"""The HTTP headers that say again what a message says, as the stateless generation wants it.
+"""The HTTP headers that repeat parts of a message, which the stateless generation requires.
 
-A request of that generation names its protocol version in `params._meta`; it carries the version,
-the method, the name of what it asks for, and those arguments that the tool's schema marks with
-`x-mcp-header`. A request of the handshake generation carries the version that was negotiated.
+A request of that generation names its protocol version in `params._meta`. Its headers repeat the
+version, the method, the name of the tool or other item, and the arguments that the tool's schema
+marks with `x-mcp-header`. A request of the handshake generation has a header with the negotiated
+version.
 """
 
 import base64
@@ -110,7 +111,7 @@ class RequestHeaders:
         self._negotiated = ""
 
     def learn(self, method: str, result: bytes) -> None:
-        """Learn from the result of `method` what later messages need."""
+        """Learn from the result of `method` what the headers of later messages need."""
         try:
             if method == "initialize":
                 self._negotiated = field_value(_VERSION.decode(result).version)

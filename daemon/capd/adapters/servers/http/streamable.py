@@ -1,15 +1,15 @@
-"""The streamable HTTP transport: each message is a POST, and its answer comes back on it.
+"""The streamable HTTP transport: each message is a POST, whose response contains the answer.
 
     POST a request ──200 JSON────────────────────────> its reply
            ├──200 events: notices, requests, its reply ──> each, until the reply
            │      └── cut before the reply: GET with the last event's id, if it had one
            ├──202, 5xx, cut off ─────────────────────> 4002, it may have run
            ├──never connected ───────────────────────> 4001
-           ├──401, or 403 before anything worked ────> beyond use, and parked
-           └──404 in a session ──────────────────────> beyond use: the session has expired
+           ├──401, or 403 before anything worked ────> lost, and parked
+           └──404 in a session ──────────────────────> lost: the session has expired
 
-A handshake server may also talk on a GET of its own, which is opened after `initialized` and
-again whenever it ends. Nothing is sent twice but what a server did not accept (401).
+A handshake server may also talk on a GET of its own, which is opened after `initialized` and again
+whenever it ends. Nothing is sent twice, except a message that the server did not accept (401).
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -306,7 +306,7 @@ class StreamableWire:
         If the stream is cut and can be resumed, just return.
 
         Raises:
-            OutcomeUnknownError: it is of no more use.
+            OutcomeUnknownError: the stream was cut and cannot be resumed.
         """
         # A comment is not news: a server that only keeps the line alive may have forgotten us.
         is_patient = post is None or post.message.method == "subscriptions/listen"
@@ -369,7 +369,7 @@ class StreamableWire:
         """Yield the stream that continues after the last event.
 
         Raises:
-            OutcomeUnknownError: the server failed; it may do better later.
+            OutcomeUnknownError: the server failed; it may succeed later.
             _NoStreamError: it does not offer the stream.
         """
         headers = {"accept": "text/event-stream", **self._headers.of_connection()}
@@ -389,7 +389,7 @@ class StreamableWire:
         """Send a request and yield the answer.
 
         Raises:
-            CallFailedError: there is none.
+            CallFailedError: there is no answer.
             LoginNeededError: a person has to log in.
         """
         if self._session_id:

@@ -1,6 +1,4 @@
-"""Saves logins.
-
-In the system's keyring if there is one, otherwise in files only the owner can read.
+"""Saves logins: in the system's keyring if there is one, otherwise in private files.
 
 A key is a hash, so that the name of an entry reveals nothing.
 """
@@ -60,7 +58,7 @@ class FileStore:
 
 
 class KeyringStore:
-    """The system's keyring; what it does not take goes into files."""
+    """The system's keyring; an entry that it refuses is saved in a file."""
 
     def __init__(self, backend: "KeyringBackend", files: FileStore) -> None:
         from keyring.errors import KeyringError  # noqa: PLC0415 - the extra `keyring`
@@ -70,7 +68,7 @@ class KeyringStore:
         self._files = files
 
     def load(self, key: str) -> str | None:
-        """Return what was saved."""
+        """Return the saved text; None if there is none."""
         try:
             text = self._backend.get_password(_SERVICE, key)
         except self._error:
@@ -78,7 +76,7 @@ class KeyringStore:
         return self._files.load(key) if text is None else text
 
     def save(self, key: str, text: str) -> None:
-        """Keep `text`, in place of what was there."""
+        """Save `text`, replacing an earlier one."""
         try:
             self._backend.set_password(_SERVICE, key, text)
         except self._error:  # locked, and nobody there to open it
@@ -88,7 +86,7 @@ class KeyringStore:
             self._files.delete(key)
 
     def delete(self, key: str) -> None:
-        """Forget what was saved, if anything was."""
+        """Delete the saved text, if there is one."""
         self._files.delete(key)
         self._forget(key)
 

@@ -1,0 +1,134 @@
+"""Finds the skills that a client itself has, and reads what one of them names.
+
+    ~/.claude/skills, ~/.agents/skills, ~/.agents      the user's
+    PROJECT/.claude/skills, .agents/skills, .agents    the project's
+    ~/.agents/plugins/PLUGIN/skills                    a plugin's, called PLUGIN:NAME
+    what ~/.claude/plugins/installed_plugins.json names, and its folder `skills`
+
+Each skill is a folder with a SKILL.md. The user's comes before the project's of the same name. The
+user may have links; a link of a project, or a plugin, that leads out of it is not followed.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+
+from capd.adapters.parsing.jobs import DIRECT, Reader, ReadSkillNeeds
+from capd.adapters.regular_files import opened_inside, opened_regular, read_up_to
+from capd.core.sessions.client_skills import SkillNeeds, is_skill_name
+from capd.core.taps.skills import LARGEST_BYTES
+
+SKILL_FILE = "SKILL.md"
+MOST_ENTRIES = 1000
+"""Entries of one folder that are looked at."""
+MOST_PLUGINS = 200
+LARGEST_LIST_BYTES = 1 << 20
+_FOLDERS = (".claude/skills", ".agents/skills", ".agents")
+_PLUGINS = "installed_plugins.json"
+
+
+class _Installed(msgspec.Struct):
+    installPath: str = ""  # noqa: N815 - Claude Code's own word
+
+
+class _PluginList(msgspec.Struct):
+    plugins: dict[str, list[_Installed]] = {}
+
+
+Stamp = tuple[str, str, int, int, int, int]
+"""A skill's file as it was when it was read: another content has another stamp."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSkill:
+    """A skill of a client, as it is found."""
+
+    name: str
+    file: Path
+    root: Path | None
+    """The folder that its file has to be in, after all links; None where it is the user's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class SkillFolders:
+    """Where skills are looked for, besides the project."""
+
+    home: Path
+    claude: Path
+    """Claude Code's folder: `~/.claude`, or what CLAUDE_CONFIG_DIR says."""
+
+
+def client_skills(folders: SkillFolders, project: str) -> dict[str, ClientSkill]:
+    """Return every skill by the name that its client calls it by. Blocks: run it in a thread."""
+    found: dict[str, ClientSkill] = {}
+    own = [folders.claude / "skills", *(folders.home / each for each in _FOLDERS[1:])]
+    for folder in own:
+        for name in _skill_folders(folder):
+            skill = ClientSkill(name, folder / name / SKILL_FILE, None)
+            found.setdefault(name, skill)
+    for plugin, root in _plugins(folders):
+        for name in _skill_folders(root / "skills"):
+            called = f"{plugin}:{name}"
+            found.setdefault(called, ClientSkill(called, root / "skills" / name / SKILL_FILE, root))
+    if project:
+        root = Path(project)
+        for folder in (root / each for each in _FOLDERS):
+            for name in _skill_folders(folder):
+                found.setdefault(name, ClientSkill(name, folder / name / SKILL_FILE, root))
+    return {name: skill for name, skill in found.items() if is_skill_name(name)}
+
+
+def stamp_of(skill: ClientSkill) -> Stamp | None:
+    """Return the stamp of a skill's file as it is now; None if it has none. Blocks."""
+    try:
+        status = skill.file.stat()
+    except (OSError, ValueError):
+        return None
+    times = (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
+    # The same file is read otherwise for a project, whose links are not followed.
+    return (str(skill.root), str(skill.file), *times)
+
+
+def read_needs(skill: ClientSkill, reader: Reader = DIRECT) -> SkillNeeds:
+    """Return what a skill names; if it cannot be read, the reason. Blocks: run it in a thread."""
+    try:
+        if skill.root is None:
+            with opened_regular(skill.file) as (descriptor, _):
+                content = read_up_to(descriptor, LARGEST_BYTES)
+        else:
+            with opened_inside(skill.root, skill.file) as descriptor:
+                content = read_up_to(descriptor, LARGEST_BYTES)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        return SkillNeeds(error=reason)
+    return reader.read(ReadSkillNeeds(content))
+
+
+def _skill_folders(folder: Path) -> list[str]:
+    """Return the folders in `folder` that have a SKILL.md, in the order of their names."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        names = sorted(each.name for each in islice(entries, MOST_ENTRIES))
+        return [name for name in names if (folder / name / SKILL_FILE).exists()]
+    return []
+
+
+def _plugins(folders: SkillFolders) -> Iterator[tuple[str, Path]]:
+    """Yield the name and the folder of each of the user's plugins."""
+    with suppress(OSError, msgspec.MsgspecError, RecursionError):
+        with opened_regular(folders.claude / "plugins" / _PLUGINS) as (descriptor, _):
+            listed = msgspec.json.decode(
+                read_up_to(descriptor, LARGEST_LIST_BYTES), type=_PluginList
+            )
+        for plugin, places in islice(listed.plugins.items(), MOST_PLUGINS):
+            for place in places[:1]:
+                if place.installPath:
+                    yield plugin.partition("@")[0], Path(place.installPath)
+    folder = folders.home / ".agents/plugins"
+    with suppress(OSError), os.scandir(folder) as entries:
+        for name in sorted(each.name for each in islice(entries, MOST_PLUGINS)):
+            yield name, folder / name

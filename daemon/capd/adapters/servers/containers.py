@@ -1,0 +1,246 @@
+"""Containers of servers: the engine that is here, one container for each run, and none left over.
+
+    prepare ──engine runs──> in use ──guard's last command──> removed
+       │                        │ the guard, the engine's program or capd was killed
+       v                        v
+    ContainerRefusedError    `release` removes it, or the sweep of the next daemon
+
+Each container has a folder below the state folder, which is made before it, and removed after it:
+with the name of the engine, and the pipe of its secrets. Functions block.
+"""
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+
+from capd.adapters.servers.trees import TREES
+from capd.core.errors import CapdError
+from capd.core.servers.containers import (
+    ENGINES,
+    ContainerRequest,
+    Engine,
+    EngineKind,
+    container_name,
+    describe,
+    listing_words,
+    of_earlier_lives,
+    refuse_project,
+    removal_words,
+    run_words,
+    secret_lines,
+)
+
+_TIMEOUT = 30.0
+_TRIES = 3
+_MOST_BYTES = 1 << 20
+_ENGINE, _PIPE = "engine", "secrets"
+_QUESTIONS: Mapping[EngineKind, tuple[str, ...]] = {
+    "podman": ("info", "--format={{.Host.Security.Rootless}}"),
+    "docker": ("info", "--format={{json .SecurityOptions}}"),
+}
+ENGINE_VARIABLES = (
+    *("DBUS_SESSION_BUS_ADDRESS", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG"),
+    *("CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF", "REGISTRY_AUTH_FILE"),
+)
+"""Variables by which a user chooses and sets up an engine."""
+
+log = structlog.get_logger(actor="containers")
+
+
+class NoEngineError(CapdError):
+    """There is no container engine here, or none that works."""
+
+
+@dataclass(slots=True)
+class Container:
+    """One container, from before its engine is asked for it until it is removed."""
+
+    name: str
+    argv: tuple[str, ...]
+    environment: Mapping[str, str] = field(repr=False)
+    """The environment of the engine's program."""
+    removal: tuple[str, ...]
+    description: str
+    mounted: str
+    """The folder of its project that it sees; empty if it sees none."""
+    _folder: Path
+    _pipe: int
+
+    def release(self, *, is_removed: bool) -> None:
+        """Remove the container, unless its guard has done so. Calling it again is harmless."""
+        self._close()
+        if not self._folder.exists():
+            return
+        if is_removed or _removed(self.removal, self.environment):
+            shutil.rmtree(self._folder, ignore_errors=True)
+        else:
+            log.warning("container_not_removed", container=self.name)
+
+    def _close(self) -> None:
+        pipe, self._pipe = self._pipe, -1
+        if pipe >= 0:
+            os.close(pipe)
+
+
+class Containers:
+    """The containers of one daemon's servers."""
+
+    def __init__(
+        self, folder: Path, environment: Mapping[str, str], kept: Sequence[str] = ()
+    ) -> None:
+        """`folder` keeps what is in use; `kept` are the folders that no container may see."""
+        self._folder = folder
+        self._environment = environment
+        self._kept = kept
+        self._engine: Engine | None = None
+        self._lock = threading.Lock()
+
+    def prepare(self, request: ContainerRequest, environment: Mapping[str, str]) -> Container:
+        """Return a container that can be run; `environment` is for the engine's program.
+
+        Raises:
+            NoEngineError: there is no engine.
+            ContainerRefusedError: the container would see too much, or its secrets do not fit.
+        """
+        refuse_project(request, [os.path.realpath(each) for each in self._kept])
+        lines = secret_lines(request) if request.secrets else b""
+        environment = {**self._of_engine(), **environment}
+        engine = self.engine(environment)
+        mark = TREES.mark
+        name = container_name(mark.home, mark.life, secrets.token_hex(6))
+        folder = self._folder / name
+        folder.mkdir(mode=0o700, parents=True)
+        pipe = -1
+        try:
+            (folder / _ENGINE).write_text(engine.command)
+            path = folder / _PIPE
+            if lines:
+                os.mkfifo(path, 0o600)
+                # For reading, too: opening then waits for nobody, and what is written stays.
+                pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+                os.write(pipe, lines)
+            argv = run_words(engine, request, name, mark.home, str(path) if lines else "")
+        except BaseException:
+            if pipe >= 0:
+                os.close(pipe)
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        return Container(
+            name,
+            argv,
+            environment,
+            removal_words(engine, [name]),
+            describe(engine, request),
+            request.project,
+            folder,
+            pipe,
+        )
+
+    def engine(self, environment: Mapping[str, str]) -> Engine:
+        """Return the engine to use: the first of `ENGINES` on PATH that answers.
+
+        The question also starts what rootless podman keeps running between its commands, outside
+        of any server's tree.
+
+        Raises:
+            NoEngineError: none answers; the text has the reason of each.
+        """
+        with self._lock:
+            if self._engine is not None and os.access(self._engine.command, os.X_OK):
+                return self._engine
+            reasons = []
+            for kind in ENGINES:
+                command = shutil.which(kind, path=environment.get("PATH", os.defpath))
+                if command is None:
+                    continue
+                answer = _ran((command, *_QUESTIONS[kind]), environment)
+                if answer.returncode == 0:
+                    self._engine = _engine(kind, command, answer.stdout)
+                    return self._engine
+                last = answer.stderr.strip().splitlines()[-1:] or ["it says nothing"]
+                reasons.append(f"{kind} does not work: {last[0][:300]}")
+            why = "; ".join(reasons) or "there is no podman and no docker on PATH"
+            raise NoEngineError(f"it runs in a container, and {why}: install the package podman")
+
+    def sweep(self) -> None:
+        """Remove the containers that earlier runs of this daemon have left."""
+        mark = TREES.mark
+        left = of_earlier_lives(self._recorded(), mark.home, mark.life)
+        if not left:
+            # Whoever runs no containers pays nothing for them.
+            return
+        environment = {**self._environment, **self._of_engine()}
+        is_clean = True
+        for command in sorted({self._engine_of(each) for each in left} - {""}):
+            kind: EngineKind = "docker" if Path(command).name == "docker" else "podman"
+            engine = Engine(kind, command, is_rootless=False, user=0, group=0)
+            listed = _ran(listing_words(engine, mark.home), environment)
+            names = of_earlier_lives(listed.stdout.split(), mark.home, mark.life)
+            is_clean &= listed.returncode == 0
+            if names:
+                is_clean &= _removed(removal_words(engine, names), environment)
+                log.warning("leftover_containers_removed", containers=len(names))
+        if is_clean:
+            for each in left:
+                shutil.rmtree(self._folder / each, ignore_errors=True)
+
+    def _recorded(self) -> Iterator[str]:
+        with contextlib.suppress(OSError):
+            yield from sorted(os.listdir(self._folder))  # noqa: PTH208
+
+    def _engine_of(self, name: str) -> str:
+        try:
+            return (self._folder / name / _ENGINE).read_text()[:4096]
+        except (OSError, ValueError):
+            return ""
+
+    def _of_engine(self) -> dict[str, str]:
+        given = self._environment
+        return {name: given[name] for name in ENGINE_VARIABLES if given.get(name)}
+
+
+def _engine(kind: EngineKind, command: str, answer: str) -> Engine:
+    if kind == "podman":
+        is_rootless = answer.strip() == "true"
+    else:
+        try:
+            is_rootless = any("rootless" in str(each) for each in json.loads(answer) or ())
+        except ValueError:
+            is_rootless = False
+    return Engine(kind, command, is_rootless, os.getuid(), os.getgid())
+
+
+def _removed(words: Sequence[str], environment: Mapping[str, str]) -> bool:
+    # A container whose parent was killed is stopped by the first try, and removed by the second.
+    return any(_ran(words, environment).returncode == 0 for _ in range(_TRIES))
+
+
+def _ran(
+    words: Sequence[str], environment: Mapping[str, str]
+) -> "subprocess.CompletedProcess[str]":
+    """Return how a short command of an engine ended; 127 where it did not."""
+    try:
+        ended = subprocess.run(
+            words,
+            env=dict(environment),
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_TIMEOUT,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return subprocess.CompletedProcess(words, 127, "", str(error))
+    out, err = (
+        each[:_MOST_BYTES].decode(errors="replace") for each in (ended.stdout, ended.stderr)
+    )
+    return subprocess.CompletedProcess(words, ended.returncode, out, err)

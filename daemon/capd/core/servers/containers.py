@@ -1,0 +1,271 @@
+"""How a server runs in a container: the words for the engine, decided from facts.
+
+    nothing of this machine   but its project, at the path that it has here, and its secrets
+    no network                unless its definition asks for one
+    nothing to keep           its root is read-only, `/tmp` is in memory, it is removed at its end
+    no way up                 no capabilities, no new privileges, bounds on memory and processes
+
+Secrets come through a pipe, which a shell in the container reads before the server starts. So they
+are in no command line, in no file, and in nothing that the engine keeps or shows.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from capd.core.errors import CapdError
+from capd.core.servers.placeholders import Folders, resolved, wanted_keys
+from capd_protos.types import ContainerSpec, ServerSpec
+
+EngineKind = Literal["podman", "docker"]
+ENGINES: tuple[EngineKind, ...] = ("podman", "docker")
+"""The one that is preferred first: podman needs no daemon with the rights of root."""
+
+SECRETS = "/capd-secrets"
+"""Where the pipe is in the container."""
+MOST_SECRET_BYTES = 60_000
+"""Fewer than a pipe holds (64 KiB), so that writing never waits."""
+SMALLEST_MIB, LARGEST_MIB = 16, 65_536
+MOST_PROCESSES = 512
+_TEMPORARY = "/tmp:rw,nosuid,nodev,size=64m,mode=1777"  # noqa: S108  # in the container
+_LABEL = "capd.home"
+_IMAGE = re.compile(r"(?:[A-Za-z0-9][\w./:-]*@)?sha256:[0-9a-f]{64}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_READ_SECRETS = (
+    'n=\'\n\'; while IFS= read -r l; do [ "$l" = . ] && break; eval "export $l"; done'
+    f' <{SECRETS}; unset l n; exec "$@"'
+)
+_BOUNDS = (
+    f"--pids-limit={MOST_PROCESSES}",
+    "--ulimit=nofile=4096:4096",
+    "--ulimit=nproc=4096:4096",
+    "--ulimit=core=0:0",
+)
+_COMMON = (
+    *("--rm", "--interactive", "--init", "--pull=missing", "--read-only"),
+    *(f"--tmpfs={_TEMPORARY}", "--cap-drop=all", "--security-opt=no-new-privileges"),
+    *("--no-healthcheck", "--log-driver=none", *_BOUNDS),
+)
+_OWN: dict[EngineKind, tuple[str, ...]] = {
+    # Podman would write below its read-only root, hand proxies on, and mount an image's volumes.
+    # Its keys to detach would be taken out of what a client sends.
+    "podman": (
+        *("--read-only-tmpfs=false", "--http-proxy=false", "--systemd=false"),
+        *("--image-volume=ignore", "--detach-keys="),
+    ),
+    "docker": (),
+}
+_REMOVE: dict[EngineKind, tuple[str, ...]] = {
+    "podman": ("rm", "--force", "--ignore", "--time=0", "--volumes"),
+    "docker": ("rm", "--force", "--volumes"),
+}
+
+
+class ContainerRefusedError(CapdError):
+    """The server cannot run in a container as its definition or its project wants it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """A container engine of this machine, as it was found and asked."""
+
+    kind: EngineKind
+    command: str
+    """The path of its program."""
+    is_rootless: bool
+    user: int
+    group: int
+    """Who runs capd."""
+
+    @property
+    def inside(self) -> str:
+        """Return the user and group in the container, so that files become the user's own."""
+        return "0:0" if self.is_rootless else f"{self.user}:{self.group}"
+
+    @property
+    def description(self) -> str:
+        """Return the engine in words for a person."""
+        return f"{self.kind}, rootless" if self.is_rootless else self.kind
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerRequest:
+    """A server to run in a container; placeholders are filled in."""
+
+    spec: ContainerSpec
+    server: str
+    command: str
+    """The program in the container; empty for the one of the image."""
+    args: tuple[str, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """The environment without secrets."""
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Variables with a secret in them."""
+    project: str = ""
+    """The real path of its project's folder; empty if it has none."""
+
+
+def wrong_with_container(server: ServerSpec) -> str:
+    """Return why `server` cannot run in its container; empty if it can, or has none."""
+    spec = server.container
+    if spec is None:
+        return ""
+    if server.transport != "stdio":
+        return '`runtime = "container"` is for a server without `url`'
+    if not _IMAGE.fullmatch(spec.image):
+        return (
+            "`image` needs its exact digest: NAME@sha256:HEX, or sha256:HEX for an image that is"
+            " on this machine (podman images --digests --no-trunc)"
+        )
+    if not SMALLEST_MIB <= spec.memory_mib <= LARGEST_MIB:
+        return f"`memory_mib` is not within {SMALLEST_MIB} to {LARGEST_MIB}"
+    secret = [name for name, value in server.env.items() if _has_key(server, value)]
+    keys = wanted_keys(server)
+    of_env = {key for name in secret for key in _keys(server, server.env[name])}
+    if set(keys) - of_env:
+        return "a secret in `args` of a container is shown by its engine: put it into `env`"
+    if secret and not server.command:
+        return "a container that gets secrets needs `command`, the program that its image runs"
+    bad = [name for name in server.env if not _VARIABLE.fullmatch(name)]
+    return f"{bad[0]!r} is no name of a variable" if bad else ""
+
+
+def container_request(
+    server: ServerSpec, values: Mapping[str, str], project: str, mounted: str
+) -> ContainerRequest:
+    """Return what is to run for a session of `project`; `mounted` is its real path, or empty.
+
+    Raises:
+        ContainerRefusedError: see `wrong_with_container`.
+        MissingValueError: a placeholder's key has no value.
+    """
+    wrong = wrong_with_container(server)
+    if wrong or server.container is None:
+        raise ContainerRefusedError(f"{server.name} cannot run in a container: {wrong}")
+    filled = resolved(server, values, Folders(cwd=project, project=project))
+    secret = {name for name, value in server.env.items() if _has_key(server, value)}
+    return ContainerRequest(
+        server.container,
+        server.name,
+        filled.command,
+        filled.args,
+        {name: value for name, value in filled.env.items() if name not in secret},
+        {name: value for name, value in filled.env.items() if name in secret},
+        mounted if server.container.mount != "none" else "",
+    )
+
+
+def secret_lines(request: ContainerRequest) -> bytes:
+    """Return what goes through the pipe: an assignment a line, then a line with a dot.
+
+    Raises:
+        ContainerRefusedError: a value cannot be an environment variable, or they are too long.
+    """
+    lines = []
+    for name, value in request.secrets.items():
+        if "\0" in value:
+            raise ContainerRefusedError(f"{request.server}: the value of {name} has a NUL in it")
+        # In single quotes a shell takes every character as it is, but for a single quote.
+        quoted = value.replace("'", "'\\''").replace("\n", "'\"$n\"'")
+        lines.append(f"{name}='{quoted}'\n")
+    data = "".join([*lines, ".\n"]).encode("utf-8", "surrogateescape")
+    if len(data) > MOST_SECRET_BYTES:
+        raise ContainerRefusedError(
+            f"{request.server}: its secrets have more than {MOST_SECRET_BYTES} bytes"
+        )
+    return data
+
+
+def refuse_project(request: ContainerRequest, kept: Iterable[str]) -> None:
+    """Raise if its project holds a folder that no container may see; `kept` are real paths.
+
+    Raises:
+        ContainerRefusedError: with the folder.
+    """
+    if not request.project:
+        return
+    below = f"{request.project.rstrip('/')}/"
+    for folder in kept:
+        if f"{folder.rstrip('/')}/".startswith(below):
+            raise ContainerRefusedError(
+                f"{request.server} runs in a container that mounts its project, and"
+                f" {request.project} contains {folder}: open a smaller folder, or set"
+                ' mount = "none"'
+            )
+
+
+def run_words(
+    engine: Engine, request: ContainerRequest, name: str, home: str, pipe: str
+) -> tuple[str, ...]:
+    """Return the command that runs a container until its server ends.
+
+    `name` is the container's, `home` stands for the daemon's state folder, and `pipe` is the path
+    of the pipe with the secrets, empty if there are none.
+    """
+    spec = request.spec
+    words = [engine.command, "run", f"--name={name}", f"--label={_LABEL}={home}"]
+    words += [*_COMMON, *_OWN[engine.kind]]
+    words += [f"--memory={spec.memory_mib}m", f"--memory-swap={spec.memory_mib}m"]
+    words += [f"--user={engine.inside}"]
+    if not spec.has_network:
+        words.append("--network=none")
+    if request.project:
+        words.append(_mount(request.project, request.project, is_writable=spec.mount == "write"))
+    settings = {"HOME": "/tmp", **request.settings}  # noqa: S108  # in the container
+    words += [f"--env={key}={value}" for key, value in settings.items()]
+    if pipe:
+        words.append(_mount(pipe, SECRETS, is_writable=True))
+        program = (request.command,) if request.command else ()
+        shell = ("-c", _READ_SECRETS, "sh", *program)
+        return (*words, "--entrypoint=/bin/sh", spec.image, *shell, *request.args)
+    if request.command:
+        words.append(f"--entrypoint={request.command}")
+    return (*words, spec.image, *request.args)
+
+
+def removal_words(engine: Engine, names: Iterable[str]) -> tuple[str, ...]:
+    """Return the command that ends and removes containers, whatever state they are in."""
+    return (engine.command, *_REMOVE[engine.kind], *names)
+
+
+def listing_words(engine: Engine, home: str) -> tuple[str, ...]:
+    """Return the command that lists a daemon's containers by name, those that ended included."""
+    labelled = f"--filter=label={_LABEL}={home}"
+    return (engine.command, "ps", "--all", labelled, "--format={{.Names}}")
+
+
+def container_name(home: str, life: str, token: str) -> str:
+    """Return a container's name; `life` is this run of the daemon, `token` is random."""
+    return f"capd-{home}-{life}-{token}"
+
+
+def of_earlier_lives(names: Iterable[str], home: str, life: str) -> list[str]:
+    """Return those of a daemon's containers that earlier runs of it have left."""
+    ours = container_name(home, "", "").rstrip("-") + "-"
+    return [each for each in names if each.startswith(ours) and not each.startswith(ours + life)]
+
+
+def describe(engine: Engine, request: ContainerRequest) -> str:
+    """Return how a server is confined, in words for a person."""
+    mounted = {"write": ", writes its project"}.get(request.spec.mount, "")
+    network = "network" if request.spec.has_network else "no network"
+    return f"container ({engine.description}), {network}{mounted if request.project else ''}"
+
+
+def _mount(source: str, target: str, *, is_writable: bool) -> str:
+    fields = ["type=bind", f"source={source}", f"destination={target}"]
+    fields += [] if is_writable else ["readonly"]
+    # Engines read the value as one line of CSV.
+    return "--mount=" + ",".join(
+        '"' + each.replace('"', '""') + '"' if set(each) & {",", '"', "\n"} else each
+        for each in fields
+    )
+
+
+def _keys(server: ServerSpec, text: str) -> tuple[str, ...]:
+    return wanted_keys(ServerSpec(server.name, "stdio", server.tap, env={"": text}))
+
+
+def _has_key(server: ServerSpec, text: str) -> bool:
+    return bool(_keys(server, text))

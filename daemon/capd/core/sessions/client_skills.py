@@ -1,0 +1,163 @@
+"""Skills of the client itself: which tools one names, and whether a message names one.
+
+A skill is used ──> its head names tools and capabilities ──> they come on in the session
+
+    ---
+    name: tidy
+    allowed-tools: mcp__capd__git__git_log, Bash(git add:*)      a tool, as its client names it
+    metadata:
+      capd: git, files-edit                                      capabilities, for capd alone
+    ---
+
+`capd` may stand in the head itself as well, and `capabilities` means the same, as in the skills of
+taps. Whatever else a head holds is the client's, and ignored.
+"""
+
+import re
+from collections.abc import Collection
+
+import msgspec
+
+from capd.core.sessions.own_tool_list import OWN_TOOLS, SCRIPT_TOOL
+from capd.core.taps.frontmatter import Field, FrontmatterError, frontmatter
+from capd.core.taps.skills import LARGEST_BYTES
+
+MOST_CAPABILITIES = 32
+MOST_TOOLS = 64
+LONGEST_NAME = 200
+MOST_OF_A_MESSAGE = 20_000
+"""Characters of a message that are searched for a skill's name."""
+MOST_NAMED = 3
+"""Skills that one message uses."""
+
+_OWN = {str(each.name) for each in (*OWN_TOOLS, SCRIPT_TOOL)}
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(:[A-Za-z0-9][A-Za-z0-9._-]{0,99})?")
+_CAPABILITY = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+_ARGUMENTS = re.compile(r"\([^()]*\)")
+_OF_CAPD = re.compile(r"(mcp__|mcp_)?capd(__|[-_:/.]+)")
+_TOOL = re.compile(r"[A-Za-z0-9][\w.-]*?__[\w.-]+")
+_ANOTHER_WORD = re.compile(r"(?<![\w/.\\-])[/$@]?[A-Za-z0-9][A-Za-z0-9._:-]*(?!/)")
+
+
+class SkillNeeds(msgspec.Struct, frozen=True):
+    """What a skill of a client names in its head."""
+
+    capabilities: tuple[str, ...] = ()
+    """`name` or `tap/name`, in the skill's order."""
+    tools: tuple[str, ...] = ()
+    """Names as capd lists them: `git__git_log`."""
+    error: str = ""
+    """Why nothing of it can be used; empty if it can."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it names nothing of capd's."""
+        return not self.capabilities and not self.tools
+
+
+def is_skill_name(name: str) -> bool:
+    """Tell whether a client may call a skill so: `tidy`, or `plugin:tidy`."""
+    return _NAME.fullmatch(name) is not None
+
+
+def skill_needs(content: bytes) -> SkillNeeds:
+    """Return what the SKILL.md with this content names."""
+    if len(content) > LARGEST_BYTES:
+        return SkillNeeds(error=f"it is larger than {LARGEST_BYTES // 1024} KiB")
+    try:
+        head = frontmatter(content.decode())
+    except UnicodeDecodeError:
+        return SkillNeeds(error="it is not UTF-8")
+    except FrontmatterError as error:
+        return SkillNeeds(error=str(error))
+    capabilities: dict[str, None] = {}
+    tools: dict[str, None] = {}
+    declared = [head.fields.get("capd"), head.fields.get("capabilities")]
+    metadata = head.fields.get("metadata")
+    declared.append(metadata.members.get("capd") if metadata is not None else None)
+    for field in declared:
+        for word in _words(field):
+            if _TOOL.fullmatch(word):
+                tools[word] = None
+            elif _CAPABILITY.fullmatch(word):
+                capabilities[word] = None
+    for word in _words(head.fields.get("allowed-tools")):
+        named = tool_of(word)
+        if named.endswith("__*"):
+            capabilities[named.removesuffix("__*")] = None
+        elif named:
+            tools[named] = None
+    return SkillNeeds(tuple(capabilities)[:MOST_CAPABILITIES], tuple(tools)[:MOST_TOOLS])
+
+
+def tool_of(word: str) -> str:
+    """Return the tool that an entry of `allowed-tools` means, as capd lists it; else empty.
+
+    `SERVER__*` stands for all tools of a server. A client's own tools, such as `Read`, are none of
+    capd's, and neither are the tools by which capd finds and calls others.
+
+        mcp__capd__git__git_log, capd-git__git_log, mcp__git__git_log   git__git_log
+        mcp__git, mcp__git__*                                           git__*
+    """
+    name = word[:LONGEST_NAME]
+    of_capd = _OF_CAPD.match(name)
+    if of_capd is not None:
+        name = name[of_capd.end() :]
+        return name if "__" in name and name not in _OWN and _is_tool(name) else ""
+    if not name.startswith("mcp__"):
+        return ""
+    name = name.removeprefix("mcp__")
+    if "__" not in name and name != "capd" and _CAPABILITY.fullmatch(name):
+        name += "__*"
+    return name if _is_tool(name) else ""
+
+
+def _is_tool(name: str) -> bool:
+    return (
+        _TOOL.fullmatch(name.removesuffix("*") + "x" if name.endswith("__*") else name) is not None
+    )
+
+
+def _words(field: Field | None) -> list[str]:
+    """Return the words of a text or a list; what stands in parentheses belongs to the word."""
+    if field is None:
+        return []
+    found: list[str] = []
+    for item in field.items:
+        found += _ARGUMENTS.sub("", item.text).replace(",", " ").split()
+    return [word for word in found if len(word) <= LONGEST_NAME]
+
+
+def named_in(message: str, skills: Collection[str]) -> list[str]:
+    """Return the skills that a message names, in its order, and none of the others.
+
+    `/tidy`, `$tidy` and `@tidy` name one, and so do `the tidy skill` and `skill tidy`. A name of
+    several parts, as `tidy-boats` or `harbour:tidy`, is no common word: it is enough by itself.
+    """
+    if not skills:
+        return []
+    known = {name.lower(): name for name in reversed(list(skills))}
+    words = [each.rstrip(".:-") for each in _ANOTHER_WORD.findall(message[:MOST_OF_A_MESSAGE])]
+    found: dict[str, None] = {}
+    for at, word in enumerate(words):
+        name = known.get(word.lstrip("/$@").lower())
+        if name is None:
+            continue
+        beside = {each.lower() for each in (*words[max(0, at - 1) : at], *words[at + 1 : at + 2])}
+        is_called = word[0] in "/$@" or bool(beside & {"skill", "skills"})
+        if is_called or any(mark in name for mark in "-_:"):
+            found[name] = None
+    return list(found)[:MOST_NAMED]
+
+
+def brought(skill: str, names: Collection[str], failed: Collection[str], how: str) -> str:
+    """Return what a model gets about a skill's tools; empty if the skill brought none.
+
+    `how` says how tools are called that its client does not list at once.
+    """
+    lines: list[str] = []
+    if names:
+        lines.append(f"capd switched on for the skill '{skill}': {', '.join(names)}. {how}".strip())
+    if failed:
+        lines.append(f"capd could not switch on for the skill '{skill}': {'; '.join(failed)}")
+    return "\n".join(lines)
