@@ -3,9 +3,9 @@
 A tokenizer of the o200k family makes no token across certain positions: before a space that follows
 a character, and where a letter or digit is followed by anything else. A text that is cut at these
 positions has exactly as many tokens as its pieces together, and thousands of texts have only a few
-thousand different pieces. A piece that was never counted counts as its number of bytes, and a usual word
-as the most tokens that it can have. Every token has at least one byte, so the sum may be too large
-but is never too small.
+thousand different pieces. A piece that was never counted counts as its number of bytes, and a usual
+word as the most tokens that it can have. Every token has at least one byte, so the sum may be too
+large but is never too small.
 """
 
 import re
