@@ -1,6 +1,7 @@
 """What a session is told of what is installed, level by level, and the file behind it."""
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 import trio
 import yaml
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from capd.actors.session.index import INDEX, MOST_PROJECTS, REPLIES
 from capd.adapters.tokens.token_counts import count
@@ -87,6 +88,57 @@ async def test_the_instructions_name_what_is_installed_by_verb_within_150_tokens
         assert entry.index_listed > 20
         assert entry.index_tokens == count(index)
         assert (await instructions(client)) == told
+
+
+class Held(Real):
+    """The tokenizer, once it may answer."""
+
+    def __init__(self) -> None:
+        self.was_asked = trio.Event()
+        self.may_answer = trio.Event()
+
+    async def counted(self, texts: list[bytes]) -> dict[bytes, int]:
+        self.was_asked.set()
+        await self.may_answer.wait()
+        return await super().counted(texts)
+
+
+async def test_nobody_waits_for_counts_that_would_change_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("capd.actors.index.index.LEARN_PATIENCE", math.inf)
+    async with running_world(tmp_path, counts=Held(), pieces=Held()) as world:
+        reply = await world.bus.ask(INDEX, ListIndex(), REPLIES, 60.0)
+
+        assert isinstance(reply, IndexListed)
+        assert {each.id.name for each in reply.entries} >= {"alpha", "beta"}
+
+
+async def test_a_map_that_may_be_larger_than_its_room_waits_for_the_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("capd.actors.index.index.LEARN_PATIENCE", math.inf)
+    pieces = Held()
+    replies: list[Any] = []
+    async with running_world(tmp_path, counts=Real(), pieces=pieces) as world:
+        for number in range(80):
+            world.capability(f"quixotic-{number}", "beta")
+        await world.reload()
+        while not world.index._read or len(world.index._read[""].entries) < 80:
+            await trio.sleep(0.02)
+
+        async def ask() -> None:
+            replies.append(await world.bus.ask(INDEX, ListIndex(), REPLIES, 60.0))
+
+        world.nursery.start_soon(ask)
+        await pieces.was_asked.wait()
+        await wait_all_tasks_blocked(0.05)
+        before = list(replies)
+        pieces.may_answer.set()
+        while not replies:
+            await trio.sleep(0.02)
+
+        assert before == []
 
 
 async def test_what_is_on_and_what_policy_denies_is_not_on_the_map(

@@ -15,13 +15,17 @@ from capd.actors.supervisor.supervisor import Instances, Supervisor
 from capd.adapters.clients.session_environment import NothingStored, SessionEnvironments
 from capd.adapters.servers.generation_file import GenerationFile
 from capd.adapters.servers.http.logins import Logins
+from capd.adapters.servers.sandboxing import Sandboxes
 from capd.core.protocol.outcomes import OutcomeUnknownError
 from capd.core.servers.identity import InstanceKey
 from capd.core.servers.leases import Leases
+from capd.core.servers.sandbox import Machine as Confinable
+from capd.core.servers.sandbox_rules import SandboxRules
 from capd.runtime.handle_table import HandleTable
 from capd.runtime.peer import AskFailedError
 from capd_protos import supervisor as messages
 from capd_protos.codec import MsgpackCodec
+from capd_protos.curator import SessionStarted
 from capd_protos.types import ActorName, ClientFacts, InstanceId, ServerSpec, SessionKey
 from connection_calls import call_tool
 
@@ -44,6 +48,13 @@ class Stage:
         self.machine = machine
         self.project = str(project)
         self.client = ClientFacts()
+        self.was_tried = trio.Event()
+        token = trio.lowlevel.current_trio_token()
+
+        def tried() -> Confinable:
+            token.run_sync_soon(self.was_tried.set)
+            return Confinable()
+
         self.server_connections: Instances = HandleTable()
         self.environments = SessionEnvironments()
         settings = SupervisorSettings(
@@ -53,6 +64,7 @@ class Stage:
             extra_path="/uvx",
             version="0",
             generations=GenerationFile(project / "eras.json"),
+            sandboxes=Sandboxes(SandboxRules(), (), project / "sandbox", tried),
         )
         starts = Starts(settings, Logins(Path("no-logins")), machine.spawn)
         self.actor = kind(bus, self.server_connections, self.environments, settings, starts)
@@ -119,6 +131,18 @@ async def staged(
         yield stage
         nursery.cancel_scope.cancel()
     assert stage.machine.alive == []
+
+
+async def test_the_first_session_has_the_machine_tried_before_a_server_is_wanted(
+    tmp_path: Path,
+) -> None:
+    async with staged(tmp_path) as stage:
+        stage.bus.publish(SessionStarted(SessionKey("s"), "client"))
+
+        with trio.fail_after(60):
+            await stage.was_tried.wait()
+
+        assert stage.machine.alive == []
 
 
 # Sharing

@@ -1,5 +1,6 @@
 """Every tool that is known is found, whether its server runs or not."""
 
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 import structlog
 import trio
 import trio.testing
@@ -211,6 +213,20 @@ async def test_kept_lists_are_searched_with_no_server_running(
         )
         assert got == finder.ToolsFound([hit], "", 1, "fused")
         assert stage.supervisor.journal == []
+
+
+async def test_the_first_reading_waits_for_no_further_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("capd.actors.finder.finder.DEBOUNCE", math.inf)
+    async with staged(tmp_path) as (stage, nursery):
+        stage.registry.add("files", server("fs"))
+        await stage.keep(server("fs"), FILES)
+
+        await stage.start(nursery)
+
+        with trio.fail_after(60):
+            await stage.until(2, has_vectors=False)
 
 
 async def test_a_server_that_lists_other_tools_is_searched_by_them(

@@ -162,6 +162,25 @@ def test_the_public_tap_gets_its_words_under_any_name(shared_fixtures: Path) -> 
     assert [c.id.name for c in capabilities if len(c.extra_triggers) < FEWEST_PHRASES] == []
 
 
+def test_shipped_overlays_for_no_installed_tap_are_not_read(tmp_path: Path) -> None:
+    taps = [read_tap(starter_place())]
+
+    got = read_overlays(tmp_path / "taps.toml", taps=taps)
+
+    assert names(got) == ["starter", "starter-languages"]
+    assert overlaid(taps, got) == overlaid(taps, read_overlays(tmp_path / "taps.toml"))
+
+
+def test_a_shipped_overlay_for_any_tap_that_has_enough_of_it_is_read(
+    shared_fixtures: Path, tmp_path: Path
+) -> None:
+    tap = read_tap(TapPlace(TapName("whatever"), shared_fixtures / "data" / "octomind-tap"))
+
+    got = read_overlays(tmp_path / "taps.toml", taps=[tap])
+
+    assert names(got) == SHIPPED
+
+
 def test_the_shipped_overlays_are_in_the_checkout_or_in_the_wheel() -> None:
     got = sorted(folder.name for folder in shipped_overlays().iterdir())
 

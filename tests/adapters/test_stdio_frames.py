@@ -749,3 +749,55 @@ async def test_a_peer_that_is_gone_spends_a_writer_without_a_task() -> None:
     is_there = await writer.drain()
 
     assert (is_there, writer.is_dead) == (False, True)
+
+
+async def test_a_large_line_from_a_pipe_is_read_whole_and_lets_others_run() -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    def write() -> None:
+        with os.fdopen(writing, "wb") as pipe:
+            for _ in range(64):
+                pipe.write(b"x" * 65_536)
+            pipe.write(b"\n")
+
+    async with trio.open_nursery() as nursery, trio.lowlevel.FdStream(reading) as stream:
+        nursery.start_soon(trio.to_thread.run_sync, write)
+        nursery.start_soon(count_turns)
+
+        (line,) = await FrameReader(stream).some()
+
+        nursery.cancel_scope.cancel()
+    assert line == Frame(b"x" * 64 * 65_536)
+    assert turns
+
+
+@pytest.mark.parametrize("size", [1, 4096, 65_535, 65_536, 300_000])
+async def test_a_frame_of_any_size_is_written_whole_with_one_newline(size: int) -> None:
+    ours, theirs = trio.socket.socketpair()
+    stream = trio.SocketStream(ours)
+    writer = FrameWriter(stream, max_bytes=1 << 20)
+    received = bytearray()
+    is_whole = trio.Event()
+
+    async def read() -> None:
+        while not received.endswith(b"\n"):
+            received.extend(await theirs.recv(65_536))
+        is_whole.set()
+
+    async with stream, trio.SocketStream(theirs), trio.open_nursery() as nursery:
+        await nursery.start(writer.run)
+        nursery.start_soon(read)
+
+        await writer.send(b"y" * size)
+
+        await is_whole.wait()
+        nursery.cancel_scope.cancel()
+    assert bytes(received) == b"y" * size + b"\n"

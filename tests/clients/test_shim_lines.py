@@ -186,3 +186,14 @@ def test_a_folder_is_told_from_what_is_none(tmp_path: Path) -> None:
         False,
         False,
     ]
+
+
+def test_a_reader_says_whether_a_line_has_begun_and_not_ended() -> None:
+    reader = json_lines.LineReader(limit=8)
+
+    got = []
+    for chunk in (b"a", b"\n", b"b\nc", b"\n", b"0123456789", b"1", b"\n"):
+        reader.feed(chunk)
+        got.append(reader.is_within_line)
+
+    assert got == [True, False, True, False, True, True, False]

@@ -15,6 +15,7 @@ import mcp_types
 import pytest
 
 from capd_client.shim.handshakes import VERSION
+from capd_client.shim.starting import Starter
 from python_with import python_with
 from whole_daemon import wait_for
 
@@ -463,3 +464,20 @@ def test_who_does_not_get_the_lock_waits_until_its_holder_is_gone(
 
 def test_the_version_is_the_packages() -> None:
     assert version("capd") == VERSION
+
+
+def test_the_shim_that_starts_the_daemon_looks_for_it_more_often_than_those_that_wait(
+    tmp_path: Path,
+) -> None:
+    env = {"CAPD_HOME": str(tmp_path)}
+    starting, waiting = (
+        Starter(str(tmp_path / "run" / "capd.sock"), env, is_named=True) for _ in range(2)
+    )
+
+    starting.step()
+    waiting.step()
+
+    assert (starting.is_busy, waiting.is_busy) == (True, True)
+    # It has the lock, and looks once more before it starts anything.
+    assert starting.pause < waiting.pause
+    starting.release()

@@ -90,6 +90,11 @@ class LineReader:
         self._cut: TruncatedLine | None = None
         self._limit = limit
 
+    @property
+    def is_within_line(self) -> bool:
+        """Whether a line has begun and not ended."""
+        return bool(self._partial) or self._cut is not None
+
     def feed(self, chunk: bytes) -> "list[bytes | bytearray | TruncatedLine]":
         """Take the next bytes; return the lines that they complete."""
         lines: list[bytes | bytearray | TruncatedLine] = []

@@ -26,6 +26,8 @@ _FAILURE_VALID = 10.0
 _STDERR_LINES = 10
 _STDERR_BYTES = 8192
 _SERVING_POLL_MS = 20
+_POLL = 0.05
+_OWN_POLL = 0.01
 
 
 def _is_dir(path: str) -> bool:
@@ -148,6 +150,17 @@ class Starter:
     def is_busy(self) -> bool:
         """Whether a process is starting the daemon, so that it may answer soon."""
         return self._deadline > 0
+
+    @property
+    def pause(self) -> float:
+        """Seconds until the socket is looked at again while `is_busy`.
+
+        Of all shims that wait for one daemon, the one that starts it looks more often.
+        """
+        if not self._has_lock:
+            return _POLL
+        is_started = self._parent is not None or bool(self._failure)
+        return _OWN_POLL if is_started else 0.0
 
     def step(self) -> str:
         """Take the next step if nobody answers; return why it is hopeless, or an empty text."""

@@ -16,6 +16,7 @@ from capd.adapters.large_frames import LargeFrame
 from capd.adapters.stdio_frames import FrameCutError, WriterFullError, WriterStalledError
 from capd.core.errors import CapdError
 
+_LAST_PART_BYTES = 4 * 1024
 _AT_ONCE_BYTES = 64 * 1024
 """An empty pipe takes this much. More would need the writer's task anyway."""
 
@@ -280,7 +281,8 @@ class FrameWriter:
         frame = waiting.frame
         if isinstance(frame, bytes):
             with trio.move_on_after(self._timeout) as scope:
-                await self._stream.send_all(waiting.rest or frame + b"\n")
+                for part in [waiting.rest] if waiting.rest else _parts(frame):
+                    await self._stream.send_all(part)
             if scope.cancelled_caught:
                 raise self._stalled(len(frame))
         else:
@@ -325,3 +327,10 @@ class FrameWriter:
         # It knows this writer as well: together they would stay in memory.
         self._on_backlog = None
         self._queued_bytes = 0
+
+
+def _parts(frame: bytes) -> list[bytes | memoryview]:
+    """Return the parts of a line with its newline, without a copy of a large frame."""
+    if len(frame) < _AT_ONCE_BYTES:
+        return [frame + b"\n"]
+    return [memoryview(frame)[:-_LAST_PART_BYTES], frame[-_LAST_PART_BYTES:] + b"\n"]

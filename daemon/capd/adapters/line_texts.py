@@ -22,6 +22,8 @@ def checked_text(data: bytes) -> bytes:
     Raises:
         MalformedError: it is not, and could break the program that it is passed on to.
     """
+    if data.isascii():
+        return data
     try:
         data.decode()
     except UnicodeDecodeError:

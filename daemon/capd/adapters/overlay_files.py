@@ -5,6 +5,7 @@ shipped ones follow. An unreadable overlay is a finding and never costs a tap.
 """
 
 import tomllib
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import capd
 from capd.adapters.file_texts import PathText, expanded, file_name, file_text
 from capd.adapters.parsing.jobs import DIRECT, Reader, ReadOverlay
 from capd.adapters.unchanged_files import UnchangedFiles, mark_of_folder
+from capd.core.taps.catalog import Tap
 from capd.core.taps.overlays import OVERLAY_FILE, Overlay
 from capd_protos.types import Finding
 
@@ -38,20 +40,41 @@ def shipped_overlays() -> Path:
 
 
 def read_overlays(
-    list_file: Path, reader: Reader = DIRECT, known: UnchangedFiles[Overlay] | None = None
+    list_file: Path,
+    reader: Reader = DIRECT,
+    known: UnchangedFiles[Overlay] | None = None,
+    taps: Sequence[Tap] | None = None,
 ) -> list[Overlay]:
     """Return all overlays, in order of precedence; unchanged ones are taken from `known`.
 
     `reader` parses the user's overlays, which others may have written; those that come with capd
-    are trusted.
+    are trusted. With `taps`, shipped overlays that are for none of them are left out: a hundred
+    files take as long to parse as a daemon without them takes to start.
     """
     listed, wrong = _listed(list_file)
     overlays = [_read(each, reader, known) for each in _own_folders(list_file, listed)]
     if listed.shipped_overlays:
-        overlays += [_read(folder, DIRECT, known) for folder in _folders_in(shipped_overlays())]
+        shipped = _folders_in(shipped_overlays())
+        if taps is not None:
+            shipped = [folder for folder in shipped if _may_be_for(folder, taps)]
+        overlays += [_read(folder, DIRECT, known) for folder in shipped]
     if wrong:
         overlays.insert(0, _unusable(str(list_file), f"its overlays are not used: {wrong}"))
     return overlays
+
+
+def _may_be_for(folder: Path, taps: Sequence[Tap]) -> bool:
+    """Tell whether an overlay may be for one of `taps`, by the names of its files alone."""
+    try:
+        head = tomllib.loads((folder / OVERLAY_FILE).read_text(encoding="utf-8"))
+        least = head.get("least_in_common")
+        if "tap" in head or not isinstance(least, int):
+            return True
+        names = {file.stem for file in (folder / "capabilities").glob("*.toml")}
+    except (OSError, ValueError):
+        # Whoever reads it says why it cannot be used.
+        return True
+    return any(sum(each.id.name in names for each in tap.capabilities) >= least for tap in taps)
 
 
 def _read(folder: Path, reader: Reader, known: UnchangedFiles[Overlay] | None) -> Overlay:

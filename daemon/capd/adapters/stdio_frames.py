@@ -18,6 +18,7 @@ from capd.core.errors import CapdError
 _CHUNK_BYTES = 64 * 1024
 _END_BYTES = 4 * 1024
 _PROGRESS_BYTES = 1024 * 1024
+_READS_AT_ONCE = 16
 _FRAMES_BETWEEN_CHECKPOINTS = 32
 """A flood of small lines brings thousands in one chunk, and other tasks must run too."""
 
@@ -85,6 +86,7 @@ class FrameReader:
         self._bytes_in_time = 0
         self._waited = 0.0
         self._taken = 0
+        self._reads_at_once = 0
         self._is_ended = False
 
     def allow(self, cap_bytes: int) -> None:
@@ -148,6 +150,19 @@ class FrameReader:
                 read = b""
             await self._take(read)
             return
+        if descriptor >= 0 and self._reads_at_once < _READS_AT_ONCE:
+            # More of a large line is often there already: a turn of the loop for each chunk takes
+            # longer than all its reads. Others get their turn after a megabyte.
+            self._reads_at_once += 1
+            try:
+                read = os.read(descriptor, _CHUNK_BYTES)
+            except OSError:
+                # Nothing is there, or it is broken, which the stream tells below.
+                pass
+            else:
+                await self._take(read)
+                return
+        self._reads_at_once = 0
         chunk: bytes | bytearray = b""
         began_at = trio.current_time()
         # Only the time spent waiting here counts: a reader kept busy is not the peer's fault.
@@ -172,11 +187,15 @@ class FrameReader:
         if not chunk:
             self._is_ended = True
             return
-        first, *others = chunk.split(b"\n")
-        self._extend(first)
-        for part in others:
-            self._end_line()
-            self._extend(part)
+        if b"\n" in chunk:
+            first, *others = chunk.split(b"\n")
+            self._extend(first)
+            for part in others:
+                self._end_line()
+                self._extend(part)
+        else:
+            # `split` takes ten times as long as the search, and a large line has many such chunks.
+            self._extend(chunk)
         if self._file is not None and self._file.is_flush_due:
             try:
                 await self._file.flush()

@@ -6,24 +6,29 @@ thousand ended sessions were 8 MB of garbage.
 """
 
 from collections.abc import Callable
+from types import MethodType
 from typing import Generic, ParamSpec, TypeVar
-from weakref import WeakMethod
+from weakref import ref
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
+# Not `weakref.WeakMethod`, of which each is half a kilobyte, and a session has five.
 class _WeakCall(Generic[P, R]):
-    __slots__ = ("_reference",)
+    __slots__ = ("_function", "_owner")
 
     def __init__(self, method: Callable[P, R]) -> None:
-        self._reference = WeakMethod(method)
+        assert isinstance(method, MethodType), "only a bound method has an owner"
+        # All references to one object that have no callback are one.
+        self._owner = ref(method.__self__)
+        self._function: Callable[..., R] = method.__func__
 
     def __call__(self, *arguments: P.args, **options: P.kwargs) -> R:
-        alive = self._reference()
-        if alive is None:
+        owner = self._owner()
+        if owner is None:
             raise ReferenceError("the owner of this method is gone")
-        return alive(*arguments, **options)
+        return self._function(owner, *arguments, **options)
 
 
 def weakly(method: Callable[P, R]) -> Callable[P, R]:

@@ -1,12 +1,13 @@
 """The daemon's texts are counted elsewhere, once each, and what goes wrong is said."""
 
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import trio
 
-from capd.adapters.tokens import counted_texts
+from capd.adapters.tokens import counted_texts, counting_process
 from capd.adapters.tokens.counted_texts import CountedTexts, NotCountedError
 from capd.adapters.tokens.counting_process import read, written
 from capd.adapters.tokens.token_counts import count
@@ -30,6 +31,16 @@ async def test_a_text_that_was_counted_is_not_counted_again(
     again = await counted.counted(reversed(TEXTS))
 
     assert again == first
+
+
+def test_the_process_ends_without_the_daemon_that_it_counts_for() -> None:
+    somebody_else = "1"
+    argv = [sys.executable, "-E", "-P", "-m", counting_process.__name__, somebody_else]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE) as process:
+        # What it counts has no end here.
+        got = process.wait(60)
+
+    assert got == counting_process.FAILED
 
 
 async def test_what_was_asked_for_the_longest_ago_is_forgotten_first(

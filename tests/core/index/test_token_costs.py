@@ -4,8 +4,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from capd.adapters.tap_files import read_tap, starter_place
 from capd.adapters.tokens.token_counts import count
+from capd.core.index import usual_words
+from capd.core.index.extraction import extracted
 from capd.core.index.token_costs import FRAMES, TokenCosts, one_line, pieces
+from capd.core.index.trigger_map import trigger_map
+from capd_protos.index import IndexEntry
 from support.examples import examples
 
 SCRIPTS = st.text(
@@ -89,3 +94,25 @@ def test_a_line_is_one_and_steers_nothing(text: str, line: str) -> None:
     got = one_line(text)
 
     assert got == line
+
+
+def test_no_usual_word_has_more_tokens_than_its_bound() -> None:
+    forms = [
+        joint + word for word in usual_words.words() for joint in ("", " ", *usual_words.JOINTS)
+    ]
+
+    too_small = {
+        form: count(form) for form in forms if count(form) > (usual_words.bound(form) or 0)
+    }
+
+    assert not too_small
+
+
+def test_the_map_of_the_starter_tap_is_whole_before_anything_was_counted() -> None:
+    starter = read_tap(starter_place())
+    words = {each.id: extracted(each) for each in starter.capabilities}
+    entries = [IndexEntry(id_, each.verb, each.do) for id_, each in words.items()]
+
+    got = trigger_map(entries, TokenCosts())
+
+    assert (got.listed, got.left_out) == (len(entries), 0)

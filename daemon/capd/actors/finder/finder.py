@@ -446,7 +446,9 @@ class ToolFinder:
     async def _follow(self) -> None:
         while True:
             await self._changed.wait()
-            await trio.sleep(DEBOUNCE)
+            # The first client waits for the first reading.
+            if self._was_read.is_set():
+                await trio.sleep(DEBOUNCE)
             self._changed = trio.Event()
             await contained("refresh", self._refresh, log=log)
 

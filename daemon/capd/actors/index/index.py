@@ -29,6 +29,7 @@ from capd.core.index import document
 from capd.core.index.entries import Facts, entry_of, entry_texts, in_order
 from capd.core.index.extraction import Words, extracted
 from capd.core.index.summaries import Call, call_of, surrounding_texts
+from capd.core.index.trigger_map import trigger_map
 from capd.core.routing.priors import spoken_for
 from capd.core.sessions.own_tools import CAPABILITY
 from capd.runtime.boundary import contained
@@ -140,8 +141,10 @@ class Index:
                 entries = (await self._of(project)).entries
                 # Counting starts a process: for nobody but sessions, and none waits for long.
                 self._is_wanted.set()
-                with trio.move_on_after(LEARN_PATIENCE):
-                    await self._learned.wait()
+                # Where all is named by what is known, exact counts would change nothing.
+                if trigger_map(entries, self._pieces.costs).left_out:
+                    with trio.move_on_after(LEARN_PATIENCE):
+                        await self._learned.wait()
                 return messages.IndexListed(entries)
             case messages.DescribeIndex():
                 return await self._described()

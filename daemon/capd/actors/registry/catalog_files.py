@@ -75,7 +75,7 @@ class CatalogFiles:
             if taps is None:
                 return False
             overlays = await trio.to_thread.run_sync(
-                read_overlays, self.tap_list, self._reader(), self._overlays
+                read_overlays, self.tap_list, self._reader(), self._overlays, taps
             )
             said_more = await trio.to_thread.run_sync(overlaid, taps, overlays)
             for finding in said_more.findings:

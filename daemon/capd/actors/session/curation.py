@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import structlog
+from structlog.typing import FilteringBoundLogger
 
 from capd.actors.session.activation import Activation
 from capd.actors.session.policy import rules_of
@@ -67,7 +68,12 @@ class Curation:
         self._costs = context.services.index.costs
         self._used: set[Grant] = set()
         """What was used in the last day, as of the last ranking."""
-        self._log = structlog.get_logger(actor="curator", session=context.place.key)
+
+    @property
+    def _log(self) -> FilteringBoundLogger:
+        # Most sessions log nothing here, and a kept logger is 200 bytes.
+        log: FilteringBoundLogger = structlog.get_logger(actor="curator", session=self._place.key)
+        return log
 
     async def ranked(
         self, text: str, decision: Decision, *, is_planned: bool = False

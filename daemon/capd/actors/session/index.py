@@ -254,7 +254,8 @@ class SessionIndex:
         return {
             "index_listed": self.mapped.listed,
             "index_left_out": self.mapped.left_out,
-            "index_tokens": self.mapped.tokens,
+            # Once its words are counted, this is exact.
+            "index_tokens": self._cache.costs.of(self.mapped.text),
             "suggestions_left_out": self.left_out,
         }
 

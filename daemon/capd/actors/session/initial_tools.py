@@ -9,6 +9,7 @@ from contextlib import suppress
 
 import structlog
 import trio
+from structlog.typing import FilteringBoundLogger
 
 from capd.actors.session.activation import Activation
 from capd.actors.session.curation import single
@@ -34,7 +35,12 @@ class InitialTools:
         self._activation = activation
         self._environments = context.services.environments
         self._has_new_values = trio.Event()
-        self._log = structlog.get_logger(actor="curator", session=context.place.key)
+
+    @property
+    def _log(self) -> FilteringBoundLogger:
+        # Most sessions log nothing here, and a kept logger is 200 bytes.
+        log: FilteringBoundLogger = structlog.get_logger(actor="curator", session=self._place.key)
+        return log
 
     def pin(self, found: finder.ToolsDescribed) -> None:
         """Pin the tools that are always listed, as far as the client's list has room."""

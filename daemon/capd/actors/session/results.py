@@ -16,6 +16,7 @@ from typing import TypeVar
 import msgspec
 import structlog
 import trio
+from structlog.typing import FilteringBoundLogger
 
 from capd.adapters import json_paths
 from capd.adapters.clients.conversation import UnknownNameError
@@ -106,7 +107,12 @@ class SessionResults:
         self._store = store
         self._session = session
         self._publish = publish
-        self._log = structlog.get_logger(actor="curator", session=session)
+
+    @property
+    def _log(self) -> FilteringBoundLogger:
+        # Most sessions log nothing here, and a kept logger is 200 bytes.
+        log: FilteringBoundLogger = structlog.get_logger(actor="curator", session=self._session)
+        return log
 
     # Results of servers
 

@@ -19,6 +19,7 @@ from functools import partial
 import msgspec
 import structlog
 import trio
+from structlog.typing import FilteringBoundLogger
 
 from capd.actors.session.parts import SessionParts
 from capd.actors.session.tool_search import ToolSearch
@@ -151,7 +152,12 @@ class SessionScripts:
         self._search = search
         self._call_tool = call_tool
         self._under_way = 0
-        self._log = structlog.get_logger(actor="curator", session=self._key)
+
+    @property
+    def _log(self) -> FilteringBoundLogger:
+        # Most sessions log nothing here, and a kept logger is 200 bytes.
+        log: FilteringBoundLogger = structlog.get_logger(actor="curator", session=self._key)
+        return log
 
     async def run(self, request: Request, arguments: msgspec.Raw) -> Result:
         """Return the result of the tool `script_run`.

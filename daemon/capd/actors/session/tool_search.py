@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 import structlog
+from structlog.typing import FilteringBoundLogger
 
 from capd.actor_clients.finder import FinderClient
 from capd.actors.session.activation import Activation
@@ -76,7 +77,12 @@ class ToolSearch:
         self._curation = Curation(context, activation)
         self._costs = context.services.index.costs
         self._conversations = conversations
-        self._log = structlog.get_logger(actor="curator", session=context.place.key)
+
+    @property
+    def _log(self) -> FilteringBoundLogger:
+        # Most sessions log nothing here, and a kept logger is 200 bytes.
+        log: FilteringBoundLogger = structlog.get_logger(actor="curator", session=self._place.key)
+        return log
 
     async def search(self, asked: SearchArguments) -> str:
         """Answer a call of `tool_search`, and switch on the tools that fit best.

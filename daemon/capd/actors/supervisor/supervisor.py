@@ -40,6 +40,7 @@ from capd.runtime.handle_table import HandleTable
 from capd.runtime.serving import serve
 from capd_protos import supervisor as messages
 from capd_protos.codec import MsgpackCodec
+from capd_protos.curator import SessionStarted
 from capd_protos.definitions import DefinitionsSettled
 from capd_protos.naming import Named, NameTable
 from capd_protos.registry import CatalogChanged
@@ -50,6 +51,8 @@ REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
 HINTS: MsgpackCodec[CatalogChanged | DefinitionsSettled] = MsgpackCodec(
     CatalogChanged | DefinitionsSettled
 )
+
+SESSIONS: MsgpackCodec[SessionStarted] = MsgpackCodec(SessionStarted)
 
 LONGEST_WAIT = 2.0
 """Seconds. A request waits for a shorter back-off; it is refused with the time of a longer one."""
@@ -100,6 +103,7 @@ class Supervisor:
             nursery.start_soon(self._end_the_unheld)
             nursery.start_soon(self._sharing.run)
             nursery.start_soon(self._listen)
+            await nursery.start(self._try_machine)
             nursery.start_soon(self._starts.sweep_containers)
             if self._settings.tree_limits is not None:
                 nursery.start_soon(watch_trees, self._runs, self._settings.tree_limits)
@@ -277,6 +281,15 @@ class Supervisor:
             with trio.move_on_at(due_at if due_at is not None else float("inf")):
                 await self._linger_changed.wait()
             self._carry_out(self._leases.due(trio.current_time()))
+
+    async def _try_machine(self, *, task_status: trio.TaskStatus[None]) -> None:
+        """Try what this machine can confine once there is a session: its first server needs it."""
+        async with self._bus.subscribe(SESSIONS, "session.started") as sessions:
+            task_status.started()
+            if self._settings.sandboxes is None:
+                return
+            await anext(aiter(sessions))
+        await trio.to_thread.run_sync(self._settings.sandboxes.machine)
 
     async def _listen(self) -> None:
         """Retry failed starts after the catalog has changed.

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -52,9 +53,17 @@ _TRIAL = (
 )
 
 
-@cache
+_trying = threading.Lock()
+
+
 def machine() -> Machine:
-    """Return which sandboxing features this machine has."""
+    """Return which sandboxing features this machine has; wait where they are being tried."""
+    with _trying:
+        return _tried_machine()
+
+
+@cache
+def _tried_machine() -> Machine:
     launcher = (sys.executable, "-I", "-S", str(_LAUNCHER))
     # Each is a process or two, and the first server waits for all of them.
     with ThreadPoolExecutor(3) as pool:

@@ -83,7 +83,7 @@ def _batches(texts: list[bytes]) -> Iterator[list[bytes]]:
 
 async def _count(texts: list[bytes]) -> list[int]:
     # -E -P: neither PYTHONPATH nor the working directory is searched for modules.
-    argv = [sys.executable, "-E", "-P", "-m", counting_process.__name__]
+    argv = [sys.executable, "-E", "-P", "-m", counting_process.__name__, str(os.getpid())]
     kept = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
     with trio.move_on_after(TIMEOUT):
         try:

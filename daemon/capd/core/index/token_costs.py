@@ -3,13 +3,16 @@
 A tokenizer of the o200k family makes no token across certain positions: before a space that follows
 a character, and where a letter or digit is followed by anything else. A text that is cut at these
 positions has exactly as many tokens as its pieces together, and thousands of texts have only a few
-thousand different pieces. A piece that was never counted counts as its number of bytes. Every token
-has at least one byte, so the sum may be too large but is never too small.
+thousand different pieces. A piece that was never counted counts as its number of bytes, and a usual
+word as the most tokens that it can have. Every token has at least one byte, so the sum may be too
+large but is never too small.
 """
 
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
+
+from capd.core.index import usual_words
 
 # Known words, so that a first turn has room for names even if nothing was or can be counted.
 FRAMES: dict[str, int] = {
@@ -95,7 +98,7 @@ class TokenCosts:
     def of(self, text: str) -> int:
         """Return an upper bound of the tokens of `text`; it is exact if all pieces are counted."""
         known = self._known
-        return sum(known.get(piece) or FRAMES.get(piece) or _bytes(piece) for piece in pieces(text))
+        return sum(known.get(piece) or _bound(piece) for piece in pieces(text))
 
     def unknown(self, texts: Iterable[str]) -> list[str]:
         """Return the pieces of `texts` that were never counted, each once."""
@@ -138,5 +141,6 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _bytes(piece: str) -> int:
-    return len(piece.encode(errors="replace"))
+def _bound(piece: str) -> int:
+    most = FRAMES.get(piece) or usual_words.bound(piece)
+    return most or len(piece.encode(errors="replace"))

@@ -6,8 +6,6 @@ prompt is sent. If the client gives the prompt an id, equal ids are one prompt. 
 words in one conversation are one prompt if they come within `TOGETHER`.
 """
 
-from collections import deque
-
 TOGETHER = 3.0
 """Seconds between the hooks of one prompt on a busy machine. The model's answer takes at least as
 long, so the same words after it are another prompt."""
@@ -18,7 +16,8 @@ class RecentPrompts:
     """The last prompts of one session. Only a hash of their text is kept."""
 
     def __init__(self) -> None:
-        self._heard: deque[tuple[int, str, float]] = deque(maxlen=_KEPT)
+        # No deque: an empty one is 600 bytes, and most sessions hear of no prompt.
+        self._heard: tuple[tuple[int, str, float], ...] = ()
 
     def is_again(self, text: str, turn: str, now: float) -> bool:
         """Note this prompt; return whether it came before. `turn` is the client's id for it."""
@@ -28,5 +27,5 @@ class RecentPrompts:
                 continue
             if (turn and turn == name) or (not (turn and name) and now - at <= TOGETHER):
                 return True
-        self._heard.append((words, turn, now))
+        self._heard = (*self._heard, (words, turn, now))[-_KEPT:]
         return False
