@@ -7,7 +7,7 @@ uvx, and the folder of fixtures that `make test-clients` needs (`CAPD_SHARED`).
 
 A cell says how many requests the model got until it had the commits, and by which way the right
 tool was in the first one. Two are the fewest: the call, and its result. `--write FILE` puts the
-rows into the table of that page, and leaves the rows of other clients as they are.
+rows into the table of that page. Other clients' rows, and columns that `--state` leaves out, stay.
 """
 
 import argparse
@@ -372,14 +372,22 @@ def line(client: Client, cells: list[str]) -> str:
     return f"| {' | '.join([client.title, *cells])} |"
 
 
+def with_new_cells(old: str, new: str) -> str:
+    """Return the row `new`, with the cells of `old` where it has a "-"."""
+    cells = zip(old.split(" | "), new.removesuffix(" |").split(" | "), strict=True)
+    taken = [before.removesuffix(" |") if now == "-" else now for before, now in cells]
+    return f"{' | '.join(taken)} |"
+
+
 def write(page: Path, lines: dict[str, str]) -> None:
-    """Put the rows into the table of `page`; rows of other clients stay."""
+    """Put the rows into the table of `page`; other rows stay, and cells for which there is "-"."""
     text = page.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     table, _, after = rest.partition(END)
     old = [each for each in table.splitlines() if each.startswith("| ")]
     titles = {each.split(" | ")[0].removeprefix("| "): each for each in old}
-    titles |= lines
+    for title, new in lines.items():
+        titles[title] = with_new_cells(titles.get(title, new), new)
     head = f"| client | {' | '.join(STATES)} |\n|{'---|' * (len(STATES) + 1)}\n"
     order = [each.title for each in CLIENTS.values() if each.title in titles]
     rows_now = "".join(f"{titles[title]}\n" for title in order)
@@ -397,7 +405,7 @@ def main() -> None:
 
         def on_cells(cells: list[str], client: Client = client) -> None:
             # Each as soon as it is known: a row takes minutes.
-            if given.write and not given.state:
+            if given.write:
                 write(given.write, {client.title: line(client, cells)})
 
         print(line(client, row_of(client, given.state or list(STATES), on_cells)), flush=True)

@@ -98,9 +98,14 @@ def test_a_call_that_the_user_wants_to_be_asked_about_waits_for_the_answer(
     start_with_known(lab, "tracker__list_notes")
     command = given(lab)
 
+    def waiting() -> list[dict[str, Any]]:
+        assert not client.done(), client.result()
+        questions: list[dict[str, Any]] = lab.home.ask("approvals")["waiting"]
+        return questions
+
     with ThreadPoolExecutor(1) as pool:
         client = pool.submit(lab.run, *command, SAY)
-        [asked] = wait_for(lambda: client.done() or lab.home.ask("approvals")["waiting"])
+        [asked] = wait_for(waiting)
         before = len(lab.model.bodies())
         lab.home.at_terminal("approve", str(asked["number"]), answer, typed="")
         client.result()
