@@ -60,7 +60,11 @@ async def telling_world(
             (world.folder / "capability-index.yaml").write_text(NEVER_BY_ITSELF)
             await world.reload()
             await world.until_routing()
-        await indexed(world, lambda has: has["alpha"].is_automatic is not suggests)
+        described = "files of any kind" if suggests else ""
+        await indexed(
+            world,
+            lambda has: has["alpha"].is_automatic is not suggests and described in has["alpha"].do,
+        )
         (world.project / "AGENTS.md").write_text("Never push on Fridays.\n")
         reads = world.host.services.memories.reads = SlowReads()
         client = await world.session("s")

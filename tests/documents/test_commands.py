@@ -19,6 +19,7 @@ RUN_ELSEWHERE = {
     "bridge": "tests/whole/test_bridges.py",
     "bridge list": "tests/whole/test_bridges.py",
     "bridge revoke": "tests/whole/test_json_shapes.py",
+    "bridge container": "tests/whole/test_bridge_container.py",
     "bridge ssh": "tests/reliability/test_bridge_ssh.py",
     "skill": "tests/whole/test_agent_skill.py",
     "profile": "tests/whole/test_profiles.py",

@@ -13,7 +13,7 @@ from .lab import SUBJECTS, TOOL, Lab
 pytestmark = pytest.mark.clients
 
 HEAD = "name: boat-log\ndescription: Reads the log of boats.\n"
-UNLIKE = "please have a look at what the others did here, by boat-log"
+UNLIKE = "please have a look at what the others did here, by the skill boat-log"
 """A message that asks for nothing but the skill."""
 
 

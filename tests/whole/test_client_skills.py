@@ -116,9 +116,14 @@ def test_a_tool_of_a_server_that_never_ran_brings_the_capability_of_its_name(
 
 
 def test_a_message_that_names_a_skill_brings_its_tools(machine: Machine) -> None:
-    machine.skill(machine.project, "paint-it", "capd: walls")
+    machine.skill(machine.user, "paint-it", "capd: walls")
+    # Its author may have chosen a name that stands in ordinary messages.
+    machine.skill(machine.project, "until-noon", "capd: boats")
     machine.home.start()
     with machine.editor():
+        machine.home.ask("turn", session="s", text="wait until-noon")
+        assert machine.active() == []
+
         taken = machine.home.ask("turn", session="s", text="go on with paint-it until noon")
 
         assert machine.active() == ["walls"]
@@ -126,7 +131,7 @@ def test_a_message_that_names_a_skill_brings_its_tools(machine: Machine) -> None
 
 
 def test_messages_switched_off_bring_no_skill(machine: Machine) -> None:
-    machine.skill(machine.project, "paint-it", "capd: walls")
+    machine.skill(machine.user, "paint-it", "capd: walls")
     machine.home.start()
     with machine.editor():
         machine.home.ask("routing", session="s", enabled=False)

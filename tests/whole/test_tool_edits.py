@@ -331,7 +331,7 @@ def test_capd_tool_edits_shows_and_resets(machine: Machine) -> None:
         (("notes:add_note", "--preset", "project=null"), 1, "which cannot be preset"),
         (("notes:add_note", "--hide", "text"), 0, "not applied: argument 'text' is required"),
         (("notes:add_note", "--name", "a b"), 2, "'a b' is not a valid name: use up to 64 letters"),
-        (("notes:add_note", "--rename-argument", "text=a b"), 2, "'a b' is not a name"),
+        (("notes:add_note", "--rename-argument", "text=a b"), 2, "'a b' is not a valid name"),
     ],
 )
 def test_a_bad_edit_is_answered_with_the_reason(

@@ -80,6 +80,7 @@ EXAMPLES = {
     "bridge": "bridge list",
     "bridge list": "bridge list",
     "bridge revoke": "bridge revoke devbox",
+    "bridge container": "bridge container devbox",
     "bridge ssh": "bridge ssh me@devbox",
     "call": """call git__git_log '{"repo_path": "/src/app"}'""",
     "caps": "caps",

@@ -52,6 +52,8 @@ class ClientSkill:
     file: Path
     root: Path | None
     """The folder that its file has to be in, after all links; None where it is the user's own."""
+    is_of_project: bool = False
+    """Whether a file of the project defines it, which a stranger may have written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,8 @@ def client_skills(folders: SkillFolders, project: str) -> dict[str, ClientSkill]
         root = Path(project)
         for folder in (root / each for each in _FOLDERS):
             for name in _skill_folders(folder):
-                found.setdefault(name, ClientSkill(name, folder / name / SKILL_FILE, root))
+                file = folder / name / SKILL_FILE
+                found.setdefault(name, ClientSkill(name, file, root, is_of_project=True))
     return {name: skill for name, skill in found.items() if is_skill_name(name)}
 
 

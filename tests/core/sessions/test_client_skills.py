@@ -131,6 +131,21 @@ def test_a_message_names_a_skill_by_a_mark_or_by_a_name_of_parts(
     assert named_in(message, ["tidy", "paint-walls", "harbour:paint"]) == named
 
 
+@pytest.mark.parametrize(
+    ("message", "named"),
+    [
+        ("run the unit-tests", []),
+        ("/unit-tests", ["unit-tests"]),
+        ("use the unit-tests skill", ["unit-tests"]),
+        ("run paint-walls", ["paint-walls"]),
+    ],
+)
+def test_a_projects_skill_is_used_only_where_the_message_calls_it(
+    message: str, named: list[str]
+) -> None:
+    assert named_in(message, ["unit-tests", "paint-walls"], {"unit-tests"}) == named
+
+
 def test_a_message_uses_a_few_skills_and_the_first_are_taken() -> None:
     skills = [f"skill-{each}" for each in range(9)]
 

@@ -107,6 +107,8 @@ TOPICS = ("server.listed", "registry.changed", "definitions.settled")
 
 CATALOG_TIMEOUT = 10.0
 DESCRIBE_TIMEOUT = 3.0
+CATCH_UP_TIMEOUT = 2.0
+"""Seconds for which a tool that is not known waits for a catalog that has just changed."""
 CLEAR_SKILL = 0.45
 """The score (cosine and words) from which a message names a skill without anybody asking."""
 
@@ -160,6 +162,7 @@ class ToolFinder:
         self._read: list[CapabilitySpec] = []
         self._reading = trio.Lock()
         self._changed = trio.Event()
+        self._caught_up = trio.Event()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled."""
@@ -310,6 +313,21 @@ class ToolFinder:
         return messages.ToolsRanked(hits, len(inside), is_known, skills, best.is_spoken_of)
 
     async def _looked_up(self, request: messages.LookUpTool) -> messages.ToolLookedUp:
+        looked_up = await self._known_by_name(request)
+        if looked_up.hit is None and self._is_behind:
+            # `capd add` and then `capd call` are one breath apart.
+            with trio.move_on_after(CATCH_UP_TIMEOUT):
+                while self._is_behind:
+                    await self._caught_up.wait()
+            looked_up = await self._known_by_name(request)
+        return looked_up
+
+    @property
+    def _is_behind(self) -> bool:
+        """Whether the catalog or a list has changed since it was last read."""
+        return self._changed.is_set() or self._reading.locked()
+
+    async def _known_by_name(self, request: messages.LookUpTool) -> messages.ToolLookedUp:
         policy = _policy(request.rules)
         tools = await self._sets.of(request.project)
         searched, unlisted = len(tools.index.tools), len(tools.unlisted_for(policy))
@@ -451,6 +469,8 @@ class ToolFinder:
                 await trio.sleep(DEBOUNCE)
             self._changed = trio.Event()
             await contained("refresh", self._refresh, log=log)
+            self._caught_up.set()
+            self._caught_up = trio.Event()
 
     async def _refresh(self) -> None:
         """Index the kept lists of the catalog's servers."""

@@ -69,7 +69,8 @@ class ClientSkills:
         if not self._is_able:
             return NOTHING
         known = await self._context.services.client_skills.known(self._context.place.project)
-        used = [await self._used(known[name]) for name in named_in(message, known)]
+        of_project = {name for name, skill in known.items() if skill.is_of_project}
+        used = [await self._used(known[name]) for name in named_in(message, known, of_project)]
         text = "\n".join(each.text for each in used if each.text)
         return Outcome(text, tuple(name for each in used for name in each.added))
 

@@ -164,7 +164,9 @@ async def _answer_in_time(
         if is_delivered:
             session.tokens.turned(documents.words(taken))
         return taken
-    if session.turns.recent_prompts.is_again(prompt.text, prompt.turn, time.monotonic()):
+    # A hook that comes too late for its held turn has been given no words of it.
+    recent = session.turns.recent_prompts
+    if not prompt.is_again and recent.is_again(prompt.text, prompt.turn, time.monotonic()):
         log.info("prompt_repeated", session=session.place.key)
         return _empty(session, Decision("abstain", "repeated"))
     taken = await _taken_in_time(session, prompt, nursery)

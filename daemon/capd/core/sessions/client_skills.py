@@ -127,11 +127,13 @@ def _words(field: Field | None) -> list[str]:
     return [word for word in found if len(word) <= LONGEST_NAME]
 
 
-def named_in(message: str, skills: Collection[str]) -> list[str]:
+def named_in(message: str, skills: Collection[str], of_project: Collection[str] = ()) -> list[str]:
     """Return the skills that a message names, in its order, and none of the others.
 
     `/tidy`, `$tidy` and `@tidy` name one, and so do `the tidy skill` and `skill tidy`. A name of
-    several parts, as `tidy-boats` or `harbour:tidy`, is no common word: it is enough by itself.
+    several parts, as `tidy-boats` or `harbour:tidy`, is no common word: it is enough by itself,
+    except for the skills `of_project`. A stranger may have chosen their names, such as
+    `unit-tests`, so that ordinary messages would use them.
     """
     if not skills:
         return []
@@ -144,7 +146,7 @@ def named_in(message: str, skills: Collection[str]) -> list[str]:
             continue
         beside = {each.lower() for each in (*words[max(0, at - 1) : at], *words[at + 1 : at + 2])}
         is_called = word[0] in "/$@" or bool(beside & {"skill", "skills"})
-        if is_called or any(mark in name for mark in "-_:"):
+        if is_called or (name not in of_project and any(mark in name for mark in "-_:")):
             found[name] = None
     return list(found)[:MOST_NAMED]
 
