@@ -159,7 +159,14 @@ def _methods() -> Iterator[str]:
 
 
 def _type_text(shape: dict[str, Any]) -> str:
-    kinds = {"string": "text", "integer": "whole number", "boolean": "true or false"}
+    if "enum" in shape:
+        return " or ".join(f"`{json.dumps(each)}`" for each in shape["enum"])
+    kinds = {
+        "string": "text",
+        "integer": "whole number",
+        "number": "number",
+        "boolean": "true or false",
+    }
     kind = shape.get("type", "")
     if kind == "array":
         return f"list of {_type_text(shape.get('items', {}))}s"

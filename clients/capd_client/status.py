@@ -33,7 +33,7 @@ _LONGEST_INPUT_BYTES = 1 << 20
 
 
 def is_plain(arguments: Sequence[str]) -> bool:
-    """Tell whether `main` can parse `arguments`."""
+    """Tell whether `main` handles `arguments`; `commands` handles the other forms."""
     return tuple(arguments) in _PLAIN
 
 

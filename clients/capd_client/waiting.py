@@ -1,7 +1,7 @@
 """Shows on standard error what a command waits for, and for how many seconds.
 
 On a terminal it is one line that appears after a second and disappears with the wait. Elsewhere
-nothing is shown, because a changing line is useless in a log.
+only permanent lines (`print_above`) are written, because a changing line is useless in a log.
 """
 
 import contextlib

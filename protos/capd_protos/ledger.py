@@ -88,7 +88,8 @@ class ScriptNote(msgspec.Struct, frozen=True, tag="ledger.script"):
     at: float
     session: SessionKey
     outcome: str
-    """`result` or `error`. No `Literal`, like `action` of `ActivationNote`."""
+    """`result` or `error`. A plain `str`, as is `ActivationNote.action`: a later daemon may have
+    written another value."""
     ms: float
     """Milliseconds from its request to its end; counted from the start of the daemon that ended it.
     """

@@ -254,7 +254,7 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
 
     outcome: DecisionOutcome
     reason: DecisionReason = ""
-    """Why it did not activate."""
+    """Why the outcome was chosen: why nothing was switched on, or `whole_trigger`."""
     id: CapabilityId | None = None
     """The winner; also set if it is on already."""
     top: tuple[Score, ...] = ()
@@ -350,7 +350,8 @@ class MemorySpec(msgspec.Struct, frozen=True, omit_defaults=True):
     tool: str = ""
     """The tool that it belongs to, as `server:tool` or a wire name, with globs."""
     arguments: bytes = b""
-    """A JSON Schema that matches mistaken arguments; empty if none are described."""
+    """A JSON Schema that the arguments of a mistaken call match; empty if the memory describes
+    none."""
     refuses: bool = False
     """Whether a call with such arguments is refused."""
     learned_from: str = ""

@@ -20,6 +20,8 @@ from support.bridges import bridged_capability, configured
 from support.containers import PYTHON, image
 from whole_daemon import Home, home_of_its_own, wait_for
 
+pytestmark = pytest.mark.real
+
 TOKEN = "host-token-7e2a-which-stays-here"
 FOLDER = "/home/dev/.local/share/capd-bridge/box"
 FILES = """

@@ -45,7 +45,7 @@ _CHECK_AGAIN = "See what is wrong with: capd doctor"
 
 @dataclass(frozen=True, slots=True)
 class PromptCheck:
-    """The result of the check."""
+    """Whether a message typed in a client reaches capd, and if not, why and how to repair it."""
 
     answer: Answer
     reason: str = ""

@@ -1,6 +1,7 @@
-"""The record beside the definition of a server from a registry: its source, and its digest.
+"""The file `registry.json` beside a definition that came from a registry.
 
-The file is `registry.json` in the capability's folder. Secrets are in it by key only.
+It records where the server came from, and the package's integrity digest. A secret is written as
+its key, never its value.
 """
 
 import json

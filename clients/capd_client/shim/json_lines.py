@@ -142,7 +142,11 @@ class Shape:
 
 
 def shape_of(line: "bytes | bytearray | TruncatedLine") -> Shape:
-    """Return the shape of `line`; a long line is examined at its ends only."""
+    """Return the kind, id and method of a JSON-RPC line.
+
+    A line over 4 KiB is parsed whole only if its first and last 4 KiB do not give the kind. A
+    `TruncatedLine` never is.
+    """
     if isinstance(line, TruncatedLine):
         head, tail = line.head, line.tail
     elif len(line) > WINDOW_BYTES:

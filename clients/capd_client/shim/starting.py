@@ -103,10 +103,10 @@ def _make_folder(path: str) -> None:
 
 
 def make_folders(path: str) -> None:
-    """Create `path` and its parents, for this user alone.
+    """Create `path` and missing parents with mode 0700. An existing path keeps its mode.
 
     Raises:
-        OSError: it cannot be created, or is not this user's.
+        OSError: it cannot be created, is not a folder, or belongs to somebody else.
     """
     if not _is_dir(path):
         above = path.rpartition("/")[0]

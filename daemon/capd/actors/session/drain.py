@@ -21,7 +21,10 @@ log = structlog.get_logger(actor="curator")
 
 
 class Drain:
-    """Counts the calls in progress in all sessions, and ends the sessions."""
+    """Ends all sessions before the daemon ends.
+
+    It waits, up to a limit, until no connection is busy and no other call runs.
+    """
 
     def __init__(self) -> None:
         self.is_on = False

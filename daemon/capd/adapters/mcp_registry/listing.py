@@ -40,7 +40,10 @@ class Listed:
 
 
 class NotListedError(CapdError):
-    """No attempt succeeded; the text has the reason of the last one."""
+    """The tools of a server could not be listed in any of the sandboxes that were tried.
+
+    The text has the reason of the last attempt.
+    """
 
     def __init__(self, text: str, stderr: list[str], *, needs_person: bool) -> None:
         super().__init__(text)

@@ -51,7 +51,11 @@ class Tree:
 
 @dataclass(slots=True)
 class Trees:
-    """All process trees of one daemon. Before `begin`, trees are only marked."""
+    """All process trees of one daemon.
+
+    Until `begin`, no orphan is adopted and no control group is created; a server's tree is only
+    marked.
+    """
 
     mark: Mark = field(default_factory=lambda: Mark("00000000", secrets.token_hex(8)))
     own_limit: int | None = None

@@ -72,7 +72,11 @@ def _is_inside(path: str, folder: str) -> bool:
 
 
 def digest_of(path: str) -> str:
-    """Return the digest of a file; empty if it does not exist, or is a folder or a pipe."""
+    """Return the SHA-256 of a file; empty if nothing is there, or it is a folder or a socket.
+
+    Raises:
+        OSError: it is a pipe or a device, has more than 64 MiB, or cannot be read.
+    """
     try:
         with opened_regular(path) as (descriptor, status):
             return _hashed(descriptor, status.st_size)

@@ -30,7 +30,7 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The elements of a capability."""
+    """What the index file says of a capability besides its entry."""
 
     call: str = ""
     tools: Sequence[str] = ()

@@ -30,7 +30,7 @@ class Priced:
 
     @property
     def worth(self) -> float:
-        """Return its worth per token."""
+        """Return priority times confidence, divided by the tokens."""
         return self.memory.priority * self.memory.confidence / max(1, self.tokens)
 
 

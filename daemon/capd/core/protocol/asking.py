@@ -21,7 +21,7 @@ def session_meant(
 
 
 def refusal(server: ServerName, method: str) -> str:
-    """Return the answer to a server whose request could be for several sessions."""
+    """Return the error for a server's request when several sessions could be meant."""
     return (
         f"several sessions use {server}, and {method} could be for any of them; "
         'give this server scope = "session" in its definition'

@@ -27,7 +27,8 @@ class Said:
     whole: tuple[CapabilityId, ...] = ()
     """Capabilities with a trigger that is the whole message."""
     within: tuple[CapabilityId, ...] = ()
-    """Capabilities with a trigger, or five words of one, in the message."""
+    """Capabilities with a trigger of two to four words in the message, or with five consecutive
+    words of a longer trigger."""
 
 
 class Phrases:

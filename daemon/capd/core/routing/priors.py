@@ -40,7 +40,7 @@ class Use:
             self._places.popitem(last=False)
 
     def everywhere(self) -> frozenset[CapabilityId]:
-        """Return the capabilities that were on in any place."""
+        """Return the capabilities that were recently on in any session or project."""
         return frozenset(id_ for used in self._places.values() for id_ in used)
 
     def of(self, place: str) -> frozenset[CapabilityId]:

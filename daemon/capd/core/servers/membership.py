@@ -26,10 +26,11 @@ def way_of(prefix: tuple[str, ...], *, has_group: bool, has_proc: bool) -> Membe
 
 
 def is_adopted(mark: Mark, limit: int | None, value: str, *, own_limit: int | None) -> bool:
-    """Tell whether an adopted child of the daemon belonged to a server whose guard is dead.
+    """Tell whether an orphan that the daemon inherited came from a server whose guard is dead.
 
-    Processes that the daemon starts for itself have the daemon's own limit. A server's process may
-    have lowered it further, so every lower limit counts.
+    A guard marks its server's processes twice: with a variable (`value`), and with a low hard limit
+    of file locks (`limit`; see `capd_protos/tree_marks.py`). A process may lower that limit and not
+    raise it, so any limit below the daemon's own (`own_limit`) is a mark.
     """
     is_lower = limit is not None and (own_limit is None or limit < own_limit)
     return is_lower or value == mark.of_server

@@ -48,7 +48,7 @@ class Policy:
 
     tables: tuple[PolicyRules, ...] = ()
     off: tuple[tuple[str, str], ...] = ()
-    """Capabilities that are off as a whole, `name` or `tap/name`, each with its profile's name."""
+    """Capabilities that a profile turns off (`name` or `tap/name`), each with that profile."""
     _verdicts: dict[tuple[str, str], Restriction | None] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )

@@ -181,7 +181,11 @@ def recorded(
 
 
 def restore(record: SessionRecord, state: SessionState) -> None:
-    """Restore an empty session from `record`; parts that do not fit together are left out."""
+    """Restore a session from its saved record.
+
+    Activations whose definition or servers are missing from the record are left out, and so are
+    tools beyond the caps or denied by policy.
+    """
     servers = [
         # A definition that is not a JSON object can be neither listed nor renamed.
         ServerLease(

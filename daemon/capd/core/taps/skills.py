@@ -116,7 +116,7 @@ def body(content: bytes) -> str | None:
 
 
 def once_each(reads: Iterable[SkillRead]) -> tuple[SkillRead, ...]:
-    """Return the skills of one tap; the first of a name counts, and the others are reported."""
+    """Return the first skill of each name in one tap. Every later one becomes a finding."""
     known: dict[str, str] = {}
     kept: list[SkillRead] = []
     for read in reads:

@@ -156,7 +156,13 @@ class HttpSession:
     # Where lines go: a LineSink
 
     async def send(self, line: bytes, related: RequestId = None) -> None:
-        """Put a line into the stream that it belongs to; raise WriterFullError."""
+        """Put a line into the stream that it belongs to.
+
+        Lines that no stream can carry, such as one for a request that has ended, are dropped.
+
+        Raises:
+            WriterFullError: the client does not read its events.
+        """
         self.post(line, related)
         await trio.lowlevel.checkpoint()
 
@@ -171,7 +177,13 @@ class HttpSession:
         await trio.lowlevel.checkpoint()
 
     def post(self, line: bytes, related: RequestId = None) -> None:
-        """Put a line into the stream that it belongs to; raise WriterFullError."""
+        """Put a line into the stream that it belongs to.
+
+        Lines that no stream can carry, such as one for a request that has ended, are dropped.
+
+        Raises:
+            WriterFullError: the client does not read its events.
+        """
         if line.startswith(frames.LINK_PREFIX):
             return  # of the Unix socket, and nothing to a client of MCP
         line = one_line(line)

@@ -69,7 +69,10 @@ _VERSION: JsonCodec[_Version] = JsonCodec(_Version)
 
 
 def modern_version(message: Incoming) -> str:
-    """Return the version in a message of the stateless generation; empty for any other message."""
+    """Return the protocol version in a message of the stateless protocol; empty for any other.
+
+    Such a message has it in `_meta`, because there is no handshake.
+    """
     if b"io.modelcontextprotocol/protocolVersion" not in bytes(message.params):
         return ""
     try:
@@ -86,7 +89,7 @@ class RequestHeaders:
         self._marked: dict[str, dict[Path, str]] = {}
 
     def of(self, message: Incoming) -> dict[str, str]:
-        """Return the headers of `message`."""
+        """Return the HTTP headers to send with `message`."""
         version = modern_version(message)
         if not version:
             return self.of_connection()

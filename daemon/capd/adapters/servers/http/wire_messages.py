@@ -27,7 +27,7 @@ def lines_of(body: bytes) -> list[bytes]:
 
 
 def is_reply(message: Incoming) -> bool:
-    """Tell whether a message ends a request."""
+    """Tell whether a message is a response: a result or an error for some request."""
     return not message.method and bool(len(message.result) or len(message.error))
 
 
