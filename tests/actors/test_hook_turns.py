@@ -611,6 +611,21 @@ async def test_what_a_held_hook_did_not_come_back_for_is_told_with_the_next_mess
         assert [parts(each) for each in (late, following)] == [["files", "index"], []]
 
 
+async def test_what_a_held_hook_came_back_for_is_not_told_again(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with telling_world(tmp_path, autojump_clock) as (world, _client, control, _reads):
+        world.embedder.is_loading = True
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(load_after, world, 2.0)
+            await hooked(control, "gibberish one", patience=PATIENCE, longest=LONGEST)
+            # The turn is still in progress when nobody else may come back for it any longer.
+            answer = await hooked(control, "gibberish one", patience=LONGEST, again=True)
+        following = await hooked(control, "gibberish two")
+
+        assert [parts(each) for each in (answer, following)] == [["files", "index"], []]
+
+
 async def test_of_two_hooks_of_one_held_prompt_one_has_its_words(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:

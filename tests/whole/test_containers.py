@@ -163,13 +163,13 @@ def everywhere(folders: list[Path], text: str) -> list[str]:
 def test_a_secret_is_in_the_servers_environment_and_nowhere_else(
     home: Home, engine: Engine, project: Path, pinned: str
 ) -> None:
-    contained(home, "keeper", pinned, 'env = { TOKEN = "Bearer {{ENV:KEY}}", MODE = "fast" }')
+    contained(home, "vault", pinned, 'env = { TOKEN = "Bearer {{ENV:KEY}}", MODE = "fast" }')
     secrets = home.folder / "config" / "secrets.env"
     secrets.write_text(f"KEY={CANARY}\n")
     secrets.chmod(0o600)
     home.start()
     editor = home.shim("s", project)
-    assert enable(home, "s", "keeper")["ok"]
+    assert enable(home, "s", "vault")["ok"]
     [container] = engine.ids
     storage = engine.run("info", "--format={{.Store.GraphRoot}} {{.Store.RunRoot}}").split()
     kept = [Path(each) for each in storage]
@@ -178,7 +178,7 @@ def test_a_secret_is_in_the_servers_environment_and_nowhere_else(
         *(kept[1], home.folder / "state", home.folder / "run", home.folder / "cache"),
     ]
 
-    seen, _ = call(editor, "keeper", "look")
+    seen, _ = call(editor, "vault", "look")
     found = everywhere(folders, CANARY)
 
     assert seen["environment"]["TOKEN"] == f"Bearer {CANARY}"

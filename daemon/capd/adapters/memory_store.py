@@ -72,7 +72,7 @@ class MemoryStore:
         """Replace the text of an existing memory.
 
         Raises:
-            NotStoredError: the text is not a memory, or there is none of this name.
+            NotStoredError: the text is not a memory, or no memory has this name.
         """
         file = self._file(name)
         self._write(file, text)

@@ -4,7 +4,7 @@ import subprocess
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from capd.core.servers.containers import (
@@ -140,6 +140,7 @@ def test_a_secret_is_in_no_word() -> None:
         st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=40),
     )
 )
+@example({"A": "it's; echo 'x'", "B": "two\nlines\\n", "_C1": '$HOME `id` "q" \\'})
 def test_a_shell_reads_each_secret_as_it_is(secrets: dict[str, str]) -> None:
     request = replace(REQUEST, command="env", args=("-0",), secrets=secrets)
     script = words(request=request, pipe="/pipe")[-4].replace(SECRETS, "/dev/stdin")
