@@ -37,6 +37,8 @@ class OwnServer:
     description: str = ""
     tools: Sequence[str] = ()
     timeout: float = 0.0
+    triggers_from_tools: bool = False
+    """Whether the daemon adds triggers once the server has listed its tools."""
 
 
 class OwnTap:
@@ -155,8 +157,11 @@ def definition(server: OwnServer) -> dict[str, str]:
             block[key] = dict(table)
     # A tap's rule: fewer than three route badly.
     triggers = [*server.triggers, *words_of(server.name)[len(server.triggers) :]]
+    config: dict[str, object] = {"triggers": triggers}
+    if server.triggers_from_tools:
+        config["triggers_from_tools"] = True
     return {
-        "config.toml": text_of(Path("config.toml"), {"triggers": triggers}),
+        "config.toml": text_of(Path("config.toml"), config),
         "default.toml": text_of(Path("default.toml"), {"mcp": {"servers": [block]}}),
     }
 

@@ -28,6 +28,7 @@ from capd.actors.gateway import gateway
 from capd.actors.gateway.bridges import BridgeGateway
 from capd.actors.index import index as index_keeper
 from capd.actors.registry import registry
+from capd.actors.registry.tool_triggers import ToolTriggers
 from capd.actors.session import host as session_host
 from capd.actors.session.client_skill_reads import ClientSkillReads, skill_folders
 from capd.actors.session.index import IndexCache
@@ -74,6 +75,7 @@ from capd.adapters.spool import Spool
 from capd.adapters.tokens.counted_texts import CountedTexts
 from capd.adapters.tokens.piece_counts import PieceCounts
 from capd.adapters.tool_lists import ToolLists
+from capd.adapters.tool_trigger_file import ToolTriggerFile
 from capd.adapters.trust.trust_file import TrustFile
 from capd.core.errors import CapdError
 from capd.core.records.retention import Retention
@@ -259,6 +261,9 @@ class Children:
                     labels=LearningFile(Path(where.state, "learning.json")),
                     has_program=partial(self._has_program, shared.path_known),
                     learns=lambda project: self._live.of(project).configuration.routing.learn,
+                    tool_triggers=ToolTriggers(
+                        bus, tool_lists, ToolTriggerFile(Path(where.state, "tool_triggers.json"))
+                    ),
                 ).run(task_status=task_status),
             ),
             Child(

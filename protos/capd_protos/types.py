@@ -209,6 +209,8 @@ class CapabilitySpec(msgspec.Struct, frozen=True, omit_defaults=True):
     files: tuple[str, ...] = ()
     """Patterns of file names in a project's root that make it likelier; `.env:KEY` is a key in that
     file."""
+    triggers_from_tools: bool = False
+    """Whether the first tool list of each of its servers becomes further triggers."""
 
 
 class Finding(msgspec.Struct, frozen=True):

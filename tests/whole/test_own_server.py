@@ -30,3 +30,22 @@ def test_a_server_is_added_switched_on_called_and_taken_away(shipped_home: Home)
         assert "notes" not in [each["name"] for each in home.ask("caps")["capabilities"]]
         assert [each["name"] for each in home.ask("status")["taps"]] == ["starter"]
     assert not Path(home.folder, "config", "own").exists()
+
+
+def test_a_server_without_words_is_switched_on_by_what_its_tools_do(shipped_home: Home) -> None:
+    home = shipped_home
+    home.start()
+    said = "say shout and the process's id"
+    home.capd("add", "notes", "--", sys.executable, "-I", str(PLAIN_SERVER), home.tag)
+    with home.shim("one") as editor:
+        before = home.ask("turn", session="one", text=said)["outcome"]
+        home.capd("enable", "notes", "--session", "one")
+        editor.call("notes__echo", {"text": "mine"})
+        home.capd("disable", "notes", "--session", "one")
+
+        after = wait_for(
+            lambda: (t := home.ask("turn", session="one", text=said))["outcome"] == "activate" and t
+        )
+
+    assert before != "activate"
+    assert after["name"] == "notes"

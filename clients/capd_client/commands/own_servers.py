@@ -121,7 +121,16 @@ def add(
         raise click.UsageError(f"{text}: io.github.owner/server")
     if not url and len(command) == 1 and command[0].startswith(("http://", "https://")):
         (url,), command = command, ()
-    server = OwnServer(name, command, url, env_of(env), headers_of(headers), triggers, scope or "")
+    server = OwnServer(
+        name,
+        command,
+        url,
+        env_of(env),
+        headers_of(headers),
+        triggers,
+        scope or "",
+        triggers_from_tools=not triggers,
+    )
     place = OwnTap(this_places().config).add(server)
     tables.say(f"{name}: added ({place / 'default.toml'})")
     try:

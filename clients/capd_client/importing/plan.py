@@ -52,7 +52,11 @@ class Planned:
             return
         self.from_tools = [each for each in proposed if each not in self.server.triggers]
         self.tools_of = source
-        self.server = replace(self.server, triggers=[*self.server.triggers, *self.from_tools])
+        self.server = replace(
+            self.server,
+            triggers=[*self.server.triggers, *self.from_tools],
+            triggers_from_tools=not self.from_tools,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +174,7 @@ def _added(each: Merged, keys: _Keys, known_triggers: Sequence[str]) -> Planned:
         description=server.description or _description(server),
         tools=server.tools,
         timeout=server.timeout,
+        triggers_from_tools=True,
     )
     check(planned.server)
     planned.missing += [key for key in server.references() if not keys.known.get(key)]

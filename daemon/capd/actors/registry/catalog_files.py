@@ -7,7 +7,7 @@ A tap that cannot be read keeps its last good state, and so does the list of tap
 after the other, so that the later one has read the newer files.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,13 +48,17 @@ class CatalogFiles:
         on_change: Callable[[Catalog], None],
         memories: Path | None = None,
         parser: Parser | None = None,
+        *,
         reads: Path | None = None,
+        add_triggers: Callable[[Sequence[Tap]], Awaitable[tuple[Tap, ...]]] | None = None,
     ) -> None:
         """`on_change` is called with the catalog after each load that changes it.
 
         `memories` is the user's own folder of memories. `parser` reads files that others may have
-        written; its results are cached in the file `reads`.
+        written; its results are cached in the file `reads`. `add_triggers` adds what the tools of
+        servers gave (`tool_triggers.py`).
         """
+        self._add_triggers = add_triggers
         self._parser = parser
         self.tap_list = tap_list
         self._memories = memories
@@ -80,7 +84,10 @@ class CatalogFiles:
             said_more = await trio.to_thread.run_sync(overlaid, taps, overlays)
             for finding in said_more.findings:
                 log.warning("overlay_finding", path=finding.path, reason=finding.reason)
-            found = (*said_more.taps, *await self._own_memories())
+            with_words = said_more.taps
+            if self._add_triggers is not None:
+                with_words = await self._add_triggers(with_words)
+            found = (*with_words, *await self._own_memories())
             catalog = await trio.to_thread.run_sync(_changed, found, self.catalog)
             self._overlays.sweep()
             await trio.to_thread.run_sync(self._known.keep)

@@ -23,6 +23,7 @@ from capd.actors.registry.learning import LabelStore, Learning
 from capd.actors.registry.programs import Programs
 from capd.actors.registry.project_catalogs import ProjectCatalogs
 from capd.actors.registry.project_trust import ProjectTrust
+from capd.actors.registry.tool_triggers import ToolTriggers
 from capd.adapters import known_reads
 from capd.adapters.ledger.journal import Journal
 from capd.adapters.parsing.parser import Parser
@@ -96,6 +97,7 @@ class Registry:
         labels: LabelStore | None = None,
         learns: Callable[[str], bool] = lambda _: True,
         has_program: Callable[[str], bool] | None = None,
+        tool_triggers: ToolTriggers | None = None,
     ) -> None:
         """`switched_on` returns the priors that are switched on in a project at the moment.
 
@@ -104,11 +106,17 @@ class Registry:
         `scorer` names the rule: that of the profile shipped with capd, or the published one.
         `labels` saves what routing learns, and `learns(project)` says whether sessions of a project
         learn. `has_program` looks for a command on the PATH, and blocks; without it every program
-        counts as installed.
+        counts as installed. `tool_triggers` adds triggers from the tools of servers.
         """
         self._bus = bus
+        self._tool_triggers = tool_triggers
         self._files = CatalogFiles(
-            tap_list, self._loaded, memories, parser, cache_file.with_name(known_reads.FILE)
+            tap_list,
+            self._loaded,
+            memories,
+            parser,
+            reads=cache_file.with_name(known_reads.FILE),
+            add_triggers=tool_triggers.added_to if tool_triggers is not None else None,
         )
         self._memories: tuple[MemorySpec, ...] = ()
         self._is_watching = is_watching
@@ -144,6 +152,8 @@ class Registry:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled."""
+        if self._tool_triggers is not None:
+            await self._tool_triggers.load()
         await self._files.load()
         await self._learning.load()
         self._is_serving = True
@@ -153,6 +163,8 @@ class Registry:
             nursery.start_soon(self._learning.follow)
             nursery.start_soon(self._programs.follow)
             nursery.start_soon(self._learning.run)
+            if self._tool_triggers is not None:
+                nursery.start_soon(self._tool_triggers.follow, self._files.load)
             nursery.start_soon(partial(self._projects.run, is_watching=self._is_watching))
             if self._is_watching:
                 nursery.start_soon(self._follow_files)

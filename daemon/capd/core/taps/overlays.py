@@ -143,6 +143,19 @@ def folded(phrase: str) -> str:
     return _BETWEEN_WORDS.sub(" ", phrase.casefold()).strip()
 
 
+def lacking(capability: CapabilitySpec, phrases: Iterable[str]) -> tuple[str, ...]:
+    """Return those of `phrases` that are no trigger of the capability, each once.
+
+    Phrases that differ only in case and spaces count as the same.
+    """
+    has = {folded(each) for each in (*capability.triggers, *capability.extra_triggers)}
+    found: dict[str, str] = {}
+    for phrase in phrases:
+        if folded(phrase) not in has:
+            found.setdefault(folded(phrase), phrase)
+    return tuple(found.values())
+
+
 def _whose(head: Mapping[str, Any], folder: TomlFolder) -> tuple[TapName | None, int]:
     _report_foreign(head, _OVERLAY_KEYS, OVERLAY_FILE, folder)
     tap, least = head.get("tap"), head.get("least_in_common")
@@ -216,14 +229,9 @@ def _with_words(tap: Tap, overlay: Overlay) -> Tap:
 
 
 def _said_more(capability: CapabilitySpec, words: Words) -> CapabilitySpec:
-    said = {folded(trigger) for trigger in (*capability.triggers, *capability.extra_triggers)}
-    added: dict[str, str] = {}
-    for trigger in words.triggers:
-        if folded(trigger) not in said:
-            added.setdefault(folded(trigger), trigger)
     return msgspec.structs.replace(
         capability,
-        extra_triggers=(*capability.extra_triggers, *added.values()),
+        extra_triggers=(*capability.extra_triggers, *lacking(capability, words.triggers)),
         extra_description=capability.extra_description or words.description,
         files=tuple(dict.fromkeys((*capability.files, *words.files))),
     )

@@ -43,13 +43,14 @@ from capd_protos.types import (
 )
 
 NO_CONFIG = "no config.toml"
+FROM_TOOLS = "triggers_from_tools"
 FEWEST_TRIGGERS = 3
 MOST_SERVERS = 32
 """Limit of one capability."""
 _LONGEST_TITLE = 200
 _LONGEST_DESCRIPTION = 2000
 
-_CONFIG_KEYS = frozenset({"triggers", "domains", "files"})
+_CONFIG_KEYS = frozenset({"triggers", "domains", "files", FROM_TOOLS})
 _PROVIDER_KEYS = {
     "": frozenset({"deps", "roles", "mcp", EDITS}),
     "deps": frozenset({"require"}),
@@ -171,6 +172,7 @@ def read_capability(tap: TapName, files: CapabilityFiles, provider: str = "") ->
         allowed_tools=_allowed_tools(body, file, folder),
         requires=_requires(body, file, folder),
         wanted_keys=tuple(dict.fromkeys(key for s in servers for key in wanted_keys(s))),
+        triggers_from_tools=_is_true(config, FROM_TOOLS, folder),
     )
     return CapabilityRead(files.name, capability, "", tuple(folder.findings))
 
@@ -206,6 +208,13 @@ def _triggers(config: Mapping[str, Any], folder: TomlFolder) -> tuple[str, ...]:
             severity="warning",
         )
     return kept
+
+
+def _is_true(config: Mapping[str, Any], key: str, folder: TomlFolder) -> bool:
+    value = config.get(key, False)
+    if not isinstance(value, bool):
+        folder.add("config.toml", f"`{key}` is neither true nor false", near=key)
+    return value is True
 
 
 def _servers(

@@ -1,0 +1,92 @@
+"""Takes triggers from the first tool list of servers that have few words of their own.
+
+    the catalog is loaded ──> lists that were saved earlier are used
+    a server lists tools  ──> its triggers are saved, and the catalog is loaded again
+
+`core/taps/tool_triggers.py` says which servers these are, and why only the first list counts.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from itertools import islice
+
+import structlog
+import trio
+
+from capd.adapters.tool_lists import ToolList, ToolLists
+from capd.adapters.tool_trigger_file import ToolTriggerFile
+from capd.core.mcp_registry.proposals import proposed_triggers
+from capd.core.protocol.generations import members_or_none, text_of
+from capd.core.taps.catalog import Tap
+from capd.core.taps.tool_triggers import servers_that_give_triggers, with_tool_triggers
+from capd.runtime.bus import Bus
+from capd_protos.codec import MsgpackCodec
+from capd_protos.supervisor import ToolListKept
+from capd_protos.types import ServerIdentity, ToolDefinition
+
+LISTED: MsgpackCodec[ToolListKept] = MsgpackCodec(ToolListKept)
+
+MOST_TOOLS = 64
+"""How many tools of a list are read. At most ten triggers come of them."""
+LONGEST_DEFINITION = 64 << 10
+LONGEST_DESCRIPTION = 500
+"""In characters: one sentence is used."""
+
+log = structlog.get_logger(actor="registry")
+
+
+class ToolTriggers:
+    """The triggers of servers by their first tool lists."""
+
+    def __init__(self, bus: Bus, lists: ToolLists, file: ToolTriggerFile) -> None:
+        """Create it. `lists` are the saved tool lists, `file` has what they gave earlier."""
+        self._bus = bus
+        self._lists = lists
+        self._file = file
+        self._phrases: dict[ServerIdentity, tuple[str, ...]] = {}
+        self._waiting: frozenset[ServerIdentity] = frozenset()
+
+    async def load(self) -> None:
+        """Load what an earlier daemon saved."""
+        self._phrases = await self._file.load()
+
+    async def added_to(self, taps: Sequence[Tap]) -> tuple[Tap, ...]:
+        """Return `taps` with the triggers that are known; look for lists of the other servers."""
+        servers = servers_that_give_triggers(taps)
+        unknown = [identity for identity in servers if identity not in self._phrases]
+        if unknown:
+            found = await self._lists.load_all(unknown)
+            if found:
+                taken = await trio.to_thread.run_sync(_triggers_of, found)
+                # Servers that were removed are dropped here: the file stays small.
+                kept = {key: each for key, each in self._phrases.items() if key in servers}
+                self._phrases = kept | taken
+                await self._file.save(self._phrases)
+                log.info(
+                    "triggers_taken_from_tools", servers=sorted(servers[each] for each in taken)
+                )
+        self._waiting = frozenset(servers.keys() - self._phrases.keys())
+        return with_tool_triggers(taps, self._phrases)
+
+    async def follow(self, load: Callable[[], Awaitable[object]]) -> None:
+        """Call `load` whenever a server listed its tools for the first time; until cancelled."""
+        async with self._bus.subscribe(LISTED, "server.listed") as news:
+            async for kept in news:
+                if kept.identity in self._waiting:
+                    await load()
+
+
+def _triggers_of(lists: Mapping[ServerIdentity, ToolList]) -> dict[ServerIdentity, tuple[str, ...]]:
+    return {
+        identity: tuple(proposed_triggers(listed.name, "", "", _texts(listed.tools)))
+        for identity, listed in lists.items()
+    }
+
+
+def _texts(tools: Iterable[ToolDefinition]) -> list[tuple[str, str]]:
+    """Return names with descriptions; a definition that is too long gives its name alone."""
+    texts: list[tuple[str, str]] = []
+    for tool in islice(tools, MOST_TOOLS):
+        is_short = len(tool.json) <= LONGEST_DEFINITION
+        members = members_or_none(tool.json) if is_short else {}
+        texts.append((tool.name, text_of(members.get("description"))[:LONGEST_DESCRIPTION]))
+    return texts

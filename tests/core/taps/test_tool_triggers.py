@@ -1,0 +1,61 @@
+"""Which capabilities get triggers from the tools of their servers, and which stay as they are."""
+
+from capd.core.servers.identity import server_identity
+from capd.core.taps.catalog import Tap
+from capd.core.taps.tap_format import CapabilityFiles, CapabilityRead, read_capability
+from capd.core.taps.tool_triggers import servers_that_give_triggers, with_tool_triggers
+from capd_protos.types import CapabilityName, CapabilitySpec, TapName
+
+TAP = TapName("own")
+PROVIDER = '[[mcp.servers]]\nname = "notes"\ncommand = "notes-mcp"\n'
+
+
+def read(config: str, name: str = "notes") -> CapabilityRead:
+    texts = {"config.toml": config, "default.toml": PROVIDER}
+    return read_capability(TAP, CapabilityFiles(CapabilityName(name), name, texts))
+
+
+def spec(found: CapabilityRead) -> CapabilitySpec:
+    assert found.capability is not None
+    return found.capability
+
+
+def tap(*reads: CapabilityRead) -> Tap:
+    return Tap(TAP, "/own", "0" * 12, reads, {})
+
+
+WORDLESS = read('triggers = ["use notes"]\ntriggers_from_tools = true')
+WORDED = read('triggers = ["look into my notes"]', "worded")
+NOTES = server_identity(spec(WORDLESS).servers[0])
+
+
+def test_only_a_definition_that_says_so_gets_triggers_from_tools() -> None:
+    taps = with_tool_triggers([tap(WORDLESS, WORDED)], {NOTES: ("write a note",)})
+
+    assert [each.extra_triggers for each in taps[0].capabilities] == [("write a note",), ()]
+
+
+def test_the_servers_of_such_definitions_alone_are_watched() -> None:
+    assert servers_that_give_triggers([tap(WORDLESS)]) == {NOTES: "notes"}
+    assert servers_that_give_triggers([tap(WORDED)]) == {}
+
+
+def test_a_phrase_that_is_a_trigger_already_is_not_added_again() -> None:
+    taps = with_tool_triggers(
+        [tap(WORDLESS)], {NOTES: ("Use  NOTES", "find a note", "Find a note")}
+    )
+
+    assert taps[0].capabilities[0].extra_triggers == ("find a note",)
+
+
+def test_a_tap_without_such_definitions_is_the_same_object() -> None:
+    one = tap(WORDED)
+
+    assert with_tool_triggers([one], {NOTES: ("write a note",)})[0] is one
+
+
+def test_a_word_that_is_no_boolean_is_reported_and_counts_as_false() -> None:
+    found = read('triggers = ["use notes"]\ntriggers_from_tools = "yes"')
+
+    assert not spec(found).triggers_from_tools
+    assert "`triggers_from_tools` is neither true nor false" in [f.reason for f in found.findings]
