@@ -23,11 +23,11 @@ _CONNECT_PAUSE = 0.05
 _TIMEOUT = 30.0
 _LONG_TIMEOUT = 660.0
 """A capability may install what it needs before it is on, and a tool may take its time."""
-_RELOAD_TIMEOUT = 3660.0
-"""The daemon answers when it has read everything, however much that is."""
+_WHOLE_CATALOG_TIMEOUT = 3700.0
+"""The daemon answers when it has read everything, or asked every server, however much that is."""
 _TIMEOUTS = {
     **dict.fromkeys(("turn", "enable", "disable", "call", "login", "login_wait"), _LONG_TIMEOUT),
-    "reload": _RELOAD_TIMEOUT,
+    **dict.fromkeys(("reload", "index"), _WHOLE_CATALOG_TIMEOUT),
 }
 
 

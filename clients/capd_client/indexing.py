@@ -15,7 +15,6 @@ from capd_client.control import Control, DaemonDownError
 from capd_client.terminal import many
 from capd_client.waiting import Waiting, bar
 
-_TIMEOUT = 3700.0
 _LAST_WORD = 0.5
 """The last event may come a moment after the result."""
 
@@ -25,7 +24,7 @@ def indexed(
 ) -> dict[str, Any]:
     """Return the daemon's result, showing progress meanwhile."""
     with (
-        Control(socket, timeout=_TIMEOUT) as control,
+        Control(socket) as control,
         Control(socket) as watcher,
         _shown(
             "asking servers" if asks_servers else "writing the index",

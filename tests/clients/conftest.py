@@ -120,6 +120,8 @@ class FakeDaemon:
     def close(self) -> None:
         if self._listener.fileno() >= 0:
             self.stop_listening()
+        # A connection that it has just accepted must be among those that are closed.
+        self._threads[0].join(PATIENT)
         for link in self._all:
             link.close()
         for thread in self._threads:

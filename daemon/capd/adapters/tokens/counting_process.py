@@ -20,7 +20,8 @@ from capd.adapters.tokens.token_counts import VocabularyError, count
 
 FAILED = 1
 _LENGTH = struct.Struct(">I")
-_NICENESS = 10
+_NICENESS = 5
+"""A third of a full share of the CPU. Some commands wait for counts, `capd index` for example."""
 _CPU_SECONDS = 120
 _MEMORY_BYTES = 2 << 30
 _LOOK = 1.0
