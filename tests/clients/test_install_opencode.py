@@ -221,3 +221,59 @@ def test_an_installation_under_capd_home_knows_its_daemon(user: User) -> None:
     assert f"no daemon at {folder}/run/capd.sock".encode() in done.stderr
     plugin = (user.home / PLUGIN).read_text()
     assert f"const INSTALLED_HOME = {json.dumps(str(folder))}\n" in plugin
+
+
+OPENCODE = """\
+#!{python}
+import json, os, pathlib, sys
+folder = pathlib.Path(os.environ["HOME"], ".config/opencode")
+plugins = len(list(folder.glob("plugin/*")))
+with open(os.environ["HOME"] + "/../journal", "a") as journal:
+    print(json.dumps([sys.argv[1:], os.listdir(), plugins]), file=journal)
+print("a key of the user")
+{act}
+"""
+FETCH = '(folder / "node_modules").mkdir()'
+
+
+def add_opencode(user: User, act: str) -> None:
+    program = user.bin / "opencode"
+    program.write_text(OPENCODE.format(python=sys.executable, act=act))
+    program.chmod(0o755)
+
+
+def starts(user: User) -> list[object]:
+    journal = user.home.parent / "journal"
+    return list(map(json.loads, journal.read_text().splitlines())) if journal.exists() else []
+
+
+def test_what_its_first_start_would_fetch_is_fetched_once_by_the_installation(user: User) -> None:
+    add_opencode(user, FETCH)
+
+    first = user.capd("install", "opencode")
+    again = user.capd("install", "opencode")
+
+    # It finds the plugin, and works in an empty folder.
+    assert starts(user) == [[["debug", "config"], [], 1]]
+    assert "opencode: what its plugins may need was fetched" in first.out
+    assert "fetched" not in again.out
+    assert "a key of the user" not in first.out + first.err
+
+
+def test_an_opencode_that_cannot_fetch_is_installed_all_the_same(user: User) -> None:
+    add_opencode(user, "sys.exit(1)")
+
+    said = user.capd("install", "opencode")
+
+    assert said.code == 0
+    assert "opencode: its next start fetches what plugins may need" in said.out
+    assert (user.home / PLUGIN).exists()
+
+
+@pytest.mark.parametrize("arguments", [("--dry-run",), ("--no-check",)])
+def test_without_the_check_opencode_is_not_started(user: User, arguments: tuple[str, ...]) -> None:
+    add_opencode(user, FETCH)
+
+    user.capd("install", "opencode", *arguments)
+
+    assert starts(user) == []

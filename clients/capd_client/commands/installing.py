@@ -5,6 +5,8 @@ import json
 import os
 import shlex
 import shutil
+import subprocess
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -83,6 +85,8 @@ class ClientName(click.Choice[str]):
         return client.id
 
 
+_FIRST_START_TIMEOUT = 120.0
+
 _CLIENTS = click.argument("names", metavar="[CLIENT]...", nargs=-1, type=ClientName())
 
 
@@ -122,7 +126,43 @@ def install(
         # What is not asked for by name is not trusted.
         _each([known_clients()[name] for name in dict.fromkeys(names)], _trust_hooks)
     if check and not dry_run:
+        _each([known for known in chosen if known.is_edited], _start_once)
         check_prompts(chosen)
+
+
+def _start_once(known: KnownClient) -> None:
+    """Have a client do what would delay its first start with capd."""
+    from capd_client.install.installed_clients import client_of  # noqa: PLC0415
+    from capd_client.waiting import Waiting  # noqa: PLC0415
+
+    command = client_of(known, os.environ).first_start()
+    if not command:
+        return
+    # An empty folder: a project's own plugins and settings are not for now.
+    with (
+        tempfile.TemporaryDirectory(prefix="capd-") as empty,
+        Waiting(f"{known.title} fetches what its plugins may need"),
+    ):
+        try:
+            done = subprocess.run(
+                command,
+                cwd=empty,
+                stdin=subprocess.DEVNULL,
+                # What it prints may have the user's keys in it.
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=_FIRST_START_TIMEOUT,
+                check=False,
+            )
+            is_done = done.returncode == 0
+        except (OSError, subprocess.TimeoutExpired):
+            is_done = False
+    if is_done:
+        tables.say(
+            f"{known.title}: what its plugins may need was fetched, so its next start is fast"
+        )
+    else:
+        tables.say(f"{known.title}: its next start fetches what plugins may need, and takes longer")
 
 
 def check_prompts(chosen: Sequence[KnownClient]) -> None:

@@ -35,6 +35,13 @@ class Client:
         """The files that only capd writes."""
         return ()
 
+    def first_start(self) -> list[str]:
+        """Return a command with which the client does now what would delay its first start.
+
+        Empty if capd causes no such work, or if it is done.
+        """
+        return []
+
     def edits(self) -> list[FileEdit]:
         """Return the edits that put capd into the client.
 
