@@ -102,6 +102,7 @@ def test_what_opencode_fetched_for_the_plugin_goes_with_it(user: User) -> None:
     said = user.capd("uninstall", "opencode")
 
     assert (said.code, user.snapshot()) == (0, before)
+    assert not (user.home / PLUGIN).parent.exists()
 
 
 @pytest.mark.parametrize(

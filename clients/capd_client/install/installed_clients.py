@@ -49,17 +49,19 @@ class Opencode(Client):
         return [FileEdit(self.plugin, lambda _: plugin_text(self._env), _remove_plugin)]
 
     def leftovers(self) -> list[Path]:
-        """Return the package that opencode fetches for plugins, if no plugin is left.
+        """Return the empty folder of plugins, and the package that opencode fetched for them.
 
-        Nothing is returned if a person may need it: if there is a plugin or tool of theirs, or if
-        package.json contains anything else. opencode fetches the package again when it needs it.
+        The package is left out if a person may need it: if there is a plugin or tool of theirs, or
+        if package.json contains anything else. opencode fetches it again when it needs it.
         """
         folder = self.config.parent
         own = [path for name in _NEEDING for path in (folder / name).glob("*")]
+        plugins = self.plugin.parent
+        empty = [plugins] if plugins.is_dir() and not any(plugins.iterdir()) else []
         try:
             package = json.loads((folder / "package.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            return []
+            return empty
         needed = package.get("dependencies") if isinstance(package, dict) else None
         is_opencodes = (
             isinstance(needed, dict)
@@ -67,9 +69,9 @@ class Opencode(Client):
             and list(needed) == ["@opencode-ai/plugin"]
         )
         if own or not is_opencodes:
-            return []
+            return empty
         found = [folder / name for name in _FETCHED if (folder / name).exists()]
-        return [path for path in found if not path.is_symlink()]
+        return [path for path in (*empty, *found) if not path.is_symlink()]
 
 
 def plugin_text(env: Mapping[str, str]) -> str:
