@@ -30,6 +30,7 @@ class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prefix: str | None = None
     reads_instructions: bool = True
     asks_per_tool: bool = False
+    defers_tools: bool = False
     context: Annotated[int, msgspec.Meta(ge=1000)] = 200_000
     identity: tuple[str, ...] = ()
     mode: Literal["auto", "dynamic", "stable", "pass-through"] = "auto"

@@ -464,6 +464,13 @@ def test_a_few_tools_are_listed_all_in_every_client(client: str) -> None:
     assert (made.plan.mode, made.plan.is_whole, dict(made.own)) == ("pass-through", True, {})
 
 
+def test_a_few_tools_are_told_as_cards_to_a_client_that_keeps_listed_ones_back() -> None:
+    made = whole("qwen")
+
+    assert (made.plan.mode, made.plan.is_whole) == ("stable", False)
+    assert "tool_call" in str(dict(made.own))
+
+
 @pytest.mark.parametrize("mode", ["auto", "pass-through"])
 def test_scripts_are_listed_beside_a_few_tools_where_the_user_says_so(mode: str) -> None:
     made = view("opencode", mode)

@@ -48,6 +48,8 @@ class ClientTraits:
     """Whether its model gets a server's `instructions`. If not, a prompt hook delivers them."""
     asks_per_tool: bool = False
     """Whether its user allows tools one by one, by name, and read-only ones without asking."""
+    defers_tools: bool = False
+    """Whether it keeps the tools of servers from its model until its own search has found them."""
     context: int = 200_000
     """The context of its models in tokens."""
     identity: tuple[str, ...] = ()
@@ -126,7 +128,8 @@ def plan(
         return Plan("dynamic", "set by the user")
     if chosen == "stable":
         return Plan("stable", "set by the user")
-    if is_whole:
+    # A model that does not see the list would find nothing: it is told call cards instead.
+    if is_whole and not traits.defers_tools:
         reason = "all tools cost less than capd's own and searches would"
         return Plan("pass-through", reason, is_whole=True)
     return _automatic(
