@@ -34,7 +34,7 @@ from capd.core.sessions.leaving_project import resting_on, without_project
 from capd.core.sessions.pending_starts import verdict
 from capd.core.sessions.policy import Policy
 from capd.core.sessions.reach import capability_restriction, without_denied_servers
-from capd.core.sessions.server_instructions import ANSWER_TOKENS, passed_on
+from capd.core.sessions.server_instructions import ANSWER_TOKENS, instructions_text
 from capd.core.sessions.session import NO_INSTANCE, ServerLease, Step
 from capd.core.sessions.session_place import NotActivatedError, Outcome
 from capd.core.taps.catalog import Unknown
@@ -459,7 +459,7 @@ class Activation:
         return Outcome(self._with_instructions(text, capability.id), step.added, step.removed)
 
     def _with_instructions(self, text: str, capability: CapabilityId) -> str:
-        told = passed_on(self.said_by(capability), ANSWER_TOKENS)
+        told = instructions_text(self.said_by(capability), ANSWER_TOKENS)
         return f"{text}\n{told}" if told else text
 
     async def _check(self, capability: CapabilitySpec) -> None:

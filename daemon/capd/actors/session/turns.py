@@ -24,7 +24,7 @@ from capd.core.sessions import hook_context
 from capd.core.sessions.active_set import Grant
 from capd.core.sessions.conversations import Conversation
 from capd.core.sessions.recent_prompts import RecentPrompts
-from capd.core.sessions.server_instructions import passed_on, room_in_turn
+from capd.core.sessions.server_instructions import instructions_text, room_in_turn
 from capd.core.sessions.session import Step
 from capd.core.sessions.session_place import NotActivatedError, Outcome
 from capd.core.sessions.turn_cards import RemainingTools, fitting_cards, possible_cards
@@ -533,7 +533,7 @@ class SessionTurns:
         if not context:
             return context
         said = [line for each in came_on for line in self._activation.said_by(each)]
-        words = passed_on(said, room_in_turn(context, suggestion))
+        words = instructions_text(said, room_in_turn(context, suggestion))
         return f"{context}\n{words}" if words else context
 
     def _suggested(
