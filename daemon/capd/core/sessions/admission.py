@@ -123,7 +123,7 @@ def refusal_of(name: str, state: SessionState) -> CallFailedError | None:
     known = state.surface.known(name)
     if known is None:
         return _refusal_of_unnamed(name, state)
-    lease = state.held(known.server)
+    lease = state.lease_on(known.server)
     if lease is None:
         why = "its server was switched off, replaced or removed"
         return NotSentError(f"{name} is not on any more: {why}. The call was not sent.")

@@ -91,7 +91,7 @@ class Plan:
 
     mode: Mode
     reason: str
-    is_hearsay: bool = False
+    is_from_table_alone: bool = False
     """Whether the mode rests on capd's table alone: no observation and no user's setting. A later
     version of the client may behave differently."""
     is_whole: bool = False
@@ -154,7 +154,7 @@ def _automatic(
         return Plan("stable", "the client was seen not to list again")
     if traits.relists == "never" and not was_seen:
         reason = "the client is known not to list again"
-        return Plan("stable", reason, is_hearsay=not traits.is_relists_set)
+        return Plan("stable", reason, is_from_table_alone=not traits.is_relists_set)
     if size_bytes:
         # Where listing every tool costs least, `is_whole` has decided before.
         return Plan("stable", "all tools are known: a changing list would cost more")

@@ -70,7 +70,7 @@ class Conversations:
         self.current = Conversation(memories=MemoryDelivery(budget))
         """The conversation of the user's last message."""
 
-    def kept(self) -> dict[str, Any]:
+    def saved_fields(self) -> dict[str, Any]:
         """Return the fields of `SessionRecord` that describe the current conversation."""
         current = self.current
         return {
@@ -86,7 +86,7 @@ class Conversations:
         # Notes in tool descriptions are shown again, and `spent` counts their tokens already.
         spent = max(self.current.memories.spent, record.memory_tokens)
         delivered = dict.fromkeys(record.memories)
-        self.go_on(
+        self.make_current(
             Conversation(
                 record.conversation,
                 MemoryDelivery(self._budget, spent, delivered),
@@ -110,9 +110,9 @@ class Conversations:
         known = self._named.get(id_)
         if known is None and self.current.id != id_:
             known = Conversation(id_, MemoryDelivery(self._budget))
-        self.go_on(known or self.current)
+        self.make_current(known or self.current)
 
-    def go_on(self, conversation: Conversation) -> None:
+    def make_current(self, conversation: Conversation) -> None:
         """Make `conversation` current, and remember it if it has an id."""
         self.current = conversation
         if not conversation.id:

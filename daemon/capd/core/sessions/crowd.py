@@ -17,7 +17,7 @@ class Waiting(Generic[K]):
     """The pid of the process at its other end; 0 if unknown."""
 
 
-def one_too_many(waiting: Sequence[Waiting[K]], most: int) -> K | None:
+def connection_to_close(waiting: Sequence[Waiting[K]], most: int) -> K | None:
     """Return the key of the connection to close; None if at most `most` are waiting.
 
     `waiting` is in the order of arrival. The connection is the oldest one of the process that has

@@ -23,7 +23,7 @@ class Ranked:
 
 
 @dataclass(frozen=True, slots=True)
-class Brought:
+class TurnTools:
     """What a turn has switched on, and what it suggests."""
 
     step: Step = field(default_factory=Step)
@@ -31,20 +31,20 @@ class Brought:
     """The tools to suggest to the model by name, the best first."""
 
 
-def bring(
+def activate_ranked(
     state: SessionState,
     ranked: Sequence[Ranked],
     most: int,
     now: float,
     *,
     is_seen: bool,
-    told: Container[Grant] = (),
-) -> Brought:
+    suggested_before: Container[Grant] = (),
+) -> TurnTools:
     """Switch on at most `most` of the `ranked` tools, the best first, and suggest the others.
 
     `is_seen` says whether the model sees an added tool before it answers. If it does not, or if the
     list is full, a tool is suggested instead. A tool that is on, but not listed, is suggested too.
-    Tools in `told` were suggested before, and are not suggested again.
+    Tools in `suggested_before` were suggested before, and are not suggested again.
     """
     clear = [each.tool for each in ranked if each.is_clear and not each.is_pinned]
     wanted = {tool.grant: tool for tool in clear[: min(most, state.active.tool_cap)]}
@@ -59,18 +59,18 @@ def bring(
     if not is_seen:
         listed = {shown.grant for shown in state.surface.listed}
         missing = [grant for grant in wanted if grant not in listed]
-    return Brought(step, tuple(grant for grant in missing if grant not in told))
+    return TurnTools(step, tuple(grant for grant in missing if grant not in suggested_before))
 
 
-def bring_planned(
+def activate_planned(
     state: SessionState, tools: Sequence[SingleTool], now: float, *, is_seen: bool
-) -> Brought:
+) -> TurnTools:
     """Switch `tools` on, the best first, and suggest those that the model does not see listed."""
     step = state.activate_tools(tools, now, [tool.grant for tool in tools])
     on = state.active.grants
     listed = {shown.grant for shown in state.surface.listed} if is_seen else set[Grant]()
     named = (tool.grant for tool in tools if tool.grant in on and tool.grant not in listed)
-    return Brought(step, tuple(named))
+    return TurnTools(step, tuple(named))
 
 
 def _missing(

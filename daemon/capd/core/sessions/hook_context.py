@@ -178,7 +178,7 @@ def tokens_at_most(text: str) -> int:
     return total
 
 
-def said(*parts: str) -> str:
+def join_texts(*parts: str) -> str:
     """Join the texts that the model gets in a turn, one below the other; skip empty ones."""
     return "\n".join(words for words in parts if words)
 

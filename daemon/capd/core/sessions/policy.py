@@ -63,10 +63,10 @@ class Policy:
         if asked not in self._verdicts:
             if len(self._verdicts) >= _MOST_VERDICTS:
                 self._verdicts.clear()
-            self._verdicts[asked] = self._bar(server, name)
+            self._verdicts[asked] = self._first_restriction(server, name)
         return self._verdicts[asked]
 
-    def _bar(self, server: str, name: str) -> Restriction | None:
+    def _first_restriction(self, server: str, name: str) -> Restriction | None:
         # A deny rule matches whatever the case: a capital letter must not evade it.
         folded_server, folded_name = server.casefold(), name.casefold()
         for table in self.tables:

@@ -74,7 +74,7 @@ def capability_restriction(
 
 def _names(state: SessionState, server: ServerIdentity) -> dict[ServerName, None]:
     """Return every name that the lease or an active capability gives a server."""
-    held = state.held(server)
+    held = state.lease_on(server)
     if held is None or not state.policy.tables:
         return {}
     names = {held.spec.name: None}

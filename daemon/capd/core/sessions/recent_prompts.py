@@ -17,7 +17,7 @@ class RecentPrompts:
 
     def __init__(self) -> None:
         # No deque: an empty one is 600 bytes, and most sessions hear of no prompt.
-        self._heard: tuple[tuple[int, str, float], ...] = ()
+        self._prompts: tuple[tuple[int, str, float], ...] = ()
 
     def is_again(self, text: str, turn: str, now: float) -> bool:
         """Note this prompt; return whether it came before.
@@ -25,10 +25,10 @@ class RecentPrompts:
         `turn` is the client's id of the prompt, empty if it has none.
         """
         words = hash(text)
-        for heard, name, at in self._heard:
-            if heard != words:
+        for earlier, name, at in self._prompts:
+            if earlier != words:
                 continue
             if (turn and turn == name) or (not (turn and name) and now - at <= TOGETHER):
                 return True
-        self._heard = (*self._heard, (words, turn, now))[-_KEPT:]
+        self._prompts = (*self._prompts, (words, turn, now))[-_KEPT:]
         return False

@@ -61,7 +61,7 @@ class Reply:
     """Those of `full` whose definitions say that they change nothing."""
 
 
-def laid_out(hits: Sequence[Shown], detail: str) -> Reply:
+def lay_out(hits: Sequence[Shown], detail: str) -> Reply:
     """Return the text of each hit; `detail` is empty, one of `DETAILS`, or `STUBS`."""
     reply = _laid_out(hits, detail)
     read_only = (hit.name for hit in hits if is_read_only(hit.definition))
@@ -114,7 +114,7 @@ class OwnNames:
     """The tool that calls read-only tools, in a client that asks its user about each tool."""
 
 
-def written(
+def reply_text(
     answers: Sequence[Answer],
     *,
     on: Sequence[WireName],

@@ -123,7 +123,7 @@ class SessionState:
                 replaced.append(old)
             if old is not None and old.tools != server.tools:
                 # Other capabilities' tools of this server follow its newest list too.
-                step = self.server_lists(server.identity, server.instance, server.tools)
+                step = self.update_server(server.identity, server.instance, server.tools)
                 relisted = relisted.then(step)
             self._held[server.identity] = server
         self._specs[capability.id] = capability
@@ -186,7 +186,7 @@ class SessionState:
         relisted = Step()
         old = self._held.get(server.identity)
         if old is None or (old.instance == NO_INSTANCE and server.instance != NO_INSTANCE):
-            relisted = self.server_lists(server.identity, server.instance, server.tools)
+            relisted = self.update_server(server.identity, server.instance, server.tools)
             self._held[server.identity] = server
         elif old.instance == NO_INSTANCE and old.via is not None:
             known = {tool.name for tool in old.tools}
@@ -222,7 +222,7 @@ class SessionState:
         """Return the active capabilities that grant a tool."""
         return [each.id for each in self.active.activations if grant in each.grants]
 
-    def server_lists(
+    def update_server(
         self, server: ServerIdentity, instance: InstanceId, tools: Sequence[ToolDefinition]
     ) -> Step:
         """Apply a new list of tools, or a new instance, of a leased server.
@@ -255,13 +255,13 @@ class SessionState:
         self.policy = policy
         step = Step()
         for held in self.servers:
-            step = step.then(self.server_lists(held.identity, held.instance, held.tools))
+            step = step.then(self.update_server(held.identity, held.instance, held.tools))
         return step
 
-    def turn_border(self) -> Step:
+    def begin_turn(self) -> Step:
         """Begin a turn: remove the tools that were evicted during the last one."""
         before = self.surface.listed
-        removed = self._settle_leaving()
+        removed = self._drop_leaving()
         return Step(removed=removed, changes_list=before != self.surface.listed)
 
     def restore(
@@ -311,7 +311,7 @@ class SessionState:
         self.surface.restore(names)
         self.surface.add(kept, self._server_names(), definitions)
 
-    def held(self, server: ServerIdentity) -> ServerLease | None:
+    def lease_on(self, server: ServerIdentity) -> ServerLease | None:
         """Return the session's lease on a server; None if it has none."""
         return self._held.get(server)
 
@@ -328,7 +328,7 @@ class SessionState:
         """Return the definition with which an active capability was switched on."""
         return self._specs[capability]
 
-    def held_as(self, instance: InstanceId) -> ServerLease | None:
+    def lease_served_by(self, instance: InstanceId) -> ServerLease | None:
         """Return the lease that `instance` serves; None if the session has no lease on it."""
         return next((h for h in self._held.values() if h.instance == instance), None)
 
@@ -386,7 +386,7 @@ class SessionState:
         added = [*(names[grant] for grant in back)]
         added += self.surface.add(change.added, self._server_names(), self._definitions())
         if not self.is_mid_turn:
-            removed += self._settle_leaving()
+            removed += self._drop_leaving()
         for evicted in change.evicted:
             self._specs.pop(evicted, None)
         unheld = tuple(self._held.pop(server) for server in change.unheld)
@@ -400,7 +400,7 @@ class SessionState:
             before != self.surface.listed,
         )
 
-    def _settle_leaving(self) -> tuple[WireName, ...]:
+    def _drop_leaving(self) -> tuple[WireName, ...]:
         removed = self.surface.remove(self._leaving)
         self._leaving.clear()
         return tuple(removed)

@@ -1,6 +1,6 @@
 """How one session appears to its client: the mode of the surface, and which own tools it has.
 
-`settle` decides this when the session opens, and once more when the client has sent its name and
+`decide` decides this when the session opens, and once more when the client has sent its name and
 version. After the client's first `tools/list` it stays as it is, so that the same state is always
 listed with the same bytes. The one exception is `late_own`, which adds own tools at the end of a
 list that had every installed tool and none of capd's.
@@ -55,7 +55,7 @@ class SessionView:
         domain: str = "",
         version: str = "",
     ) -> None:
-        """Begin without facts about the client; `settle` decides.
+        """Begin without facts about the client; `decide` decides.
 
         `is_bare` makes a plain aggregator: every active tool, and none of capd's own.
         `has_results` says that long results are stored, and read by handle. `client` and `version`
@@ -73,7 +73,7 @@ class SessionView:
         self.policy = Policy()
         self.own_routing: bool | None = None
         """The session's own setting of whether its messages are routed; None if it has none."""
-        self.is_settled = False
+        self.has_listed = False
         """Whether the client has listed its tools, so that the decisions stay as they are."""
         self.refused_pins = 0
         """How many pins were left out because the client's list has no room for them."""
@@ -115,7 +115,7 @@ class SessionView:
         listed = min(pinned, self.traits.tool_limit - len(OWN_TOOLS))
         self._has_deferred = not is_all or tools > listed
 
-    def settle(
+    def decide(
         self,
         surface: Surface,
         own_name: str = "",
@@ -207,7 +207,7 @@ class SessionView:
         return Plan("stable" if kept.mode == "stable" else "dynamic", kept.reason)
 
     def follow(self, rules: SessionRules) -> None:
-        """Apply the policy and the routing switch of new rules. The mode stays until `settle`."""
+        """Apply the policy and the routing switch of new rules. The mode stays until `decide`."""
         self.rules = rules
         self._is_routed = rules.routing.of(self._names, self._project)
         self.policy = rules.policy(self._names, self._project)
@@ -367,7 +367,7 @@ class SessionView:
         found = (name for name, own in self.own.items() if own.name == TOOL_SEARCH)
         return next(found, TOOL_SEARCH)
 
-    def called(self, own: WireName) -> WireName:
+    def name_for_client(self, own: WireName) -> WireName:
         """Return a wire name with the prefix that this client adds to names of tools.
 
         A model knows the tool by that name: `mcp__capd__tool_search`.
@@ -406,14 +406,14 @@ class SessionView:
         return self.lists_at_once(at_border=True) and not self.traits.appends
 
     @property
-    def is_to_be_asked(self) -> bool:
+    def is_probe_due(self) -> bool:
         """Whether to send `list_changed` without a change, to see if the client lists again.
 
         capd does so if only its table of clients says that this client does not. If the client
         lists again, its next session gets a list that changes.
         """
         is_known = self._habits.seen(self._key, self._version) is not None
-        return self.plan.is_hearsay and not is_known and not self._watch.is_behind
+        return self.plan.is_from_table_alone and not is_known and not self._watch.is_behind
 
     @property
     def is_curated(self) -> bool:
@@ -433,7 +433,7 @@ class SessionView:
 
     def listed(self) -> None:
         """Note that the client has sent `tools/list`."""
-        self.is_settled = True
+        self.has_listed = True
         self._watch.listed()
         self._habits.note(self._key, self._version, self._watch.was_seen)
 

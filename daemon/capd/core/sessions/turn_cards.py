@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from capd.core.index.token_costs import TokenCosts
-from capd.core.sessions.hook_context import TURN_TOKENS, said, short_name, tokens_of
+from capd.core.sessions.hook_context import TURN_TOKENS, join_texts, short_name, tokens_of
 from capd.core.tools.call_cards import CallCard
 from capd_protos.types import CapabilityName, WireName
 
@@ -186,7 +186,7 @@ class _Listing:
         text = self._text(cards, self.described + more_described)
         if self.remaining is None:
             return text
-        return said(text, self.remaining.hint([card.name for card in cards]))
+        return join_texts(text, self.remaining.hint([card.name for card in cards]))
 
     def _text(self, cards: Sequence[CallCard], described: int) -> str:
         any_tool: list[str] = []
