@@ -72,12 +72,12 @@ class KnownMemories:
             each.memory
             for each in ordered(k.priced for k in bound if k.memory.kind == "corrective")
         ]
-        said = notes(correcting)
+        note_texts = notes(correcting)
         return OfTool(
             tuple(bound),
             tuple(each for each in correcting if each.refuses),
-            "".join(said),
-            sum(tokens_of(each, self._counted) + SEAM_TOKENS for each in said),
+            "".join(note_texts),
+            sum(tokens_of(each, self._counted) + SEAM_TOKENS for each in note_texts),
         )
 
 
@@ -106,8 +106,8 @@ def known_memories(
 
 def texts_of(memory: MemorySpec) -> list[bytes]:
     """Return every text that may deliver a memory, to be counted."""
-    said = notes([memory]) if memory.kind == "corrective" else []
-    return [text.encode() for text in (entry(memory), *said)]
+    note_texts = notes([memory]) if memory.kind == "corrective" else []
+    return [text.encode() for text in (entry(memory), *note_texts)]
 
 
 def tokens_of(text: str, counted: Mapping[bytes, int]) -> int:

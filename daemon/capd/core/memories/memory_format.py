@@ -211,8 +211,8 @@ def _memory(tap: TapName, file: MemoryFile, written: _Written) -> MemorySpec:
     word = _word(written, "kind")
     kind: MemoryKind | None = next((each for each in KINDS if each == word), None)
     if kind is None:
-        said = f"`kind` is {word[:LONGEST_WORD]!r}" if word else "`kind` is missing"
-        raise written.wrong("kind", f"{said}: one of {', '.join(KINDS)}")
+        problem = f"`kind` is {word[:LONGEST_WORD]!r}" if word else "`kind` is missing"
+        raise written.wrong("kind", f"{problem}: one of {', '.join(KINDS)}")
     content, learned_from = _content(written), _learned(written)
     # Checked after decoding too: an escape hides a character in the file.
     _check_deliverable(content, written.line("content"))

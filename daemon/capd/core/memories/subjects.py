@@ -38,8 +38,8 @@ class Subjects:
 
     def unmatched(self, capability: str, tool: str) -> str:
         """Return why a memory with these names is never delivered; empty if they match."""
-        if capability and (said := _missing("capability", capability, self._book(capability))):
-            return said
+        if capability and (problem := _missing("capability", capability, self._book(capability))):
+            return problem
         server, colon, _ = tool.partition(":")
         if not colon or any(matches(each, server) for each in self._servers):
             return ""

@@ -10,9 +10,7 @@ from collections.abc import Iterable
 from capd_protos.types import ServerName, SessionKey
 
 
-def session_meant(
-    in_call: Iterable[SessionKey], holders: Iterable[SessionKey]
-) -> SessionKey | None:
+def only_session(in_call: Iterable[SessionKey], holders: Iterable[SessionKey]) -> SessionKey | None:
     """Return the only session that can be meant; None if there is not exactly one."""
     for sessions in (set(in_call), set(holders)):
         if sessions:

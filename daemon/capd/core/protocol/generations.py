@@ -248,19 +248,19 @@ def meta_for_server(
     A progress token is replaced by `token`, because two clients may use the same one
     (docs/design/hostile-servers.md).
     """
-    told = dict(meta)
-    if "progressToken" in told:
-        told["progressToken"] = msgspec.Raw(b"%d" % token)
+    changed = dict(meta)
+    if "progressToken" in changed:
+        changed["progressToken"] = msgspec.Raw(b"%d" % token)
     if not stateless:
         for key in _ENVELOPE:
-            told.pop(key, None)
-        return told
-    told.setdefault(PROTOCOL_VERSION, raw(NEWEST_STATELESS))
-    told.setdefault(CLIENT_INFO, msgspec.Raw(client.info))
-    told.setdefault(CLIENT_CAPABILITIES, msgspec.Raw(client.capabilities))
+            changed.pop(key, None)
+        return changed
+    changed.setdefault(PROTOCOL_VERSION, raw(NEWEST_STATELESS))
+    changed.setdefault(CLIENT_INFO, msgspec.Raw(client.info))
+    changed.setdefault(CLIENT_CAPABILITIES, msgspec.Raw(client.capabilities))
     if log_level:
-        told.setdefault(LOG_LEVEL, raw(log_level))
-    return told
+        changed.setdefault(LOG_LEVEL, raw(log_level))
+    return changed
 
 
 def result_for_stateless(result: Result, method: str) -> Result:

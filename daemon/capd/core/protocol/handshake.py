@@ -35,7 +35,7 @@ def initialize_result(
         "protocolVersion": agreed_version(asked),
         "capabilities": {**CAPABILITIES, "extensions": dict(extensions)},
         "serverInfo": server_info(daemon_version),
-        **_said(instructions),
+        **_instructions_member(instructions),
     }
 
 
@@ -47,7 +47,7 @@ def discover_result(
         "resultType": "complete",
         "supportedVersions": [*reversed(STATELESS_VERSIONS), *reversed(HANDSHAKE_VERSIONS)],
         "capabilities": {**CAPABILITIES, "extensions": dict(extensions)},
-        **_said(instructions),
+        **_instructions_member(instructions),
         # This describes capd itself, which does not change while it runs.
         "ttlMs": 60_000,
         "cacheScope": "private",
@@ -55,7 +55,7 @@ def discover_result(
     }
 
 
-def _said(instructions: str) -> dict[str, str]:
+def _instructions_member(instructions: str) -> dict[str, str]:
     """Return the member `instructions`, empty if there is nothing to say."""
     return {"instructions": instructions} if instructions else {}
 

@@ -71,11 +71,11 @@ def passed_result(result: bytes) -> bytes:
         found = members_of(meta)
         if not any(key.startswith(OWN_PREFIX) for key in found):
             return result
-        told = {_not_own(key): value for key, value in found.items()}
+        renamed = {_not_own(key): value for key, value in found.items()}
         members = decoded_members(result)
     except MalformedError:
         return result
-    return joined({**members, "_meta": msgspec.Raw(joined(told))})
+    return joined({**members, "_meta": msgspec.Raw(joined(renamed))})
 
 
 def decoded_members(data: bytes) -> Members:

@@ -105,7 +105,7 @@ def concluded(
     unusable = {each.id: each for each in known.eligible.unusable}
     ranked = learning.shifted(ranked, known.learnt, known.project)
     decision = gates.decide(ranked, known.active, profile)
-    decision = _heard(text, decision, ranked, compared.phrases, known.active)
+    decision = _with_contained_triggers(text, decision, ranked, compared.phrases, known.active)
     if decision.outcome == "activate" and decision.reason != "whole_trigger":
         wanted = known.learnt.wanted_in(known.project) if known.project else frozenset()
         here = [each.id for each in ranked if str(each.id) in wanted]
@@ -121,7 +121,7 @@ def concluded(
     return _without_unusable(decision, unusable) if unusable else decision
 
 
-def _heard(
+def _with_contained_triggers(
     text: str,
     decision: Decision,
     ranked: Sequence[Score],
@@ -129,9 +129,9 @@ def _heard(
     active: Collection[CapabilityId],
 ) -> Decision:
     """Return a decision that passes over no trigger which stands in the message."""
-    said = phrases.said(text)
+    triggers = phrases.find(text)
     scores = {each.id: each.score for each in ranked}
-    whole = [id_ for id_ in said.whole if id_ in scores]
+    whole = [id_ for id_ in triggers.whole if id_ in scores]
     best = ranked[0] if ranked else None
     if len(whole) == 1 and best is not None:
         id_ = whole[0]
@@ -142,10 +142,10 @@ def _heard(
             return Decision("activate", "whole_trigger", id=id_, top=decision.top)
     if decision.outcome == "activate" or decision.reason == "already_active":
         return decision
-    heard = tuple(dict.fromkeys(id_ for id_ in (*whole, *said.within) if id_ in scores))
-    heard = tuple(sorted(heard, key=lambda id_: -scores[id_]))
-    suggested = _off((*heard, *decision.suggested), active)
-    if not heard or not suggested:
+    contained = tuple(dict.fromkeys(id_ for id_ in (*whole, *triggers.within) if id_ in scores))
+    contained = tuple(sorted(contained, key=lambda id_: -scores[id_]))
+    suggested = _off((*contained, *decision.suggested), active)
+    if not contained or not suggested:
         return decision
     return msgspec.structs.replace(decision, outcome="suggest", suggested=suggested)
 

@@ -21,7 +21,7 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ContainedTriggers:
     """The triggers that a message contains, by capability in the order of the catalog."""
 
     whole: tuple[CapabilityId, ...] = ()
@@ -49,7 +49,7 @@ class Phrases:
                     runs.add(terms[at : at + RUN], number)
         self._whole, self._runs = _Sorted(whole), _Sorted(runs)
 
-    def said(self, text: str) -> Said:
+    def find(self, text: str) -> ContainedTriggers:
         """Return the triggers that `text` contains."""
         terms = _terms(text)
         runs = [
@@ -58,7 +58,9 @@ class Phrases:
             for length in range(LEAST_WHOLE, RUN + 1)
         ]
         whole, within = self._whole.found([terms]), self._runs.found(runs)
-        return Said(*(tuple(self._ids[number] for number in each) for each in (whole, within)))
+        return ContainedTriggers(
+            *(tuple(self._ids[number] for number in each) for each in (whole, within))
+        )
 
 
 class _Keys:

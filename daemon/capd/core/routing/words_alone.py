@@ -29,11 +29,11 @@ def sure(text: str, capabilities: Sequence[CapabilitySpec]) -> CapabilityId | No
         return None
     if sum(len(each.triggers) + len(each.extra_triggers) for each in capabilities) > MOST_PHRASES:
         return None
-    said = _joined(words(text))
+    message = _joined(words(text))
     meant = [
         each.id
         for each in capabilities
-        if any(_is_said(said, phrase) for phrase in (*each.triggers, *each.extra_triggers))
+        if any(_contains(message, phrase) for phrase in (*each.triggers, *each.extra_triggers))
     ]
     return meant[0] if len(meant) == 1 else None
 
@@ -55,9 +55,9 @@ def fitting(text: str, capabilities: Sequence[CapabilitySpec]) -> list[Score]:
     return sorted(ranked, key=lambda score: -score.score)
 
 
-def _is_said(said: str, phrase: str) -> bool:
+def _contains(message: str, phrase: str) -> bool:
     wanted = _wanted(phrase)
-    return wanted != "" and wanted in said
+    return wanted != "" and wanted in message
 
 
 @lru_cache(maxsize=MOST_PHRASES)

@@ -49,7 +49,9 @@ class GenerationMemory:
         }
         return dict(list(known.items())[-MOST_SERVERS:])
 
-    def met(self, server: ServerIdentity, *, tried_stateless: bool, is_stateless: bool) -> None:
+    def note_start(
+        self, server: ServerIdentity, *, tried_stateless: bool, is_stateless: bool
+    ) -> None:
         """Note which generation a server spoke, and which one was tried first."""
         seen = self._seen.pop(server, None)
         if is_stateless and not tried_stateless:
@@ -69,7 +71,7 @@ class GenerationMemory:
         if seen is None:
             # A failed run may have failed because of the probe.
             return by_stateless and not has_failed
-        return self._is_met_stateless(seen, by_stateless=by_stateless)
+        return self._starts_stateless(seen, by_stateless=by_stateless)
 
     def scope(self, server: ServerSpec, identity: ServerIdentity, *, by_stateless: bool) -> str:
         """Return the scope of an instance; `by_stateless` says that its client is stateless."""
@@ -77,12 +79,12 @@ class GenerationMemory:
         is_open = not server.is_scope_fixed and (
             server.scope == "project" or server.transport != "stdio"
         )
-        if is_open and seen and self._is_met_stateless(seen, by_stateless=by_stateless):
+        if is_open and seen and self._starts_stateless(seen, by_stateless=by_stateless):
             return "shared"
         return server.scope
 
     @staticmethod
-    def _is_met_stateless(seen: Speaks, *, by_stateless: bool) -> bool:
+    def _starts_stateless(seen: Speaks, *, by_stateless: bool) -> bool:
         # One that knows both meets a client in the client's own generation, as it would without
         # capd.
         return seen is Speaks.STATELESS or (seen is Speaks.BOTH and by_stateless)

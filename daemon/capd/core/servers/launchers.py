@@ -47,7 +47,7 @@ class Launcher:
     programs: tuple[str, ...]
     names: tuple[str, ...]
     """Files and folders that it reads in its working directory and in the folders above."""
-    way: LaunchMethod = "elsewhere"
+    method: LaunchMethod = "elsewhere"
     runs: str = ""
     """The next words of the command line, if they decide what is read."""
 
@@ -208,7 +208,7 @@ class Reading:
     launcher: str = ""
     """The launcher that reads files; empty if there is none."""
     names: frozenset[str] = frozenset()
-    way: LaunchMethod = "elsewhere"
+    method: LaunchMethod = "elsewhere"
     reads_modules: bool = False
     """Whether any Python module in the working directory may be imported."""
     is_always: bool = False
@@ -256,7 +256,7 @@ def reading(
     chosen_by = shim_names(shim_folder)
     if chosen_by:
         names = found.names | chosen_by
-        found = replace(found, names=names, way="elsewhere", launcher=found.launcher or words[0])
+        found = replace(found, names=names, method="elsewhere", launcher=found.launcher or words[0])
     return found
 
 
@@ -310,11 +310,11 @@ def launch(
     reads = f"{found.launcher} reads {shown or 'code by a relative path'}"
     if project:
         reads += f", and {project} is not trusted (capd trust)"
-    if found.way == "safe_path" and has_safe_path:
+    if found.method == "safe_path" and has_safe_path:
         at = found.safe_path_at
         reason = f"{reads}: started with -P, so that no module is imported from there"
         return Launch((*words[:at], "-P", *words[at:]), reason=reason)
-    if found.way == "script_shell" and can_enter and project:
+    if found.method == "script_shell" and can_enter and project:
         reason = f"{reads}: {found.launcher} ran outside of it, and the server inside"
         return Launch(words, is_elsewhere=True, enters_project=True, reason=reason)
     if project and found.own_arguments_at >= 0:
@@ -449,7 +449,7 @@ def _options(words: Sequence[str], start: int, valued: frozenset[str]) -> _Optio
 
 
 def _general(words: Sequence[str], launcher: Launcher) -> Reading:
-    return Reading(program_name(words[0]), frozenset(launcher.names), launcher.way)
+    return Reading(program_name(words[0]), frozenset(launcher.names), launcher.method)
 
 
 def _npm(words: Sequence[str], launcher: Launcher) -> Reading:
@@ -459,12 +459,12 @@ def _npm(words: Sequence[str], launcher: Launcher) -> Reading:
     if program == "npm":
         command = words[options.at] if options.at < len(words) else ""
         if command not in {"exec", "x"}:
-            return _general(words, replace(launcher, way="elsewhere"))
+            return _general(words, replace(launcher, method="elsewhere"))
         more = _options(words, options.at + 1, valued)
         options = _Options(more.at, (*options.flags, *more.flags))
     found = _general(words, launcher)
     if any(name in {"-c", "--call"} for name, _ in options.flags):
-        found = replace(found, way="elsewhere")
+        found = replace(found, method="elsewhere")
     return _with_package(found, words, options)
 
 
@@ -558,16 +558,16 @@ def _python(words: Sequence[str], _: Launcher) -> Reading:
     is_safe = False
     while at < len(words) and words[at].startswith("-") and words[at] not in {"-", "--"}:
         word = words[at]
-        incoming_requests = word[1:] if not word.startswith("--") else ""
+        letters = word[1:] if not word.startswith("--") else ""
         # Letters may be joined: `-Im module` is isolated.
-        before, ending, _rest = _cut_at(incoming_requests, "mcWX")
+        before, ending, _rest = _cut_at(letters, "mcWX")
         is_safe = is_safe or "I" in before or "P" in before
         if ending in {"m", "c"}:
             if is_safe:
                 return replace(_NOTHING, own_arguments_at=at + 2)
             return Reading(
                 program,
-                way="safe_path",
+                method="safe_path",
                 reads_modules=True,
                 own_arguments_at=at + 2,
                 safe_path_at=1,
@@ -577,17 +577,17 @@ def _python(words: Sequence[str], _: Launcher) -> Reading:
     if at >= len(words) or words[at] in {"-", "--"}:
         if is_safe:
             return _NOTHING
-        return Reading(program, way="safe_path", reads_modules=True, safe_path_at=1)
+        return Reading(program, method="safe_path", reads_modules=True, safe_path_at=1)
     if _is_of(words[at]):
         return replace(_NOTHING, launcher=program, project_file=words[at])
     return replace(_NOTHING, own_arguments_at=at + 1)
 
 
-def _cut_at(incoming_requests: str, ends: str) -> tuple[str, str, str]:
-    for at, incoming in enumerate(incoming_requests):
-        if incoming in ends:
-            return incoming_requests[:at], incoming, incoming_requests[at + 1 :]
-    return incoming_requests, "", ""
+def _cut_at(letters: str, ends: str) -> tuple[str, str, str]:
+    for at, letter in enumerate(letters):
+        if letter in ends:
+            return letters[:at], letter, letters[at + 1 :]
+    return letters, "", ""
 
 
 def _node(words: Sequence[str], launcher: Launcher) -> Reading:
@@ -672,7 +672,7 @@ def _with_variable(found: Reading, name: str, value: str) -> Reading:
     if not is_relative:
         return found
     # In the empty folder a relative path leads nowhere.
-    return replace(found, launcher=found.launcher or name, is_always=True, way="elsewhere")
+    return replace(found, launcher=found.launcher or name, is_always=True, method="elsewhere")
 
 
 def _package_name(spec: str) -> str:

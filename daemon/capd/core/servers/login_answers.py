@@ -53,10 +53,10 @@ def read_redirect(query: str, state: str) -> Answer | None:
     except ValueError:
         return None
     found = {key: values[0] for key, values in fields.items() if len(values) == 1}
-    said = found.get("state", "")
-    if not state or not secrets.compare_digest(said.encode(), state.encode()):
+    given_state = found.get("state", "")
+    if not state or not secrets.compare_digest(given_state.encode(), state.encode()):
         return None
-    return Answer(found.get("code", ""), said, found.get("iss"), found.get("error", ""))
+    return Answer(found.get("code", ""), given_state, found.get("iss"), found.get("error", ""))
 
 
 def read_pasted(text: str, redirect: str, state: str) -> Answer:
@@ -113,20 +113,20 @@ def read_grant(document: object) -> DeviceGrant:
     Raises:
         DeviceError: a member is missing, or the code is too long to type.
     """
-    told = document if isinstance(document, dict) else {}
-    device_code = _text(told.get("device_code"), _MOST_DEVICE_CODE)
-    user_code = _text(told.get("user_code"), _MOST_CODE)
-    page = _text(told.get("verification_uri"), _MOST_URL)
+    members = document if isinstance(document, dict) else {}
+    device_code = _text(members.get("device_code"), _MOST_DEVICE_CODE)
+    user_code = _text(members.get("user_code"), _MOST_CODE)
+    page = _text(members.get("verification_uri"), _MOST_URL)
     if not (device_code and page and user_code.isascii() and user_code.isprintable() and user_code):
         raise DeviceError("its answer to the device login is not valid")
-    whole = _text(told.get("verification_uri_complete"), _MOST_URL)
+    whole = _text(members.get("verification_uri_complete"), _MOST_URL)
     return DeviceGrant(
         device_code,
         user_code,
         whole or page,
         (page, whole) if whole else (page,),
-        _seconds(told.get("interval"), USUAL_INTERVAL, LEAST_INTERVAL, MOST_INTERVAL),
-        _seconds(told.get("expires_in"), 600.0, 1.0, 3600.0),
+        _seconds(members.get("interval"), USUAL_INTERVAL, LEAST_INTERVAL, MOST_INTERVAL),
+        _seconds(members.get("expires_in"), 600.0, 1.0, 3600.0),
     )
 
 

@@ -16,7 +16,7 @@ from capd_protos.tree_marks import Mark
 Membership = Literal["namespace", "cgroup", "sweep", "group"]
 
 
-def way_of(prefix: tuple[str, ...], *, has_group: bool, has_proc: bool) -> Membership:
+def strongest_method(prefix: tuple[str, ...], *, has_group: bool, has_proc: bool) -> Membership:
     """Return the strongest method for a server; `prefix` precedes its own argv."""
     if "--unshare-pid" in prefix or "--unshare-all" in prefix:
         return "namespace"

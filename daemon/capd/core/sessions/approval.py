@@ -77,14 +77,14 @@ def hint_of(definition: bytes) -> Hint:
     server sets `destructiveHint` to false.
     """
     try:
-        said = _TOOL.decode(definition).annotations or _Annotations()
+        annotations = _TOOL.decode(definition).annotations or _Annotations()
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return "not said"
-    if said.readOnlyHint:
+    if annotations.readOnlyHint:
         return "read-only"
-    if said.destructiveHint is None:
+    if annotations.destructiveHint is None:
         return "not said"
-    return "destructive" if said.destructiveHint else "not destructive"
+    return "destructive" if annotations.destructiveHint else "not destructive"
 
 
 def counts_as_destructive(hint: Hint) -> bool:

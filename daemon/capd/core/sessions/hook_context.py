@@ -172,7 +172,7 @@ def tokens_at_most(text: str) -> int:
     """
     total = 0
     for part in _PART.findall(text):
-        vowels = sum(incoming in "aeiouyAEIOUY" for incoming in part)
+        vowels = sum(letter in "aeiouyAEIOUY" for letter in part)
         is_like_a_word = len(part) <= _LONGEST_WORD and vowels * 5 >= len(part)
         total += ceil(len(part) / _LETTERS_A_TOKEN) if is_like_a_word else len(part.encode())
     return total

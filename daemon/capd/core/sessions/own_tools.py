@@ -222,9 +222,9 @@ def dependency_failed(name: CapabilityName, dependency: str, message: str) -> st
 
 def server_failed(server: ServerName, message: str, stderr: Sequence[str]) -> str:
     """Return the answer for a server that cannot be started."""
-    said = "".join(f"\n  {line}" for line in stderr)
-    heard = f"\nIts last lines on stderr:{said}" if said else ""
-    return f"Server '{server}' cannot be used: {message}.{heard}"
+    lines = "".join(f"\n  {line}" for line in stderr)
+    tail = f"\nIts last lines on stderr:{lines}" if lines else ""
+    return f"Server '{server}' cannot be used: {message}.{tail}"
 
 
 def enabled(

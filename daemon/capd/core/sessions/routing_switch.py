@@ -24,9 +24,9 @@ class RoutingSwitch:
         """Return the setting for a client that is known by `names`, in `project`."""
         place = PurePosixPath(project)
         around = [str(folder) for folder in (place, *place.parents)] if project else []
-        said = [self.projects[folder] for folder in around if folder in self.projects]
-        said += [self.clients[name] for name in names if name in self.clients]
-        return said[0] if said else self.is_on
+        choices = [self.projects[folder] for folder in around if folder in self.projects]
+        choices += [self.clients[name] for name in names if name in self.clients]
+        return choices[0] if choices else self.is_on
 
 
 def switched(*, is_on: bool) -> str:

@@ -135,7 +135,7 @@ class KnownTools:
             return self._by_tool.get((ServerIdentity(identity), name))
         return self.sources.get(WireName(name))
 
-    def meant(self, name: str) -> Source | None:
+    def find(self, name: str) -> Source | None:
         """Return the tool that a person means: by its wire name, or `server:tool`.
 
         In the second form, `tool` is the server's own name, or the one that an edit gives it.
@@ -163,15 +163,15 @@ class KnownTools:
         self, policy: Policy, keys: frozenset[str] | None, domain: str = ""
     ) -> dict[WireName, Restriction]:
         """Return every tool that a session may not use; `keys` are those that it has values for."""
-        barred = self._denied.get(policy)
-        if barred is None:
+        denied = self._denied.get(policy)
+        if denied is None:
             if len(self._denied) >= _MOST_POLICIES:
                 self._denied.clear()
-            barred = {**self._disabled, **dict(self._denied_by(policy))}
-            self._denied[policy] = barred
+            denied = {**self._disabled, **dict(self._denied_by(policy))}
+            self._denied[policy] = denied
         outside = dict(self._outside(domain)) if domain else {}
         secret = dict(self._lacking(keys)) if keys is not None else {}
-        return {**secret, **outside, **barred} if secret or outside else barred
+        return {**secret, **outside, **denied} if secret or outside else denied
 
     def locked(
         self, asked: str, policy: Policy, keys: frozenset[str] | None, domain: str = ""
@@ -183,11 +183,11 @@ class KnownTools:
         """
         if keys is None:
             return {}
-        said = frozenset(words(asked))
+        asked_words = frozenset(words(asked))
         found: dict[ServerName, tuple[str, ...]] = {}
         for each in self._unlisted:
             missing = tuple(key for key in each.keys if key not in keys)
-            if not missing or said.isdisjoint(each.named):
+            if not missing or asked_words.isdisjoint(each.named):
                 continue
             is_inside_domain = is_inside(domain, self._domains[each.capability])
             is_denied = policy.restrict_server(each.spec.name) or policy.restrict_capability(
@@ -248,13 +248,13 @@ class KnownTools:
         return offers is not None and all(tools is not None for _, tools in offers)
 
     def matching(
-        self, patterns: Iterable[str], barred: Mapping[WireName, Restriction]
+        self, patterns: Iterable[str], restricted: Mapping[WireName, Restriction]
     ) -> list[Source]:
         """Return the permitted tools that match, by pattern, then in the catalog's order."""
         chosen: dict[WireName, Source] = {}
         for pattern in patterns:
             for wire, source in self.sources.items():
-                if wire not in barred and is_named(
+                if wire not in restricted and is_named(
                     pattern, source.spec.name, source.definition.name, wire
                 ):
                     chosen.setdefault(wire, source)
@@ -265,8 +265,8 @@ class KnownTools:
             restriction = policy.restriction(source.spec.name, source.definition.name)
             if restriction is None:
                 # By one that is permitted it may be used, whichever else has it.
-                barred = [policy.restrict_capability(each) for each in source.capabilities]
-                restriction = barred[0] if barred and all(barred) else None
+                restricted = [policy.restrict_capability(each) for each in source.capabilities]
+                restriction = restricted[0] if restricted and all(restricted) else None
             if restriction is not None:
                 yield wire, restriction
 

@@ -45,39 +45,41 @@ class _Comparing:
         if schema is True:
             return True
         return isinstance(schema, dict) and all(
-            keyword in _NO_CONSTRAINT or self._holds(keyword, said, schema, value)
-            for keyword, said in schema.items()
+            keyword in _NO_CONSTRAINT or self._holds(keyword, expected, schema, value)
+            for keyword, expected in schema.items()
         )
 
-    def _holds(self, keyword: str, said: Any, schema: dict[str, Any], value: Any) -> bool:
-        match keyword, said:
+    def _holds(self, keyword: str, expected: Any, schema: dict[str, Any], value: Any) -> bool:
+        match keyword, expected:
             case "type", str():
-                return said in _CLASSES and _CLASSES[said](value)
+                return expected in _CLASSES and _CLASSES[expected](value)
             case "type", list():
-                return any(self._holds("type", each, schema, value) for each in said)
+                return any(self._holds("type", each, schema, value) for each in expected)
             case "enum", list():
                 # 1 is True to Python, and 1.0 to JSON.
-                return isinstance(value, str) and value in said
+                return isinstance(value, str) and value in expected
             case "anyOf", list():
-                return any(self.fits(each, value) for each in said)
+                return any(self.fits(each, value) for each in expected)
             case "minimum", int() | float():
-                return _is_number(said) and _is_number(value) and value >= said
+                return _is_number(expected) and _is_number(value) and value >= expected
             case "maximum", int() | float():
-                return _is_number(said) and _is_number(value) and value <= said
+                return _is_number(expected) and _is_number(value) and value <= expected
             case "required", list():
                 return isinstance(value, dict) and all(
-                    isinstance(name, str) and name in value for name in said
+                    isinstance(name, str) and name in value for name in expected
                 )
             case "properties", dict():
                 return isinstance(value, dict) and all(
-                    self.fits(said[name], given) for name, given in value.items() if name in said
+                    self.fits(expected[name], given)
+                    for name, given in value.items()
+                    if name in expected
                 )
             case "additionalProperties", bool():
                 own = schema.get("properties", {})
                 # Beside patterns of names it would mean something else: those are not known here.
-                return said or (isinstance(value, dict) and value.keys() <= own.keys())
+                return expected or (isinstance(value, dict) and value.keys() <= own.keys())
             case "items", dict() | bool():
-                return isinstance(value, list) and all(self.fits(said, each) for each in value)
+                return isinstance(value, list) and all(self.fits(expected, each) for each in value)
             case _:
                 return False
 

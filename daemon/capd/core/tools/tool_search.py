@@ -147,7 +147,7 @@ class ToolIndex:
         asked: str,
         limit: int,
         vector: "Vectors | None" = None,
-        barred: Mapping[WireName, Restriction] | None = None,
+        restricted: Mapping[WireName, Restriction] | None = None,
         *,
         required: Collection[str] = (),
         inside: Collection[WireName] | None = None,
@@ -158,7 +158,7 @@ class ToolIndex:
         words decide alone. Only tools whose text has every word of `required` (folded) are hits,
         and only those of `inside` where it is given.
         """
-        barred = barred or {}
+        restricted = restricted or {}
         evidence = self.evidence(asked, vector)
         scores = evidence.scores
         is_hit = (evidence.by_words > 0) | (evidence.likeness >= LOWEST_LIKENESS)
@@ -173,7 +173,7 @@ class ToolIndex:
                 continue
             if required and not _has_all(tool, required):
                 continue
-            restriction = barred.get(tool.wire_name)
+            restriction = restricted.get(tool.wire_name)
             if restriction is not None:
                 if len(withheld) < limit:
                     withheld.append(Withheld(tool, restriction))
@@ -181,7 +181,7 @@ class ToolIndex:
             hits.append(Hit(tool, float(scores[row]), tiers.get(row, _NO_TIER)))
             if len(hits) == limit:
                 break
-        near = () if hits else self.near(asked, barred)
+        near = () if hits else self.near(asked, restricted)
         return RankedTools(tuple(hits), tuple(withheld), near, evidence.cosines is None)
 
     def evidence(self, asked: str, vector: "Vectors | None" = None) -> Evidence:
@@ -210,24 +210,29 @@ class ToolIndex:
         return log(1 + (len(self.tools) - 0.5) / 1.5) if self.tools else 1.0
 
     def selected(
-        self, names: Sequence[str], cap: int, barred: Mapping[WireName, Restriction] | None = None
+        self,
+        names: Sequence[str],
+        cap: int,
+        restricted: Mapping[WireName, Restriction] | None = None,
     ) -> Selected:
         """Return the tools of these names in order, each once, at most `cap`.
 
         A bare name is enough if only one tool has it.
         """
-        barred = barred or {}
+        restricted = restricted or {}
         unknown: dict[str, tuple[WireName, ...]] = {}
         wanted: dict[int, Tool] = {}
         for name in names:
             row = self._row(name)
             if row is None:
-                unknown[name] = self.near(name, barred)
+                unknown[name] = self.near(name, restricted)
             else:
                 wanted[row] = self.tools[row]
         tools = wanted.values()
-        withheld = [Withheld(t, barred[t.wire_name]) for t in tools if t.wire_name in barred]
-        usable = [tool for tool in tools if tool.wire_name not in barred]
+        withheld = [
+            Withheld(t, restricted[t.wire_name]) for t in tools if t.wire_name in restricted
+        ]
+        usable = [tool for tool in tools if tool.wire_name not in restricted]
         beyond = tuple(tool.wire_name for tool in usable[cap:])
         return Selected(tuple(usable[:cap]), tuple(withheld), beyond, unknown)
 
@@ -265,17 +270,17 @@ class ToolIndex:
             tiers[self._rows[WireName(asked)]] = 0
         return tiers
 
-    def near(self, asked: str, barred: Mapping[WireName, Restriction]) -> tuple[WireName, ...]:
+    def near(self, asked: str, restricted: Mapping[WireName, Restriction]) -> tuple[WireName, ...]:
         """Return names that `asked` may have meant; restricted ones are reported elsewhere."""
         import numpy as np  # noqa: PLC0415 - as above
 
         same = [self.tools[row].wire_name for row in self._bare.get(asked, ())]
-        bare = [name for name in same if name not in barred]
+        bare = [name for name in same if name not in restricted]
         likeness = self._names.similarities(spelled(asked))
         # difflib takes half a second for ten thousand names, so n-grams preselect them.
         rows = np.argsort(-likeness, kind="stable")[:_NEAR_LOOKED_AT]
         alike = [self.tools[row].wire_name for row in rows if likeness[row] > 0]
-        known = [name for name in dict.fromkeys(alike) if name not in barred]
+        known = [name for name in dict.fromkeys(alike) if name not in restricted]
         close = near_names(asked, known, NEAR)
         return tuple(WireName(name) for name in dict.fromkeys([*bare, *close, *known]))[:NEAR]
 
