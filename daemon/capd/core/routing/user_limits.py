@@ -1,6 +1,7 @@
-"""A person's limits on automatic activation: never, or only above a score.
+"""A person's limits on automatic activation of a capability: never, or only from a score on.
 
-They are applied last, after every other gate. A capability that they stop is suggested instead.
+They are applied last, to a decision that activates. If a limit forbids it, the capability is
+suggested instead.
 """
 
 from collections.abc import Iterable
@@ -14,7 +15,7 @@ REASON = "set_by_user"
 
 
 def apply_user_limits(decision: Decision, limits: Iterable[CapabilityRestriction]) -> Decision:
-    """Return a decision with the user's limits applied."""
+    """Return `decision`, or a suggestion of its capability if the user's limits forbid it."""
     if decision.outcome != "activate" or decision.id is None:
         return decision
     limit = next((limit for limit in limits if limit.id == decision.id), None)
