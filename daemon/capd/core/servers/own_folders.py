@@ -137,8 +137,7 @@ def _until_its_end(text: str, at_least: int) -> str:
 
 
 def _kept(kind: Kind, below: str, needs: Needs) -> dict[str, Access]:
-    """Return the entries of a folder to keep for a path in it; `below` is relative to the
-    folder."""
+    """Return the entries of a folder to keep for the path `below` it."""
     first, _, rest = below.partition("/")
     if kind == "state":
         if first == _EMPTY and rest:

@@ -28,8 +28,8 @@ FAST_PROCESSES = 25
 SPAN = 2.0
 """Seconds over which growth is measured. On a busy machine memory grows in bursts."""
 SHARE_IN_HASTE = 0.5
-"""A tree that grows fast may take only this share of the memory limit. Filling 6 GiB takes 3 s on an
-idle machine, and took 28 s on a busy one, in which every other program had to wait."""
+"""A tree that grows fast may take only this share of the memory limit. Filling 6 GiB takes 3 s on
+an idle machine, and took 28 s on a busy one, in which every other program had to wait."""
 
 
 @dataclass(frozen=True, slots=True)

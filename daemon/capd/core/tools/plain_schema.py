@@ -1,15 +1,15 @@
-"""A quick check whether a value fits a schema, without a library.
+"""A quick check whether a value fits a JSON Schema, without the library `jsonschema`.
 
-The library takes 6 MB of memory, and most calls have correct and simple arguments: objects with
-texts and numbers. `surely_fits` returns True only if it knows every keyword that it meets, and each
-means the same in every draft of JSON Schema. False means nothing.
+Importing that library takes 6 MB of memory, and most calls have correct and simple arguments, such
+as an object with texts and numbers. `surely_fits` knows the keywords that mean the same in every
+draft of JSON Schema. If it returns False, the value may still fit.
 """
 
 from collections.abc import Callable
 from typing import Any
 
 MOST_STEPS = 2000
-"""Values and schemas that are held against each other."""
+"""How many pairs of a value and a schema are compared before the check gives up."""
 
 _NO_CONSTRAINT = {
     *("$schema", "$comment", "title", "description", "default", "examples"),
@@ -28,12 +28,12 @@ _CLASSES: dict[str, Callable[[Any], bool]] = {
 
 
 def surely_fits(schema: Any, value: Any) -> bool:
-    """Tell whether `value` surely fits; both are decoded JSON."""
+    """Tell whether `value` certainly fits `schema`; both are decoded JSON."""
     return _Comparing().fits(schema, value)
 
 
 class _Comparing:
-    """One comparison, which ends after `MOST_STEPS`: `anyOf` may try many schemas on each item."""
+    """One check. It gives up after `MOST_STEPS`, because `anyOf` may try many schemas per item."""
 
     def __init__(self) -> None:
         self._left = MOST_STEPS
@@ -56,7 +56,7 @@ class _Comparing:
             case "type", list():
                 return any(self._holds("type", each, schema, value) for each in expected)
             case "enum", list():
-                # 1 is True to Python, and 1.0 to JSON.
+                # Only texts: in Python `1 == True`, and in JSON Schema 1 equals 1.0.
                 return isinstance(value, str) and value in expected
             case "anyOf", list():
                 return any(self.fits(each, value) for each in expected)
@@ -76,7 +76,7 @@ class _Comparing:
                 )
             case "additionalProperties", bool():
                 own = schema.get("properties", {})
-                # Beside patterns of names it would mean something else: those are not known here.
+                # `patternProperties` would change the meaning, but it is not a known keyword.
                 return expected or (isinstance(value, dict) and value.keys() <= own.keys())
             case "items", dict() | bool():
                 return isinstance(value, list) and all(self.fits(expected, each) for each in value)
