@@ -45,7 +45,7 @@ FALLBACK_TOOLS = 2
 """How many tools of a capability are returned if the message fits none of them."""
 
 SPOKEN_WORDS = 1.5
-"""As `CLEAR_WORDS`, for a tool within a capability that the message means."""
+"""As `CLEAR_WORDS`, among the tools of given capabilities alone: there fewer rare words suffice."""
 SPOKEN_COSINE = 0.2
 SPOKEN_WORDS_ALONE = 2.5
 
