@@ -270,7 +270,7 @@ async def test_a_subscription_that_is_denied_by_now_is_not_renewed(
         (entry,) = world.host._sessions.values()
         entry.session.view.rules = denying("books:x://secret/*")
 
-        entry.session.view.is_settled = False
+        entry.session.view.has_listed = False
         await client.result("initialize", protocolVersion="2025-06-18")
 
         assert entry.session.activation.leases.subscribed.servers

@@ -479,7 +479,7 @@ async def test_a_list_for_capds_own_use_is_no_habit_of_the_client(
 
         assert [each["name"] for each in seen] == [*OWN, "alpha__echo", "alpha__die"]
         assert world.host.services.habits.habits.written == []
-        assert not world.host._sessions[SessionKey("s")].session.view.is_settled
+        assert not world.host._sessions[SessionKey("s")].session.view.has_listed
 
 
 async def test_pinned_tools_are_listed_from_the_start_and_over_the_cap_they_are_refused(

@@ -102,8 +102,8 @@ async def sessions(folder: Path) -> Kept:
             after = session_state()
             restore(found, after)
             # What came back can be used, and written down again.
-            after.turn_border()
-            after.server_lists(IDENTITY, InstanceId("j"), TOOLS)
+            after.begin_turn()
+            after.update_server(IDENTITY, InstanceId("j"), TOOLS)
             recorded(ONE, after, "token", 1.0)
 
     async def renew() -> bool:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capd.core.protocol.asking import LEVELS, is_shown, lowest_level, refusal, session_meant
+from capd.core.protocol.asking import LEVELS, is_shown, lowest_level, only_session, refusal
 from capd_protos.types import ServerName, SessionKey
 
 SESSIONS = st.lists(st.sampled_from([SessionKey(each) for each in "abc"]), max_size=6)
@@ -24,7 +24,7 @@ SESSIONS = st.lists(st.sampled_from([SessionKey(each) for each in "abc"]), max_s
 def test_the_session_in_a_call_is_meant_else_the_only_holder(
     in_call: str, holders: str, expected: str | None
 ) -> None:
-    meant = session_meant(map(SessionKey, in_call), map(SessionKey, holders))
+    meant = only_session(map(SessionKey, in_call), map(SessionKey, holders))
 
     assert meant == expected
 
@@ -33,7 +33,7 @@ def test_the_session_in_a_call_is_meant_else_the_only_holder(
 def test_nobody_is_meant_where_two_sessions_could_be(
     in_call: list[SessionKey], holders: list[SessionKey]
 ) -> None:
-    meant = session_meant(in_call, holders)
+    meant = only_session(in_call, holders)
 
     candidates = set(in_call) or set(holders)
     assert meant == (candidates.pop() if len(candidates) == 1 else None)

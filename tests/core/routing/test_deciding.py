@@ -11,7 +11,7 @@ from capd.core.routing.deciding import Circumstances, Comparison, decided
 from capd.core.routing.gates import MINILM_INT8, Eligible, RoutingProfile, eligible
 from capd.core.routing.learning import NOTHING as NOTHING_LEARNT
 from capd.core.routing.learning import Learnt, replayed
-from capd.core.routing.phrases import Phrases, Said
+from capd.core.routing.phrases import ContainedTriggers, Phrases
 from capd.core.routing.siblings import Siblings
 from capd_protos.types import (
     CapabilityId,
@@ -286,17 +286,20 @@ def test_what_cannot_be_used_is_never_switched_on_or_suggested(
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("list the pods", Said((id_of("pods"),), (id_of("pods"),))),
-        ("List the pods!", Said((id_of("pods"),), (id_of("pods"),))),
-        ("please list the pods of staging", Said((), (id_of("pods"),))),
-        ("list all the pods", Said()),
-        ("it is: show me which pods are not running today", Said((), (id_of("pods"),))),
-        ("pods", Said((id_of("one"),))),
-        ("the pods", Said()),
-        ("", Said()),
+        ("list the pods", ContainedTriggers((id_of("pods"),), (id_of("pods"),))),
+        ("List the pods!", ContainedTriggers((id_of("pods"),), (id_of("pods"),))),
+        ("please list the pods of staging", ContainedTriggers((), (id_of("pods"),))),
+        ("list all the pods", ContainedTriggers()),
+        (
+            "it is: show me which pods are not running today",
+            ContainedTriggers((), (id_of("pods"),)),
+        ),
+        ("pods", ContainedTriggers((id_of("one"),))),
+        ("the pods", ContainedTriggers()),
+        ("", ContainedTriggers()),
     ],
 )
-def test_a_message_has_of_triggers(text: str, expected: Said) -> None:
+def test_a_message_has_of_triggers(text: str, expected: ContainedTriggers) -> None:
     phrases = Phrases(
         [
             spec("pods", "list the pods", "show me which pods are not running"),
@@ -304,7 +307,7 @@ def test_a_message_has_of_triggers(text: str, expected: Said) -> None:
         ]
     )
 
-    got = phrases.said(text)
+    got = phrases.find(text)
 
     assert got == expected
 

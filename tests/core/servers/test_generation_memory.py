@@ -41,7 +41,7 @@ def test_a_start_follows_what_was_seen(seen: str) -> None:
     meetings, *expected = SEEN[seen]
     memory = GenerationMemory()
     for tried, stateless in meetings:
-        memory.met(IDENTITY, tried_stateless=tried, is_stateless=stateless)
+        memory.note_start(IDENTITY, tried_stateless=tried, is_stateless=stateless)
 
     got = [
         (
@@ -74,7 +74,7 @@ def test_what_a_definition_or_a_servers_state_fixes_stays(
     said: dict[str, object], scope: str
 ) -> None:
     memory = GenerationMemory()
-    memory.met(IDENTITY, tried_stateless=False, is_stateless=True)
+    memory.note_start(IDENTITY, tried_stateless=False, is_stateless=True)
 
     got = memory.scope(msgspec.structs.replace(SERVER, **said), IDENTITY, by_stateless=True)
 
@@ -92,7 +92,7 @@ def test_what_was_written_down_counts_until_the_server_is_met_otherwise(
     memory.restore({IDENTITY: written})
     before = memory.scope(SERVER, IDENTITY, by_stateless=True)
 
-    memory.met(IDENTITY, tried_stateless=True, is_stateless=False)
+    memory.note_start(IDENTITY, tried_stateless=True, is_stateless=False)
 
     after = memory.scope(SERVER, IDENTITY, by_stateless=True)
     assert (before, after, memory.written()) == (scope, "project", {})
@@ -102,7 +102,7 @@ def test_of_too_many_the_ones_that_were_met_last_are_written_down() -> None:
     memory = GenerationMemory()
     names = [ServerIdentity(str(number)) for number in range(MOST_SERVERS + 1)]
     for name in (*names, names[0]):
-        memory.met(name, tried_stateless=True, is_stateless=True)
+        memory.note_start(name, tried_stateless=True, is_stateless=True)
 
     got = memory.written()
 

@@ -217,7 +217,7 @@ def test_a_version_manager_reads_its_own_files() -> None:
     assert "mise.toml" in shim_names("/home/ada/.local/share/mise/shims")
     assert shim_names("/usr/bin") == frozenset()
     found = reading(["server"], shim_folder="/home/ada/.asdf/shims")
-    assert (found.launcher, found.way, ".tool-versions" in found.names) == (
+    assert (found.launcher, found.method, ".tool-versions" in found.names) == (
         "server", "elsewhere", True,
     )  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from capd.core.servers.membership import Membership, is_adopted, way_of
+from capd.core.servers.membership import Membership, is_adopted, strongest_method
 from capd_protos.tree_marks import Mark
 
 MARK = Mark("0123abcd", "fedc000000000001")
@@ -23,7 +23,7 @@ LIMIT = MARK.limit(None)
 def test_the_strongest_way_is_named(
     prefix: tuple[str, ...], has_group: bool, has_proc: bool, way: Membership
 ) -> None:
-    assert way_of(prefix, has_group=has_group, has_proc=has_proc) == way
+    assert strongest_method(prefix, has_group=has_group, has_proc=has_proc) == way
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def session(
     """Return one that has git's tools on, and how its client sees it."""
     view = SessionView(rules or SessionRules(), client="zed", project="/src", is_bare=is_bare)
     surface = Surface((), is_bare=is_bare)
-    view.settle(surface)
+    view.decide(surface)
     state = SessionState(ActiveSet(), surface, view.policy)
     capability = CapabilitySpec(ID, "default", servers=(GIT,))
     state.activate(capability, [leased(GIT, "log", "push")], 0.0)
@@ -148,7 +148,7 @@ def test_what_policy_denies_by_now_is_refused_with_its_rule() -> None:
 
 def test_a_tool_that_its_server_lists_no_more_is_not_sent() -> None:
     state, _ = session()
-    state.server_lists(server_identity(GIT), InstanceId("git"), list(definitions("log")))
+    state.update_server(server_identity(GIT), InstanceId("git"), list(definitions("log")))
 
     refusal = refusal_of("git__push", state)
 

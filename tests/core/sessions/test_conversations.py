@@ -55,7 +55,7 @@ def test_the_current_one_goes_on_after_a_restart_and_another_one_begins() -> Non
     before.current.memories.take_room(7)
     record = msgspec.structs.replace(
         recorded(SessionKey("s"), SessionState(ActiveSet(), Surface(())), "token", 0.0),
-        **before.kept(),
+        **before.saved_fields(),
     )
     after = Conversations(100)
 
@@ -103,6 +103,6 @@ def test_one_that_is_answered_late_is_the_current_one_again() -> None:
     first = chats.current
     chats.continue_in("c-2")
 
-    chats.go_on(first)
+    chats.make_current(first)
 
     assert chats.current is first

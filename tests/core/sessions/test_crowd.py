@@ -2,7 +2,7 @@
 
 import pytest
 
-from capd.core.sessions.crowd import Waiting, one_too_many
+from capd.core.sessions.crowd import Waiting, connection_to_close
 
 FULL = 3
 
@@ -19,4 +19,4 @@ FULL = 3
     ],
 )
 def test_who_goes(waiting: list[Waiting[str]], expected: str | None) -> None:
-    assert one_too_many(waiting, FULL) == expected
+    assert connection_to_close(waiting, FULL) == expected

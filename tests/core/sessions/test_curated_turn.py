@@ -14,7 +14,7 @@ from hypothesis.stateful import (
 
 from capd.core.servers.identity import server_identity
 from capd.core.sessions.active_set import ActiveSet, Grant
-from capd.core.sessions.curated_turn import Brought, Ranked, bring
+from capd.core.sessions.curated_turn import Ranked, TurnTools, activate_ranked
 from capd.core.sessions.session import NO_INSTANCE, ServerLease, SessionState, SingleTool, Step
 from capd.core.sessions.surface import Surface
 from capd_protos.types import (
@@ -65,42 +65,46 @@ def listed(state: SessionState) -> list[Grant]:
 def test_the_first_clear_ones_that_are_not_on_join_at_the_end() -> None:
     state = session(B)
 
-    bring(state, [Ranked(BY_GRANT[A], is_clear=False), *clear(D, B, C)], 2, 9.0, is_seen=True)
+    activate_ranked(
+        state, [Ranked(BY_GRANT[A], is_clear=False), *clear(D, B, C)], 2, 9.0, is_seen=True
+    )
 
     assert listed(state) == [B, D]
 
 
 def test_the_next_ones_do_not_take_the_place_of_those_that_are_on() -> None:
-    got = bring(session(A, B), clear(A, B, C), 2, 9.0, is_seen=True)
+    got = activate_ranked(session(A, B), clear(A, B, C), 2, 9.0, is_seen=True)
 
-    assert got == Brought()
+    assert got == TurnTools()
 
 
 def test_pins_take_no_place_of_what_may_join() -> None:
     state = session()
     ranked = [Ranked(BY_GRANT[A], is_clear=True, is_pinned=True), *clear(B)]
 
-    bring(state, ranked, 1, 9.0, is_seen=True)
+    activate_ranked(state, ranked, 1, 9.0, is_seen=True)
 
     assert listed(state) == [B]
 
 
 def test_what_has_no_room_on_the_list_is_suggested_unless_it_was_told() -> None:
-    got = bring(session(limit=1), clear(A, B, C), 3, 9.0, is_seen=True, told={C})
+    got = activate_ranked(
+        session(limit=1), clear(A, B, C), 3, 9.0, is_seen=True, suggested_before={C}
+    )
 
     assert (len(got.step.added), got.suggested) == (1, (B,))
 
 
 def test_where_the_list_is_not_seen_nothing_joins() -> None:
-    got = bring(session(), clear(A, B), 3, 9.0, is_seen=False)
+    got = activate_ranked(session(), clear(A, B), 3, 9.0, is_seen=False)
 
-    assert got == Brought(suggested=(A, B))
+    assert got == TurnTools(suggested=(A, B))
 
 
 def test_what_is_among_the_best_is_evicted_last() -> None:
     state = session(A, B, tool_cap=2)
 
-    bring(state, [Ranked(BY_GRANT[A], is_clear=False), *clear(C)], 3, 9.0, is_seen=True)
+    activate_ranked(state, [Ranked(BY_GRANT[A], is_clear=False), *clear(C)], 3, 9.0, is_seen=True)
 
     assert listed(state) == [A, C]
 
@@ -128,8 +132,8 @@ class CuratedSession(RuleBasedStateMachine):
     def turn(self, ranked: list[Ranked]) -> Step:
         self.now += 1
         self.state.is_mid_turn = False
-        self.state.turn_border()
-        got = bring(self.state, ranked, self.most, self.now, is_seen=True)
+        self.state.begin_turn()
+        got = activate_ranked(self.state, ranked, self.most, self.now, is_seen=True)
         self.state.is_mid_turn = True
         return got.step
 
@@ -138,7 +142,7 @@ class CuratedSession(RuleBasedStateMachine):
         marks=st.lists(st.booleans(), min_size=10, max_size=10),
     )
     def take_a_turn(self, order: list[Grant], marks: list[bool]) -> None:
-        self.state.turn_border()
+        self.state.begin_turn()
         before = self.listed()
         ranked = [
             Ranked(BY_GRANT[grant], is_clear=mark, is_pinned=grant in self.pins)

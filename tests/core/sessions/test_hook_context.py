@@ -15,8 +15,8 @@ from capd.core.sessions.hook_context import (
     context,
     contexts,
     hook_output,
+    join_texts,
     notice,
-    said,
     skill_text,
 )
 from capd.core.sessions.turn_cards import fitting_cards
@@ -138,7 +138,7 @@ def test_a_skill_that_fits_is_told_with_the_call_that_uses_it() -> None:
 
 
 def test_the_parts_of_a_turn_stand_below_each_other() -> None:
-    got = said("Installed", "came on", "may be meant")
+    got = join_texts("Installed", "came on", "may be meant")
 
     assert got == "Installed\ncame on\nmay be meant"
 
@@ -177,7 +177,7 @@ def test_suggestions_take_sixty_tokens_together_and_a_turn_what_it_may(
 
     assert count(capabilities) <= 60
     assert count(on) <= TURN_TOKENS
-    assert count(said(capabilities, words)) <= TURN_TOKENS
+    assert count(join_texts(capabilities, words)) <= TURN_TOKENS
 
 
 ACTIVATED = Decision("activate", "", CapabilityId(TapName("t"), CapabilityName("git")))

@@ -4,7 +4,7 @@ import json
 
 from capd.core.servers.identity import server_identity
 from capd.core.sessions.active_set import ActiveSet
-from capd.core.sessions.leaving_project import resting_on, without_project
+from capd.core.sessions.leaving_project import capabilities_of, without_project
 from capd.core.sessions.session import ServerLease, SessionState, SingleTool
 from capd.core.sessions.surface import Surface
 from capd_protos.types import (
@@ -75,10 +75,10 @@ def test_what_rests_on_a_projects_servers_goes_and_all_else_stays() -> None:
 def test_who_rests_on_it_is_named_and_a_second_time_nothing_changes() -> None:
     state = session()
 
-    first = resting_on(state, PROJECT)
+    first = capabilities_of(state, PROJECT)
     without_project(state, PROJECT)
     again = without_project(state, PROJECT)
 
     assert [str(each.name) for each in first] == ["app"]
-    assert resting_on(state, PROJECT) == []
+    assert capabilities_of(state, PROJECT) == []
     assert (again.removed, again.unheld, again.changes_list) == ((), (), False)

@@ -124,7 +124,7 @@ class SessionMachine(RuleBasedStateMachine):
 
         instance = next(iter(self.holds[server]), self.instances[server])
 
-        step = self.state.server_lists(server, instance, self.listed[server])
+        step = self.state.update_server(server, instance, self.listed[server])
 
         self.follow(step)
 
@@ -134,7 +134,7 @@ class SessionMachine(RuleBasedStateMachine):
         if self.holds[server]:
             self.holds[server] = {self.instances[server]}
 
-        step = self.state.server_lists(server, self.instances[server], self.listed[server])
+        step = self.state.update_server(server, self.instances[server], self.listed[server])
 
         self.follow(step)
 
@@ -174,7 +174,7 @@ class SessionMachine(RuleBasedStateMachine):
     @invariant()
     def what_is_held_is_what_is_needed_and_nothing_else(self) -> None:
         needed = {server_identity(s) for spec in self.on.values() for s in spec.servers}
-        current = {i: held for i in IDENTITIES if (held := self.state.held(i))}
+        current = {i: held for i in IDENTITIES if (held := self.state.lease_on(i))}
 
         assert set(current) == needed
         assert self.holds == {
@@ -249,7 +249,7 @@ def test_a_capability_keeps_its_own_filter_when_another_one_shares_its_server() 
     reader, everything = capability("read", GIT_READ), capability("all", GIT)
     state.activate(reader, [held(GIT_READ, "log", "push")], now=1.0)
     state.activate(everything, [held(GIT, "log", "push")], now=2.0)
-    state.server_lists(server_identity(GIT), InstanceId("1"), definitions(["log", "push", "tag"]))
+    state.update_server(server_identity(GIT), InstanceId("1"), definitions(["log", "push", "tag"]))
 
     step = state.deactivate(everything.id)
 
@@ -296,7 +296,7 @@ def test_an_eviction_releases_servers_that_nothing_needs_any_more() -> None:
 def test_a_list_of_a_server_that_is_not_held_changes_nothing() -> None:
     state = session()
 
-    step = state.server_lists(server_identity(GIT), InstanceId("1"), definitions(["log"]))
+    step = state.update_server(server_identity(GIT), InstanceId("1"), definitions(["log"]))
 
     assert (step, step.changes_list) == (Step(), False)
 
@@ -309,8 +309,11 @@ def test_what_is_on_is_found_by_its_name_its_pinned_name_and_its_instance() -> N
     found = [state.find_active(name) for name in ("all", "tap/all", "other/all", "al")]
 
     assert found == [spec.id, spec.id, None, None]
-    assert state.held_as(InstanceId("1")) == held(GIT, "log", "push")
-    assert (state.held_as(InstanceId("2")), state.tools_of(capability("x").id)) == (None, [])
+    assert state.lease_served_by(InstanceId("1")) == held(GIT, "log", "push")
+    assert (state.lease_served_by(InstanceId("2")), state.tools_of(capability("x").id)) == (
+        None,
+        [],
+    )
     assert state.available == 3
 
 
@@ -347,5 +350,5 @@ def test_a_server_that_an_activation_needs_is_not_released_for_a_tool_that_it_ha
     step = state.activate(capability("all", GIT), [held(GIT, "log")], now=2.0)
 
     assert [each.instance for each in step.unheld] == [NO_INSTANCE]
-    assert state.held(server_identity(GIT)) == held(GIT, "log")
+    assert state.lease_on(server_identity(GIT)) == held(GIT, "log")
     assert (step.added, step.removed) == (("git__log",), ("git__old",))

@@ -126,12 +126,12 @@ class StepsMachine(RuleBasedStateMachine):
 
     @rule(spec=servers)
     def first_call_starts_the_server(self, spec: ServerSpec) -> None:
-        old = self.state.held(server_identity(spec))
+        old = self.state.lease_on(server_identity(spec))
         if old is None:
             return
         running = self.running(spec)
 
-        step = self.state.server_lists(running.identity, running.instance, running.tools)
+        step = self.state.update_server(running.identity, running.instance, running.tools)
 
         if old.instance not in {NO_INSTANCE, running.instance}:
             self.holds.remove((old.identity, old.instance))
@@ -141,12 +141,12 @@ class StepsMachine(RuleBasedStateMachine):
     def server_lists(self, spec: ServerSpec, names: list[str]) -> None:
         identity = server_identity(spec)
         self.listed[identity] = tuple(names)
-        held = self.state.held(identity)
+        held = self.state.lease_on(identity)
         if held is None or held.instance == NO_INSTANCE:
             return
         tools = [definition(name) for name in names]
 
-        self.follow(self.state.server_lists(identity, held.instance, tools))
+        self.follow(self.state.update_server(identity, held.instance, tools))
 
     @rule(data=st.data())
     def use(self, data: st.DataObject) -> None:
@@ -159,9 +159,9 @@ class StepsMachine(RuleBasedStateMachine):
     def turn(self) -> None:
         self.state.is_mid_turn = False
 
-        self.follow(self.state.turn_border())
+        self.follow(self.state.begin_turn())
 
-        assert self.state.turn_border() == Step()
+        assert self.state.begin_turn() == Step()
         self.state.is_mid_turn = True
 
     @rule(policy=st.sampled_from(POLICIES))

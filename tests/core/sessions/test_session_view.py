@@ -38,7 +38,7 @@ def settled(
     client: str, own_name: str = "", mode: str = "auto", *, is_stateless: bool = False
 ) -> SessionView:
     made = view(client, mode)
-    made.settle(Surface(()), own_name, is_stateless=is_stateless)
+    made.decide(Surface(()), own_name, is_stateless=is_stateless)
     return made
 
 
@@ -84,7 +84,7 @@ def test_what_was_decided_for_a_client_holds_over_the_daemons_end(
     made = view(client, mode)
 
     got = made.keep(saved)
-    made.settle(Surface(()))
+    made.decide(Surface(()))
 
     assert (got, made.plan) == (is_kept, plan)
 
@@ -93,7 +93,7 @@ def test_a_list_that_can_change_is_not_kept_for_a_client_of_the_other_era() -> N
     made = view("zed")
     made.keep(SavedView("dynamic", "the client lists again", "zed"))
 
-    made.settle(Surface(()), is_stateless=True)
+    made.decide(Surface(()), is_stateless=True)
 
     assert made.plan.mode == "stable"
 
@@ -124,7 +124,7 @@ def test_everything_is_listed_only_where_it_is_known_and_fits(
     made = view("somebody", "pass-through")
     made.described(tools, size, is_all=is_all)
 
-    made.settle(Surface(()))
+    made.decide(Surface(()))
 
     assert made.plan.mode == mode
 
@@ -146,7 +146,7 @@ def test_a_list_changes_only_where_there_is_little_that_could_come(
     made = view(client)
     made.described(200, known, is_all=is_all)
 
-    made.settle(Surface(()))
+    made.decide(Surface(()))
 
     assert made.plan.mode == mode
 
@@ -188,9 +188,9 @@ def test_a_client_that_says_late_that_it_wants_everything_has_what_was_prepared(
     made = SessionView(SessionRules(table=table), client="somebody", project="/")
     made.described(4, 400, is_all=True)
     surface = Surface(())
-    made.settle(surface)
+    made.decide(surface)
 
-    made.settle(surface, "my-editor")
+    made.decide(surface, "my-editor")
 
     assert (made.plan.mode, made.plan.reason) == (
         "dynamic",
@@ -202,7 +202,7 @@ def test_a_client_that_says_late_that_it_wants_everything_has_what_was_prepared(
 def test_where_nothing_is_deferred_no_search_is_offered() -> None:
     made = view("somebody")
     made.described(0, 0, is_all=True)
-    made.settle(Surface(()))
+    made.decide(Surface(()))
 
     assert list(made.own) == ["capability", "result_read"]
 
@@ -210,7 +210,7 @@ def test_where_nothing_is_deferred_no_search_is_offered() -> None:
 def test_a_client_that_lets_two_turns_pass_is_taken_not_to_list_again() -> None:
     habits = Habits()
     made = view("somebody", habits=habits)
-    made.settle(Surface(()))
+    made.decide(Surface(()))
     made.listed()
     made.changed()
 
@@ -219,7 +219,7 @@ def test_a_client_that_lets_two_turns_pass_is_taken_not_to_list_again() -> None:
 
     assert not made.lists_at_once(at_border=True)
     later = view("somebody", habits=habits)
-    later.settle(Surface(()))
+    later.decide(Surface(()))
     assert (later.plan.mode, later.plan.reason) == (
         "stable",
         "the client was seen not to list again",
@@ -228,7 +228,7 @@ def test_a_client_that_lets_two_turns_pass_is_taken_not_to_list_again() -> None:
 
 def test_one_that_listed_after_a_change_is_never_taken_for_another() -> None:
     made = view("somebody")
-    made.settle(Surface(()))
+    made.decide(Surface(()))
     made.changed()
     made.listed()
     made.changed()
@@ -242,7 +242,7 @@ def test_one_that_listed_after_a_change_is_never_taken_for_another() -> None:
 def test_a_client_that_lists_with_every_turn_is_taken_to_list_again_though_nobody_told_it() -> None:
     habits = Habits()
     made = view("continue", habits=habits)
-    made.settle(Surface(()))
+    made.decide(Surface(()))
     made.listed()
 
     for _ in range(RelistWatch.UNASKED):
@@ -257,7 +257,7 @@ def test_a_client_that_lists_with_every_turn_is_taken_to_list_again_though_nobod
 def test_lists_that_a_new_connection_asks_for_say_nothing_of_a_client(turns: int) -> None:
     habits = Habits()
     made = view("continue", habits=habits)
-    made.settle(Surface(()))
+    made.decide(Surface(()))
 
     for _ in range(turns):
         made.turned()
@@ -283,9 +283,9 @@ def test_only_who_is_said_never_to_list_again_and_was_not_seen_is_asked(
     habits = Habits()
     habits.note(client, "", seen)
     made = view(client, habits=habits)
-    made.settle(Surface(()))
+    made.decide(Surface(()))
 
-    assert made.is_to_be_asked is is_asked
+    assert made.is_probe_due is is_asked
 
 
 @pytest.mark.parametrize("own_word", ['relists = "never"', 'mode = "stable"'])
@@ -294,18 +294,18 @@ def test_who_is_as_the_user_says_is_not_asked(tmp_path: Path, own_word: str) -> 
     file.write_text(f"[cursor]\n{own_word}\n")
     table, _ = client_table(file)
     made = SessionView(SessionRules(table=table), client="cursor", project="/")
-    made.settle(Surface(()))
+    made.decide(Surface(()))
 
-    assert not made.is_to_be_asked
+    assert not made.is_probe_due
 
 
 def test_who_was_asked_is_not_asked_again() -> None:
     made = view("cursor")
-    made.settle(Surface(()))
+    made.decide(Surface(()))
 
     made.changed()
 
-    assert not made.is_to_be_asked
+    assert not made.is_probe_due
 
 
 @pytest.mark.parametrize(
@@ -420,7 +420,7 @@ def test_a_users_own_word_on_listing_again_outweighs_what_was_seen(
     habits.note("mine", "", was_seen)
     made = SessionView(SessionRules(table=table), client="somebody", project="/", habits=habits)
 
-    made.settle(Surface(()))
+    made.decide(Surface(()))
 
     assert made.plan.mode == mode
 
@@ -428,7 +428,7 @@ def test_a_users_own_word_on_listing_again_outweighs_what_was_seen(
 def test_a_users_own_word_also_outweighs_what_this_session_was_seen_to_do() -> None:
     table = {"mine": ClientTraits(names=("somebody",), is_relists_set=True)}
     made = SessionView(SessionRules(table=table), client="somebody", project="/")
-    made.settle(Surface(()))
+    made.decide(Surface(()))
     made.changed()
 
     for _ in range(RelistWatch.TURNS):
@@ -442,7 +442,7 @@ def test_a_list_does_not_change_where_all_that_could_come_is_known(client: str) 
     made = view(client)
     made.described(20, 9_000, is_all=True)
 
-    made.settle(Surface(()))
+    made.decide(Surface(()))
 
     assert made.plan.mode == "stable"
 
@@ -453,7 +453,7 @@ def test_a_list_does_not_change_where_all_that_could_come_is_known(client: str) 
 def whole(client: str = "opencode", mode: str = "auto") -> SessionView:
     made = view(client, mode)
     made.described(9, 3_000, is_all=True, catalog=Catalog(9, 2_000, is_all=True))
-    made.settle(Surface(()))
+    made.decide(Surface(()))
     return made
 
 
@@ -477,7 +477,7 @@ def test_scripts_are_listed_beside_a_few_tools_where_the_user_says_so(mode: str)
     made.follow(replace(made.rules, lists_scripts=True))
     made.described(9, 3_000, is_all=True, catalog=Catalog(9, 2_000, is_all=True))
 
-    made.settle(Surface(()))
+    made.decide(Surface(()))
 
     # Who sets a plain aggregator gets no tool that is not a server's.
     assert list(made.own) == (["script_run"] if mode == "auto" else [])

@@ -175,7 +175,7 @@ def discovered(
 
 def words(taken: curator.TurnTaken) -> str:
     """Return everything that a turn tells the model, as one text."""
-    return hook_context.said(
+    return hook_context.join_texts(
         taken.index, taken.bootstrap, taken.context, taken.suggestion, taken.memories
     )
 

@@ -334,7 +334,7 @@ class ToolFinder:
         barred = tools.restrictions(policy, request.keys, request.domain)
         source = tools.known.source(request.name, request.identity)
         if source is None and not request.identity and ":" in request.name:
-            source = tools.known.meant(request.name)
+            source = tools.known.find(request.name)
         if source is None and not request.identity:
             meant = tools.index.named(request.name)
             source = tools.known.source(meant) if meant is not None else None

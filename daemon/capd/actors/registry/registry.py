@@ -36,7 +36,7 @@ from capd.core.routing import deciding, gates, priors, words_alone
 from capd.core.routing.deciding import Circumstances
 from capd.core.routing.follow_ups import LastMessages
 from capd.core.routing.learning import project_mark
-from capd.core.routing.user_bars import held_back
+from capd.core.routing.user_limits import apply_user_limits
 from capd.core.sessions.domains import is_inside
 from capd.core.sessions.own_tools import MODEL_NOT_READY
 from capd.core.taps.catalog import Catalog, Tap, Unknown
@@ -397,7 +397,7 @@ class Registry:
         # A small catalog takes two milliseconds, less than a thread is worth.
         is_large = len(kept.capabilities) > LARGE_CATALOG
         decision = await trio.to_thread.run_sync(decided) if is_large else decided()
-        decision = held_back(decision, request.restrictions)
+        decision = apply_user_limits(decision, request.restrictions)
         return msgspec.structs.replace(decision, fingerprint=fingerprint, left_out=kept.left_out)
 
     def _eligible(self, request: messages.RouteMessage, catalog: Catalog) -> gates.Eligible:
@@ -423,7 +423,7 @@ class Registry:
         if meant in request.active:
             return Decision("abstain", "already_active", id=meant, top=top)
         decision = Decision("activate", id=meant, top=top, left_out=kept.left_out)
-        return held_back(decision, request.restrictions)
+        return apply_user_limits(decision, request.restrictions)
 
     async def _favoured(
         self, request: messages.RouteMessage, capabilities: Collection[CapabilitySpec]

@@ -30,11 +30,11 @@ from capd.core.servers.placeholders import wanted_keys
 from capd.core.sessions import own_tools
 from capd.core.sessions.active_set import Grant
 from capd.core.sessions.domains import is_inside
-from capd.core.sessions.leaving_project import resting_on, without_project
+from capd.core.sessions.leaving_project import capabilities_of, without_project
 from capd.core.sessions.pending_starts import verdict
 from capd.core.sessions.policy import Policy
 from capd.core.sessions.reach import capability_restriction, without_denied_servers
-from capd.core.sessions.server_instructions import ANSWER_TOKENS, passed_on
+from capd.core.sessions.server_instructions import ANSWER_TOKENS, instructions_text
 from capd.core.sessions.session import NO_INSTANCE, ServerLease, Step
 from capd.core.sessions.session_place import NotActivatedError, Outcome
 from capd.core.taps.catalog import Unknown
@@ -226,7 +226,7 @@ class Activation:
             return said
         granting = {grant.server for grant in activation.grants}
         for server in activation.servers:
-            held, running = self._state.held(server), self.leases.running(server)
+            held, running = self._state.lease_on(server), self.leases.running(server)
             # Whose tools are all withheld, or denied, has nothing to say either.
             if held is not None and server in granting and running is not None:
                 said.append((held.spec.name, running.server_connection.instructions))
@@ -237,7 +237,7 @@ class Activation:
         self._changes += 1
 
         def decide() -> Step:
-            for id_ in resting_on(self._state, project):
+            for id_ in capabilities_of(self._state, project):
                 self._note(str(id_), "off", "its project is not trusted any more")
             return without_project(self._state, project)
 
@@ -282,7 +282,7 @@ class Activation:
                 and (are_all or wanted_keys(held.spec) or held.spec.transport != "stdio")
             ]
             for held in left:
-                self._state.server_lists(held.identity, NO_INSTANCE, held.tools)
+                self._state.update_server(held.identity, NO_INSTANCE, held.tools)
             for held in left:
                 await self.leases.release(held)
 
@@ -302,19 +302,19 @@ class Activation:
         running = self.leases.running(server)
         if running is not None:
             return running
-        held = self._state.held(server)
+        held = self._state.lease_on(server)
         if held is None:
             raise NotSentError("Its capability was switched off. The call was not sent.")
         try:
             async with self._started(held) as ready:
-                if self._state.held(server) is None:
+                if self._state.lease_on(server) is None:
                     raise NotSentError("Its capability was switched off. The call was not sent.")
                 # Another call may have had it started, and followed, while this one waited.
                 running = self.leases.running(server)
                 if running is not None:
                     return running
                 tools = edited_tools(ready.tools, held.spec.edits)
-                await self._followed(self._state.server_lists(server, ready.instance, tools))
+                await self._followed(self._state.update_server(server, ready.instance, tools))
         except NotActivatedError as error:
             raise NotSentError(f"{error} The call was not sent.") from None
         running = self.leases.found(ready.instance)
@@ -325,7 +325,7 @@ class Activation:
     async def server_tools_changed(self, instance: InstanceId) -> None:
         """Filter the tools of a leased server again, after it has listed other ones."""
         async with self._transaction:
-            held = self._state.held_as(instance)
+            held = self._state.lease_served_by(instance)
             if held is None:
                 return
             request = supervisor.ListServerTools(instance)
@@ -337,7 +337,7 @@ class Activation:
                 return
             if isinstance(reply, supervisor.ServerTools):
                 tools = edited_tools(reply.tools, held.spec.edits)
-                step = self._state.server_lists(held.identity, instance, tools)
+                step = self._state.update_server(held.identity, instance, tools)
                 await self._followed(step)
 
     async def _active(self, name: str) -> CapabilityId | None:
@@ -459,7 +459,7 @@ class Activation:
         return Outcome(self._with_instructions(text, capability.id), step.added, step.removed)
 
     def _with_instructions(self, text: str, capability: CapabilityId) -> str:
-        told = passed_on(self.said_by(capability), ANSWER_TOKENS)
+        told = instructions_text(self.said_by(capability), ANSWER_TOKENS)
         return f"{text}\n{told}" if told else text
 
     async def _check(self, capability: CapabilitySpec) -> None:

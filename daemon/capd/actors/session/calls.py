@@ -174,14 +174,14 @@ class SessionCalls:
         if client == connection.client:
             return
         connection.client = client
-        if not self._view.is_settled:
+        if not self._view.has_listed:
             self._settle(client)
 
     def _settle(self, client: ClientFacts) -> None:
         """Decide again which surface the client gets, now that its client info is known."""
         # The default stands for a client that says nothing of itself; it is no client's name.
         info = members_or_none(client.info) if client.info != ClientFacts().info else {}
-        self._view.settle(
+        self._view.decide(
             self._state.surface,
             text_of(info.get("name")),
             text_of(info.get("version")),
@@ -456,7 +456,7 @@ class SessionCalls:
         """
         server, tool = listed.shown.grant.server, listed.shown.grant.tool
         await self._activation.instance(server)
-        lease = self._state.held(server)
+        lease = self._state.lease_on(server)
         if lease is None or all(each.name != tool for each in lease.tools):
             await self._parts.withheld.refuse(listed.shown.name)
 

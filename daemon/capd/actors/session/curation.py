@@ -13,7 +13,7 @@ from capd.actors.session.services import SessionContext
 from capd.core.routing.gates import before_model, compared_part
 from capd.core.sessions.active_set import Grant
 from capd.core.sessions.conversations import card_key
-from capd.core.sessions.curated_turn import Brought, Ranked, bring, bring_planned
+from capd.core.sessions.curated_turn import Ranked, TurnTools, activate_planned, activate_ranked
 from capd.core.sessions.session import SingleTool, Step
 from capd.core.sessions.turn_cards import MOST_SIGNATURES
 from capd.core.tools.call_cards import CallCard, call_card
@@ -157,7 +157,7 @@ class Curation:
             if each is not None
         ]
 
-    async def bring(
+    async def activate_ranked(
         self, ranked: list[finder.CuratedTool], *, is_planned: bool = False
     ) -> CurationResult:
         """Add the tools that fit to the list; return them, and those that had no room.
@@ -167,7 +167,7 @@ class Curation:
         if not ranked:
             return CurationResult()
         hits = {Grant(each.hit.identity, each.hit.name): each.hit for each in ranked}
-        brought = Brought()
+        brought = TurnTools()
 
         def decided() -> Step:
             nonlocal brought
@@ -184,8 +184,8 @@ class Curation:
             )
         return CurationResult(step.added, step.removed, tuple(fitting))
 
-    def _brought(self, ranked: list[finder.CuratedTool]) -> Brought:
-        return bring(
+    def _brought(self, ranked: list[finder.CuratedTool]) -> TurnTools:
+        return activate_ranked(
             self._state,
             [Ranked(single(each.hit), each.is_clear, each.is_pinned) for each in ranked],
             self._view.rules.curation.new_per_turn,
@@ -193,8 +193,8 @@ class Curation:
             is_seen=self._view.lists_at_once(at_border=True),
         )
 
-    def _planned(self, tools: list[finder.CuratedTool]) -> Brought:
-        return bring_planned(
+    def _planned(self, tools: list[finder.CuratedTool]) -> TurnTools:
+        return activate_planned(
             self._state,
             [single(each.hit) for each in tools],
             time.time(),

@@ -199,7 +199,7 @@ class SessionIndex:
     async def load(self) -> None:
         """Load the index, once. No capability is named until it is known which are denied."""
         self.loaded_for = self._view.policy
-        await self._cache.load(self._place.project, self._view.called(self._view.enabler))
+        await self._cache.load(self._place.project, self._view.name_for_client(self._view.enabler))
         with suppress(NotActivatedError):
             await self.denied()
 
@@ -244,7 +244,7 @@ class SessionIndex:
         """Return the second level for the capabilities that a message may mean."""
         entries = [self._cache.entry(self._place.project, id_) for id_ in ids]
         said: Suggested = suggested(
-            entries, call_of(self._view.called(self._view.enabler)), self._cache.costs
+            entries, call_of(self._view.name_for_client(self._view.enabler)), self._cache.costs
         )
         self.left_out += said.left_out
         return said.text

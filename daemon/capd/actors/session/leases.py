@@ -79,7 +79,7 @@ class SessionLeases:
 
     def running(self, server: ServerIdentity) -> Instance | None:
         """Return the instance of a leased server; None if none is running."""
-        held = self._state.held(server)
+        held = self._state.lease_on(server)
         instance = self._instances.get(held.instance) if held is not None else None
         return instance if instance is not None and instance.is_alive else None
 
@@ -90,7 +90,7 @@ class SessionLeases:
         Raises:
             NotSentError: the server has been released already.
         """
-        held = self._state.held(server)
+        held = self._state.lease_on(server)
         if held is None:
             raise NotSentError("Its capability was switched off. The call was not sent.")
         self.keep(held)
@@ -173,7 +173,7 @@ class SessionLeases:
                     await self._settle(identity)
 
     async def _settle(self, server: ServerIdentity) -> None:
-        held = None if self.is_over else self._state.held(server)
+        held = None if self.is_over else self._state.lease_on(server)
         for instance in self._pending.end(server, held.instance if held is not None else None):
             await self._let_go(server, instance)
         if not self._pending.is_wanted(server) and server in self._unanswered:
@@ -222,7 +222,7 @@ class SessionLeases:
 
     async def _release_unanswered(self, identity: ServerIdentity, server: ServerSpec) -> None:
         """Release `server` after an acquire without an answer, unless the session holds it."""
-        held = self._state.held(identity)
+        held = self._state.lease_on(identity)
         if held is not None and held.instance != NO_INSTANCE:
             return
         try:

@@ -155,7 +155,7 @@ class SessionMemories:
     def note(self, grant: Grant, name: WireName) -> str:
         """Return the note for a tool's description. It stays the same while the tool is on."""
         if grant not in self._notes:
-            held = self._state.held(grant.server)
+            held = self._state.lease_on(grant.server)
             if held is None or not self._known.all:
                 return ""
             found = self._known.of_tool(_known_as(held, grant, name))
@@ -237,7 +237,7 @@ class SessionMemories:
         return self._known.of_tool(self._tool(shown))
 
     def _tool(self, shown: Shown) -> Tool:
-        held = self._state.held(shown.grant.server)
+        held = self._state.lease_on(shown.grant.server)
         if held is None:
             return ServerName(""), shown.grant.tool, shown.name
         return _known_as(held, shown.grant, shown.name)

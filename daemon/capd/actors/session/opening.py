@@ -181,7 +181,7 @@ class SessionOpenings:
         self, view: SessionView, record: SessionRecord | None
     ) -> finder.ToolsDescribed | None:
         """Get the tools' descriptions for a session that opens, and put them into its view."""
-        view.settle(Surface(()))
+        view.decide(Surface(()))
         is_kept = view.keep(record.view if record is not None else None)
         # What a list costs depends on how much there is, which the first sessions of a daemon come
         # before.

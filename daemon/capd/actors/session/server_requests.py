@@ -265,7 +265,7 @@ class ServerRequests:
     async def renew(self) -> None:
         """Start the servers of subscriptions that are not running; they then subscribe again."""
         for server in self._subscribed.servers:
-            if self._state.held(server) is None or self._leases.running(server) is not None:
+            if self._state.lease_on(server) is None or self._leases.running(server) is not None:
                 continue
             try:
                 await self._activation.instance(server)
@@ -326,7 +326,7 @@ class ServerRequests:
 
     def _prompt(self, identity: ServerIdentity, name: str) -> WireName | None:
         """Return the wire name of a prompt; None if its server is gone."""
-        held = self._state.held(identity)
+        held = self._state.lease_on(identity)
         if held is None:
             return None
         grant = Grant(identity, ToolName(PROMPT + name))
@@ -336,7 +336,7 @@ class ServerRequests:
         # By the name it was given, also where its server does not run: the use starts it.
         for grant, given in self._state.surface.names.items():
             is_meant = given == wanted and grant.tool.startswith(PROMPT)
-            if is_meant and self._state.held(grant.server) is not None:
+            if is_meant and self._state.lease_on(grant.server) is not None:
                 return self._permitted(grant.server, grant.tool.removeprefix(PROMPT), wanted)
         for identity, entries in (await self._entries("prompts")).items():
             share = FairShare()
@@ -363,7 +363,7 @@ class ServerRequests:
             NotSentError: the only server that may have it cannot be started.
         """
         last = self.apps.server_of(uri)
-        if last is not None and self._state.held(last) is not None:
+        if last is not None and self._state.lease_on(last) is not None:
             # Two servers may call their pages alike: it is the page of the tool that was called.
             found = Owners([last], [])
         else:
@@ -457,7 +457,7 @@ class ServerRequests:
         return instance is None or "resources" in instance.server_connection.capabilities
 
     def _name_of(self, identity: ServerIdentity) -> str:
-        held = self._state.held(identity)
+        held = self._state.lease_on(identity)
         return held.spec.name if held is not None else identity
 
     def note_links(self, server: ServerIdentity, result: bytes) -> None:

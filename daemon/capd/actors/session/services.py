@@ -130,5 +130,5 @@ class SessionContext:
 
     def probe_relisting(self) -> None:
         """Test whether the client lists tools again, if the table of clients only guesses it."""
-        if self.connection.is_connected and self.view.is_to_be_asked:
+        if self.connection.is_connected and self.view.is_probe_due:
             self.notify_tools_changed()

@@ -92,7 +92,7 @@ def _capabilities(state: SessionState) -> list[messages.ActiveEntry]:
 def _single_tools(state: SessionState) -> list[messages.ActiveEntry]:
     entries: list[messages.ActiveEntry] = []
     for grant, used_at in state.active.tools.items():
-        name, lease = state.surface.names[grant], state.held(grant.server)
+        name, lease = state.surface.names[grant], state.lease_on(grant.server)
         assert lease is not None
         id_ = CapabilityId(lease.spec.tap, CapabilityName(name))
         entries.append(messages.ActiveEntry("tool", id_, used_at, [name]))
@@ -121,7 +121,7 @@ class Session:
         )
         self.profile.belongs_to(place.key)
         surface = Surface((), is_bare=view.is_bare)
-        view.settle(surface)
+        view.decide(surface)
         active = ActiveSet(view.rules.cap, view.rules.tool_cap)
         state = SessionState(active, surface, view.policy)
         connection = ClientConnection(place.key)

@@ -30,7 +30,7 @@ class SessionSnapshot:
             view=view.saved(),
             tasks=self._requests.tasks.saved(),
             apps=self._requests.apps.saved(),
-            **self._conversations.kept(),
+            **self._conversations.saved_fields(),
         )
 
     def restore(self, record: SessionRecord, *, is_same_client: bool) -> None:

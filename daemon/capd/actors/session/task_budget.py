@@ -23,7 +23,7 @@ from capd.actors.session.services import SessionContext
 from capd.core.memories.choosing import HEAD_TOKENS
 from capd.core.memories.known import PricedMemory, Tool, tokens_of
 from capd.core.memories.task_set import Part, TaskSet, best_set
-from capd.core.routing.user_bars import REASON as SET_BY_USER
+from capd.core.routing.user_limits import REASON as SET_BY_USER
 from capd.core.sessions.hook_context import TURN_TOKENS
 from capd.core.sessions.session import SessionState
 from capd.core.sessions.surface import described, renamed

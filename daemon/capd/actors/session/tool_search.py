@@ -106,7 +106,7 @@ class ToolSearch:
             detail = asked.detail
             if question.strip().startswith(SELECT):
                 detail = detail or "full"
-            reply = search_reply.laid_out(shown, detail)
+            reply = search_reply.lay_out(shown, detail)
             answers.append(search_reply.Answer(question, reply, each.text))
         full = [name for answer in answers for name in answer.reply.full]
         tools = [single(hits[name]) for name in full]
@@ -124,7 +124,7 @@ class ToolSearch:
         on = [name for name in full if self._listed(name) is not None]
         listed = {each.name for each in self._state.surface.listed}
         skills = [hit for each in found for hit in each.skills]
-        written = search_reply.written(
+        written = search_reply.reply_text(
             answers,
             on=on,
             evicted=step.evicted_tools,

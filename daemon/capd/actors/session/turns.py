@@ -24,7 +24,7 @@ from capd.core.sessions import hook_context
 from capd.core.sessions.active_set import Grant
 from capd.core.sessions.conversations import Conversation
 from capd.core.sessions.recent_prompts import RecentPrompts
-from capd.core.sessions.server_instructions import passed_on, room_in_turn
+from capd.core.sessions.server_instructions import instructions_text, room_in_turn
 from capd.core.sessions.session import Step
 from capd.core.sessions.session_place import NotActivatedError, Outcome
 from capd.core.sessions.turn_cards import RemainingTools, fitting_cards, possible_cards
@@ -249,17 +249,17 @@ class SessionTurns:
         self._under_way += 1
         try:
             outcome, came_on = await self._switched_on(decision, plan)
-            await self._activation.step(self._state.turn_border)
+            await self._activation.step(self._state.begin_turn)
             suggested = self._suggested(decision, conversation)
             curated, of_skills = await self._brought(text, tools, is_planned=plan is not None)
             unusable = _unusable(decision, conversation)
             lacking = hook_context.unusable_words(unusable)
             perhaps = await self._perhaps(turn_context, suggested, conversation)
             suggestion = "" if perhaps.text else self._suggestion(suggested)
-            beside = hook_context.said(suggestion, perhaps.text, lacking)
+            beside = hook_context.join_texts(suggestion, perhaps.text, lacking)
             words = await self._hook_words(turn_context, decision, came_on, curated, beside)
             context = self._with_instructions(words.text, came_on, beside)
-            context = hook_context.said(of_skills.text, context, perhaps.text, lacking)
+            context = hook_context.join_texts(of_skills.text, context, perhaps.text, lacking)
         finally:
             self._state.is_mid_turn = True
             self._under_way -= 1
@@ -271,7 +271,7 @@ class SessionTurns:
             self._context.on_change()
         if turn_context.is_delivered:
             # Another conversation may have spoken meanwhile.
-            self._conversations.go_on(conversation)
+            self._conversations.make_current(conversation)
             conversation.note_cards((*words.cards, *perhaps.cards))
             conversation.skills.update(dict.fromkeys(words.skills))
             conversation.suggested = suggested or conversation.suggested
@@ -301,7 +301,7 @@ class SessionTurns:
 
         A turn with a budget has spent it on what it planned.
         """
-        curated = await self._curation.bring(tools, is_planned=is_planned)
+        curated = await self._curation.activate_ranked(tools, is_planned=is_planned)
         if is_planned or not self._view.is_routed or is_system_content(text):
             return curated, Outcome("")
         return curated, await self._client_skills.use_named(text)
@@ -401,9 +401,9 @@ class SessionTurns:
                 return _Words(listed)
             # The list is full: what has no room on it is called by its card.
             nothing = finder.ToolsRanked([])
-            whole = hook_context.said(beside, listed)
+            whole = hook_context.join_texts(beside, listed)
             words = self._cards(decision, nothing, curated.fitting, conversation, whole)
-            return replace(words, text=hook_context.said(listed, words.text))
+            return replace(words, text=hook_context.join_texts(listed, words.text))
         # What could not be switched on, or is held back by the user or a budget, is not offered.
         is_on = decision.id is not None and decision.id in self._state.active
         meant = decision if is_on else msgspec.structs.replace(decision, id=None)
@@ -452,7 +452,7 @@ class SessionTurns:
         keys = {each.card.name: each.key for each in found}
         cards = possible_cards(
             [each.card for each in found],
-            self._view.called(self._view.caller),
+            self._view.name_for_client(self._view.caller),
             self._index.costs,
             used=frozenset(each.card.name for each in found if each.is_used),
             read_only_caller=self._read_only_caller(),
@@ -475,26 +475,26 @@ class SessionTurns:
             skill_words = hook_context.skill_text(
                 skill.prompt,
                 skill.skill.description,
-                self._view.called(self._view.enabler),
+                self._view.name_for_client(self._view.enabler),
                 self._index.costs,
             )
-        beside = hook_context.said(beside, skill_words)
+        beside = hook_context.join_texts(beside, skill_words)
         cards = fitting_cards(
             [each.card for each in new.values()],
-            self._view.called(self._view.caller),
+            self._view.name_for_client(self._view.caller),
             self._index.costs,
             beside=beside,
             remaining=self._left_of(decision, ranked, conversation),
             used=frozenset(each.card.name for each in new.values() if each.is_used),
             read_only_caller=self._read_only_caller(),
         )
-        text = hook_context.said(cards.text, skill_words)
+        text = hook_context.join_texts(cards.text, skill_words)
         skills = (skill.prompt,) if skill is not None and skill_words else ()
         return _Words(text, tuple(new[name].key for name in cards.names), skills)
 
     def _read_only_caller(self) -> str:
         caller = self._view.read_only_caller
-        return self._view.called(caller) if caller is not None else ""
+        return self._view.name_for_client(caller) if caller is not None else ""
 
     def _left_of(
         self, decision: Decision, ranked: finder.ToolsRanked, conversation: Conversation
@@ -507,7 +507,7 @@ class SessionTurns:
             decision.id.name,
             frozenset(each.card.name for each in inside if each.key not in conversation.cards),
             ranked.total - len(inside),
-            self._view.called(self._view.searcher),
+            self._view.name_for_client(self._view.searcher),
         )
 
     async def coming(self, turn_context: TurnContext) -> str:
@@ -521,7 +521,9 @@ class SessionTurns:
         ranked = await self._curation.within(turn_context.text, decision)
         inside = self._curation.candidates(ranked.hits)
         if not inside:
-            return hook_context.coming(decision.id.name, self._view.called(self._view.enabler))
+            return hook_context.coming(
+                decision.id.name, self._view.name_for_client(self._view.enabler)
+            )
         words = self._cards(decision, ranked, inside, conversation, "")
         conversation.note_cards(words.cards)
         conversation.skills.update(dict.fromkeys(words.skills))
@@ -533,7 +535,7 @@ class SessionTurns:
         if not context:
             return context
         said = [line for each in came_on for line in self._activation.said_by(each)]
-        words = passed_on(said, room_in_turn(context, suggestion))
+        words = instructions_text(said, room_in_turn(context, suggestion))
         return f"{context}\n{words}" if words else context
 
     def _suggested(

@@ -92,7 +92,7 @@ class Sharing:
     def met(self, key: InstanceKey, link: Instance, *, tried_stateless: bool) -> None:
         """Note the generation of a server that has started, and save it soon."""
         before = self._generations.written()
-        self._generations.met(
+        self._generations.note_start(
             key.identity,
             tried_stateless=tried_stateless,
             is_stateless=link.server_connection.is_stateless,

@@ -9,7 +9,7 @@ from itertools import count
 
 import trio
 
-from capd.core.sessions.crowd import Waiting, one_too_many
+from capd.core.sessions.crowd import Waiting, connection_to_close
 
 
 class WaitingPlace:
@@ -63,7 +63,7 @@ class WaitingPool:
         """Add a connection; `scope` is cancelled if it must make room for another."""
         scope.deadline = trio.current_time() + self._patience
         self._waiting[waiting.key] = (waiting, scope)
-        goes = one_too_many([each for each, _ in self._waiting.values()], self._most)
+        goes = connection_to_close([each for each, _ in self._waiting.values()], self._most)
         if goes is not None:
             _, doomed = self._waiting.pop(goes)
             doomed.cancel()

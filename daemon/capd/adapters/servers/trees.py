@@ -23,7 +23,7 @@ import trio
 
 from capd.adapters import platform
 from capd.adapters.platform.cgroups import ServerGroups, delegated_groups, end_group
-from capd.core.servers.membership import Membership, is_adopted, way_of
+from capd.core.servers.membership import Membership, is_adopted, strongest_method
 from capd.core.servers.restarts import Backoff
 from capd_protos.tree_marks import LIMIT, Mark, any_life, home_mark
 
@@ -46,7 +46,7 @@ class Tree:
     def way(self, prefix: tuple[str, ...]) -> Membership:
         """Return how its members are found; `prefix` is put before the server's command."""
         has_proc = sys.platform == "linux"
-        return way_of(prefix, has_group=self.group is not None, has_proc=has_proc)
+        return strongest_method(prefix, has_group=self.group is not None, has_proc=has_proc)
 
 
 @dataclass(slots=True)
@@ -91,7 +91,9 @@ class Trees:
     @property
     def way(self) -> Membership:
         """How the members of a tree are found if the server has no namespace of its own."""
-        return way_of((), has_group=self._groups is not None, has_proc=sys.platform == "linux")
+        return strongest_method(
+            (), has_group=self._groups is not None, has_proc=sys.platform == "linux"
+        )
 
     @property
     def limit(self) -> int:

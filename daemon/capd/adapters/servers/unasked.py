@@ -22,7 +22,7 @@ from capd.adapters.servers.server_lines import (
     UPDATED,
     Incoming,
 )
-from capd.core.protocol.asking import is_shown, refusal, session_meant
+from capd.core.protocol.asking import is_shown, only_session, refusal
 from capd.core.protocol.elicitation import METHOD as ELICITATION
 from capd.core.protocol.elicitation import elicitation_for_client
 from capd.core.protocol.generations import INVALID_PARAMS, offers, without_subscription
@@ -196,7 +196,7 @@ class Unasked:
         The session of the newest call, or the holder.
         """
         calls = self._calls()
-        session = session_meant((call.caller.session for call in calls), self._holders)
+        session = only_session((call.caller.session for call in calls), self._holders)
         if session is None:
             return None
         own = [call.caller for call in calls if call.caller.session == session]

@@ -1,7 +1,7 @@
-"""A project's files that an agent gets at the start: which, in what order, how much.
+"""Bootstrap files: files of a project that its sessions get as one text when they begin.
 
-Without a limit, all files form one text. With a limit, whole files are included in order as far as
-they fit; the others are only named, with how to read them.
+The prompt `bootstrap` has all of them. A prompt hook's output is limited, so it includes whole
+files in order as far as they fit, and names the others with how to read them.
 """
 
 import hashlib
@@ -11,11 +11,11 @@ from datetime import date, timedelta
 
 FILES = ("AGENTS.md", "USER.md", "HEARTBEAT.md", "MEMORY.md", "experiments/README.md")
 NOTES = "memory/{date}.md"
-"""The note of one day; those of today and yesterday are used."""
+"""The path of the note of one day; the notes of today and yesterday are used."""
 MOST_CHARACTERS = 160_000
-"""More characters of all files together cause a warning: every session gets them."""
+"""More characters of all files together cause a warning, because every session gets them."""
 HOOK_CHARACTERS = 9_000
-"""The limit in a prompt hook: clients cut its output at ten thousand."""
+"""The most characters in a prompt hook's output, which clients cut at ten thousand."""
 PROMPT = "bootstrap"
 DESCRIPTION = "The project's own files that every session is to know, in full."
 
@@ -24,7 +24,7 @@ _HEAD = "Files of this project, to be known from the start:"
 
 @dataclass(frozen=True, slots=True)
 class BootstrapRules:
-    """Which files a session's project gives."""
+    """The user's settings for bootstrap files."""
 
     is_on: bool = False
     files: tuple[str, ...] = FILES
@@ -33,7 +33,7 @@ class BootstrapRules:
     hook_characters: int = HOOK_CHARACTERS
 
     def wanted(self, today: date) -> list[str]:
-        """Return the paths to look for, in order, each once."""
+        """Return the paths to look for in the project, in order, each once."""
         days = [today, today - timedelta(days=1)] if self.notes else []
         notes = [self.notes.replace("{date}", day.isoformat()) for day in days]
         return list(dict.fromkeys([*self.files, *notes]))
@@ -41,38 +41,38 @@ class BootstrapRules:
 
 @dataclass(frozen=True, slots=True)
 class BootstrapFile:
-    """One existing file."""
+    """One bootstrap file that exists, by its path in the project."""
 
     path: str
     text: str
 
     @property
     def part(self) -> str:
-        """Return the file as a part of the text."""
+        """The file with a heading, as a part of the whole text."""
         return f"\n\n# {self.path}\n\n{self.text.strip()}"
 
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
-    """The files of one project at one moment."""
+    """The bootstrap files of one project, as they were read."""
 
     files: tuple[BootstrapFile, ...] = ()
     left_out: dict[str, str] = field(default_factory=dict)
-    """Why an existing file is not included."""
+    """The reason for each existing file that is not included, by its path."""
 
     @property
     def text(self) -> str:
-        """Return all files in full."""
+        """The text of all files."""
         return text_of(self.files)
 
     @property
     def characters(self) -> int:
-        """Return the number of characters of all files."""
+        """The number of characters of all files."""
         return sum(len(each.text) for each in self.files)
 
     @property
     def digest(self) -> str:
-        """Return a digest of the full text."""
+        """The SHA-256 of the text of all files."""
         return hashlib.sha256(self.text.encode("utf-8", "replace")).hexdigest()
 
     def largest(self) -> list[str]:
@@ -81,7 +81,10 @@ class Bootstrap:
         return [f"{each.path} ({len(each.text)})" for each in by_size]
 
     def shown(self, most_characters: int) -> str:
-        """Return as many whole files as fit, and the names of the others."""
+        """Return as many whole files as fit into a text, and the names of the others.
+
+        The text is empty if not even the names fit.
+        """
         if len(self.text) <= most_characters:
             return self.text
         kept: list[BootstrapFile] = []
@@ -96,7 +99,7 @@ class Bootstrap:
 
 
 def text_of(files: Sequence[BootstrapFile]) -> str:
-    """Return the text of files, empty for none."""
+    """Return one text with all `files`; empty without files."""
     return _HEAD + "".join(each.part for each in files) if files else ""
 
 

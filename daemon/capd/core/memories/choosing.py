@@ -1,7 +1,7 @@
-"""Chooses memories if not all fit: corrective ones first, then the best per token.
+"""Chooses which memories to deliver within a token limit.
 
-The order is by priority x confidence / tokens. If a memory does not fit, later ones may. The limit
-is never exceeded: a text has at most as many tokens as its parts are counted here.
+Corrective memories come first, and then the others by priority x confidence / tokens. If one does
+not fit, later ones may. The counts are upper bounds, so a text never exceeds the limit.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from capd_protos.types import MemorySpec
 HEAD_TOKENS = len(HEAD)
 """An upper bound: every token has at least one byte."""
 SEAM_TOKENS = 1
-"""Tokens that joining two parts may add."""
+"""The tokens that joining two texts may add."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,30 +25,30 @@ class Priced:
 
     @property
     def cost(self) -> int:
-        """Return the tokens of its entry in a text with several entries."""
+        """The tokens that the memory adds to a text."""
         return self.tokens + SEAM_TOKENS
 
     @property
     def worth(self) -> float:
-        """Return priority times confidence, divided by the tokens."""
+        """Priority times confidence, divided by the tokens."""
         return self.memory.priority * self.memory.confidence / max(1, self.tokens)
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What is delivered, in order, and what does not fit."""
+    """The memories to deliver, in order, and those that do not fit."""
 
     delivered: tuple[Priced, ...] = ()
     left_out: tuple[Priced, ...] = ()
 
     @property
     def tokens(self) -> int:
-        """Return the tokens of what is delivered, heading included."""
+        """The tokens of the text with the memories to deliver, heading included."""
         return HEAD_TOKENS + sum(each.cost for each in self.delivered) if self.delivered else 0
 
 
 def ordered(memories: Iterable[Priced]) -> list[Priced]:
-    """Return memories in the order of delivery; the order is deterministic."""
+    """Return memories in the order of delivery. Equal ones are ordered by tap and name."""
     return sorted(
         memories,
         key=lambda each: (
@@ -61,7 +61,7 @@ def ordered(memories: Iterable[Priced]) -> list[Priced]:
 
 
 def chosen(memories: Iterable[Priced], room: int) -> Chosen:
-    """Return which of `memories` are delivered within `room` tokens."""
+    """Return which of `memories` to deliver in a text of at most `room` tokens."""
     delivered: list[Priced] = []
     left_out: list[Priced] = []
     left = room - HEAD_TOKENS

@@ -10,21 +10,21 @@ from capd.core.memories.wording import entry, notes
 from capd_protos.types import CapabilityId, MemorySpec, ServerName, ToolName, WireName
 
 Tool = tuple[ServerName, ToolName, WireName]
-"""A tool, and the name by which clients call it."""
+"""A tool: its server, its name there, and its wire name."""
 
 MOST_TOOLS = 10_000
-"""The number of tools whose memories are cached."""
+"""How many tools' memories are cached; then the cache is emptied."""
 
 
 @dataclass(frozen=True, slots=True)
 class PricedMemory:
-    """A memory with its price, and the key under which its delivery is remembered."""
+    """A memory with its cost in tokens, and the key under which its delivery is remembered."""
 
     priced: Priced
     key: str
-    """Its name, and a digest of its text: a changed text is another memory."""
+    """`tap/name` and a digest of the text: a memory with another text is delivered again."""
     is_priced: bool = True
-    """Whether the price is final. A text that is not counted yet may turn out cheaper."""
+    """Whether the cost is final. Otherwise it is the number of bytes, an upper bound."""
 
     @property
     def memory(self) -> MemorySpec:
@@ -38,9 +38,9 @@ class OfTool:
 
     memories: tuple[PricedMemory, ...] = ()
     refusing: tuple[MemorySpec, ...] = ()
-    """Memories that may refuse a call."""
+    """The corrective memories that refuse calls which repeat their mistake."""
     note: str = ""
-    """The note in the tool's description."""
+    """The text to add to the tool's description; empty for none."""
     note_tokens: int = 0
 
 
@@ -72,12 +72,12 @@ class KnownMemories:
             each.memory
             for each in ordered(k.priced for k in bound if k.memory.kind == "corrective")
         ]
-        said = notes(correcting)
+        note_texts = notes(correcting)
         return OfTool(
             tuple(bound),
             tuple(each for each in correcting if each.refuses),
-            "".join(said),
-            sum(tokens_of(each, self._counted) + SEAM_TOKENS for each in said),
+            "".join(note_texts),
+            sum(tokens_of(each, self._counted) + SEAM_TOKENS for each in note_texts),
         )
 
 
@@ -87,10 +87,10 @@ def known_memories(
     *,
     is_final: bool = True,
 ) -> KnownMemories:
-    """Return `memories` ready for use; `counted` has the token counts of their texts.
+    """Return `memories` with their costs; `counted` has the tokens of texts, by UTF-8.
 
-    If `is_final`, the bytes stand for the tokens of the other texts; otherwise these are still to
-    be counted.
+    A text that is not in `counted` costs as many tokens as it has bytes. `is_final` says that no
+    further text will be counted, so that these costs are final.
     """
     counts = counted or {}
     known = (
@@ -105,13 +105,13 @@ def known_memories(
 
 
 def texts_of(memory: MemorySpec) -> list[bytes]:
-    """Return every text that may deliver a memory, to be counted."""
-    said = notes([memory]) if memory.kind == "corrective" else []
-    return [text.encode() for text in (entry(memory), *said)]
+    """Return the texts whose tokens have to be counted for a memory: its entry and its note."""
+    note_texts = notes([memory]) if memory.kind == "corrective" else []
+    return [text.encode() for text in (entry(memory), *note_texts)]
 
 
 def tokens_of(text: str, counted: Mapping[bytes, int]) -> int:
-    """Return the tokens of a text; without a count its bytes, which are never fewer."""
+    """Return the tokens of a text, or its bytes, an upper bound, if it was not counted."""
     encoded = text.encode()
     return counted.get(encoded, len(encoded))
 

@@ -17,10 +17,10 @@ from capd.core.redaction import looks_secret
 from capd_protos.types import ServerName, ToolName
 
 MOST_FAILED = 20
-"""Failed calls of one session with which a successful call is compared."""
+"""The most failed calls of one session that are kept for comparison. The oldest is dropped."""
 MOST_LESSONS = 200
 MOST_CHANGES = 3
-"""If two calls differ in more places, nobody can say which one was the mistake."""
+"""Two calls that differ in more arguments give no lesson: it is not clear which was wrong."""
 MOST_ITEMS = 10
 LONGEST_VALUE = 80
 LARGEST_BYTES = 16 * 1024
@@ -30,13 +30,13 @@ Plain = str | int | float | bool | None
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """One mistake, and what worked instead."""
+    """A mistake in calls of one tool, and what worked instead, as a text."""
 
     server: ServerName
     tool: ToolName
     content: str
     schema: bytes = b""
-    """The mistake as a JSON Schema; empty if an argument was missing."""
+    """A JSON Schema that the wrong arguments match; empty if an argument was missing."""
 
 
 @dataclass(slots=True)
@@ -62,7 +62,10 @@ class Failures:
             del self._failed[next(iter(self._failed))]
 
     def worked(self, server: ServerName, tool: ToolName, arguments: bytes) -> list[Lesson]:
-        """Return the lessons from a successful call and the failed calls of its tool before it."""
+        """Note a successful call; return its lessons.
+
+        Each failed call of the same tool before it gives one lesson at most, and is then dropped.
+        """
         if not self._failed:
             return []
         failed = [key for key in self._failed if key[:2] == (server, tool)]
@@ -85,7 +88,7 @@ class Lessons:
     _counts: dict[Lesson, int] = field(default_factory=dict)
 
     def learned(self, lesson: Lesson) -> None:
-        """Count a lesson."""
+        """Count that a lesson was learned once more."""
         count = self._counts.pop(lesson, 0)
         self._counts[lesson] = count + 1
         while len(self._counts) > MOST_LESSONS:
@@ -148,7 +151,7 @@ def _words(name: str, wrong: Mapping[str, Any], right: Mapping[str, Any]) -> str
 
 
 def _mistake(wrong: Any, right: Any) -> dict[str, Any]:
-    """Return the schema of a wrong value; for a list, of the items that the right one lacks."""
+    """Return a schema of a wrong value; of a list, of its items that the right list lacks."""
     if isinstance(wrong, list) and isinstance(right, list):
         gone = [each for each in wrong if not any(_is_same(each, other) for other in right)]
         if gone:

@@ -3,8 +3,9 @@
     memories/labels.toml    kind, content, tool, arguments, refuses, ...
     memories/labels.md      the same keys in the front matter; the text below it is the content
 
-A memory belongs to a capability or a tool, and is delivered when that is switched on. A file with a
-mistake is not used, and the finding has its line. An unknown key is reported and ignored.
+A memory belongs to a capability or a tool, and is delivered when that capability or tool is
+switched on. A file with a mistake is left out, and a finding says why and in which line. An unknown
+key is reported and ignored.
 """
 
 import hashlib
@@ -38,7 +39,7 @@ SUFFIXES = (".toml", ".md")
 LARGEST_BYTES = 64 * 1024
 LONGEST_NAME = 100
 LONGEST_WORD = 200
-"""Characters of a name, or of a pattern."""
+"""The most characters of `kind`, `capability` and `tool`."""
 MOST_PRIORITY = 100.0
 OWN = TapName("~")
 """The name of the tap for memories in the user's own folder. No real tap can have it."""
@@ -62,7 +63,7 @@ class MemoryFile:
     """The content of one memory file, and where it was found."""
 
     path: str
-    """The path as a person would look for it, used in findings."""
+    """The path for a person, used in findings."""
     file: str
     content: bytes
     """At most one byte more than `LARGEST_BYTES`."""
@@ -94,7 +95,7 @@ class _Written:
 
 
 def read_memory(tap: TapName, file: MemoryFile) -> MemoryRead:
-    """Return the memory that a file defines."""
+    """Return the memory that a file defines, or the findings that say why it defines none."""
     revision = hashlib.sha256(file.content).hexdigest()
     try:
         text = _text(file.content)
@@ -112,7 +113,10 @@ def read_memory(tap: TapName, file: MemoryFile) -> MemoryRead:
 
 
 def written_memory(fields: Mapping[str, Any]) -> str:
-    """Return a memory's file in TOML; `fields` are by key, and empty ones are left out."""
+    """Return the text of a memory's TOML file; `fields` are its values by key.
+
+    Empty values are left out.
+    """
     lines = []
     for key in _KEYS:
         value = fields.get(key)
@@ -195,7 +199,7 @@ def _markdown(text: str) -> _Written:
 
 
 def _plain(text: str) -> str | bool | float:
-    """Return the value of a scalar in a Markdown head, where every value is a text."""
+    """Return a front matter text as a bool or a number, if it is one."""
     if text in {"true", "false"}:
         return text == "true"
     try:
@@ -211,8 +215,8 @@ def _memory(tap: TapName, file: MemoryFile, written: _Written) -> MemorySpec:
     word = _word(written, "kind")
     kind: MemoryKind | None = next((each for each in KINDS if each == word), None)
     if kind is None:
-        said = f"`kind` is {word[:LONGEST_WORD]!r}" if word else "`kind` is missing"
-        raise written.wrong("kind", f"{said}: one of {', '.join(KINDS)}")
+        problem = f"`kind` is {word[:LONGEST_WORD]!r}" if word else "`kind` is missing"
+        raise written.wrong("kind", f"{problem}: one of {', '.join(KINDS)}")
     content, learned_from = _content(written), _learned(written)
     # Checked after decoding too: an escape hides a character in the file.
     _check_deliverable(content, written.line("content"))

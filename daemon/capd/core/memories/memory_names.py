@@ -11,12 +11,12 @@ _OTHER = re.compile(r"[^a-z0-9]+")
 
 
 def is_name(name: str) -> bool:
-    """Tell whether a text is a valid name."""
+    """Tell whether `name` is valid: 1 to 100 of A-Z a-z 0-9 . _ -, not beginning with . _ -."""
     return _NAME.fullmatch(name) is not None
 
 
 def made_name(content: str, taken: Container[str]) -> str:
-    """Return a name for a memory with this `content` that is not in `taken`."""
+    """Return a name made of the first words of `content` that is not in `taken`."""
     plain = unicodedata.normalize("NFKD", content).encode("ascii", "ignore").decode().lower()
     words = _OTHER.sub("-", plain).strip("-")[:_LONGEST_MADE].rsplit("-", 1)
     # The last word may be cut in its middle.

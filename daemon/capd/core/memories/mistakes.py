@@ -1,9 +1,9 @@
 """The JSON Schema of a mistake: a memory corrects calls whose arguments match it.
 
-It is a subset of JSON Schema 2020-12 without references and formats, so that a check is always
-fast. In JSON Schema most keywords also accept values that they do not describe: `properties`
-accepts a call without any of them, `pattern` accepts every number. Here that would refuse correct
-calls. So each part of the schema must say which properties it requires and which type it means.
+It is a subset of JSON Schema 2020-12, without references and formats, so that checks are fast. In
+JSON Schema most keywords also accept values that they do not describe: `properties` accepts an
+object without any of them, and `pattern` accepts every number. A memory would then refuse correct
+calls. So each part of the schema must require its properties, and name the type of its keywords.
 """
 
 import re
@@ -44,7 +44,7 @@ _KNOWN = frozenset(
 
 
 class MistakeError(CapdError):
-    """The schema is not accepted; the text says where and why."""
+    """The schema of a mistake is not valid; the text says where and why."""
 
 
 def checked_mistake(schema: object) -> bytes:
@@ -71,9 +71,10 @@ def checked_mistake(schema: object) -> bytes:
 
 
 def mistake_of(patterns: Mapping[str, str]) -> dict[str, Any]:
-    """Return the schema of calls whose arguments match all `patterns`: globs by argument name.
+    """Return the schema of calls whose arguments match all `patterns`, globs by argument name.
 
-    A list matches by one of its texts. A value that is not a text matches by its JSON.
+    A list matches if one of its texts does. A number, a boolean or null matches if the glob is its
+    JSON.
     """
     return {
         "required": list(patterns),
@@ -101,7 +102,7 @@ def _parts(glob: str) -> list[str]:
 
 
 def _check(schema: object, path: str, depth: int, *, is_call: bool = False) -> None:
-    """Check a schema and its parts; `is_call` if it describes a call's arguments as a whole."""
+    """Check a schema and its parts; `is_call` says that it is for all arguments of a call."""
     if isinstance(schema, bool):
         return
     if not isinstance(schema, dict):
@@ -140,7 +141,7 @@ def _check_types(schema: Mapping[str, Any], path: str, *, is_call: bool) -> None
 
 
 def _inner(schema: Mapping[str, Any], path: str) -> Iterator[tuple[object, str, bool]]:
-    """Yield every schema in `schema`, its path, and whether it applies to the same value."""
+    """Yield each schema in `schema`, its path, and whether it applies to the same value."""
     for key in _NAMED:
         for name, inner in _table(schema.get(key), path).items():
             yield inner, f"{path}.{name}", False

@@ -1,6 +1,6 @@
-"""The effect of each memory: how often it was delivered, refused a call, and helped.
+"""Counts how often each memory was delivered, refused a call, and was followed by success.
 
-Counts are kept by (tap, name) and not by text, so an edited memory keeps its counts.
+The counts are by tap and name, so a memory keeps them when its text is edited.
 """
 
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ import msgspec
 from capd_protos.types import MemorySpec
 
 MOST = 5000
-"""Number of memories; the least recently used are removed first."""
+"""The most memories with counts. Those whose counts changed longest ago are dropped."""
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True):
@@ -19,7 +19,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
     delivered: int = 0
     refused: int = 0
     worked: int = 0
-    """Successful next calls after it was delivered or refused a call."""
+    """How often the next call succeeded after the memory was delivered or refused a call."""
 
 
 @dataclass(slots=True)
@@ -29,14 +29,14 @@ class Outcomes:
     by_name: dict[str, Outcome] = field(default_factory=dict)
 
     def of(self, memory: MemorySpec) -> tuple[int, int, int]:
-        """Return the counts of a memory."""
+        """Return the counts of a memory: delivered, refused, worked."""
         found = self.by_name.get(_name(memory), Outcome())
         return found.delivered, found.refused, found.worked
 
     def add(
         self, memory: MemorySpec, *, delivered: int = 0, refused: int = 0, worked: int = 0
     ) -> None:
-        """Count an effect of a memory."""
+        """Add to the counts of a memory."""
         name = _name(memory)
         old = self.by_name.pop(name, Outcome())
         self.by_name[name] = Outcome(

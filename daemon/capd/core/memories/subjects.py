@@ -1,7 +1,7 @@
-"""What a memory can be about: the existing capabilities and servers, by name.
+"""Corrects the names of capabilities and servers in a new memory.
 
-A memory is matched by the exact name. So a typed name is stored with its exact spelling. A name
-that does not exist is stored and reported, because its capability may come later.
+Memories are matched by exact names, so a name that a person typed is replaced by its exact
+spelling. A name that does not exist is kept and reported: it may be installed later.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ _GLOB = frozenset("*?[")
 
 
 class Subjects:
-    """The names that memories are matched with."""
+    """The names of all installed capabilities and servers."""
 
     def __init__(self, capabilities: Iterable[CapabilityId], servers: Iterable[ServerName]) -> None:
         ids = list(capabilities)
@@ -24,12 +24,12 @@ class Subjects:
         self._server_names = NameTable(self._servers)
 
     def capability(self, wanted: str) -> str:
-        """Return the capability that `wanted` means; `wanted` itself if there is none."""
+        """Return the name of the capability that `wanted` means; `wanted` itself if none."""
         found = self._book(wanted).find(wanted)
         return found.name if isinstance(found, Named) else wanted
 
     def tool(self, wanted: str) -> str:
-        """Return `wanted` with the exact spelling of its server; itself without a server."""
+        """Return `wanted`, a `server:tool`, with its server's exact name, if there is one."""
         server, colon, tool = wanted.partition(":")
         if not colon or _GLOB & set(server):
             return wanted
@@ -37,9 +37,9 @@ class Subjects:
         return f"{found.name}:{tool}" if isinstance(found, Named) else wanted
 
     def unmatched(self, capability: str, tool: str) -> str:
-        """Return why a memory with these names is never delivered; empty if they match."""
-        if capability and (said := _missing("capability", capability, self._book(capability))):
-            return said
+        """Return why a memory with these names is never delivered; empty if they exist."""
+        if capability and (problem := _missing("capability", capability, self._book(capability))):
+            return problem
         server, colon, _ = tool.partition(":")
         if not colon or any(matches(each, server) for each in self._servers):
             return ""

@@ -1,8 +1,9 @@
-"""What to switch on and deliver for a task within a token budget: a knapsack over expected use.
+"""Chooses what to switch on and deliver for a task within a token budget.
 
-A memory is delivered only with what it belongs to. A small set is solved exactly. For a large one
-only a bounded number of states is kept, so the time is bounded. The result is never worse than
-taking the best worth per token first.
+This is a knapsack problem: parts with a size in tokens and a worth, of which some need another
+one (a memory needs its capability or tool). A small set is solved exactly. For a large one only a
+bounded number of states is kept, which bounds the time. The result is never worse than that of
+taking the parts with the best worth per token first.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from functools import cached_property
 
 MOST_STATES = 1000
 MOST_OPTIONS = 32
-"""Options of one thing with its dependents."""
+"""The most combinations that are kept of one part with the parts that need it."""
 
 NO_ROOM = "no room in the budget"
 TOO_LARGE = "larger than the whole budget"
@@ -21,14 +22,14 @@ NO_USE = "nothing speaks for it"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Something that may be useful."""
+    """A tool, a capability or a memory that may be useful for the task."""
 
     key: str
     tokens: int
     worth: float
     """Expected use, at least 0."""
     needs: str = ""
-    """The key of the part without which it is useless."""
+    """The key of the part without which this one is useless; empty for none."""
 
 
 @dataclass(frozen=True)
@@ -37,16 +38,16 @@ class TaskSet:
 
     chosen: tuple[Part, ...] = ()
     left_out: tuple[tuple[Part, str], ...] = ()
-    """The others, each with the reason."""
+    """The other parts, each with the reason why it was left out."""
 
     @cached_property
     def tokens(self) -> int:
-        """Return the tokens of the chosen parts."""
+        """The tokens of the chosen parts together."""
         return sum(each.tokens for each in self.chosen)
 
     @cached_property
     def worth(self) -> float:
-        """Return the worth of the chosen parts."""
+        """The worth of the chosen parts together."""
         return sum(each.worth for each in self.chosen)
 
 
@@ -61,7 +62,7 @@ _EMPTY = _State(0, 0.0, frozenset())
 
 
 def best_set(parts: Sequence[Part], budget: int, most_states: int = MOST_STATES) -> TaskSet:
-    """Return the parts with the greatest worth within `budget` tokens."""
+    """Return the parts with the greatest worth that have at most `budget` tokens together."""
     by_key = {each.key: at for at, each in enumerate(parts)}
     usable = [
         at
@@ -88,7 +89,7 @@ def best_set(parts: Sequence[Part], budget: int, most_states: int = MOST_STATES)
 
 
 def _options(parts: Sequence[Part], root: int, below: Sequence[int], budget: int) -> list[_State]:
-    """Return the ways to take a part: alone, or with some of its dependents."""
+    """Return the combinations of the part `root` with some of the parts `below` that need it."""
     options = [_State(parts[root].tokens, parts[root].worth, frozenset({root}))]
     for at in below:
         more = _State(parts[at].tokens, parts[at].worth, frozenset({at}))
@@ -103,7 +104,7 @@ def _joined(one: _State, other: _State) -> _State:
 
 
 def _kept(states: Sequence[_State], budget: int, most: int) -> list[_State]:
-    """Return the states that no other state beats in both, thinned out if there are many."""
+    """Return the states that no other one beats in both tokens and worth, at most `most`."""
     fitting = [each for each in states if each.tokens <= budget]
     fitting.sort(key=lambda each: (each.tokens, -each.worth))
     kept: list[_State] = []
@@ -118,7 +119,7 @@ def _kept(states: Sequence[_State], budget: int, most: int) -> list[_State]:
 
 
 def _greedy(parts: Sequence[Part], usable: Sequence[int], budget: int) -> _State:
-    """Take the best worth per token first, then its dependents."""
+    """Return the result of taking the parts with the best worth per token first."""
     state = _EMPTY
     keys: set[str] = set()
     waiting = sorted(usable, key=lambda at: -parts[at].worth / max(1, parts[at].tokens))

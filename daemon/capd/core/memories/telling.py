@@ -1,4 +1,4 @@
-"""The memories delivered in one conversation, and those still due: each once, within a budget.
+"""Decides which memories a conversation gets: each once, within a token budget.
 
     known ──its capability or tool is on──> due ──a text for the model──> delivered, once
                                              └──no room in the budget──> left out, and counted
@@ -18,7 +18,7 @@ DEFAULT_BUDGET = 2000
 
 @dataclass(frozen=True, slots=True)
 class MemoryText:
-    """The text of one delivery, and its memories."""
+    """A text with memories for the model, and which memories these are."""
 
     text: str = ""
     memories: tuple[PricedMemory, ...] = ()
@@ -30,7 +30,7 @@ class MemoryDelivery:
 
     budget: int = DEFAULT_BUDGET
     spent: int = 0
-    """Tokens of everything delivered, including notes in the descriptions of tools."""
+    """The tokens of everything delivered, including notes in the descriptions of tools."""
     delivered: dict[str, None] = field(default_factory=dict)
     left_out: dict[str, None] = field(default_factory=dict)
 
@@ -46,10 +46,10 @@ class MemoryDelivery:
     def deliver(
         self, known: Iterable[PricedMemory], most_characters: int | None = None
     ) -> MemoryText:
-        """Deliver what the budget has room for of `known`; the rest is left out.
+        """Return a text with the due memories of `known` that fit, and note them as delivered.
 
-        A memory that does not fit into `most_characters` stays due. So does one whose tokens are
-        not counted yet, if its bytes have no room.
+        Memories that the budget has no room for are left out for good. A memory stays due if only
+        `most_characters` has no room, or if its tokens are not counted yet.
         """
         due = {id(each.priced): each for each in self.due(known)}
         found = chosen([each.priced for each in due.values()], self.budget - self.spent)
@@ -70,7 +70,7 @@ class MemoryDelivery:
         self.left_out.update(dict.fromkeys(each.key for each in known))
 
     def take_room(self, tokens: int) -> bool:
-        """Reserve room for a note of `tokens`; return whether there was enough."""
+        """Take `tokens` of the budget for a note; return False if it has not that many left."""
         if self.spent + tokens > self.budget:
             return False
         self.spent += tokens

@@ -29,12 +29,15 @@ def delivered_text(entries: Iterable[str]) -> str:
 
 
 def notes(memories: Sequence[MemorySpec]) -> list[str]:
-    """Return what a tool's description says of its corrective memories, the best ones first."""
+    """Return the notes to add to a tool's description: those of the first two `memories`.
+
+    `memories` are the tool's corrective memories, the best first.
+    """
     return [f"\n{_NOTE}{_short(each.content)}" for each in memories[:_MOST_NOTES]]
 
 
 def refusal(memory: MemorySpec) -> str:
-    """Return the error of a call that repeats a mistake."""
+    """Return the text for a model whose call repeats a mistake and was refused."""
     return (
         f"Not called: these arguments repeat a known mistake. {memory.content}\n"
         f"Correct the arguments and call again. (capd memory '{memory.name}'; nothing reached the "

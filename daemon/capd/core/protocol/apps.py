@@ -1,8 +1,8 @@
 """MCP Apps (`io.modelcontextprotocol/ui`, SEP-1865): finds the app that makes a call.
 
-A tool names the page of its app in `_meta.ui.resourceUri`. The host reads the page, shows it, and
-passes on the calls that it makes: under the server's own names of the tools, which are not capd's.
-The app is found by these rules, in this order:
+A tool's definition names the page of its app in `_meta.ui.resourceUri`. The client reads the page
+and shows it, and the page calls tools through the client. The page uses the server's own tool
+names, not wire names, so capd has to find the server. The first of these rules that fits decides:
 
     the call's `_meta.ui.resourceUri`  ──>  the server with that app
     a tool of the app was called       ──>  the one such server that has the tool
@@ -32,7 +32,7 @@ class _Ui(msgspec.Struct):
 class _Meta(msgspec.Struct):
     ui: _Ui | None = None
     flat: str = msgspec.field(name="ui/resourceUri", default="")
-    """The form that was used before the first release of the extension."""
+    """The form of the drafts of the extension."""
 
 
 class _Tool(msgspec.Struct):
@@ -46,20 +46,20 @@ _MARK = b'"ui'
 
 
 def page_of(definition: bytes) -> str:
-    """Return the address of a tool's app page; empty if it has none."""
+    """Return the URI of the app page that a tool's definition names; empty if it names none."""
     meta = _meta_of(definition)
     return _page(meta) if meta is not None else ""
 
 
 def is_for_apps_alone(definition: bytes) -> bool:
-    """Tell whether a tool is only for its server's app, and not for a model."""
+    """Tell whether `visibility` in a tool's definition leaves out models."""
     meta = _meta_of(definition)
     visibility = meta.ui.visibility if meta is not None and meta.ui is not None else None
     return visibility is not None and "model" not in visibility
 
 
 def page_named(meta: bytes) -> str:
-    """Return the app that a call's `_meta` names; empty if it names none."""
+    """Return the URI of the app page that a call's `_meta` names; empty if it names none."""
     if _MARK not in meta:
         return ""
     try:
@@ -84,39 +84,40 @@ def _page(meta: _Meta) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AppCaller:
-    """The app that makes a call: of `server`, or of one of `rivals`; both empty for no app."""
+    """The server whose app makes a call, or the `rivals` if several may; neither for no app."""
 
     server: ServerIdentity | None = None
     rivals: tuple[ServerIdentity, ...] = ()
 
 
 class OpenApps:
-    """The apps that one session's client may show."""
+    """The apps that the client of one session may be showing."""
 
     def __init__(self) -> None:
         self._called: dict[str, ServerIdentity] = {}
-        """By page, the server whose tool with this page was called last."""
+        """For each page, the server whose tool with this page was called last."""
         self._read: dict[str, ServerIdentity] = {}
-        """By page, the server that it was read from last."""
+        """For each page, the server that it was read from last."""
 
     def __bool__(self) -> bool:
-        """Whether there may be any."""
+        """Whether any app may be shown."""
         return bool(self._called or self._read)
 
     def on_called(self, page: str, server: ServerIdentity) -> None:
-        """Note that a tool was called whose result its app shows."""
+        """Note a call of a tool of `server` whose definition names `page`."""
         _put(self._called, page, server)
 
     def on_read(self, page: str, server: ServerIdentity) -> None:
-        """Note that an app's page was read."""
+        """Note that the client has read `page` from `server`."""
         _put(self._read, page, server)
 
     def caller(
         self, having: Sequence[ServerIdentity], named: Container[ServerIdentity] | None = None
     ) -> AppCaller:
-        """Return which app makes a call of a tool that the servers in `having` have.
+        """Return which app makes a call.
 
-        `named` are the servers of the app that the call names; None if it names none.
+        `having` are the servers that have a tool of the called name. `named` are those with the
+        app page that the call names; None if it names none.
         """
         if named is not None:
             having = [each for each in having if each in named]
@@ -133,7 +134,7 @@ class OpenApps:
         return self._called.get(page)
 
     def saved(self) -> list[dict[str, ServerIdentity]]:
-        """Return the state to save."""
+        """Return what to save: the servers by page of called tools, and of pages read."""
         return [dict(self._called), dict(self._read)] if self else []
 
     def restore(self, saved: Sequence[Mapping[str, ServerIdentity]]) -> None:

@@ -1,4 +1,4 @@
-"""Finds the session that a server's unsolicited message is for.
+"""Finds the session that a server's request, or its log message, is for.
 
 In the handshake generation nothing links a server's request or log line to a call. So it goes to
 the only session that it can belong to: the only session with calls in progress at that instance, or
@@ -10,10 +10,12 @@ from collections.abc import Iterable
 from capd_protos.types import ServerName, SessionKey
 
 
-def session_meant(
-    in_call: Iterable[SessionKey], holders: Iterable[SessionKey]
-) -> SessionKey | None:
-    """Return the only session that can be meant; None if there is not exactly one."""
+def only_session(in_call: Iterable[SessionKey], holders: Iterable[SessionKey]) -> SessionKey | None:
+    """Return the session that a message is for; None if that is not certain.
+
+    `in_call` are the sessions with calls in progress at the instance, `holders` those that lease
+    it.
+    """
     for sessions in (set(in_call), set(holders)):
         if sessions:
             return next(iter(sessions)) if len(sessions) == 1 else None
@@ -32,7 +34,7 @@ LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "e
 
 
 def lowest_level(levels: Iterable[str]) -> str:
-    """Return the most detailed level that a session asked for; empty if none asked."""
+    """Return the most detailed of `levels`, which sessions asked for; empty if none did."""
     known = [LEVELS.index(level) for level in levels if level in LEVELS]
     return LEVELS[min(known)] if known else ""
 

@@ -25,7 +25,7 @@ TOOL_ERROR: Literal["error"] = "error"
 def outcome_of(result: Result | None, error: Exception | None = None) -> RecordedOutcome:
     """Return the outcome of a call as the ledger records it.
 
-    A call with neither a result nor an error was given up by its caller.
+    A call with neither a result nor an error was cancelled: its outcome is unknown.
     """
     if result is not None:
         return RESULT if is_success(result) else TOOL_ERROR

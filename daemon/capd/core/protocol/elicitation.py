@@ -30,7 +30,7 @@ from capd_protos.types import ServerName
 
 METHOD = "elicitation/create"
 MOST_BYTES = 256 * 1024
-"""A form with a few hundred fields; no question to a person is longer."""
+"""The most bytes of an elicitation's params: enough for a form with a few hundred fields."""
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _LONGEST_NAME = 200
@@ -49,7 +49,7 @@ _SECRET_PAIRS = frozenset(
     }
 )
 _POSITIONS = frozenset({"next", "page", "cursor", "continuation", "continue", "sync", "stop"})
-"""Before `token` these mean a position in a list or a text, not a secret."""
+"""A name with one of these words, such as `page_token`, asks for a position, not for a secret."""
 _ABOUT_IT = frozenset(
     {
         *("name", "names", "id", "ids", "path", "file", "filename", "length", "count", "type"),
@@ -71,7 +71,7 @@ class _Field(msgspec.Struct):
 
 
 def elicitation_for_client(server: ServerName, params: bytes) -> bytes:
-    """Return the params of an elicitation in the form for a session's client.
+    """Return the params of an elicitation with the server's name before the message.
 
     Raises:
         RefusedError: a server may not ask a person this.
@@ -93,7 +93,10 @@ def elicitation_for_client(server: ServerName, params: bytes) -> bytes:
 
 
 def result_for_client(server: ServerName, result: Result) -> Result:
-    """Return a stateless server's result that asks a question, in the form for a session's client.
+    """Return a stateless server's result with the server's name in each elicitation in it.
+
+    A result without elicitations is returned unchanged.
+
 
     Raises:
         RefusedError: a server may not ask a person this.
@@ -116,7 +119,7 @@ def result_for_client(server: ServerName, result: Result) -> Result:
 
 
 def secret_field(params: Members) -> str:
-    """Return the name of a form's field that looks like a secret; empty if none does."""
+    """Return the name of the first text field of a form that asks for a secret; else empty."""
     schema = members_or_none(bytes(params.get("requestedSchema", b"")))
     for name, written in members_or_none(bytes(schema.get("properties", b""))).items():
         try:
@@ -145,7 +148,7 @@ def is_secret(name: str) -> bool:
 
 
 def _host(url: str) -> str:
-    """Return the host of a page that a person may be sent to.
+    """Return the host, with its port, of a URL that a person may be sent to.
 
     Raises:
         RefusedError: the URL leads elsewhere than it looks, or over a connection that others read.

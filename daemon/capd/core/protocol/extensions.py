@@ -1,7 +1,7 @@
-"""Extensions of the protocol (SEP-2133): which ones a session supports.
+"""Extensions of the protocol (SEP-2133): which ones capd announces to a client.
 
-A client's own extensions are passed to the servers unchanged, with its capabilities. The client
-gets the extensions that capd relays, and those of the session's running servers.
+A client's own extensions reach the servers with its capabilities, unchanged. To the client, capd
+announces the extensions that it relays itself, and those of the session's running servers.
 """
 
 import re
@@ -14,17 +14,18 @@ from capd.core.protocol.generations import Members, members_or_none
 from capd.core.protocol.tasks import EXTENSION as TASKS
 
 RELAYED: tuple[str, ...] = (APPS, TASKS)
-"""Those whose messages capd brings to the server that they are for."""
+"""The extensions whose messages capd passes to the server that each is for."""
 MOST_EXTENSIONS = 32
 MOST_SETTINGS_BYTES = 4096
-"""Bytes of one extension's settings."""
+"""An extension with more bytes of settings is left out."""
 _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,127}/[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 def session_extensions(of_servers: Iterable[bytes]) -> dict[str, msgspec.Raw]:
-    """Return the extensions of a session; `of_servers` are the `extensions` of its servers.
+    """Return the member `extensions` of capd's capabilities, by identifier.
 
-    If two servers have the same extension, the settings of the first are used.
+    `of_servers` are the same members of the session's servers, as JSON. If two servers have the
+    same extension, the settings of the first are used.
     """
     found: Members = {name: msgspec.Raw(b"{}") for name in RELAYED}
     for written in of_servers:

@@ -19,7 +19,7 @@ _ROOTS = "roots"
 
 
 def capabilities_without_roots(capabilities: bytes) -> bytes:
-    """Return a client's capabilities, as it wrote them, without roots."""
+    """Return a client's capabilities, a JSON object, without the member `roots`."""
     offered = members_or_none(capabilities)
     if _ROOTS not in offered:
         return capabilities
@@ -27,7 +27,10 @@ def capabilities_without_roots(capabilities: bytes) -> bytes:
 
 
 def without_roots(members: Members) -> Members:
-    """Return the params of a request that change: `_meta`, and the client's answers to a server.
+    """Return those members of a request's params that have to change, without roots in them.
+
+    They are `_meta`, with the client's capabilities, and `inputResponses`, its answers to a server.
+
 
     Raises:
         MalformedError: one of them is not an object.

@@ -49,17 +49,17 @@ CACHEABLE = frozenset(
         "resources/read",
     }
 )
-"""Methods whose results say in the stateless generation how long they may be cached."""
+"""Methods whose results have `ttlMs` and `cacheScope` in the stateless generation."""
 
 MAY_ASK = frozenset({"tools/call", "prompts/get", "resources/read"})
-"""Methods whose results may ask the client something first."""
+"""Methods to which a stateless server may answer with a question to the client."""
 
 NEEDED_CAPABILITY = {
     "sampling/createMessage": "sampling",
     "elicitation/create": "elicitation",
     "roots/list": "roots",
 }
-"""The capability that a client must offer before a server may ask this."""
+"""The capability that a client must have for a server to send it this request."""
 
 _MEMBERS: JsonCodec[Members] = JsonCodec(Members)
 _TEXT: JsonCodec[str] = JsonCodec(str)
@@ -81,14 +81,14 @@ class _Result(msgspec.Struct):
 
 
 class InputRequest(msgspec.Struct, frozen=True):
-    """One thing that a server asks of the client before it continues."""
+    """One question that a stateless server asks the client in a result."""
 
     method: str
     params: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 class InputRequired(msgspec.Struct, frozen=True):
-    """A result that is not final: the client repeats the request with what this asks for."""
+    """A result with questions: the client repeats its request with the answers."""
 
     resultType: str = ""  # noqa: N815 - the protocol's names
     inputRequests: dict[str, InputRequest] = {}  # noqa: N815
@@ -100,7 +100,7 @@ _INPUT_REQUIRED: JsonCodec[InputRequired] = JsonCodec(InputRequired)
 
 
 class EnvelopeError(CapdError):
-    """The envelope of a request is invalid."""
+    """What a stateless request says about its sender is invalid; has the JSON-RPC error."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
@@ -110,7 +110,7 @@ class EnvelopeError(CapdError):
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """What a stateless request says about its sender."""
+    """What a stateless request says in `_meta` about its sender."""
 
     client: ClientFacts
     log_level: str
@@ -146,12 +146,12 @@ def _string(text: str) -> bytes:
 
 
 def has_envelope(params: bytes | msgspec.Raw) -> bool:
-    """Tell quickly, by a scan and not a parse, whether params may name a protocol version."""
+    """Tell whether params may name a protocol version. This only scans them, so it is fast."""
     return _MARK in bytes(params)
 
 
 def envelope(meta: Members) -> Envelope | None:
-    """Return what `_meta` says about the sender; None if it says nothing.
+    """Return what a request's `_meta` says about its sender; None if it has no version.
 
     Raises:
         EnvelopeError: it says something invalid.
@@ -180,8 +180,8 @@ def envelope(meta: Members) -> Envelope | None:
 def facts(version: str, info: bytes, capabilities: bytes) -> ClientFacts:
     """Return a client's facts in a form that every server accepts.
 
-    A client without name or version is introduced as capd: servers refuse the handshake otherwise,
-    and others may share the instance that it has started.
+    A client without a name or version is introduced as capd. Otherwise servers would refuse the
+    handshake, and with it every session that shares the instance.
     """
     try:
         _NAMED.decode(info)
@@ -207,7 +207,10 @@ def text_of(value: msgspec.Raw | None) -> str:
 
 
 def offers(client: ClientFacts, method: str, params: bytes = b"") -> bool:
-    """Tell whether a server may ask `method` of `client`, in the mode that `params` name."""
+    """Tell whether `client` has the capability for a server's request `method`.
+
+    `params` are those of the request: an elicitation by URL needs more than one by form.
+    """
     needed = NEEDED_CAPABILITY.get(method)
     if needed is None:
         return True
@@ -224,9 +227,9 @@ def _is_by_url(method: str, params: bytes) -> bool:
 
 
 def question_for_handshake(method: str, params: bytes, elicitation_id: str) -> bytes:
-    """Return a question's params for a client of the handshake generation.
+    """Return the params of a stateless server's question for a client with a handshake.
 
-    There an elicitation by URL has an id, which a server of the stateless generation does not give.
+    In the handshake generation an elicitation by URL needs an id; `elicitation_id` is added.
     """
     if not _is_by_url(method, params):
         return params
@@ -236,35 +239,36 @@ def question_for_handshake(method: str, params: bytes, elicitation_id: str) -> b
 
 
 def offers_anything(client: ClientFacts) -> bool:
-    """Tell whether a server may ask anything of `client`."""
+    """Tell whether `client` has the capability for any request of a server."""
     return any(offers(client, method) for method in NEEDED_CAPABILITY)
 
 
 def meta_for_server(
     meta: Members, client: ClientFacts, *, stateless: bool, token: int, log_level: str = ""
 ) -> Members:
-    """Return `_meta` for a server of either generation.
+    """Return a request's `_meta` in the form that its server needs.
 
-    A progress token is replaced by `token`, because two clients may use the same one
+    A stateless server gets the version, the client and the log level; others get none of them. A
+    progress token is replaced by `token`, because two clients may use the same one
     (docs/design/hostile-servers.md).
     """
-    told = dict(meta)
-    if "progressToken" in told:
-        told["progressToken"] = msgspec.Raw(b"%d" % token)
+    changed = dict(meta)
+    if "progressToken" in changed:
+        changed["progressToken"] = msgspec.Raw(b"%d" % token)
     if not stateless:
         for key in _ENVELOPE:
-            told.pop(key, None)
-        return told
-    told.setdefault(PROTOCOL_VERSION, raw(NEWEST_STATELESS))
-    told.setdefault(CLIENT_INFO, msgspec.Raw(client.info))
-    told.setdefault(CLIENT_CAPABILITIES, msgspec.Raw(client.capabilities))
+            changed.pop(key, None)
+        return changed
+    changed.setdefault(PROTOCOL_VERSION, raw(NEWEST_STATELESS))
+    changed.setdefault(CLIENT_INFO, msgspec.Raw(client.info))
+    changed.setdefault(CLIENT_CAPABILITIES, msgspec.Raw(client.capabilities))
     if log_level:
-        told.setdefault(LOG_LEVEL, raw(log_level))
-    return told
+        changed.setdefault(LOG_LEVEL, raw(log_level))
+    return changed
 
 
 def result_for_stateless(result: Result, method: str) -> Result:
-    """Return `result` with the members that a stateless client needs and the server left out."""
+    """Return `result` with the members that a stateless client needs and that it lacks."""
     if isinstance(result, LargeResult):
         return result.with_members(_lacking(method, result.mentions))
     try:
@@ -290,7 +294,7 @@ def _lacking(method: str, has: Callable[[str], bool]) -> bytes:
 
 
 def input_required(result: Result) -> InputRequired | None:
-    """Return what a result asks for; None if it is final."""
+    """Return the questions in a stateless server's result; None if it has none."""
     if isinstance(result, LargeResult):
         # A question to a person is never that long.
         return None
@@ -309,14 +313,14 @@ def input_required(result: Result) -> InputRequired | None:
 
 
 def asking_result(requests: Mapping[str, InputRequest], state: str) -> bytes:
-    """Return a result that asks a stateless client for something."""
+    """Return a result with questions to a stateless client; `state` comes back with the answers."""
     return msgspec.json.encode(
         {"resultType": "input_required", "inputRequests": dict(requests), "requestState": state}
     )
 
 
 def without_subscription(params: bytes) -> bytes:
-    """Return a notification's params without the id of the stream that carried them."""
+    """Return a notification's params without the id of the subscription that it came over."""
     if _SUBSCRIPTION_MARK not in params:
         return params
     members = members_of(params)
@@ -326,7 +330,7 @@ def without_subscription(params: bytes) -> bytes:
 
 
 def with_subscription(params: bytes, listen_id: int | str) -> bytes:
-    """Return a notification's params with the id of the stream that carries them."""
+    """Return a notification's params with the id of the client's `subscriptions/listen`."""
     members = members_of(params)
     meta = members_of(members.get("_meta", msgspec.Raw(b"")))
     meta[SUBSCRIPTION_ID] = raw(listen_id)

@@ -18,36 +18,36 @@ CAPABILITIES: dict[str, Any] = {
     "resources": {"subscribe": True, **_LIST_CHANGED},
     "tools": _LIST_CHANGED,
 }
-"""All capabilities, whatever is switched on at this moment: servers come and go, and clients ignore
-a `list_changed` that was not announced."""
+"""What capd announces to every client, whatever is on: servers come and go, and clients ignore a
+`list_changed` of a kind that was not announced."""
 
 
 def agreed_version(asked: object) -> str:
-    """Return the version to use: the requested one, or else the newest handshake version."""
+    """Return the requested version if it is a handshake version, else the newest of these."""
     return asked if isinstance(asked, str) and asked in HANDSHAKE_VERSIONS else NEWEST_HANDSHAKE
 
 
 def initialize_result(
     asked: object, daemon_version: str, instructions: str, extensions: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the answer to `initialize`."""
+    """Return the result of `initialize`; `asked` is the version that the client requested."""
     return {
         "protocolVersion": agreed_version(asked),
         "capabilities": {**CAPABILITIES, "extensions": dict(extensions)},
         "serverInfo": server_info(daemon_version),
-        **_said(instructions),
+        **_instructions_member(instructions),
     }
 
 
 def discover_result(
     daemon_version: str, instructions: str, extensions: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the answer to `server/discover`."""
+    """Return the result of `server/discover`."""
     return {
         "resultType": "complete",
         "supportedVersions": [*reversed(STATELESS_VERSIONS), *reversed(HANDSHAKE_VERSIONS)],
         "capabilities": {**CAPABILITIES, "extensions": dict(extensions)},
-        **_said(instructions),
+        **_instructions_member(instructions),
         # This describes capd itself, which does not change while it runs.
         "ttlMs": 60_000,
         "cacheScope": "private",
@@ -55,8 +55,8 @@ def discover_result(
     }
 
 
-def _said(instructions: str) -> dict[str, str]:
-    """Return the member `instructions`, empty if there is nothing to say."""
+def _instructions_member(instructions: str) -> dict[str, str]:
+    """Return the member `instructions`; no member if the text is empty."""
     return {"instructions": instructions} if instructions else {}
 
 

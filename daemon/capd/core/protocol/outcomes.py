@@ -1,8 +1,9 @@
 """How a tool call ends, and how the client learns it (docs/design/outcomes.md).
 
-A call ends in a result, or `not_sent` (no byte reached a server), `outcome_unknown` (it may
-have run) or `refused`. The last three become results with `isError`, because clients show those
-to the model, while protocol errors often end the turn.
+A call ends in a result of its server, or in `not_sent` (no byte reached a server),
+`outcome_unknown` (it may have run), or `refused` (capd did not send it). The last three become
+results with `isError`, because clients show those to the model. A JSON-RPC error would often end
+the turn.
 """
 
 import msgspec
@@ -16,7 +17,7 @@ class CallFailedError(CapdError):
 
     outcome: FailedOutcome = "refused"
     code = 4003
-    """The JSON-RPC code for requests whose results a model does not see (docs/protocol.md)."""
+    """The JSON-RPC error code for requests other than `tools/call` (docs/protocol.md)."""
     is_retriable = False
 
 

@@ -2,7 +2,7 @@
 
 
 class Rate:
-    """Allows `burst` events at once, and then `per_second`. The caller passes the time."""
+    """Allows `burst` events at once, then `per_second` on average. The caller passes `now`."""
 
     def __init__(self, per_second: float, burst: int) -> None:
         self._step = 1.0 / per_second
@@ -11,6 +11,6 @@ class Rate:
         self._due_at = float("-inf")
 
     def wait(self, now: float) -> float:
-        """Count one more event; return the seconds for which it has to wait."""
+        """Count an event at `now`, in seconds; return for how many seconds it has to wait."""
         self._due_at = max(self._due_at, now) + self._step
         return max(0.0, self._due_at - now - self._slack)

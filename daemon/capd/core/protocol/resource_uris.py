@@ -1,8 +1,8 @@
 """Finds the server of a resource by its URI.
 
-URIs are passed on unchanged. A URI is looked up in the servers' lists, and otherwise compared with
-their templates (RFC 6570, as far as MCP servers use it). If it is ambiguous, no server is asked,
-because a URI may contain something that only its own server should see.
+capd passes URIs on unchanged. It looks a URI up in the servers' resource lists, and then compares
+it with their templates (RFC 6570, as far as MCP servers use it). If several servers are possible,
+none is asked, because a URI may contain something that only its own server should see.
 """
 
 import re
@@ -19,9 +19,9 @@ _EXPRESSION = re.compile(r"\{[^{}]*\}")
 def matches(template: str, uri: str) -> bool:
     """Tell whether `uri` contains the literals of `template` in their order.
 
-    Each literal is searched from left to right: linear, unlike a regular expression that a hostile
-    server could write. The result may be true for a URI with one slash too many. That costs a
-    request to the wrong server and nothing more.
+    The literals are searched from left to right, in linear time. A regular expression made of a
+    hostile server's template might not be linear. The result may be true for a URI with one slash
+    too many; then the server answers that it has no such resource.
     """
     first, *others = _EXPRESSION.split(template)
     if not others:
@@ -39,7 +39,7 @@ def matches(template: str, uri: str) -> bool:
 
 
 def is_within(uri: str, subscribed: str) -> bool:
-    """Tell whether a subscriber to `subscribed` gets news of `uri`: it is the same, or below it."""
+    """Tell whether `uri` is `subscribed` or below it, so that its subscriber is notified."""
     if not uri.startswith(subscribed):
         return False
     rest = uri[len(subscribed) :]
@@ -48,12 +48,12 @@ def is_within(uri: str, subscribed: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """The servers that have a resource."""
+    """Which servers to ask for a resource."""
 
     servers: list[ServerIdentity]
     """The servers to ask; more than one only if several list the resource."""
     rivals: list[ServerIdentity]
-    """The possible servers, if none can be chosen."""
+    """The servers that may have the resource, if it is not clear which one has."""
 
 
 def owners(
@@ -62,11 +62,12 @@ def owners(
     templates: Mapping[ServerIdentity, Iterable[str]],
     linked: Container[ServerIdentity] = (),
 ) -> Owners:
-    """Return the owners of `uri`: one server must never be asked for another's resource.
+    """Return which servers to ask for `uri`. A server is never asked for another one's resource.
 
-    The owner is the server that lists it, or that linked to it in a result. Otherwise it is the one
-    whose template fits with more literal characters than all others. `listed` contains every
-    candidate. A single candidate is always the owner, because a server need not list everything.
+    These are the servers that list `uri`. If none does, it is the one that linked to it in a result
+    (`linked`), or else the one whose template fits with the most literal characters. `listed` has
+    the listed URIs of every candidate, `templates` their templates. A single candidate is always
+    asked, because a server need not list everything.
     """
     listing = [server for server, uris in listed.items() if uri in uris]
     if listing:
@@ -89,10 +90,10 @@ def _fit(templates: Iterable[str], uri: str) -> int:
 
 
 def spellings(uri: str) -> tuple[str, ...]:
-    """Return a URI as it is written, and as a server may read it if that differs.
+    """Return a URI as it is written, followed by what a server may make of it, if that differs.
 
-    In the second, percent signs are decoded, and `.` and `..` resolved. Code that checks whether a
-    URI is inside a folder must check both.
+    In the second form percent-encoding is decoded, and `.` and `..` are resolved. A rule about a
+    URI must be checked against both forms.
     """
     plain = unquote(uri)
     scheme, colon, rest = plain.partition(":")

@@ -7,9 +7,9 @@ A reply is passed on unchanged, with three exceptions:
     an error that looks like capd's own    its `code`, or `data.capd`
     a result that looks like capd's own    a key of its `_meta` begins with `capd/`
 
-Otherwise a server could claim that a call was never sent although it ran, and a client would repeat
-it. A changed error has the server's original in `data.server_error`. A key `capd/x` of `_meta`
-becomes `server.capd/x`.
+Otherwise a server could claim that a call was not sent although it ran, and a client would repeat
+it. A changed error has the original error in `data.server_error`. A key `capd/x` of `_meta` becomes
+`server.capd/x`.
 """
 
 import json
@@ -27,7 +27,7 @@ OWN_PREFIX = "capd/"
 """The prefix of the keys that capd adds to the `_meta` of its own results."""
 INTERNAL_ERROR = -32603
 SERVER_ERROR = "server_error"
-"""The member of an error's `data` with the error as its server wrote it."""
+"""The member of a changed error's `data` that has the error as its server wrote it."""
 
 _LARGEST_CODE = 2**53
 """Larger integers are not exact in JavaScript."""
@@ -47,7 +47,7 @@ _META: JsonCodec[_Meta] = JsonCodec(_Meta)
 
 
 def passed_error(error: bytes) -> bytes:
-    """Return a server's error object in the form that its client gets."""
+    """Return the error object for the client, made from the one of its server."""
     try:
         members = decoded_members(error)
     except MalformedError:
@@ -63,7 +63,7 @@ def passed_error(error: bytes) -> bytes:
 
 
 def passed_result(result: bytes) -> bytes:
-    """Return a server's result in the form that its client gets."""
+    """Return the result for the client, made from the one of its server."""
     try:
         meta = decoded(_META, result).meta
         if not len(meta) or (b"capd" not in bytes(meta) and b"\\u" not in bytes(meta)):
@@ -71,15 +71,15 @@ def passed_result(result: bytes) -> bytes:
         found = members_of(meta)
         if not any(key.startswith(OWN_PREFIX) for key in found):
             return result
-        told = {_not_own(key): value for key, value in found.items()}
+        renamed = {_not_own(key): value for key, value in found.items()}
         members = decoded_members(result)
     except MalformedError:
         return result
-    return joined({**members, "_meta": msgspec.Raw(joined(told))})
+    return joined({**members, "_meta": msgspec.Raw(joined(renamed))})
 
 
 def decoded_members(data: bytes) -> Members:
-    """Return an object's members as they were written, also if a text has half a surrogate pair.
+    """Return a JSON object's members as they were written; accept half surrogate pairs in texts.
 
     Raises:
         MalformedError: it is not an object.

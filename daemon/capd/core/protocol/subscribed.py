@@ -1,7 +1,6 @@
-"""The resources that a session subscribed to, and their servers.
+"""The resources that a session has subscribed to, and their servers.
 
-If an instance is replaced, its subscriptions are made again at the new one, until the session
-unsubscribes.
+The caller subscribes again to those of a server whenever its instance is replaced.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,7 +27,7 @@ class Subscribed:
         return [uri for uri, each in self._servers.items() if each == server]
 
     def among(self, uris: Iterable[str]) -> dict[str, ServerIdentity]:
-        """Return which servers report `uris`, and for each the ones that it reports."""
+        """Return the server of each of `uris` that the session has subscribed to."""
         return {uri: self._servers[uri] for uri in uris if uri in self._servers}
 
     def restore(self, servers: Mapping[str, ServerIdentity]) -> None:

@@ -19,11 +19,11 @@ EXTENSION = "io.modelcontextprotocol/tasks"
 TASK_METHODS = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
 """Requests that name a task by `params.taskId`."""
 MOST_TASKS = 1000
-"""Tasks that a session remembers, the newest ones."""
+"""The most tasks that a session remembers. The oldest are forgotten first."""
 MOST_ID = 512
 """Characters of a task's id."""
 _MOST_BYTES = 64 * 1024
-"""Bytes of a result with a task: it has a status and times, and no content."""
+"""A longer result is not searched for a task: one with a task has a status and times alone."""
 _MARK = b"taskId"
 _EXTENSIONS = "extensions"
 
@@ -48,7 +48,10 @@ def task_of(result: Result) -> str:
 
 
 def without_tasks(client: ClientFacts) -> ClientFacts:
-    """Return a client's facts without tasks, for calls whose results capd itself waits for."""
+    """Return a client's facts without the tasks extension: a server then answers with a result.
+
+    capd uses it for calls that it makes itself, whose results it needs at once.
+    """
     if EXTENSION.encode() not in client.capabilities:
         return client
     capabilities = members_or_none(client.capabilities)
@@ -72,7 +75,7 @@ class TaskOwners:
             del self._servers[next(iter(self._servers))]
 
     def of(self, task: str) -> list[ServerIdentity]:
-        """Return the servers that gave this id: one, or several if the id is ambiguous."""
+        """Return the servers that gave this id: none, one, or several if the id is ambiguous."""
         return list(self._servers.get(task, ()))
 
     def saved(self) -> dict[str, list[ServerIdentity]]:

@@ -1,6 +1,6 @@
-"""The parts of a `tools/call` result, split without decoding their contents.
+"""Splits a `tools/call` result into its content blocks, without decoding what is in them.
 
-A block of text is added in the same way: the rest of the result keeps its bytes.
+A block of text can be added to a result in the same way, so that the rest keeps its bytes.
 """
 
 from dataclasses import dataclass
@@ -28,55 +28,55 @@ def _text_of(value: msgspec.Raw | None) -> str | None:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """One block of content; every member stays as it was written."""
+    """One content block; its members are unparsed JSON."""
 
     members: Members
 
     @cached_property
     def kind(self) -> str:
-        """Its type."""
+        """The block's `type`, such as `text` or `image`; empty if it has none."""
         return _text_of(self.members.get("type")) or ""
 
     @cached_property
     def text(self) -> str | None:
-        """The text of a block of text, or of an embedded resource of text."""
+        """The text of a text block, or of an embedded text resource; None for other blocks."""
         return _text_of(self.members.get("text") or self._resource.get("text"))
 
     @cached_property
     def media(self) -> str:
-        """The name of the member with base64, empty if there is none."""
+        """The name of the member with base64: `data`, `blob`, or empty if there is none."""
         if "data" in self.members and "text" not in self.members:
             return "data"
         return "blob" if "blob" in self._resource else ""
 
     @cached_property
     def media_characters(self) -> int:
-        """The length of its base64."""
+        """The number of characters of the block's base64; 0 if it has none."""
         return len(self._holder[self.media]) - 2 if self.media else 0
 
     @cached_property
     def mime(self) -> str:
-        """The type of its image or audio (MIME)."""
+        """The MIME type of the block's media."""
         return _text_of(self._holder.get("mimeType")) or "application/octet-stream"
 
     @property
     def width(self) -> int:
-        """The number of characters that a client reads of it, without media."""
+        """The number of characters of the block's JSON, without its base64."""
         return width(joined(self.members)) - self.media_characters
 
     def base64(self) -> bytes:
-        """Return its base64 data as JSON."""
+        """Return the block's base64 as a JSON string, quotes included."""
         return bytes(self._holder[self.media])
 
     def with_text(self, text: str) -> bytes:
-        """Return the block with another text."""
+        """Return the block's JSON with another text."""
         if "text" in self.members:
             return joined({**self.members, "text": raw(text)})
         resource = {**self._resource, "text": raw(text)}
         return joined({**self.members, "resource": msgspec.Raw(joined(resource))})
 
     def as_link(self, uri: str, name: str) -> bytes:
-        """Return a link that replaces its media."""
+        """Return a `resource_link` block to `uri`, to be used instead of the block's media."""
         kept = {k: v for k, v in self.members.items() if k in {"annotations", "_meta"}}
         link: Members = {
             "type": raw("resource_link"),
@@ -99,39 +99,39 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A result, split into its parts."""
+    """A `tools/call` result, split into its members and content blocks."""
 
     members: Members
     blocks: list[Block]
     structured: bytes
-    """The structured content as it was written, empty if there is none."""
+    """The JSON of the structured content; empty if there is none."""
 
     @property
     def text_characters(self) -> int:
-        """The number of characters that a model reads if it is shown the content."""
+        """The number of characters that a model reads of the content blocks."""
         return sum(block.width if block.text is None else len(block.text) for block in self.blocks)
 
     @property
     def media_characters(self) -> int:
-        """The number of characters of base64."""
+        """The number of characters of base64 in all blocks."""
         return sum(block.media_characters for block in self.blocks)
 
     @property
     def characters(self) -> int:
-        """The size for a model, which is shown either the content or the structured content."""
+        """The larger of the two forms, content and structured: a model is shown one of them."""
         return max(self.text_characters, width(self.structured))
 
     @property
     def is_error(self) -> bool:
-        """Whether it reports an error."""
+        """Whether the result has `isError: true`."""
         return bytes(self.members.get("isError", b"")) == b"true"
 
 
 def parts_of(result: bytes) -> Parts:
-    """Split a result.
+    """Split a result, which is JSON.
 
     Raises:
-        MalformedError: it is not a result, or cannot be split.
+        MalformedError: it is not an object, or its `content` is not a list of objects.
     """
     members = _MEMBERS.decode(result)
     blocks = _BLOCKS.decode(members.get("content", msgspec.Raw(b"[]")))
@@ -142,7 +142,7 @@ def parts_of(result: bytes) -> Parts:
 
 
 def takes_text(result: Result) -> bool:
-    """Tell whether a result has content to which a block can be added."""
+    """Tell whether a result has a list `content`, so that `with_text` can add to it."""
     if not isinstance(result, bytes):
         return False
     content = members_or_none(result).get(_CONTENT)
@@ -150,7 +150,7 @@ def takes_text(result: Result) -> bool:
 
 
 def with_text(result: bytes, text: str) -> bytes:
-    """Return a result with one more block; `takes_text` has to hold."""
+    """Return a result with a text block added at the end; `takes_text(result)` must be true."""
     members = members_or_none(result)
     blocks = bytes(members[_CONTENT]).rstrip().removesuffix(b"]").rstrip()
     comma = b"" if blocks == b"[" else b","

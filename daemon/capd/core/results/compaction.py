@@ -1,9 +1,10 @@
-"""Shortens a tool's result that is over its limit: the same shape, still valid, with a handle.
+"""Shortens a tool's result that is over its limit. The short result has the same shape.
 
     summary | content, cut block by block | structuredContent, cut by its schema | all other members
 
-Every other member, and every block that fits, keeps its bytes. The same result, limit and handle
-always give the same bytes.
+The summary has the handle by which a model reads the rest. Every other member of the result, and
+every block that fits, keeps its bytes. The same result, limit and handle always give the same
+bytes.
 """
 
 import re
@@ -55,9 +56,9 @@ _DEEPEST = 200
 
 # {"content":[{"type":"text","text":"abc\u00   ->   {"content":[{"type":"text","text":"abc"}]}
 #
-# A text that was cut in the middle keeps its beginning. Any other value is kept whole or dropped.
+# A string that was cut keeps its beginning. Any other value that was cut is dropped.
 def closed(beginning: bytes) -> bytes:
-    """Return valid JSON made from `beginning`, the first bytes of a value that was cut off."""
+    """Return valid JSON made of `beginning`, the first bytes of a JSON value."""
     at, depth = 0, bytearray()
     safe, closers = 0, b""
     is_key = False
@@ -90,7 +91,7 @@ def closed(beginning: bytes) -> bytes:
 
 
 def _whole(text: bytes) -> bytes:
-    """Return the inside of a JSON string without an incomplete escape or character at its end."""
+    """Return `text`, the inside of a JSON string, without a cut escape or character at the end."""
     complete = _COMPLETE.match(text)
     return text[: complete.end() if complete is not None else 0].decode(errors="ignore").encode()
 
@@ -98,14 +99,14 @@ def _whole(text: bytes) -> bytes:
 _HEAD_SHARE = 0.7
 
 
-"""Share of the room. Tables and source begin with what explains the rest; logs end with what
-matters."""
+"""The share of the room for the beginning of a cut text; its end gets the rest. Tables and source
+code begin with what explains the rest, and logs end with what matters."""
 
 
 _WHOLE_LINES = 0.8
 
 
-"""A cut moves to the end of a line, unless that removes more than a fifth of its part."""
+"""A cut is moved to the end of a line if that keeps at least this share of its part."""
 
 
 _TRIES = 12
@@ -113,7 +114,7 @@ _TRIES = 12
 
 @dataclass(frozen=True, slots=True)
 class CutText:
-    """A text that was cut; the part from `start` to `end` is left out."""
+    """A text without its characters from `start` to `end`, with a note in their place."""
 
     text: str
     start: int
@@ -123,9 +124,9 @@ class CutText:
 
 
 def cut_text(text: str, room: int, *, has_end: bool = True) -> CutText | None:
-    """Return `text` in `room` characters of JSON; None if not even the note fits.
+    """Return `text` cut to `room` characters of JSON; None if not even the note fits.
 
-    Of a text whose end is not available only the beginning is kept.
+    `has_end` is False if `text` itself is only the beginning; then no end is kept.
     """
     inner = float(room)
     for _ in range(_TRIES):
@@ -163,7 +164,7 @@ def _note(start: int, end: int, lines: int) -> str:
 LONGEST = 300
 
 
-"""A longer one is data, or useless when cut."""
+"""The most characters of a path or URL. A longer one is data, and would be useless if cut."""
 
 
 # Matched backwards: from the front, the search would start at every character.
@@ -179,7 +180,7 @@ _NAMED = re.compile(r"[^\W\d_]{2}")
 _MOST_LOOKS = 10_000
 
 
-"""Limit of slashes that are checked: a text of nothing but slashes would take seconds."""
+"""How many slashes are examined: a text of nothing but slashes would take seconds."""
 
 
 _MOST_FOUND = 1_000
@@ -191,7 +192,7 @@ _TRAILING = ".:!?*"
 # A hand-written scan from slash to slash: a regular expression for whole paths looks at each
 # character of a long word once for every one before it, and took nine seconds for 19 MB.
 def hints(text: str) -> list[str]:
-    """Return the first paths and URLs in a text, each once."""
+    """Return the first 1,000 paths and URLs in a text, each once."""
     found: dict[str, None] = {}
     for hint in _candidates(text):
         found[hint] = None
@@ -201,7 +202,7 @@ def hints(text: str) -> list[str]:
 
 
 def unseen(found: Sequence[str], shown: str, room: int) -> list[str]:
-    """Return the paths and URLs that `shown` does not contain, as many as fit."""
+    """Return those of `found` that the text `shown` does not contain, as many as fit."""
     seen = set(hints(shown))
     kept: list[str] = []
     for hint in found:
@@ -237,7 +238,7 @@ def _length(pattern: re.Pattern[str], text: str, at: int) -> int:
 
 
 def _is_hint(word: str) -> bool:
-    """Tell a path from a date, a fraction, a closing tag, or base64."""
+    """Tell whether a word with a slash is a path or URL, and not, say, a date or a tag."""
     if len(word) > LONGEST or not _NAMED.search(word):
         return False
     if "://" in word:
@@ -262,7 +263,7 @@ _SMALL = 200
 _TOLD = 1500
 
 
-"""What the sentences of a summary take at most, in nearly all cases."""
+"""The characters reserved for the sentences of a summary; nearly all take fewer."""
 
 
 _SCALES = (1.0, 0.75, 0.5, 0.25, 0.1)
@@ -278,23 +279,23 @@ class Wanted:
     reader: str = "result_read"
     media_limit: int = MEDIA_LIMIT
     objections: Objections | None = None
-    """The check against the tool's output schema, if it has one."""
+    """Checks structured content against the tool's output schema; None if it has none."""
     is_promised: bool = True
-    """Whether the client was shown that schema."""
+    """Whether the client was shown the output schema."""
     knows_links: bool = True
-    """Whether the client knows blocks that are links."""
+    """Whether the client accepts `resource_link` blocks."""
     beyond_bytes: int = 0
-    """How many further bytes the result has that were not given here."""
+    """How many bytes of the result follow those that are given here."""
 
     @property
     def room(self) -> int:
-        """The length of the short result, which leaves room for what the model reads next."""
+        """The most characters of the short result: less than the limit, to leave room for reads."""
         return self.limit * 3 // 4
 
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """The short result."""
+    """The short result as JSON, with the characters before and after."""
 
     result: bytes
     characters_in: int
@@ -302,12 +303,12 @@ class Compacted:
 
 
 def is_over(parts: Parts, limit: int, media_limit: int) -> bool:
-    """Tell whether a result has to be shortened."""
+    """Tell whether a result has more characters, or more base64, than its limits allow."""
     return parts.characters > limit or parts.media_characters > media_limit
 
 
 def compacted(parts: Parts, wanted: Wanted) -> Compacted | None:
-    """Return the short result; None if none fits."""
+    """Return the short result; None if nothing within the limit is possible."""
     found = hints(_main_text(parts))
     for scale in _SCALES:
         attempt = _Attempt(parts, wanted, int(wanted.room * scale), found)
@@ -319,7 +320,10 @@ def compacted(parts: Parts, wanted: Wanted) -> Compacted | None:
 
 
 def compacted_beginning(beginning: bytes, wanted: Wanted, *, is_error: bool) -> Compacted | None:
-    """Return the short result when only the beginning of the result is available."""
+    """Return the short result made of the first bytes of a result that is too large for memory.
+
+    None if they cannot be parsed, or if nothing within the limit is possible.
+    """
     try:
         parts = parts_of(closed(beginning))
     except MalformedError:
@@ -331,7 +335,7 @@ def compacted_beginning(beginning: bytes, wanted: Wanted, *, is_error: bool) -> 
 
 @dataclass(slots=True)
 class _Part:
-    """The new value of a part, and what the summary says of it."""
+    """The new JSON of one part of the result, and what the summary says about it."""
 
     data: bytes
     missing: list[str] = field(default_factory=list)
@@ -343,12 +347,12 @@ class _Attempt:
 
     def __init__(self, parts: Parts, wanted: Wanted, room: int, found: Sequence[str]) -> None:
         self.passed: list[Block] = []
-        """Blocks whose media are passed on."""
+        """The blocks whose media stay in the result."""
         self._parts, self._wanted, self._room = parts, wanted, room
         self._hints = found
         self._links = _links(parts.blocks, wanted.media_limit)
         self.is_short = parts.characters <= wanted.limit and not wanted.beyond_bytes
-        """Whether only its media are over the limit."""
+        """Whether only the media are over their limit, and the texts are not."""
         self._forbids = False
 
     def result(self) -> bytes:
@@ -371,14 +375,14 @@ class _Attempt:
         return self._joined(self._content(room - used), structured)
 
     def _hints_width(self, room: int) -> int:
-        """Return how much of `room` paths and URLs may use."""
+        """Return how many characters the paths and URLs take, at most `room`."""
         return min(sum(len(each) + 3 for each in self._hints), room)
 
     # The parts
 
     def _structured(self, room: int) -> _Part | None:
         data, wanted = self._parts.structured, self._wanted
-        # Structured content always gets some room: without it the result has another shape.
+        # Structured content always gets some room: leaving it out would change the result's shape.
         room = max(room, SHORT)
         if width(data) <= room:
             return _Part(data)
@@ -476,7 +480,7 @@ class _Attempt:
         return None
 
     def _is_main(self, index: int) -> bool:
-        """Tell whether a handle without a part means this block."""
+        """Tell whether reading the handle without naming a part reads this block."""
         texts = [i for i, block in enumerate(self._parts.blocks) if block.text is not None]
         return not self._parts.structured and texts == [index]
 
@@ -490,7 +494,7 @@ class _Attempt:
         else:
             members.pop("structuredContent", None)
         if self._forbids and wanted.is_promised:
-            # Without it clients refuse a result that has no structured content.
+            # Clients accept a missing structured content only in a result that is an error.
             members["isError"] = raw(True)
         meta = members_or_none(members.get("_meta", b""))
         said = {"handle": wanted.handle, "characters": parts.characters}
@@ -569,7 +573,7 @@ def _main_text(parts: Parts) -> str:
 
 
 def _links(blocks: Sequence[Block], media_limit: int) -> list[Block]:
-    """Return the blocks whose media have to become links."""
+    """Return the blocks whose media do not fit into `media_limit`, and become links."""
     links: list[Block] = []
     left = media_limit
     for block in blocks:

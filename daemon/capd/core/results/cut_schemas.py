@@ -1,9 +1,10 @@
-"""Tells whether an output schema always allows a result to be cut, from the schema alone.
+"""Tells from an output schema alone whether every result of the tool can be shortened.
 
-A cut result must satisfy its tool's output schema. If no short enough value does, the structured
-content is left out; clients treat such a result as a failure unless they never saw the schema. So
-this must be known before the schema is shown. The estimate is how much of any value the schema
-forbids to cut. A keyword that cannot be estimated forbids all cuts.
+A shortened result must still satisfy its tool's output schema. If no short value does, the
+structured content is left out, and a client that has seen the schema then treats the result as a
+failure. So capd decides before it lists a tool whether to show its schema. It estimates how many
+characters of a value the schema may forbid to cut. A keyword that it does not know forbids all
+cuts.
 """
 
 import math
@@ -15,12 +16,12 @@ import msgspec
 from capd_protos.codec import JsonCodec, MalformedError
 
 ROOM = 1_000
-"""Characters that a cut always has, even with the smallest limit of a result."""
+"""The characters that are always available for structured content, with the smallest limit too."""
 _VALUE = 4
-"""The least size of any value: quotes or brackets, and what is around it."""
+"""The least characters of any value: its quotes or brackets, and the punctuation around it."""
 _DEEPEST = 8
 _MOST_LOOKED_AT = 5_000
-"""Parts of a schema, counted for each reference to them: a server wrote the schema."""
+"""How many subschemas are examined, each as often as it is referred to: strangers write schemas."""
 _MARK = b"outputSchema"
 _SAYS_NOTHING = frozenset(
     (
@@ -43,7 +44,7 @@ _DEFINITION: JsonCodec[_Definition] = JsonCodec(_Definition)
 
 
 def promises_too_much(definition: bytes) -> bool:
-    """Tell whether a tool has an output schema that may forbid cutting its results."""
+    """Tell whether a tool's output schema may forbid shortening a result; False without one."""
     if _MARK not in definition:
         return False
     try:
@@ -54,12 +55,12 @@ def promises_too_much(definition: bytes) -> bool:
 
 
 def allows_cuts(schema: Schema) -> bool:
-    """Tell whether every value of `schema` can certainly be cut to `ROOM`."""
+    """Tell whether every value that satisfies `schema` can be cut to `ROOM` characters."""
     return _Least(schema).of(schema, 0) <= ROOM
 
 
 class _Least:
-    """An upper bound of the part of its values that one schema forbids to cut."""
+    """Computes an upper bound of the characters that a schema forbids to cut."""
 
     def __init__(self, root: Schema) -> None:
         self._root = root
@@ -87,7 +88,7 @@ class _Least:
     def properties(self, properties: Any, _schema: Mapping[str, Any], depth: int) -> float:
         if not isinstance(properties, Mapping):
             return math.inf
-        # Optional members count too: if the value has one, it is cut and not left out.
+        # Optional properties count as well: one that is there is cut, not left out.
         return sum(self.of(each, depth + 1) - _VALUE for each in properties.values())
 
     def items(self, items: Any, schema: Mapping[str, Any], depth: int) -> float:
@@ -133,7 +134,7 @@ class _Least:
 
 
 def _number(value: Any) -> float:
-    """Return a bound of a schema, which may be a number that no float holds."""
+    """Return a number in a schema as a float; infinity if it is too large, or no number."""
     if not isinstance(value, int | float) or value > ROOM:
         return math.inf
     return float(max(value, 0.0))

@@ -1,8 +1,8 @@
-r"""JSON with half a surrogate pair in a string, such as "\ud83d", which JavaScript writes.
+r"""Handles JSON with half a surrogate pair in a string, such as "\ud83d".
 
-It remains when a text is cut in the middle of an emoji. JSON's grammar allows it, Unicode has no
-character for it, and decoders disagree: ours refuses it. So capd replaces it by U+FFFD, which has
-the same length, in what it reads itself, and passes the original bytes on.
+JavaScript writes such JSON when a text is cut in the middle of an emoji. JSON's grammar allows it,
+but msgspec refuses it. So capd replaces it by the escape of U+FFFD, which has the same length, in
+the copy that it parses itself, and passes the original bytes on.
 """
 
 import re
@@ -14,9 +14,9 @@ from capd_protos.codec import JsonCodec, MalformedError
 T = TypeVar("T")
 
 MOST_HALVES = 10_000
-"""A text with more of them was not just cut."""
+"""JSON with more halves is left as it is: it was not made by cutting a text."""
 MOST_BYTES = 1 << 20
-"""A longer text is not checked, because nothing may wait for that."""
+"""Longer JSON is left as it is, because the search would block the event loop for too long."""
 _HALF = re.compile(
     rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
     rb"|[c-fC-F][0-9a-fA-F]{2}(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}))"
@@ -25,7 +25,7 @@ _REPLACEMENT = rb"\ufffd"
 
 
 def mended(data: bytes) -> bytes:
-    """Return `data` with U+FFFD for each half of a pair, at the same places."""
+    """Return `data` with the escape of U+FFFD for each half pair; `data` itself if it has none."""
     if len(data) > MOST_BYTES or (rb"\ud" not in data and rb"\uD" not in data):
         return data
     # After an escaped backslash, a `u` does not begin an escape.
@@ -40,7 +40,7 @@ def mended(data: bytes) -> bytes:
 
 
 def decoded(codec: JsonCodec[T], data: bytes) -> T:
-    """Decode `data` for capd's own use.
+    """Decode `data`, with U+FFFD for half surrogate pairs.
 
     Raises:
         MalformedError: it is invalid for another reason.
@@ -55,6 +55,6 @@ def decoded(codec: JsonCodec[T], data: bytes) -> T:
 
 
 def as_written(part: bytes, whole: bytes, data: bytes) -> bytes:
-    """Return the bytes of `data` that correspond to `part` of `whole`, the mended `data`."""
+    """Return the bytes of `data` at the place of `part` in `whole`, which is `mended(data)`."""
     at = whole.find(part)
     return data[at : at + len(part)]

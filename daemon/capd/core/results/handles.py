@@ -1,8 +1,8 @@
 """Handles of stored results: how they are made, how long they last, and who may read them.
 
-A handle is derived from a secret, the session and the digest of the bytes. So nobody can guess
-another session's, and one result gives one session the same handle each time, which keeps the bytes
-that a model reads the same.
+A handle is derived from a secret, the session and the digest of the result. So nobody can guess the
+handle of another session. The same result has the same handle in a session each time, so that the
+model reads the same bytes.
 """
 
 import base64
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from capd_protos.types import SessionKey
 
 RETENTION = 24 * 3600.0
-"""Seconds for which a result is kept after it was last given."""
+"""Seconds for which a result is kept after a tool last returned it."""
 SCHEME = "capd://result/"
 _PREFIX = "r"
 _BYTES = 16
@@ -21,24 +21,27 @@ _SHOWN = 26
 
 
 def handle_of(secret: bytes, session: SessionKey, sha256: str) -> str:
-    """Return the handle of a result in a session."""
+    """Return the handle, 27 characters, of the result with this SHA-256 in a session."""
     digest = hmac.digest(secret, f"{session}\n{sha256}".encode(), hashlib.sha256)[:_BYTES]
     return _PREFIX + base64.b32encode(digest).decode().rstrip("=").lower()
 
 
 def is_handle(text: str) -> bool:
-    """Tell whether a text has the form of a handle, so that it may be part of a file's name."""
+    """Tell whether a text has the form of a handle, and so is safe as the name of a file."""
     body = text.removeprefix(_PREFIX)
     return len(body) == _SHOWN and text != body and body.isascii() and body.isalnum()
 
 
 def link_to(handle: str, index: int) -> str:
-    """Return the URI of the media of one block of a result."""
+    """Return the URI of the media in the block `index` of a stored result."""
     return f"{SCHEME}{handle}/{index}"
 
 
 def linked(uri: str) -> tuple[str, int] | None:
-    """Return the handle and block that a URI names; None for any other URI."""
+    """Return the handle and the block that a URI names; None if it is no URI of a result.
+
+    The block is -1 if the URI names none.
+    """
     if not uri.startswith(SCHEME):
         return None
     handle, _, index = uri.removeprefix(SCHEME).partition("/")
@@ -47,12 +50,15 @@ def linked(uri: str) -> tuple[str, int] | None:
 
 @dataclass(slots=True)
 class Readers:
-    """Who may read a session's results: the session, those that it started, and theirs."""
+    """Who may read a session's results: the session itself, and its descendants.
+
+    A session may be started by another one, as a sub-agent's is by its parent's.
+    """
 
     _parents: dict[SessionKey, SessionKey] = field(default_factory=dict)
 
     def started(self, child: SessionKey, parent: SessionKey) -> None:
-        """Note that `parent` started `child`. The first parent counts."""
+        """Note that `parent` started `child`. Only the first parent of a session counts."""
         if child != parent and child not in self._ancestors(parent):
             self._parents.setdefault(child, parent)
 

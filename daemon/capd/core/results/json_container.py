@@ -1,9 +1,9 @@
-"""Checks that bytes are exactly one JSON container, if there are too many of them to parse.
+"""Checks that bytes are exactly one JSON object or list, without parsing them.
 
-Parsing 200 MB would block the interpreter and build objects that nobody needs. Here strings are
-skipped and brackets counted. If the bytes are valid JSON at all, then bytes that pass the check are
-exactly one value: nothing around it can be mistaken for a part of it, and no part of it for
-something around it. The bytes are also checked to be UTF-8.
+Parsing 200 MB would block the interpreter and build objects that nobody needs. This check skips
+strings and counts brackets. It does not prove that the bytes are valid JSON. But if they are, they
+are one object or list: they do not close it and add members to the message around it. The bytes
+are also checked to be UTF-8.
 """
 
 import codecs
@@ -16,7 +16,7 @@ _NO_BRACKETS = bytes(each for each in range(256) if each not in b"[]{}")
 
 
 class ContainerCheck:
-    """Takes a container piece by piece."""
+    """Checks an object or list that is given piece by piece."""
 
     def __init__(self) -> None:
         self._utf8 = codecs.getincrementaldecoder("utf-8")()
@@ -36,7 +36,7 @@ class ContainerCheck:
         except UnicodeDecodeError:
             raise MalformedError("not valid UTF-8") from None
         text = self._held + piece
-        # A backslash whose other half is in the next piece waits for it.
+        # A backslash at the end is checked together with the character after it.
         backslashes = len(text) - len(text.rstrip(b"\\"))
         self._held = b"\\" * (backslashes % 2)
         text = text[: len(text) - len(self._held)]

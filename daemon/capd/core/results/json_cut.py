@@ -1,12 +1,12 @@
-"""Cuts a JSON value to a number of characters; the result is valid, and has the same shape.
+"""Cuts a JSON value to a number of characters. The result is valid JSON of the same shape.
 
-Lists keep their first items, objects their first members, texts their beginning. Parts that fit
-keep their bytes, and parts that are left out are never decoded: a list of 16 MB is split into its
-items, of which only some dozen are examined.
+Lists keep their first items, objects their first members, and texts their beginning. Parts that fit
+keep their bytes. Parts that are left out are never decoded: a list of 16 MB is split into its
+items, and only some dozen of them are examined.
 
     room of a container -> as many items as can get a fair share -> equal shares, or less if enough
 
-`Kept` names the places that must not be cut; it grows where a schema objects (`schema_fit`).
+`KeptPlaces` has the places that must not be cut. `schema_fit` adds those that a schema requires.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -21,9 +21,9 @@ T = TypeVar("T")
 Path = tuple[str | int, ...]
 
 SHORT = 40
-"""A value this short is not cut: ids, dates, numbers."""
+"""A value of at most this many characters, such as an id or a date, is not cut."""
 _SHARES = 8
-"""A list shows at least so many items, if it has them, before it shows more of each."""
+"""A list shows this many items, if it has them, before each item gets more room."""
 _DEEPEST = 32
 _TRIES = 12
 _LIST: JsonCodec[list[msgspec.Raw]] = JsonCodec(list[msgspec.Raw])
@@ -34,11 +34,11 @@ _SPACE = b" \t\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Omission:
-    """One place where something was left out."""
+    """A place in a value at which something was left out."""
 
     path: Path
     what: str
-    """`items`, `members`, `characters` or `levels`."""
+    """What was left out: `items`, `members`, `characters` or `levels`."""
     kept: int
     whole: int
 
@@ -62,29 +62,31 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class CutJson:
-    """The result of cutting a value."""
+    """A cut value as JSON, and what was left out of it."""
 
     data: bytes
     omissions: Sequence[Omission]
 
 
 def width(data: bytes | msgspec.Raw) -> int:
-    """Return the number of characters of a piece of JSON."""
+    """Return the number of characters, not bytes, of a piece of JSON."""
     text = bytes(data)
     return len(text) if text.isascii() else len(text.decode(errors="replace"))
 
 
 def is_container(data: bytes) -> bool:
-    """Tell whether a text looks like a JSON object or list."""
+    """Tell whether bytes begin like a JSON object or list."""
     return data.lstrip(_SPACE)[:1] in (b"{", b"[")
 
 
 def cut_json(
     data: bytes, room: int, kept: KeptPlaces | None = None, split: Split | None = None
 ) -> CutJson | None:
-    """Return `data` in at most `room` characters; None if that is impossible.
+    """Return the JSON value `data` cut to at most `room` characters; None if that is impossible.
 
-    `split` is for one value that is cut more than once.
+    `kept` are places that must not be cut. `split` is a cache for a value that is cut several
+    times.
+
 
     Raises:
         MalformedError: it is not JSON.
@@ -102,7 +104,7 @@ def cut_json(
 
 
 def _emptied(data: bytes, room: int) -> CutJson | None:
-    """Return an empty container, used if nothing else fits."""
+    """Return `{}` or `[]` for an object or a list; None for other values."""
     empty = {b"{": b"{}", b"[": b"[]"}.get(data[:1])
     if empty is None or room < len(empty):
         return None
@@ -110,7 +112,7 @@ def _emptied(data: bytes, room: int) -> CutJson | None:
 
 
 class _Cutting:
-    """One pass over one value."""
+    """One attempt to cut a value."""
 
     def __init__(self, kept: KeptPlaces, split: Split) -> None:
         self.omissions: list[Omission] = []
@@ -172,7 +174,7 @@ class _Cutting:
     def _fitting(
         self, each: Iterable[T], need: Callable[[T], int], room: int, path: Path
     ) -> list[T]:
-        """Return the first ones that fit, or all if all have to stay."""
+        """Return the first parts whose `need` fits into `room`; all if the place keeps all."""
         if path in self._kept.full:
             return list(each)
         used = 2
@@ -189,7 +191,7 @@ class _Cutting:
         head = shortened(text, room - 2)
         kept = len(head)
         if kept == len(text):
-            # Only its escapes made it long, and they are not needed.
+            # It was too long only because it was written with escapes that JSON does not need.
             return msgspec.json.encode(text)
         out = msgspec.json.encode(f"{head}… [{len(text) - kept:,} more characters]")
         return self._left_out(out, path, "characters", kept, len(text))
@@ -201,7 +203,7 @@ class _Cutting:
 
 
 def shortened(text: str, room: int) -> str:
-    """Return the beginning of a text such that it and a note of what is missing fit into `room`."""
+    """Return the beginning of a text that fits into `room` with a note on what is missing."""
     head = text[: max(room - len(f"… [{len(text):,} more characters]"), 0)]
     while head and (over := encoded_width(head) - (room - 30)) > 0:
         # An escape takes up to six characters, so each step removes half of the excess.
@@ -215,27 +217,30 @@ def encoded_width(text: str) -> int:
 
 
 def _need(data: bytes, fair: int) -> int:
-    """Return the least size of a value."""
+    """Return the fewest characters that a value needs, at most `fair` if it can be cut."""
     if data[:1] in (b"{", b"[", b'"'):
         return min(len(data), fair) if len(data) <= fair else min(width(data), fair)
     return len(data)
 
 
 def _dense(value: msgspec.Raw) -> bytes:
-    """Return a value without the white space between its parts."""
+    """Return a value without white space between its parts, if it has line ends."""
     data = bytes(value)
     return msgspec.json.format(data, indent=-1) if b"\n" in data else data
 
 
 def _shares(values: Sequence[bytes], room: int) -> list[int]:
-    """Return each value's share: none gets more than it needs, and the others get equal shares."""
+    """Return each value's share of `room`: what it needs, but at most the equal share."""
     widths = [width(value) for value in values]
     level = water_level(widths, room)
     return [min(each, level) for each in widths]
 
 
 def water_level(widths: Sequence[int], room: int) -> int:
-    """Return the equal share of all that cannot have what they need."""
+    """Return the largest share of `room` for each of `widths` that keeps their sum within it.
+
+    Example: widths 10, 50, 90 in a room of 90 give 40, as 10 + 40 + 40 is 90.
+    """
     left, count = room, len(widths)
     for each in sorted(widths):
         if each * count > left:

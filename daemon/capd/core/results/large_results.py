@@ -1,4 +1,4 @@
-"""A server's result that is too large for memory and stays in a spooled file."""
+"""A server's result that is too large for memory, and stays in a temporary file."""
 
 import re
 from dataclasses import dataclass, replace
@@ -8,55 +8,55 @@ _IS_ERROR = re.compile(rb'"isError"\s*:\s*true')
 
 
 class Spooled(Protocol):
-    """Bytes that are kept outside of memory until nobody refers to them."""
+    """Bytes in a temporary file, which is deleted when nothing refers to this object."""
 
     async def read(self, start: int, size_bytes: int) -> bytes:
-        """Return a part of the bytes."""
+        """Return `size_bytes` bytes from the offset `start` on."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LargeResult:
-    """One JSON container, passed on without being parsed."""
+    """One JSON object or list, passed on without being parsed."""
 
     spooled: Spooled
     start: int
-    """Its position in the spooled bytes."""
+    """The offset of the result in the spooled bytes; `end` is the offset after it."""
     end: int
     head: bytes
-    """Its first bytes."""
+    """The first bytes of the result."""
     tail: bytes
-    """Its last bytes."""
+    """The last bytes of the result."""
     spliced: bytes = b""
-    """Bytes that are written before it."""
+    """Bytes to send before those of the file."""
 
     @property
     def size_bytes(self) -> int:
-        """Its length."""
+        """The number of bytes to send."""
         return len(self.spliced) + self.end - self.start
 
     def mentions(self, member: str) -> bool:
-        """Tell whether a member of this name is in its first or last bytes, at any level."""
-        # Inside a text, the quotes would be escaped.
+        """Tell whether a member of this name is in the first or last bytes, at any level."""
+        # In a string value the quotes would be escaped.
         name = b'"%s"' % member.encode()
         return name in self.head or name in self.tail
 
     def with_members(self, members: bytes) -> "LargeResult":
-        """Return it with other members first, each with a comma after it."""
+        """Return the result with `members` before its own, each followed by a comma."""
         if not members or not self.head.startswith(b"{"):
             return self
         return replace(self, spliced=b"{" + members, start=self.start + 1)
 
     @property
     def is_success(self) -> bool:
-        """Whether its first and last bytes do not say that it is an error.
+        """Whether the first and last bytes have no `"isError": true`.
 
-        Servers write the flag beside the content, so it is at one of the ends. A search in the
-        middle would also find it in quoted content. A wrong answer costs little: a tool that failed
-        counts as used, and stays in the active set for longer.
+        Servers write `isError` before or after the content, so it is in these bytes. A search of
+        all bytes would also find it in the content. A wrong answer costs little: a call that failed
+        counts as a use of its tool.
         """
         return not (_IS_ERROR.search(self.head) or _IS_ERROR.search(self.tail))
 
 
 Result = bytes | LargeResult
-"""A server's answer."""
+"""A server's result: its JSON, or a result that is too large for memory."""

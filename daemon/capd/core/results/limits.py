@@ -13,12 +13,12 @@ from capd_protos.codec import JsonCodec, MalformedError
 
 LIMIT = 32_000
 SHORTEST = 2_000
-"""A summary with its handle takes some hundred characters; below this nothing would be left."""
+"""The smallest limit. A summary with its handle takes some hundred characters of it."""
 LONGEST = 16_000_000
 MEDIA_LIMIT = 5_000_000
-"""Characters of base64 of one result's images, audio and blobs together: what providers of models
-take for one image. A model pays for the pixels of an image and not for its characters, so the
-limit of texts would keep ordinary screenshots from it."""
+"""The most characters of base64 of one result's images, audio and blobs together, which is what
+providers accept for one image. It is higher than the limit of texts because a model pays for the
+pixels of an image, not for the characters of its base64."""
 
 _MARK = b"maxResultSizeChars"
 
@@ -36,16 +36,19 @@ _DEFINITION: JsonCodec[_Definition] = JsonCodec(_Definition)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What is configured, in characters."""
+    """The user's limits, in characters; 0 means no limit."""
 
     all: int = LIMIT
     servers: Mapping[str, int] = field(default_factory=dict)
     tools: Mapping[str, int] = field(default_factory=dict)
-    """By `server:tool`."""
+    """The limits of single tools, by `server:tool`."""
     media: int = MEDIA_LIMIT
 
     def of(self, server: str, tool: str, definition: bytes) -> int:
-        """Return the limit of a tool's results, 0 if there is none."""
+        """Return the limit of a tool's results; 0 means no limit.
+
+        `definition` is the tool's entry in `tools/list`.
+        """
         configured = self.tools.get(f"{server}:{tool}", self.servers.get(server))
         if configured is not None:
             return _clamped(configured)
@@ -56,8 +59,8 @@ class Limits:
 
 
 def _own(definition: bytes) -> int | None:
-    """Return the limit in a tool's own definition."""
-    # A scan is a hundred times faster than a parse, and few tools say anything.
+    """Return the limit in a tool's definition; None if it has none."""
+    # A scan is a hundred times faster than a parse, and few tools set a limit.
     if _MARK not in definition:
         return None
     try:

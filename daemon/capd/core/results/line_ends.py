@@ -1,9 +1,9 @@
-"""What the two ends of a JSON-RPC line tell about it, if the line is too long to be parsed.
+"""Reads the two ends of a JSON-RPC line that is too long to be parsed.
 
-Such a line is nearly always one large member with small ones before and after it. The small ones
-are parsed, and the range of the large one is found. Whether it is one value cannot be seen from the
-ends: the ends of `{"result":{},"x":{}}` suggest that `result` goes from the first brace to the last
-but one. So a caller that relies on it must check the inside as well (`json_container`).
+Such a line is nearly always an object with one large member, and small ones before and after it.
+The small ones are parsed, and the range of the large one is found. The ends cannot show that the
+range is one value: with `{"result":{},"x":{}}` they suggest that `result` is `{},"x":{}`. So a
+caller must check the bytes of the range as well (`json_container`).
 """
 
 import re
@@ -22,20 +22,20 @@ _TEXT: JsonCodec[str] = JsonCodec(str)
 
 @dataclass(frozen=True, slots=True)
 class LineEnds:
-    """The members of an object of which one, a container, is too long to be parsed."""
+    """The members of an object with one large member, an object or a list, that is not parsed."""
 
     scalars: dict[str, Any]
-    """Every other member; the last of two with one name counts."""
+    """Every other member. Of two with the same name, the last counts."""
     large: str
-    """The name of the large one."""
+    """The name of the large member."""
     start: int
-    """The number of bytes of the line before its value."""
+    """The number of bytes of the line before the large member's value."""
     after: int
-    """The number of bytes after it."""
+    """The number of bytes of the line after the large member's value."""
 
     @property
     def id(self) -> int | str | None:
-        """The line's JSON-RPC id, None where it has none that is valid."""
+        """The line's JSON-RPC id; None if it has no valid one."""
         value = self.scalars.get("id")
         # A bool is an int in Python, but no valid id.
         return value if type(value) is int or type(value) is str else None
@@ -50,7 +50,7 @@ class LineEnds:
 
 
 def line_ends(head: bytes, tail: bytes) -> LineEnds | None:
-    """Return what a line's first and last bytes tell; None if it has another structure."""
+    """Return the members in a line's first and last bytes; None if it has another structure."""
     before = _before_container(head)
     behind = _after_container(tail)
     if before is None or behind is None:
@@ -66,7 +66,7 @@ def line_ends(head: bytes, tail: bytes) -> LineEnds | None:
 
 
 def _before_container(head: bytes) -> tuple[bytes, bytes, int] | None:
-    """Return the members before the first container, its name, and where it begins."""
+    """Return the members before the first object or list, its name, and where it begins."""
     first = len(head) - len(head.lstrip(_SPACE))
     if head[first : first + 1] != b"{":
         return None
@@ -84,9 +84,9 @@ def _before_container(head: bytes) -> tuple[bytes, bytes, int] | None:
 
 
 def _after_container(tail: bytes) -> tuple[bytes, int] | None:
-    """Return the members after the last container, and how many bytes come after it.
+    """Return the members after the last object or list, and how many bytes follow it.
 
-    JSON can be read backwards without ambiguity: outside of strings there is no backslash.
+    Reading JSON backwards is not ambiguous, because there is no backslash outside of strings.
     """
     text = tail.rstrip(_SPACE)
     if not text.endswith(b"}"):
@@ -110,7 +110,7 @@ def _before_space(text: bytes, at: int) -> int:
 
 
 def _start_of_scalar(text: bytes, end: int) -> int:
-    """Return the start of the scalar that ends at `end`, 0 if it is not in these bytes."""
+    """Return the start of the scalar that ends at `end`; 0 if it begins before these bytes."""
     if text[end - 1 : end] != b'"':
         return max(text.rfind(_BARE_ENDS[i : i + 1], 0, end) for i in range(len(_BARE_ENDS))) + 1
     at = end - 1

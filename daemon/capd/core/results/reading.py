@@ -1,7 +1,7 @@
 """capd's own tool `result_read`, and its texts (docs/design/context.md).
 
-It reads the result of a handle by position, by words, or by JSON path. Positions count characters
-of the part that is read; in a result too large to be parsed, bytes.
+It reads a stored result by position, by words, or by JSON path. Positions count the characters of
+the part that is read, or bytes if the result is too large to be parsed.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ LONGEST = 24_000
 RAW = "raw"
 STRUCTURED = "structured"
 PARSED_BYTES = 32 * 1024 * 1024
-"""A longer result is read only by position."""
+"""A result of more bytes is not parsed, and can be read only by position."""
 
 DEFINITION = msgspec.json.encode(
     {
@@ -60,7 +60,7 @@ DEFINITION = msgspec.json.encode(
 
 
 class BadReadError(CapdError):
-    """The arguments do not name anything that can be read; the text says what is right."""
+    """The arguments name nothing that can be read; the text says what would be valid."""
 
 
 class Arguments(msgspec.Struct, frozen=True):
@@ -78,7 +78,7 @@ _ARGUMENTS: JsonCodec[Arguments] = JsonCodec(Arguments)
 
 
 def arguments_of(arguments: bytes | msgspec.Raw) -> Arguments:
-    """Return the checked arguments.
+    """Return the arguments of a call, which are JSON.
 
     Raises:
         BadReadError: the arguments are invalid.
@@ -110,7 +110,7 @@ def foreign() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A slice of the part, and its position."""
+    """A range of the part that is read, from `start` to `end` of `whole`."""
 
     start: int
     end: int
@@ -118,13 +118,13 @@ class Page:
     unit: str = "characters"
 
     def head(self) -> str:
-        """Return a line with its position, and how to read on."""
+        """Return the line that gives the position, and how to read on."""
         more = f" Next: offset {self.end}." if self.end < self.whole else " This is the end."
         return f"[capd] {self.unit} {self.start} to {self.end} of {self.whole:,}.{more}"
 
 
 def page(wanted: Arguments, whole: int, unit: str = "characters") -> Page:
-    """Return the requested slice of `whole`.
+    """Return the range that the arguments ask for, of a part with `whole` characters or bytes.
 
     Raises:
         BadReadError: it begins after the end.
@@ -140,7 +140,7 @@ def page(wanted: Arguments, whole: int, unit: str = "characters") -> Page:
 
 
 def part_of(parts: Parts, result: bytes, part: str) -> str:
-    """Return the text of a part.
+    """Return the text of the part that a model names; `result` is the whole result.
 
     Raises:
         BadReadError: there is no such part.
@@ -169,7 +169,10 @@ def _choices(parts: Parts) -> str:
 
 
 def found(query: str, count: int, shown: list[str], what: str) -> tuple[str, str | None]:
-    """Return the answer to `query`: a line about the hits, and the hits."""
+    """Return the answer to `query`: a line about the hits, and the hits; None without any.
+
+    `count` is the number of all hits, `shown` are those that fit, and `what` names their kind.
+    """
     if not count:
         return f"[capd] None of the {what} has all the words of {query[:200]!r}.", None
     more = "" if len(shown) == count else f" The first {len(shown):,} are shown."
@@ -178,7 +181,7 @@ def found(query: str, count: int, shown: list[str], what: str) -> tuple[str, str
 
 
 def too_large(size_bytes: int) -> str:
-    """Return the answer for words or a path in a result that is too large to be parsed."""
+    """Return the answer to a query or a path for a result that is too large to be parsed."""
     return (
         f"This result has {size_bytes:,} bytes. Over {PARSED_BYTES:,} it can only be read by "
         "offset and length (in bytes of its JSON), not by query, json_path or part."
@@ -186,7 +189,7 @@ def too_large(size_bytes: int) -> str:
 
 
 def answer(head: str, body: str | None = None, *, is_error: bool = False) -> bytes:
-    """Return the tool's result: a line about the position, and then exactly what was read."""
+    """Return the tool's result: the line `head` about what was read, then `body`, the text."""
     texts = [head] if body is None else [head, body]
     content = [{"type": "text", "text": text} for text in texts]
     return msgspec.json.encode({"content": content, "isError": is_error})
@@ -199,5 +202,5 @@ def contents(uri: str, mime: str, base64: bytes) -> bytes:
 
 
 def values(found: list[msgspec.Raw]) -> bytes:
-    """Return the values of a JSON path as one list."""
+    """Return the values that a JSON path has found, as a JSON list."""
     return bytes(raw(found))

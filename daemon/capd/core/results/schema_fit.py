@@ -1,8 +1,8 @@
 """Cuts structured content so that it still satisfies its tool's output schema.
 
-A validator decides. Parts of the cut value that it objects to are restored: a list or an object
-first gets all its items back, and then its original bytes. So every keyword is respected, even
-unknown ones. If the restored parts are too long, the schema forbids a cut.
+After each cut a validator checks the value. Where it objects, the value is restored: a list or an
+object first gets all its items back, and then its original bytes. So every keyword is respected. If
+the restored value is too long, the schema forbids a cut.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,17 +12,17 @@ import msgspec
 from capd.core.results.json_cut import CutJson, KeptPlaces, Omission, Path, Split, cut_json
 
 Objections = Callable[[bytes], Sequence[Path]]
-"""Returns the places at which a value violates a schema; none if it satisfies it."""
+"""Returns the places at which a JSON value violates a schema; none if it satisfies the schema."""
 
 _ROUNDS = 24
 NOTE = "capd_compacted"
-"""The member by which structured content says that it is not whole."""
+"""The member that says in structured content that it is cut."""
 
 
 def fitted(data: bytes, room: int, objections: Objections, note: bytes = b"") -> CutJson | None:
-    """Return `data` in `room` characters that satisfies its schema, None if that is impossible.
+    """Return `data` cut to `room` characters so that it satisfies its schema; None if impossible.
 
-    `note` is the value of a member that is put first, unless the schema forbids it.
+    `note` is the JSON of a first member `NOTE`, which is left out if the schema forbids it.
     """
     noted = _noted(data, room, objections, note) if note else None
     return noted or _fitted(data, room, objections, b"")
@@ -65,7 +65,7 @@ def _with_first(data: bytes, member: bytes) -> bytes:
 
 
 def _protect(kept: KeptPlaces, path: Path, omissions: Sequence[Omission]) -> None:
-    """Keep the places that the validator objects to."""
+    """Add to `kept` the places that have to be restored because of an objection at `path`."""
     before = len(kept.whole), len(kept.full)
     at = [each for each in omissions if each.path == path]
     below = [each for each in omissions if each.path[: len(path)] == path]
@@ -79,6 +79,6 @@ def _protect(kept: KeptPlaces, path: Path, omissions: Sequence[Omission]) -> Non
 
 
 def note_of(handle: str, tool: str) -> bytes:
-    """Return the note that structured content has about itself."""
+    """Return the value of the member `NOTE`; `tool` is the name of the tool that reads."""
     text = f"This is cut to its first parts. The tool {tool} reads all of it by the handle."
     return msgspec.json.encode({"handle": handle, "note": text})

@@ -4,7 +4,7 @@ from collections import OrderedDict
 
 
 class StoreIndex:
-    """Files by name, with their sizes; each step costs the same however many there are."""
+    """The names and sizes of stored files. Each method but `make_room` takes constant time."""
 
     def __init__(self, most_bytes: int) -> None:
         self.total_bytes = 0
@@ -34,7 +34,11 @@ class StoreIndex:
         self.total_bytes -= self._sizes.pop(name, 0)
 
     def make_room(self, size_bytes: int, keep: str) -> list[str]:
-        """Remove the entries that must go so that `keep` has room for `size_bytes`; return them."""
+        """Remove the least recently used entries so that `size_bytes` more fit; return them.
+
+        `keep` is the name of the file that needs the room. It is never removed, and if it is in the
+        index already, it needs none.
+        """
         added = 0 if keep in self._sizes else size_bytes
         dropped: list[str] = []
         for name in self._sizes:

@@ -1,7 +1,7 @@
-"""The summary that a model reads with a cut result: what it is, what is missing, how to read it.
+"""Writes the summary at the head of a shortened result: what it is, what is missing, how to read.
 
-Keys, paths and numbers of the result are quoted as data; every sentence is capd's own, so that no
-text of a server can pass for capd's (docs/design/hostile-servers.md).
+Keys and paths of the result are quoted as JSON, so that no text of a server can look like capd's
+own sentences (docs/design/hostile-servers.md).
 """
 
 import re
@@ -24,26 +24,26 @@ _NAMES = {b"{": "object", b"[": "list", b'"': "text", b"t": "bool", b"f": "bool"
 
 @dataclass(slots=True)
 class SummaryFacts:
-    """The facts of a summary."""
+    """The facts that a summary states."""
 
     tool: str
     handle: str
     reader: str
-    """The name of the tool that reads by handle."""
+    """The wire name of the tool that reads stored results."""
     characters: int
     whole: str
-    """What the result is, in one line."""
+    """A description of the whole result, in one line."""
     beyond_bytes: int = 0
-    """How many bytes of it were not examined."""
+    """How many bytes of the result were not examined."""
     missing: list[str] = field(default_factory=list)
     example: str = ""
-    """Arguments that read what comes next."""
+    """Arguments of the tool that read what comes next, as JSON; empty for none."""
     remark: str = ""
     hints: Sequence[str] = ()
 
 
 def summary(told: SummaryFacts, room: int) -> str:
-    """Return the text, as much of it as fits."""
+    """Return the text: as many of its lines as fit into `room`, and always the first."""
     size = f"{told.characters:,} characters"
     if told.beyond_bytes:
         size = f"{told.beyond_bytes + told.characters:,} bytes"
@@ -84,7 +84,7 @@ def _hint_lines(hints: Sequence[str], room: int) -> list[str]:
 
 
 def json_path(path: Path) -> str:
-    """Return a path in the syntax of the tool that reads."""
+    """Return a path as a JSONPath expression (RFC 9535)."""
     return "$" + "".join(_step(step) for step in path)
 
 
@@ -97,7 +97,7 @@ def _step(step: str | int) -> str:
 
 
 def described(data: bytes) -> str:
-    """Describe a JSON value: its type, how many keys or items it has, and the first keys."""
+    """Return a description of a JSON value: type, number of keys or items, and first keys."""
     try:
         if data[:1] == b"[":
             items = _LIST.decode(data)
@@ -114,7 +114,7 @@ def described(data: bytes) -> str:
 
 
 def described_text(text: str) -> str:
-    """Return a description of a text."""
+    """Return a description of a text: its lines and characters."""
     lines = text.count("\n") + 1
     return f"text of {lines:,} line{'' if lines == 1 else 's'}, {len(text):,} characters"
 
@@ -142,7 +142,10 @@ def _short(data: bytes) -> str:
 
 
 def missing_lines(omissions: Sequence[Omission], of: str = "") -> list[str]:
-    """Describe what was left out, with similar places together."""
+    """Return lines on what was left out. Places that differ only in list indexes share a line.
+
+    `of` is put before each line.
+    """
     found: dict[tuple[Path, str], list[Omission]] = {}
     for each in omissions:
         alike = tuple("*" if isinstance(step, int) else step for step in each.path)
@@ -166,7 +169,7 @@ def _line(places: list[Omission]) -> str:
 
 
 def next_read(handle: str, omissions: Sequence[Omission], part: str) -> str:
-    """Return the arguments that read what comes next."""
+    """Return the arguments, as JSON, that read the first part that was left out; else empty."""
     chosen = f',"part":"{part}"' if part else ""
     for each in sorted(omissions, key=lambda each: len(each.path)):
         if each.what == "items":

@@ -1,7 +1,7 @@
-"""Finds the lines of a text, or the items of a JSON value, that contain all of some words.
+"""Finds the lines of a text, or the items of a JSON value, that contain all words of a query.
 
-In JSON the innermost values that contain them all are found, each with its path; in a text its
-lines, each with its number and offset. Case does not matter.
+In JSON these are the innermost values that contain all words, each with its path. In a text they
+are lines, each with its number and its offset. Case is ignored.
 """
 
 from collections.abc import Iterator
@@ -16,13 +16,13 @@ from capd_protos.codec import JsonCodec, MalformedError
 _LIST: JsonCodec[list[msgspec.Raw]] = JsonCodec(list[msgspec.Raw])
 _MEMBERS: JsonCodec[dict[str, msgspec.Raw]] = JsonCodec(dict[str, msgspec.Raw])
 _SHOWN = 600
-"""Characters of one hit."""
+"""The most characters of one hit that are shown."""
 _DEEPEST = 64
 
 
 @dataclass(frozen=True, slots=True)
 class WordMatches:
-    """The hits that fit into the limit, and how many hits there are."""
+    """The hits that fit into the room, and the number of all hits."""
 
     shown: list[str]
     count: int
@@ -31,7 +31,7 @@ class WordMatches:
 
 
 def search(text: str, query: str, room: int) -> WordMatches:
-    """Return the hits of `query` in `text`."""
+    """Return the hits of `query` in `text`, as many as fit into `room` characters."""
     words = query.lower().split()
     data = text.strip().encode()
     if is_container(data):
@@ -73,7 +73,7 @@ def _around(line: str, lowered: str, word: str) -> str:
 
 
 def _needle(word: str) -> tuple[bytes, ...]:
-    """Return how a word may be written in JSON: as it is, or with escapes."""
+    """Return the forms in which JSON may have a word: as it is, and with escapes."""
     plain = msgspec.json.encode(word)[1:-1]
     spelled = "".join(
         each if each.isascii() else "".join(f"\\u{unit:04x}" for unit in _units(each))
@@ -108,7 +108,10 @@ def _items(
 
 
 def _children(data: bytes, path: Path) -> Iterator[tuple[str | int, bytes]]:
-    """Yield the containers in a value; scalars are shown with the container around them."""
+    """Yield the parts of a value to search by themselves: objects, lists, and texts in lists.
+
+    Other scalars are shown with the object or list that they are in.
+    """
     if len(path) >= _DEEPEST:
         return
     if data[:1] == b"[":

@@ -1,9 +1,10 @@
-"""Computes the weights and thresholds of `evidence` from labelled messages.
+"""Computes the weights of the scorer `evidence` from labelled messages.
 
-Maximum likelihood of a softmax with a penalty on the weights' squares, each in units of its
-evidence's own spread, by Newton's method with halving steps: no random numbers, so the same data
-give the same weights. All sets count equally, whatever their size; within each, messages that want
-no capability have a fixed share.
+The weights maximise the likelihood of a softmax. A penalty on each weight's square, in units of the
+spread of its evidence, keeps weights small. Newton's method with halved steps finds the maximum; it
+uses no random numbers, so the same data give the same weights. All sets count equally, whatever
+their size, unless they have another importance. In each set, messages that want no capability
+together have a fixed share.
 """
 
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 NONE_SHARE = 0.4
 PENALTY = 1e-3
 MEANING_PENALTY = 3e-4
-"""On the weights of the message's vector, whose dimensions spread alike."""
+"""The penalty on the weights of the message's vector, whose dimensions have equal spreads."""
 _NAMED = len(CAPABILITY_EVIDENCE) + len(NONE_EVIDENCE)
 _STEPS = 50
 _CLOSE = 1e-6
@@ -33,24 +34,27 @@ _TINY = 1e-300
 
 @dataclass(frozen=True, slots=True)
 class TuningSet:
-    """Messages over one catalog: rows x capabilities x evidence, and the right answers of each."""
+    """Labelled messages over one catalog, a row for each message.
+
+    `capabilities` has the shape rows x capabilities x evidence.
+    """
 
     capabilities: "Numbers"
     none: "Numbers"
-    """Rows x evidence for none, and then the message's vector, if it is to be fitted to."""
+    """Rows x evidence for "none", followed by the message's vector if weights for it are fitted."""
     accepted: "Flags"
-    """Rows x (capabilities + none)."""
+    """Rows x (capabilities + none): which answers are right."""
     importance: float = 1.0
 
     def only(self, rows: "Flags") -> "TuningSet":
-        """Return the set with these rows."""
+        """Return a set with the rows for which `rows` is true."""
         return TuningSet(
             self.capabilities[rows], self.none[rows], self.accepted[rows], self.importance
         )
 
     @property
     def row_weights(self) -> "Numbers":
-        """Return the weight of each row; they sum to the importance."""
+        """The weight of each row; together they are `importance`."""
         is_none = self.accepted[:, -1]
         share = NONE_SHARE if is_none.any() and not is_none.all() else float(is_none.all())
         each = np.where(
@@ -61,7 +65,10 @@ class TuningSet:
 
 
 def probabilities(one: TuningSet, weights: "Numbers") -> "Numbers":
-    """Return rows x (capabilities + none) for `weights`, capability evidence first."""
+    """Return the probability of each answer, rows x (capabilities + none).
+
+    `weights` are those of the capability evidence, then those of the evidence for "none".
+    """
     count = len(CAPABILITY_EVIDENCE)
     logits = np.concatenate(
         [one.capabilities @ weights[:count], (one.none @ weights[count:])[:, np.newaxis]], axis=1
@@ -101,14 +108,14 @@ def fitted(
 
 
 def named(weights: "Numbers") -> dict[str, float]:
-    """Return weights by the name of their evidence, with the significant digits."""
+    """Return the weights by the name of their evidence, rounded to four decimals."""
     names = (*CAPABILITY_EVIDENCE, *NONE_EVIDENCE)
     named_weights = zip(names, weights[:_NAMED], strict=True)
     return {name: round(float(weight), 4) for name, weight in named_weights}
 
 
 def meaning(weights: "Numbers") -> tuple[float, ...]:
-    """Return the weights of the message's vector; empty if none were fitted."""
+    """Return the weights of the message's vector, rounded; empty if none were fitted."""
     return tuple(round(float(weight), 3) for weight in weights[_NAMED:])
 
 

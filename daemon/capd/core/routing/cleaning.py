@@ -1,19 +1,21 @@
-"""Extracts the user's own words: without pasted text, and without what a program added.
+"""Extracts the user's own words from a message: without pasted text and what a program added.
 
-Two modes. `clean` is nesting-aware and drops fenced code and log paste as well. `strip_tags`
-follows the published rule exactly (docs/design/routing.md): from each `<name ...>` that is followed
-anywhere by `</name>`, everything to the end of the first such closing tag is removed.
+There are two ways. `clean` removes tagged blocks, nested ones as a whole, and also fenced code,
+stack traces and log lines. `strip_tags` follows the published rule exactly
+(docs/design/routing.md): from each `<name ...>` that is followed anywhere by `</name>`, everything
+to the end of the first such closing tag is removed.
 """
 
 import re
 
 MIN_CHARACTERS = 8
-"""Fewer non-space characters than this are too short to route (docs/design/routing.md)."""
+"""A message with fewer non-space characters is too short to route (docs/design/routing.md)."""
 
 _TAG = re.compile(r"<([A-Za-z0-9_-]+)")
 _CLOSE = re.compile(r"</([A-Za-z0-9_-]+)>")
-# Possessive where a paste without a newline would backtrack for minutes. After backticks, the
-# rest of the line has none: it would be inline code (CommonMark, "Fenced code blocks").
+# The quantifiers are possessive where a paste without a newline would backtrack for minutes. A line
+# that begins with backticks and has more of them is inline code, not the beginning of a block
+# (CommonMark, "Fenced code blocks").
 _FENCE = re.compile(
     r"^(?P<fence>`{3,}+(?![^\n]*`)|~{3,}+)[^\n]*+\n.*?(?:^(?P=fence)[`~]*[^\S\n]*$|\Z)",
     re.MULTILINE | re.DOTALL,
@@ -51,12 +53,12 @@ _SYSTEM_STARTS = (
 
 
 def is_system_content(text: str) -> bool:
-    """Tell whether a message was written by a program and not by the user."""
+    """Tell whether a message begins as those that client programs write, not users."""
     return text.lstrip().startswith(_SYSTEM_STARTS)
 
 
 def is_too_short(cleaned: str) -> bool:
-    """Tell whether too few words are left to decide on."""
+    """Tell whether a cleaned message is too short to route."""
     return sum(not character.isspace() for character in cleaned) < MIN_CHARACTERS
 
 
@@ -106,18 +108,22 @@ def _without_blocks(text: str) -> str:
 def _last_closes(text: str) -> dict[str, int]:
     """Return the position of the last closing tag of each name.
 
-    Searched once, so that ten thousand `<a` take linear time.
+    One search finds them all, so that a message with ten thousand `<a` takes linear time.
     """
     return {close[1]: close.start() for close in _CLOSE.finditer(text)}
 
 
 def _end_of_block(text: str, name: str, after_name: int, last_close: int) -> int:
-    """Return where the block opened before `after_name` ends; `last_close` lies behind it."""
+    """Return where a block of tag `name` ends, nested blocks of the same name included.
+
+    `after_name` is the position after the name in its opening tag, `last_close` that of the last
+    closing tag of this name.
+    """
     close = f"</{name}>"
     opening = re.compile(rf"<{re.escape(name)}(?=[\s>])")
     depth = 1
     at = after_name
-    # Unbalanced, the last close tag is as far as the block can reach.
+    # If the tags are not balanced, the block ends at the last closing tag.
     while depth and at <= last_close:
         closing = text.find(close, at)
         depth += sum(1 for _ in opening.finditer(text, at, closing)) - 1

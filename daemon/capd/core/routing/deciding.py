@@ -1,13 +1,13 @@
-"""Decides on a message from its vector and everything else that is known.
+"""Decides on a message from its text, its vector, and the facts of its session.
 
     scorer ──> priors ──> learnt ──> gates ──> whole trigger ──> near tie ──> unusable winner
 
-A capability that a session cannot use, because a key is missing or because of its domain, is ranked
-with the rest. If it wins, the decision names it and nothing is switched on: the second best is not
-what the user asked for. `capd eval` and the registry both use this function.
+A capability that a session cannot use, because a key or a program is missing or because of its
+domain, is ranked with the rest. If it wins, the decision names it and nothing is switched on: the
+second best is not what the user asked for. The registry and `capd eval` both use `decided`.
 
-The scorer `trigger_mean` is the published rule: it ranks usable capabilities only, and no other
-rule applies.
+These steps are for the scorer `evidence`. `trigger_mean` is the published rule, which ranks only
+usable capabilities; with it, only priors and gates follow.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -29,16 +29,17 @@ if TYPE_CHECKING:
     from capd.core.routing.evidence import Vectors
 
 WHOLE_RULES = "evidence"
-"""The scorer with which the rules beside it hold."""
+"""The scorer to which all rules of this module apply."""
 AS_NEAR = 0.9
-"""Share of the winner's score from which another capability is as near as a whole trigger's."""
+"""A message that is one capability's trigger activates that capability unless another one has a
+higher score, by a factor of more than 1 / `AS_NEAR`."""
 WORTH_NAMING = 0.1
-"""Score from which an unusable capability is named beside one that is switched on."""
+"""An unusable capability with at least this score is named beside one that is switched on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A catalog, ready to be compared with messages."""
+    """A catalog, prepared for comparison with messages."""
 
     scorer: Scorer
     phrases: Phrases
@@ -47,7 +48,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What a decision depends on, beside the message."""
+    """The facts of a session and a machine that a decision depends on, beside the message."""
 
     eligible: Eligible
     active: Collection[CapabilityId] = ()
@@ -56,7 +57,7 @@ class Circumstances:
     learnt: Learnt = learning.NOTHING
     """What routing has learnt on this machine."""
     project: str = ""
-    """The mark of the session's project, made by `learning.project_mark`."""
+    """`learning.project_mark` of the session's project; empty if it has none."""
 
 
 def comparison(
@@ -68,7 +69,9 @@ def comparison(
 ) -> Comparison:
     """Return `capabilities` prepared for comparison with messages.
 
-    `before` is the comparison with the same capabilities when fewer of their texts had vectors.
+    `vectors` has the unit vectors of texts, as many as there are so far. `background` are messages
+    that need no tool. `before` is an earlier result for the same capabilities, whose parts that do
+    not depend on vectors are used again.
     """
     lexicon = before.scorer.lexicon if before and isinstance(before.scorer, Evidence) else None
     return Comparison(
@@ -85,7 +88,7 @@ def decided(
     profile: RoutingProfile,
     known: Circumstances,
 ) -> Decision:
-    """Return the decision on a message of this text and unit vector."""
+    """Return the decision on a message; `message` is the unit vector of `text`."""
     eligible = known.eligible
     among = eligible.ranked_ids if profile.scorer == WHOLE_RULES else eligible.ids
     return concluded(text, compared.scorer.ranked(text, message, among), compared, profile, known)
@@ -98,14 +101,14 @@ def concluded(
     profile: RoutingProfile,
     known: Circumstances,
 ) -> Decision:
-    """Return the decision on a message that the scorer has ranked."""
+    """Return the decision on a message whose capabilities the scorer has `ranked`, best first."""
     ranked = priors.shifted(ranked, known.favoured, profile.priors)
     if profile.scorer != WHOLE_RULES:
         return gates.decide(ranked, known.active, profile)
     unusable = {each.id: each for each in known.eligible.unusable}
     ranked = learning.shifted(ranked, known.learnt, known.project)
     decision = gates.decide(ranked, known.active, profile)
-    decision = _heard(text, decision, ranked, compared.phrases, known.active)
+    decision = _with_contained_triggers(text, decision, ranked, compared.phrases, known.active)
     if decision.outcome == "activate" and decision.reason != "whole_trigger":
         wanted = known.learnt.wanted_in(known.project) if known.project else frozenset()
         here = [each.id for each in ranked if str(each.id) in wanted]
@@ -121,17 +124,21 @@ def concluded(
     return _without_unusable(decision, unusable) if unusable else decision
 
 
-def _heard(
+def _with_contained_triggers(
     text: str,
     decision: Decision,
     ranked: Sequence[Score],
     phrases: Phrases,
     active: Collection[CapabilityId],
 ) -> Decision:
-    """Return a decision that passes over no trigger which stands in the message."""
-    said = phrases.said(text)
+    """Return `decision` with the capabilities whose triggers the message contains.
+
+    A capability of which the message is a whole trigger is activated, unless another one scores
+    clearly higher. The others are suggested if nothing is activated.
+    """
+    triggers = phrases.find(text)
     scores = {each.id: each.score for each in ranked}
-    whole = [id_ for id_ in said.whole if id_ in scores]
+    whole = [id_ for id_ in triggers.whole if id_ in scores]
     best = ranked[0] if ranked else None
     if len(whole) == 1 and best is not None:
         id_ = whole[0]
@@ -142,10 +149,10 @@ def _heard(
             return Decision("activate", "whole_trigger", id=id_, top=decision.top)
     if decision.outcome == "activate" or decision.reason == "already_active":
         return decision
-    heard = tuple(dict.fromkeys(id_ for id_ in (*whole, *said.within) if id_ in scores))
-    heard = tuple(sorted(heard, key=lambda id_: -scores[id_]))
-    suggested = _off((*heard, *decision.suggested), active)
-    if not heard or not suggested:
+    contained = tuple(dict.fromkeys(id_ for id_ in (*whole, *triggers.within) if id_ in scores))
+    contained = tuple(sorted(contained, key=lambda id_: -scores[id_]))
+    suggested = _off((*contained, *decision.suggested), active)
+    if not contained or not suggested:
         return decision
     return msgspec.structs.replace(decision, outcome="suggest", suggested=suggested)
 
@@ -159,7 +166,7 @@ def _off(
 def _without_unusable(
     decision: Decision, unusable: Mapping[CapabilityId, UnusableCapability]
 ) -> Decision:
-    """Return a decision that switches on and suggests what can be used, and names the rest."""
+    """Return `decision` without unusable capabilities, which it names in `unusable` instead."""
     won = unusable.get(decision.id) if decision.outcome == "activate" and decision.id else None
     if won is not None:
         return msgspec.structs.replace(

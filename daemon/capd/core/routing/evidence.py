@@ -1,9 +1,10 @@
-"""The scorer `evidence`: measures what speaks for each capability and for none, as a probability.
+"""The scorer `evidence`: computes the probability that a message asks for each capability.
 
-A message is compared with a catalog in a few ways, each of which gives one number for each
-capability (`CAPABILITY_EVIDENCE`); a few more speak for "none" (`NONE_EVIDENCE`). Weighted sums of
-them are the logits of a softmax over capabilities and "none". The weights come from
-`core.calibration`, so a score is a probability, and one threshold serves every catalog.
+A message is compared with a catalog in several ways. Each gives a number for each capability
+(`CAPABILITY_EVIDENCE`), and some give a number for "none", no capability at all (`NONE_EVIDENCE`).
+The weighted sums of these numbers are the logits of a softmax over capabilities and "none". The
+weights come from `core.routing.calibration`, so a score is a probability, and one threshold serves
+every catalog.
 
 Some triggers resemble messages that want no tool more than others do. So a catalog's evidence is
 normalised by its mean and deviation over background messages. A background message that nearly
@@ -13,11 +14,11 @@ The message's own vector speaks for or against "none", with one weight for each 
 (`meaning` in the profile). A complaint about a mail server and a request to send mail share their
 subject, and have different vectors.
 
-A phrase without a vector is compared by its letters alone. A capability without any vector is
-assumed to be as near in meaning as it is to a background message.
+A trigger without a vector is compared by its words alone. A capability without any vector is
+assumed to be as near to a message as capabilities are to background messages on average.
 
-Up to `MOST_EXACT` phrases are compared exactly. If there are more, all are compared in eight bits,
-and the nearest capabilities once more exactly: this takes a quarter of the memory, and the
+Up to `MOST_EXACT` triggers are compared in float32. If there are more, all are compared in eight
+bits, and the nearest capabilities once more in sixteen. This takes half of the memory, and the
 decisions are the same (tests/core/routing/test_evidence.py).
 """
 
@@ -52,12 +53,13 @@ CAPABILITY_EVIDENCE = (
 NONE_EVIDENCE = ("bias", "background", "nearest_background", *SIGNS, "length")
 
 SHARPNESS = 5.0
-"""Sharpness of the log-mean-exp over a capability's triggers: between their mean and their best."""
+"""Sharpness of the log-mean-exp over a capability's triggers; 0 would give their mean, infinity the
+best of them."""
 PHRASE_SHARPNESS = 0.7
-"""The same if each phrase is compared with its own similarity to the background."""
+"""The same for triggers whose cosines are standardised by those with background messages."""
 BM25_HALF = 6.0
 CLAIMED = 0.75
-"""Cosine with a trigger from which a background message belongs to the catalogue."""
+"""A background message with a higher cosine with a trigger is ignored: it asks for that tool."""
 NEAREST = 3
 # Cosines of a sentence model with unrelated texts spread by 0.05 to 0.1; a catalogue of one odd
 # trigger may have almost no spread, and would find everything extraordinary.
@@ -65,29 +67,30 @@ SMALLEST_DEVIATION = 0.03
 LARGEST_Z = 12.0
 MOST_EXACT = 8192
 NEAR_BY_MEANING, NEAR_BY_WORDS = 64, 32
-"""How many capabilities are compared again exactly."""
+"""How many capabilities are compared once more in sixteen bits."""
 MOST_AGAIN = 2048
-"""Phrases that are compared again."""
+"""The most triggers that are compared once more."""
 MOST_RANKED = 1024
-"""What comes after has next to no share of the probability, and ten thousand take 20 ms."""
+"""The most capabilities that are returned. The others have almost no probability, and sorting ten
+thousand takes 20 ms."""
 _BLOCK = 1024
-"""Rows that are widened at a time: they stay in a core's own cache."""
+"""How many rows are converted to float32 at a time, so that they stay in a core's own cache."""
 _FINER = 254
-"""Steps of what is left over in one of the eight bits."""
-# In units of the phrases' deviations, which are that much larger than cosines.
+"""Into how many steps the second byte of a number divides one step of the first byte."""
+# In units of the standardised cosines, which are larger than cosines by about this factor.
 SMALLEST_PHRASE_DEVIATION = 0.1
 LARGEST_PHRASE_Z = 40.0
 
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A capability as messages are compared with it: its texts, and their unit vectors."""
+    """The texts of a capability that messages are compared with, and their unit vectors."""
 
     id: CapabilityId
     triggers: tuple[str, ...]
     description: str
     trigger_vectors: "Vectors"
-    """Of the triggers that have a vector."""
+    """The vectors of those triggers that have one."""
     description_vector: "Vectors | None" = None
 
 
@@ -101,14 +104,14 @@ class Background:
 
 @dataclass(frozen=True, slots=True)
 class MessageEvidence:
-    """The evidence of one message, in the order of the two lists of names."""
+    """The evidence of one message: capabilities x `CAPABILITY_EVIDENCE`, and `NONE_EVIDENCE`."""
 
     capabilities: "Numbers"
     none: "Numbers"
 
 
 class Lexicon:
-    """The letters of a catalog's texts, prepared for comparison."""
+    """The words and the letters of a catalog's texts, prepared for comparison."""
 
     def __init__(self, described: Sequence[Described], background: Sequence[str]) -> None:
         documents = [
@@ -126,9 +129,9 @@ class Lexicon:
 class _Rows:
     """Unit vectors that messages are compared with.
 
-    If there are many, each number is kept as two bytes: an eight-bit approximation, with which all
-    rows are compared, and the remainder in another eight bits. Together they are exact to 1 /
-    32,000 of the row's largest number, which is more precise than float16.
+    If there are many, each number is kept as two bytes: an approximation in eight bits, with which
+    all rows are compared, and the remainder in another eight bits. Together they are exact to
+    1 / 32,000 of the row's largest number, which is more precise than float16.
     """
 
     def __init__(self, groups: "Sequence[Vectors]", dimensions: int) -> None:
@@ -159,12 +162,12 @@ class _Rows:
             self._factors[part] = 1 / np.maximum(np.linalg.norm(whole, axis=1), 1e-9)
 
     def parts(self, size: int = _BLOCK) -> Iterator[slice]:
-        """Yield parts of the rows that can be widened."""
+        """Yield slices of `size` rows that together are all rows."""
         for at in range(0, self.count, size):
             yield slice(at, at + size)
 
     def exact(self, part: "slice | Indexes") -> "Vectors":
-        """Return some of the rows as they are."""
+        """Return some of the rows as float32, from both bytes of each number."""
         import numpy as np  # noqa: PLC0415 - as above
 
         if not self.is_coarse:
@@ -177,7 +180,7 @@ class _Rows:
         return exact
 
     def cosines(self, message: "Vectors") -> "Vectors":
-        """Return the cosine of each row, in eight bits if there are many."""
+        """Return the cosine of each row with `message`, in eight bits if there are many."""
         import numpy as np  # noqa: PLC0415 - as above
 
         if not self.is_coarse:
@@ -215,7 +218,7 @@ class EvidenceIndex:
         background: Background,
         lexicon: Lexicon | None = None,
     ) -> None:
-        """Create it. `lexicon` is that of the same texts, if it exists already."""
+        """Prepare the catalog. `lexicon` is given if one for the same texts exists already."""
         import numpy as np  # noqa: PLC0415 - as above
 
         self.ids = tuple(each.id for each in described)
@@ -245,7 +248,7 @@ class EvidenceIndex:
         self._measure()
 
     def _measure(self) -> None:
-        """Take mean and deviation of each kind of evidence over background messages."""
+        """Compute the mean and deviation of each kind of evidence over background messages."""
         import numpy as np  # noqa: PLC0415 - as above
 
         groups = list(self._groups())
@@ -272,7 +275,7 @@ class EvidenceIndex:
         self._neutral = float(known.mean()) if len(known) else 0.0
 
     def _groups(self) -> Iterator[tuple[slice, slice]]:
-        """Yield capabilities together with their rows, at most about `MOST_EXACT` rows at once."""
+        """Yield groups of capabilities with the slice of their rows, about `MOST_EXACT` each."""
         first = 0
         ends = self._starts + self._counts
         for at in range(len(ends)):
@@ -282,7 +285,7 @@ class EvidenceIndex:
                 first = at + 1
 
     def found(self, text: str, message: "Vectors") -> MessageEvidence:
-        """Return the evidence for a message of this text and unit vector."""
+        """Return the evidence for a message; `message` is the unit vector of `text`."""
         import numpy as np  # noqa: PLC0415 - as above
 
         terms = words(text)
@@ -328,7 +331,7 @@ class EvidenceIndex:
         )
 
     def _cosines(self, message: "Vectors", bm25: "Vectors") -> "Vectors":
-        """Return the cosine of each phrase: exact for every capability that may matter."""
+        """Return the cosine of each trigger, more exactly for the nearest capabilities."""
         import numpy as np  # noqa: PLC0415 - as above
 
         cosines = self._rows.cosines(message)
@@ -354,7 +357,7 @@ class EvidenceIndex:
 
 
 def _pooled(values: "Vectors", sharpness: float, starts: "Indexes", counts: "Indexes") -> "Vectors":
-    """Return the log-mean-exp of each capability's phrases, which are the last axis."""
+    """Return the log-mean-exp of each capability's triggers, which are the last axis."""
     import numpy as np  # noqa: PLC0415 - as above
 
     if not values.shape[-1]:
@@ -365,7 +368,7 @@ def _pooled(values: "Vectors", sharpness: float, starts: "Indexes", counts: "Ind
 
 
 def _best(values: "Vectors", starts: "Indexes") -> "Vectors":
-    """Return the best of each capability's phrases."""
+    """Return the largest value of each capability's triggers."""
     import numpy as np  # noqa: PLC0415 - as above
 
     best: Vectors = np.maximum.reduceat(values, starts) if len(values) else values
@@ -373,7 +376,7 @@ def _best(values: "Vectors", starts: "Indexes") -> "Vectors":
 
 
 def _largest(values: "Vectors", count: int) -> "Indexes":
-    """Return where the largest values are, in no order."""
+    """Return the indexes of the `count` largest values, in no order."""
     import numpy as np  # noqa: PLC0415 - as above
 
     if len(values) <= count:
@@ -408,7 +411,7 @@ class Evidence:
         lexicon: Lexicon | None = None,
         meaning: Sequence[float] = (),
     ) -> None:
-        """`meaning` weighs each dimension of a message for "none"; empty stands for 0."""
+        """`meaning` has the weight of each dimension of a message for "none"; empty is all 0."""
         import numpy as np  # noqa: PLC0415 - as above
 
         self._index = EvidenceIndex(described, background, lexicon)
@@ -421,11 +424,14 @@ class Evidence:
 
     @property
     def lexicon(self) -> Lexicon:
-        """The letters of the catalog's texts, prepared for comparison."""
+        """The words and letters of the catalog's texts; another scorer may use them again."""
         return self._index.lexicon
 
     def ranked(self, text: str, message: "Vectors", among: Collection[CapabilityId]) -> list[Score]:
-        """Return the probabilities of the capabilities `among`, best first."""
+        """Return the probabilities of the capabilities in `among`, the best first.
+
+        They are shares of these capabilities and "none" alone.
+        """
         import numpy as np  # noqa: PLC0415 - as above
 
         found = self._index.found(text, message)
@@ -440,7 +446,7 @@ class Evidence:
         return [Score(self._index.ids[rows[at]], float(probabilities[at])) for at in order]
 
     def _rows_of(self, among: Collection[CapabilityId]) -> "Indexes":
-        """Return the rows of capabilities; most messages are about the same ones as the last."""
+        """Return the rows of the capabilities in `among`. The last result is cached."""
         import numpy as np  # noqa: PLC0415 - as above
 
         last_among, rows = self._last

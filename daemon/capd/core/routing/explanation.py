@@ -1,4 +1,4 @@
-"""Explains one decision in words (`capd why`): why something was switched on, or was not."""
+"""Explains a routing decision in a sentence, for `capd why`."""
 
 from collections.abc import Iterable
 
@@ -23,9 +23,9 @@ _NOT_HERE = {
 
 
 def explained(note: DecisionNote, threshold: float, margin: float) -> str:
-    """Return the reason of a decision in a sentence, with the numbers that decided.
+    """Return why a decision was made, with the scores and limits that decided.
 
-    `threshold` and `margin` are those of the routing profile, for a note without its own.
+    `threshold` and `margin` are those of the present routing profile, for a note that has none.
     """
     threshold, margin = note.threshold or threshold, note.margin or margin
     best = note.top[0] if note.top else None
@@ -57,6 +57,10 @@ def explained(note: DecisionNote, threshold: float, margin: float) -> str:
 
 
 def counted(note: DecisionNote, learnt: Iterable[LearntEntry]) -> list[LearntEntry]:
-    """Return what had been learnt, when a decision was made, about its best candidates."""
+    """Return the entries about a decision's two best candidates, and its winner, that are older.
+
+    `learnt` is what routing has learnt by now. Entries from after the decision did not influence
+    it.
+    """
     named = {note.name, *(name for name, _ in note.top[:2])}
     return [each for each in learnt if each.capability in named and each.since < note.at]

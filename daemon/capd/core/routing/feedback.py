@@ -1,4 +1,4 @@
-"""Turns what follows a message in one session into labels (`core.routing.learning`).
+"""Turns what happens after a message in one session into labels for `core.routing.learning`.
 
     message decided ──> a person switches on another one     ──> enabled
                    ├──> a person switches off what came on   ──> disabled
@@ -13,18 +13,18 @@ that was called is not counted as a mistake when it is switched off later.
 from capd_protos.types import CapabilityId, Decision, RoutingAct, RoutingLabel
 
 MESSAGES_UNTIL_KEPT = 3
-"""Messages after which something that a message switched on is no mistake of it."""
+"""If this many messages follow, switching off what a message had switched on is no correction."""
 
 
 class Feedback:
-    """The labels of one session."""
+    """The last decision of one session, and what it has switched on; gives labels."""
 
     __slots__ = ("_brought", "_called", "_decision", "_messages")
 
     def __init__(self) -> None:
         self._decision: Decision | None = None
         self._called: set[CapabilityId] = set()
-        # What messages switched on and nothing called yet, with the number of the message.
+        # What messages switched on and no call has used yet, with the number of the message.
         self._brought: dict[CapabilityId, tuple[int, Decision]] = {}
         self._messages = 0
 
@@ -39,19 +39,28 @@ class Feedback:
             self._brought[decision.id] = (self._messages, decision)
 
     def on_enabled(self, id_: CapabilityId, project: str, at: float) -> RoutingLabel | None:
-        """Return the label of what a person switched on; None if a message had switched it on."""
+        """Return the label for a capability that a person switched on.
+
+        None if the last message had switched it on itself.
+        """
         decision = self._decision
         if decision is not None and decision.outcome == "activate" and decision.id == id_:
             return None
         return _label(at, id_, "enabled", decision, project)
 
     def on_disabled(self, id_: CapabilityId, project: str, at: float) -> RoutingLabel | None:
-        """Return the label of what a person switched off; None unless a message switched it on."""
+        """Return the label for a capability that a person switched off.
+
+        None unless one of the last messages had switched it on, and no call has used it.
+        """
         _, decision = self._brought.pop(id_, (0, None))
         return _label(at, id_, "disabled", decision, project) if decision is not None else None
 
     def on_called(self, id_: CapabilityId, project: str, at: float) -> RoutingLabel | None:
-        """Return the label of a successful call; None unless the message led to it."""
+        """Return the label for a capability whose tool was called successfully.
+
+        None unless the last message switched it on or suggested it; only the first call counts.
+        """
         self._brought.pop(id_, None)
         decision = self._decision
         if decision is None or id_ in self._called:

@@ -1,8 +1,8 @@
-"""Compares messages that mean nothing without the one before, such as "and now push it".
+"""Handles messages that mean nothing without the one before them, such as "and now push it".
 
-Such a message is compared with half of its own vector and half of the one before it in its
-conversation. Only vectors are kept, of the last message of each of the last conversations, and only
-in memory. A message with a subject of its own is compared alone.
+Such a message is compared by the mean of its own vector and that of the message before it in its
+conversation. Every other message is compared by its own vector alone. For each of the last 256
+conversations, the vector of the last message is kept in memory; its text is not.
 """
 
 import re
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     Vectors = npt.NDArray[np.float32]
 
 SHARE = 0.5
-"""Of the message before; from `bench/routing/follow_ups.jsonl` (docs/routing.md)."""
+"""The weight of the message before; measured with `bench/routing/follow_ups.jsonl`
+(docs/routing.md)."""
 MOST_WORDS = 9
 FEW_WORDS = 2
 MOST_CONVERSATIONS = 256
@@ -41,7 +42,7 @@ _CLOSES = re.compile(
 
 
 def is_elliptical(text: str) -> bool:
-    """Tell whether a message leaves out what it is about."""
+    """Tell whether a message leaves out its subject: it is short, and continues or points back."""
     count = len(text.split())
     if not 0 < count <= MOST_WORDS or _CLOSES.match(text):
         return False
@@ -49,7 +50,7 @@ def is_elliptical(text: str) -> bool:
 
 
 def blended(message: "Vectors", before: "Vectors", share: float = SHARE) -> "Vectors":
-    """Return the unit vector between two; `share` is the weight of the earlier one."""
+    """Return a unit vector between two unit vectors; `share` is the weight of `before`."""
     import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without turns never pays
 
     mixed = (1 - share) * message + share * before
@@ -58,13 +59,16 @@ def blended(message: "Vectors", before: "Vectors", share: float = SHARE) -> "Vec
 
 
 class LastMessages:
-    """The vector of the last message in each of the last conversations."""
+    """The vectors of the last message in each of the most recent conversations."""
 
     def __init__(self) -> None:
         self._vectors: OrderedDict[str, Vectors] = OrderedDict()
 
     def compared(self, conversation: str, text: str, message: "Vectors") -> "Vectors":
-        """Return the vector to compare `text` with in its conversation, and remember it."""
+        """Return the vector by which to compare `text`, and remember it for the next message.
+
+        `message` is the unit vector of `text`.
+        """
         before = self._vectors.get(conversation)
         if before is not None and is_elliptical(text):
             message = blended(message, before)

@@ -1,6 +1,7 @@
-"""The gates from a message to a decision, which has three outcomes.
+"""The checks from a message to a decision: *activate*, *suggest* or *abstain*.
 
-The gates come in a fixed order and each abstention carries its reason (docs/design/routing.md):
+They come in this order, and each abstention carries its reason (docs/design/routing.md):
+
 
     disabled, system_content, too_short   the message never reaches the model
     model_not_ready                       nothing waits for a model
@@ -11,9 +12,9 @@ The gates come in a fixed order and each abstention carries its reason (docs/des
     missing_secrets, missing_program, domain
                                           the winner cannot be switched on here, and is named
 
-The profile's scorer scores the capabilities (`core.routing.scorers`). Active capabilities compete;
-a single candidate's runner-up is 0. Comparisons are inclusive within `EPSILON`, which absorbs the
-rounding of float32 sums.
+The profile's scorer scores the capabilities (`core.routing.scorers`). Active capabilities compete
+as well. If there is a single candidate, the score of the second is 0. A score that is below a limit
+by less than `EPSILON`, the rounding of float32 sums, reaches it.
 """
 
 import hashlib
@@ -47,22 +48,23 @@ EPSILON = 1e-6
 TOP_SHOWN = 5
 MOST_SUGGESTED = 3
 UNUSABLE: tuple[UnusableReason, ...] = get_args(UnusableReason)
-"""Filters whose capabilities are ranked all the same: what would have won is named. What a policy
-denies is not: it is never named."""
+"""Reasons for which a capability cannot be switched on, but is ranked all the same, so that the
+decision can name it. What policy denies is not ranked, and is never named."""
 LONGEST_COMPARED = 320
-"""Characters of a message that are compared, about 64 tokens. 256 tokens would take 135 ms."""
+"""How many characters of a message are compared, about 64 tokens. To embed 256 tokens takes 135 ms.
+"""
 
 
 NOTHING_LACKS: Mapping[CapabilityId, tuple[str, ...]] = {}
 
 
 class ProfileMismatchError(CapdError):
-    """The constants were calibrated for another model than the loaded one."""
+    """The routing profile was calibrated for another model than the one that is loaded."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoutingProfile:
-    """The constants of the decision, and the model for which they hold."""
+    """The constants of routing, and the embedding model that they were calibrated for."""
 
     model: str
     quantisation: str
@@ -71,23 +73,23 @@ class RoutingProfile:
     margin: float
     top_k: int
     revision: str = ""
-    """Of the model; empty where the constants are not bound to one."""
+    """The revision of the model; empty if the constants hold for every revision."""
     scorer: str = "trigger_mean"
     weights: Mapping[str, float] = field(default_factory=dict)
     """The weight of each kind of evidence, for the scorer `evidence`."""
     meaning: tuple[float, ...] = ()
     """The weight of each dimension of a message's vector, for "none"; of `evidence`."""
     suggest_at: float = float("inf")
-    """The sum of all scores from which the best are suggested if there is no clear winner."""
+    """If there is no clear winner, the best are suggested if all scores together reach this."""
     suggest_each: float = 0.0
     """A capability with a lower score is not suggested."""
     priors: Mapping[str, float] = field(default_factory=dict)
     """The weight of each of `core.routing.priors.PRIORS`; a prior without a weight is off."""
     lowest_hit: float = 0.2
-    """`discover` shows capabilities with a higher score (docs/design/routing.md)."""
+    """The action `discover` shows capabilities with a higher score (docs/design/routing.md)."""
 
     def check(self, model: str, quantisation: str, pooling: str, revision: str = "") -> None:
-        """Refuse a model that these constants were not made for.
+        """Check that the loaded model is the one that the constants were calibrated for.
 
         Raises:
             ProfileMismatchError: id, quantisation, pooling or revision differ.
@@ -104,8 +106,8 @@ class RoutingProfile:
             )
 
 
-# Twice the recall of the published 0.55 for this model at
-# 2.4 % wrong activation (measured there on messages written without looking at triggers).
+# With this model the threshold 0.45 has twice the recall of the published 0.55, and 2.4 % wrong
+# activations, on messages that were written without looking at triggers.
 MINILM_INT8 = RoutingProfile(
     model="sentence-transformers/all-MiniLM-L6-v2",
     quantisation="int8 weights",
@@ -121,7 +123,7 @@ PUBLISHED = replace(MINILM_INT8, threshold=0.55)
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A capability that may win, with the unit vectors of its triggers (n x dimensions)."""
+    """A capability that may be chosen, with the unit vectors of its triggers (n x dimensions)."""
 
     id: CapabilityId
     triggers: "Vectors"
@@ -129,21 +131,21 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Eligible:
-    """The candidates after the filters, and how many each filter removed."""
+    """The capabilities that may be activated in a session, and how many each filter removed."""
 
     capabilities: tuple[CapabilitySpec, ...]
     left_out: dict[str, int]
     unusable: tuple[UnusableCapability, ...] = ()
-    """The filtered-out candidates that a person could enable, with a key or in another domain."""
+    """Those removed for a reason in `UNUSABLE`, which a person could put right."""
 
     @cached_property
     def ids(self) -> frozenset[CapabilityId]:
-        """The candidates."""
+        """The ids of the capabilities that may be activated."""
         return frozenset(each.id for each in self.capabilities)
 
     @cached_property
     def ranked_ids(self) -> frozenset[CapabilityId]:
-        """The candidates, and those that would be candidates with a key or in another domain."""
+        """The ids of all capabilities to rank, `unusable` ones included."""
         return self.ids | frozenset(each.id for each in self.unusable)
 
 
@@ -153,7 +155,10 @@ def fingerprint(text: str) -> str:
 
 
 def before_model(text: str, *, is_enabled: bool) -> Decision | str:
-    """Return the abstention for a message if the model is not needed, else the cleaned text."""
+    """Return an abstention if the message needs no routing, else its cleaned text.
+
+    `is_enabled` says that routing is on in the session.
+    """
     if not is_enabled:
         return Decision("abstain", "disabled", fingerprint=fingerprint(text))
     if cleaning.is_system_content(text):
@@ -165,7 +170,7 @@ def before_model(text: str, *, is_enabled: bool) -> Decision | str:
 
 
 def compared_part(cleaned: str) -> str:
-    """Return the part of a message that is compared: all of it, or equal parts of both ends."""
+    """Return the part of a message that is compared: all of it, or its beginning and its end."""
     if len(cleaned) <= LONGEST_COMPARED:
         return cleaned
     half = LONGEST_COMPARED // 2
@@ -181,10 +186,11 @@ def eligible(
     denied: Collection[CapabilityId] = (),
     lacking: Mapping[CapabilityId, tuple[str, ...]] = NOTHING_LACKS,
 ) -> Eligible:
-    """Return the capabilities that a session of `domain` with values for `keys` may activate.
+    """Return the capabilities that a message may activate in a session.
 
-    The session's policy denies the capabilities in `denied` as a whole. `lacking` has the programs
-    that capabilities need and that are not installed.
+    `domain` is the session's domain, and `keys` are the keys that it has values for. Its policy
+    denies the capabilities in `denied` as a whole. `lacking` has, by capability, the programs that
+    are needed and not installed.
     """
     kept: list[CapabilitySpec] = []
     left_out: Counter[str] = Counter()
@@ -230,9 +236,10 @@ def _why_not(
 
 
 def scores(message: "Vectors", candidates: Sequence[Candidate], top_k: int) -> list[Score]:
-    """Return every candidate's score for the unit vector `message`, best first.
+    """Return the score of every candidate, best first; equal scores keep the order of `candidates`.
 
-    Ties keep the order of `candidates`.
+    A score is the mean of the `top_k` largest cosines of `message`, a unit vector, with the
+    candidate's triggers.
     """
     import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without turns never pays
 
@@ -253,7 +260,10 @@ def scores(message: "Vectors", candidates: Sequence[Candidate], top_k: int) -> l
 def decide(
     ranked: Sequence[Score], active: Collection[CapabilityId], profile: RoutingProfile
 ) -> Decision:
-    """Return the decision for scores in falling order; the caller adds fingerprint and counts."""
+    """Return the decision for `ranked`, scores in falling order.
+
+    It has neither a fingerprint nor counts of filtered capabilities; the caller adds them.
+    """
     top = tuple(ranked[:TOP_SHOWN])
     if not ranked:
         return Decision("abstain", "no_candidates")
@@ -274,7 +284,7 @@ def _unclear(
     active: Collection[CapabilityId],
     profile: RoutingProfile,
 ) -> Decision:
-    """Suggest the plausible ones, or abstain. What is on already is not suggested."""
+    """Return a decision that suggests the plausible capabilities that are off, or abstains."""
     top = tuple(ranked[:TOP_SHOWN])
     is_plausible = sum(score.score for score in ranked) >= profile.suggest_at - EPSILON
     suggested = tuple(

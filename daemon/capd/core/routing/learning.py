@@ -6,14 +6,14 @@
     the model calls a tool of what the message switched on,   called     up, less far
       or of what was suggested
 
-A label has no text: the message's fingerprint, the capability, the score that routing gave it, and
-the project as a hash. An offset is added to a capability's logit, so it changes how easily the
-capability reaches the threshold. It is the sum of three parts: one for all capabilities (how this
-person writes), one for the capability, and one for the capability in the project. The sum is
-limited to `LOWEST` and `HIGHEST`. So whatever the history, a message never activates a capability
-with a score under `lowest_activated` (docs/routing.md, "Learning from use").
+A label contains no text: it has the message's fingerprint, the capability, the score that routing
+gave it, and the project as a hash. An offset is added to a capability's logit, so it changes how
+easily the capability reaches the threshold. It is the sum of three parts: one for all capabilities
+(how this person writes), one for the capability, and one for the capability in the project. The sum
+is between `LOWEST` and `HIGHEST`, so no history makes a message activate a capability with a score
+below `lowest_activated` (docs/routing.md, "Learning from use").
 
-Everything that is learnt is `replayed(labels)`, so removing a label undoes it.
+The offsets are computed from the saved labels (`replayed`), so removing a label undoes its effect.
 """
 
 import hashlib
@@ -25,26 +25,28 @@ from itertools import chain
 from capd_protos.types import LearntEntry, RoutingLabel, Score
 
 HIGHEST = 0.5
-"""Of an offset in all. With a threshold of .65 no message is activated under a score of .53."""
+"""The largest offset. With a threshold of 0.65, no message activates anything below a score of
+0.53."""
 LOWEST = -2.0
 MOST_OF_A_PART = 0.3
-"""Of the part for all, that for a capability, and that for one in a project, upwards."""
+"""The largest value of each of the three parts of an offset."""
 MOST_BY_CALLS = 0.15
-"""As far as calls alone lift the last two. What a model calls, a server's words may have led it to:
-a call brings the part for all back to zero at most."""
+"""The largest value to which calls alone raise the part of a capability, in all and in a project. A
+server's text may have led the model to a call, so calls raise the part for all to 0 at most."""
 STEP_UP = 0.15
-"""For each time that a capability was wanted, for itself and in its project. This and the next two
-are from `bench/routing_learning.py`, by writers that its tables leave out."""
+"""Added to a capability's two parts each time it was wanted. This value and the next two were tuned
+with `bench/routing_learning.py`, on messages of writers whom its tables leave out."""
 STEP_DOWN = 0.15
-"""Times the score of what was switched off."""
+"""Subtracted from the part of a capability that was switched off, times its score."""
 STEP_OF_ALL = 0.1
-"""Times how far the score was from what was right."""
+"""Added to the part for all, times the difference between the score and the right score (0 or
+1)."""
 PLAUSIBLE = 0.02
-"""Score under which a message does not speak of a capability."""
+"""With a lower score, a message says nothing about a capability that a person switched on."""
 
 MOST_LABELS = 500
 MOST_OF_ONE = 40
-"""Labels of one capability: what is used most must not push out the rest."""
+"""The most labels of one capability, so that the most used one does not push out the others."""
 LONGEST_KEPT = 180 * 86400.0
 """Seconds."""
 
@@ -56,16 +58,16 @@ class Learnt:
     shared: float = 0.0
     capabilities: Mapping[str, float] = field(default_factory=dict)
     projects: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    """By project and capability."""
+    """By the project's mark and the capability."""
 
     def offset(self, capability: str, project: str = "") -> float:
-        """Return the offset that is added to a capability's logit in a project, within limits."""
+        """Return the offset of a capability's logit in a project, from `LOWEST` to `HIGHEST`."""
         own = self.capabilities.get(capability, 0.0)
         here = self.projects.get((project, capability), 0.0) if project else 0.0
         return min(HIGHEST, max(LOWEST, self.shared + own + here))
 
     def wanted_in(self, project: str) -> frozenset[str]:
-        """Return the capabilities that were wanted in a project."""
+        """Return the capabilities, as `tap/name`, with a positive part in a project."""
         return frozenset(
             id_ for (where, id_), here in self.projects.items() if where == project and here > 0
         )
@@ -75,19 +77,19 @@ NOTHING = Learnt()
 
 
 def project_mark(path: str) -> str:
-    """Return the project's mark in labels: 16 hex digits of the SHA-256 of its path."""
+    """Return the mark of a project in labels: 16 hex digits of the SHA-256 of its path."""
     return hashlib.sha256(path.encode("utf-8", "surrogatepass")).hexdigest()[:16] if path else ""
 
 
 def lowest_activated(threshold: float) -> float:
-    """Return the score below which no history lets a message reach `threshold`."""
+    """Return the lowest score that the highest offset can raise to `threshold`."""
     return threshold / (threshold + (1 - threshold) * math.exp(HIGHEST))
 
 
 def shifted(ranked: Sequence[Score], learnt: Learnt, project: str) -> list[Score]:
     """Return `ranked` with the offsets of `project` applied, best first.
 
-    Probability that a capability loses goes to "none", so lowering one raises no other.
+    The probability that a lowered capability loses goes to "none", so no other one rises.
     """
     if learnt == NOTHING:
         return list(ranked)
@@ -116,7 +118,7 @@ def after(learnt: Learnt, label: RoutingLabel) -> Learnt:
         case "called":
             own = max(own, min(MOST_BY_CALLS, own + STEP_UP))
             here = max(here, min(MOST_BY_CALLS, here + STEP_UP))
-            # What was switched on was right, so the bar for all need not go up as far.
+            # The decision was right, so an offset that corrections had lowered rises again.
             shared = max(shared, min(0.0, shared + STEP_OF_ALL * label.score))
         case "disabled":
             own = max(LOWEST, own - STEP_DOWN * label.score)
@@ -127,7 +129,7 @@ def after(learnt: Learnt, label: RoutingLabel) -> Learnt:
 
 
 def replayed(labels: Iterable[RoutingLabel]) -> Learnt:
-    """Return the offsets that result from labels, oldest first."""
+    """Return the offsets that result from `labels`, which are in order of time."""
     learnt = NOTHING
     for label in labels:
         learnt = after(learnt, label)
@@ -135,7 +137,7 @@ def replayed(labels: Iterable[RoutingLabel]) -> Learnt:
 
 
 class History:
-    """The labels of one machine, oldest first, limited in number and age, and their result."""
+    """The labels of one machine, limited in number and age, and the offsets that they give."""
 
     def __init__(self, labels: Iterable[RoutingLabel] = ()) -> None:
         self._labels: list[RoutingLabel] = []
@@ -144,11 +146,14 @@ class History:
 
     @property
     def labels(self) -> tuple[RoutingLabel, ...]:
-        """Everything that has to be saved."""
+        """The labels, oldest first: everything that has to be saved."""
         return tuple(self._labels)
 
     def add(self, label: RoutingLabel) -> bool:
-        """Add a label; return whether it counts: a message teaches once about a capability."""
+        """Add a label; return whether it counts.
+
+        It does not if the same message has given the same label before.
+        """
         if not 0 <= label.score <= 1 or self._has(label):
             return False
         if self._is_crowded(label):
@@ -159,7 +164,7 @@ class History:
         return True
 
     def forget(self, capability: str = "") -> int:
-        """Remove the labels of `name` or `tap/name`, or all labels; return how many there were."""
+        """Remove the labels of a capability (`name` or `tap/name`), or all; return their number."""
         kept = [
             each
             for each in self._labels
@@ -179,7 +184,7 @@ class History:
         return last
 
     def progress(self, project: str) -> list[LearntEntry]:
-        """Return what each capability has learnt, the largest offset first.
+        """Return what was learnt about each capability, the largest offset first.
 
         `project` is a `project_mark`.
         """
@@ -218,7 +223,7 @@ class History:
         )
 
     def _keep(self, labels: Iterable[RoutingLabel]) -> None:
-        """Keep what of `labels` is within the bounds, and learn from nothing else."""
+        """Replace the labels by those of `labels` that are within the limits; compute offsets."""
         kept = [each for each in labels if 0 <= each.score <= 1]
         newest = max((each.at for each in kept), default=0.0)
         kept = [each for each in kept if each.at >= newest - LONGEST_KEPT]
@@ -231,7 +236,7 @@ class History:
         recent.reverse()
         excess = len(recent) - MOST_LABELS
         if excess > 0:
-            # What a person did outlasts what a model called.
+            # Labels of calls are dropped first: what a person did says more.
             calls = (at for at, each in enumerate(recent) if each.act == "called")
             rest = (at for at, each in enumerate(recent) if each.act != "called")
             dropped = {at for at, _ in zip(chain(calls, rest), range(excess), strict=False)}

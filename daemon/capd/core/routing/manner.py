@@ -1,9 +1,9 @@
-"""Signs in a message's wording that no tool is needed, whatever it is about.
+"""Finds signs in a message's wording that it needs no tool, whatever it is about.
 
-A word can be mentioned without a tool being wanted ("why is git called git", "our wiki is a mess",
-"the upgrade is postponed"), and lexical evidence cannot see that. The signs here are not about any
-capability: they speak for "none", with calibrated weights like all other evidence. A request speaks
-for a tool, so its weight is negative.
+A message may contain the word for a tool and want none: "why is git called git", "our wiki is a
+mess", "the upgrade is postponed". The signs do not depend on any capability. They are evidence for
+"none", with calibrated weights like all other evidence. The sign `request` is evidence for a tool,
+so its weight is negative.
 
 A sign of refusal, complaint or report counts twice if the message asks for nothing: "the build is
 broken, find out why" complains, but wants something.
@@ -95,7 +95,8 @@ _SPECIFIC = re.compile(
 )
 _ENOUGH_SPECIFICS = 3
 LONGEST_READ = 2000
-"""Characters that the signs of statements read: their patterns repeat."""
+"""The later signs search only this many characters, because the time for some patterns grows faster
+than the text."""
 
 _REFUSAL = re.compile(
     r"""\b(?:
@@ -135,7 +136,7 @@ _STATEMENT = re.compile(
     (?:is|are|was|were|has|have|had|looks?|says?|got|went|came|\w{3,}ed)\b""",
     re.IGNORECASE | re.VERBOSE,
 )
-# What a sentence that asks for something begins with.
+# The verbs that begin a sentence which asks for something.
 _VERBS = (
     "add|append|ask|book|build|call|cancel|change|check|clean|click|clone|close|"
     "collect|commit|compare|compute|convert|copy|count|create|cut|delete|deploy|dig|"

@@ -1,8 +1,9 @@
 """Finds triggers that a message contains word for word.
 
-Somebody who writes a trigger expects it to work, however low the message scores. So if a message
-contains a whole trigger, or five words in a row of one, its capability is at least suggested. A
-message that consists of a trigger switches its capability on (`core.routing.deciding`).
+A person who writes a trigger expects it to work, however low the message scores. So if a message
+contains a trigger of two to four words, or five words in a row of a longer one, its capability is
+at least suggested. A message that consists of a trigger usually switches its capability on
+(`core.routing.deciding`).
 """
 
 import re
@@ -13,26 +14,27 @@ from dataclasses import dataclass
 from capd_protos.types import CapabilityId, CapabilitySpec
 
 RUN = 5
-"""Words in a row of a trigger that are enough."""
+"""A message that has this many words in a row of a trigger contains the trigger."""
 LEAST_WHOLE = 2
-"""Words of a trigger that counts within a longer message: one word is said in passing."""
+"""A trigger of fewer words does not count within a longer message: people mention single words
+without wanting a tool."""
 
 _WORD = re.compile(r"[^\W_]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """The triggers that a message contains, by capability in the order of the catalog."""
+class ContainedTriggers:
+    """The capabilities whose triggers a message contains, in the order of the catalog."""
 
     whole: tuple[CapabilityId, ...] = ()
-    """Capabilities with a trigger that is the whole message."""
+    """Those with a trigger that is the whole message."""
     within: tuple[CapabilityId, ...] = ()
-    """Capabilities with a trigger of two to four words in the message, or with five consecutive
-    words of a longer trigger."""
+    """Those with a trigger of two to four words in the message, or with a longer trigger of which
+    the message has five words in a row."""
 
 
 class Phrases:
-    """The triggers of a catalog, looked up by their runs of words."""
+    """The triggers of a catalog, to be looked up by their words."""
 
     def __init__(self, capabilities: Sequence[CapabilitySpec]) -> None:
         self._ids = tuple(each.id for each in capabilities)
@@ -49,8 +51,8 @@ class Phrases:
                     runs.add(terms[at : at + RUN], number)
         self._whole, self._runs = _Sorted(whole), _Sorted(runs)
 
-    def said(self, text: str) -> Said:
-        """Return the triggers that `text` contains."""
+    def find(self, text: str) -> ContainedTriggers:
+        """Return the capabilities whose triggers `text` contains."""
         terms = _terms(text)
         runs = [
             terms[at : at + length]
@@ -58,7 +60,9 @@ class Phrases:
             for length in range(LEAST_WHOLE, RUN + 1)
         ]
         whole, within = self._whole.found([terms]), self._runs.found(runs)
-        return Said(*(tuple(self._ids[number] for number in each) for each in (whole, within)))
+        return ContainedTriggers(
+            *(tuple(self._ids[number] for number in each) for each in (whole, within))
+        )
 
 
 class _Keys:
@@ -74,13 +78,13 @@ class _Keys:
 
 
 class _Sorted:
-    """The same, to be looked up: 50,000 triggers take 4 MB, and 60 as tuples in a dictionary."""
+    """Hashes in order, to be looked up. 50,000 triggers take 4 MB; a dictionary would take 60."""
 
     def __init__(self, keys: _Keys) -> None:
         import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without turns never pays
 
         hashes = np.frombuffer(keys.hashes, np.int64) if keys.hashes else np.zeros(0, np.int64)
-        # Stable: capabilities of one run stay in the order of the catalog.
+        # A stable sort keeps capabilities with the same words in the order of the catalog.
         order = np.argsort(hashes, kind="stable")
         self._hashes = hashes[order]
         self._numbers = np.array(keys.numbers, np.int32)[order]

@@ -1,8 +1,8 @@
-"""Evidence for a capability beside the message: the project's files, and earlier use.
+"""Priors: evidence for a capability from the project's files and from earlier use.
 
-A prior multiplies a capability's probability. The sum over all capabilities stays the same, and so
-does the probability of "none". So a prior decides only between capabilities that the message
-supports, and a message without evidence activates nothing, whatever the priors say.
+A prior multiplies a capability's probability by a factor. The sum over all capabilities stays the
+same, and so does the probability of "none". So a prior only decides between capabilities that the
+message speaks for.
 """
 
 import math
@@ -13,17 +13,17 @@ from capd.core.globs import matches
 from capd_protos.types import CapabilityId, CapabilitySpec, Score
 
 PRIORS = ("files", "session", "project")
-"""The names that a profile may give a weight to; one without a weight is off."""
+"""All priors. A profile gives them weights; one without a weight has no effect."""
 
 ON = ("files",)
-"""The priors that count unless the configuration says otherwise."""
+"""The priors that are on by default."""
 
 MOST_PLACES = 256
 MOST_USED = 16
 
 
 class Use:
-    """Which capabilities came on, or were used, where: the last ones of the last places."""
+    """The last capabilities that were on in each of the last sessions and projects."""
 
     def __init__(self) -> None:
         self._places: OrderedDict[str, OrderedDict[CapabilityId, None]] = OrderedDict()
@@ -51,7 +51,7 @@ class Use:
 def spoken_for(
     capabilities: Iterable[CapabilitySpec], listing: Collection[str]
 ) -> frozenset[CapabilityId]:
-    """Return the capabilities whose `files` match a file of `listing`."""
+    """Return the capabilities with a pattern in `files` that matches a name in `listing`."""
     return frozenset(
         each.id
         for each in capabilities
@@ -64,7 +64,10 @@ def shifted(
     favoured: Mapping[str, Collection[CapabilityId]],
     weights: Mapping[str, float],
 ) -> list[Score]:
-    """Return `ranked` with the weights of the priors applied; the sum stays the same."""
+    """Return `ranked` with the priors applied, best first; the scores have the same sum as before.
+
+    `favoured` has the capabilities that each prior speaks for, `weights` the weight of each prior.
+    """
     factors = [
         math.exp(sum(weights.get(name, 0.0) for name, ids in favoured.items() if score.id in ids))
         for score in ranked

@@ -1,4 +1,4 @@
-"""What followed a decision, and what would change it (`capd why`)."""
+"""What happened after a routing decision, and how a person can change it, for `capd why`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,26 +8,26 @@ from capd_protos.ledger import ActivationNote, DecisionNote
 MOST_NAMED = 3
 _ALL_KEYS = "capd secret list names the keys that are missing"
 CLOSE = 2
-"""How many of the best candidates the message may have meant."""
+"""How many of the best candidates the message may have meant, if there was no clear winner."""
 
 
 @dataclass(frozen=True, slots=True)
 class CapabilityFacts:
-    """What is known of a capability at this moment."""
+    """The present state of a capability."""
 
     triggers: Sequence[str] = ()
     missing: Sequence[str] = ()
-    """Keys that it uses and that have no value."""
+    """The keys that the capability needs and that have no value."""
     reason: str = ""
-    """Why it cannot be used; empty if it can."""
+    """Why the capability cannot be used; empty if it can."""
 
 
 def followed(
     note: DecisionNote, activations: Iterable[ActivationNote]
 ) -> tuple[ActivationNote, ...]:
-    """Return what happened to the capability that a decision named, oldest first.
+    """Return what happened after a decision to the capability that it activated, oldest first.
 
-    It ends where the capability is switched on again: later events have another cause.
+    Events from the next activation on are left out: they have another cause.
     """
     if note.outcome != "activate":
         return ()
@@ -44,7 +44,10 @@ def followed(
 
 
 def consequence(came: Sequence[ActivationNote]) -> str:
-    """Return in words what followed a decision; empty if nothing was recorded."""
+    """Return in a clause what happened after a decision; empty if nothing was recorded.
+
+    `came` is the result of `followed`.
+    """
     if not came:
         return ""
     if came[0].action == "failed":
@@ -61,9 +64,10 @@ def remedies(
     *,
     is_live: bool,
 ) -> list[str]:
-    """Return what a person may do for another outcome, a line each.
+    """Return what a person can do to get another outcome, one line for each way.
 
-    `known` has every capability by `tap/name`; `is_live` says whether the session is open.
+    `came` is the result of `followed`. `known` has every capability by `tap/name`. `is_live` says
+    whether the session is open.
     """
     at = f" --session {note.session}" if is_live else ""
     if note.outcome == "activate":
@@ -73,7 +77,7 @@ def remedies(
         case "already_active":
             return []
         case "missing_secrets":
-            # The winner is the best of all that were ranked.
+            # The unusable winner is the first of all that were ranked.
             missing = known[note.top[0][0]].missing if note.top and note.top[0][0] in known else ()
             return _lacking(note.top[0][0], missing) if missing else [_ALL_KEYS]
         case "missing_program":

@@ -1,7 +1,7 @@
-"""The ways to score capabilities for a message, behind one interface; the profile names one.
+"""The scorers, which rank capabilities for a message. The routing profile names one of them.
 
-trigger_mean   the published rule, exact: mean of the best top_k cosines with a tap's own triggers
-evidence       calibrated probabilities from several kinds of evidence (`core.evidence`)
+trigger_mean   the published rule: mean of the best top_k cosines with the tap's own triggers
+evidence       calibrated probabilities (`core.routing.evidence`)
 """
 
 from collections.abc import Collection, Sequence
@@ -21,26 +21,29 @@ SCORERS = ("trigger_mean", "evidence")
 
 
 class UnknownScorerError(CapdError):
-    """The profile names an unknown scorer."""
+    """The routing profile names a scorer that does not exist."""
 
 
 class Scorer(Protocol):
     """Ranks the capabilities of a catalog for a message."""
 
     def ranked(self, text: str, message: "Vectors", among: Collection[CapabilityId]) -> list[Score]:
-        """Return the scores of the capabilities `among`, best first."""
+        """Return the scores of the capabilities in `among`, best first.
+
+        `message` is the unit vector of `text`.
+        """
         ...
 
 
 class TriggerMean:
-    """The published rule, over the tap's own triggers."""
+    """The scorer `trigger_mean`, which compares only with triggers of the tap itself."""
 
     def __init__(self, candidates: Sequence[Candidate], top_k: int) -> None:
         self._candidates = candidates
         self._top_k = top_k
 
     def ranked(self, text: str, message: "Vectors", among: Collection[CapabilityId]) -> list[Score]:
-        """Return mean cosines; `text` is not used."""
+        """Return the mean of the `top_k` best cosines of each capability; ignore `text`."""
         del text
         wanted = [candidate for candidate in self._candidates if candidate.id in among]
         return scores(message, wanted, self._top_k)
@@ -53,7 +56,7 @@ def texts_of(capability: CapabilitySpec) -> tuple[str, ...]:
 
 
 def description_of(capability: CapabilitySpec) -> str:
-    """Return the description of a capability from its tap and its overlays."""
+    """Return the description of the tap, followed by that of an overlay."""
     return f"{capability.description} {capability.extra_description}".strip()
 
 
@@ -66,9 +69,9 @@ def scorer(
 ) -> Scorer:
     """Return the profile's scorer over `capabilities`.
 
-    `vectors` contains the vectors of the background's texts; any other text without a vector is
-    compared by its letters alone. `lexicon` is that of an earlier scorer over the same
-    capabilities.
+    `vectors` has unit vectors by text: those of all `background` texts, and those of the
+    capabilities' texts as far as they exist. `lexicon` is that of an earlier scorer over the
+    same capabilities.
 
     Raises:
         UnknownScorerError: there is no scorer of that name.

@@ -1,11 +1,13 @@
-"""Capabilities that a message cannot tell apart: `database-postgres` and `database-sqlite`.
+"""Finds near ties between siblings, such as `database-postgres` and `database-sqlite`.
 
-Siblings are capabilities whose names share their first part. If the winner has a plausible sibling,
-the message does not name the winner, and neither the project's files nor earlier use there favour
-only the winner, then both are suggested and none is switched on.
+Siblings are capabilities whose names have the same first part. A decision is a near tie if the
+winner has a plausible sibling, the message does not name the winner, and neither the project's
+files nor earlier use in the project favour only the winner. Then all of them are suggested, and
+none is switched on.
 
-A message names a capability with a word of its name, its title or its servers that no sibling's
-name has, or with a word that a fair share of its phrases has and none of its siblings' texts.
+A message names a capability with a word of its name, its title or its servers that no sibling has
+in its name. It also does with a word that at least the share `SHARE` of its triggers has, and no
+text of a sibling.
 """
 
 from collections import Counter
@@ -15,18 +17,19 @@ from capd.core.lexical import words
 from capd_protos.types import CapabilityId, CapabilitySpec, Score
 
 SHARE = 0.06
-"""Of a capability's phrases that a word must be in to name it. With `LEAST` from
-`bench/routing/near_ties.jsonl` (docs/routing.md, "Near ties")."""
+"""The share of a capability's triggers that must contain a word for it to name the capability. This
+value and `LEAST` were tuned with `bench/routing/near_ties.jsonl` (docs/routing.md, "Near ties")."""
 SPEAKING = ("files", "learnt")
-"""Evidence of the project that decides between siblings: its files, and what was wanted there."""
+"""The priors that decide between siblings: the project's files, and what was wanted there."""
 NAMED = 0.15
-"""Share of each member's phrases that have the rest of its name, from which the members are
-*alternatives*: they do the same at different places (`messaging-slack`, `messaging-discord`), and
-somebody who means one names it, so a low score hardly puts one of them out of question. The members
-of other families do different things (`git`, `git-write`), which a message shows without a name."""
+"""If at least this share of each sibling's triggers contains the second part of its name, the
+siblings are *alternatives*: they do the same with different services (`messaging-slack`,
+`messaging-discord`). A person who means one of them names it, so a sibling is plausible even with a
+low score. Other siblings do different things (`git`, `git-write`), so that a message shows which is
+meant without a name."""
 LEAST, OF_ALTERNATIVES = 0.03, 0.01
-"""Score from which a sibling is not out of question. At 0 for alternatives one more near tie in
-ninety was left open, and four right activations in a hundred were lost elsewhere."""
+"""The score from which a sibling, and an alternative, is plausible. With 0 for alternatives, one
+more near tie in ninety was found, and four right activations in a hundred were lost."""
 
 
 class Siblings:
@@ -39,7 +42,7 @@ class Siblings:
             if dash:
                 families.setdefault(family, []).append(each)
         self._of: dict[CapabilityId, frozenset[CapabilityId]] = {}
-        """The family of each member, itself included; all of a family share one set."""
+        """The siblings of each capability, itself included; all siblings share one set object."""
         self._marks: dict[CapabilityId, frozenset[str]] = {}
         self._alternatives: set[CapabilityId] = set()
         for members in families.values():
@@ -60,7 +63,7 @@ class Siblings:
         if all(_named_share(each, phrases[each.id]) >= NAMED for each in members):
             self._alternatives.update(each.id for each in members)
         family = frozenset(each.id for each in members)
-        # How many members have a word: the others have it where more than one does.
+        # How many members have a word. If more than one has it, it names none of them.
         having = Counter(word for each in members for word in texts[each.id])
         names = {each.id: frozenset(words(each.id.name)) for each in members}
         naming = Counter(word for each in members for word in names[each.id])
@@ -82,9 +85,10 @@ class Siblings:
         ranked: Sequence[Score],
         favoured: Mapping[str, Collection[CapabilityId]],
     ) -> tuple[CapabilityId, ...]:
-        """Return the winner and its siblings, best first, if the message is ambiguous.
+        """Return the winner and its plausible siblings, best first, if the decision is a near tie.
 
-        Empty if the winner is clear. `favoured` are the capabilities that each prior favours.
+        Return nothing if the winner is clear. `favoured` are the capabilities that each prior
+        speaks for.
         """
         if not ranked:
             return ()

@@ -1,8 +1,7 @@
-"""Decides by a message's words while the model is not ready.
+"""Routes by a message's words alone, while the embedding model is not ready.
 
 `sure` is for a user's message: it returns a capability only if the message contains a whole trigger
-of it and of no other. `fitting` ranks capabilities for a person or a model that chooses from a
-list.
+of it, and of no other. `fitting` ranks capabilities for somebody who chooses from a list.
 """
 
 from collections.abc import Sequence
@@ -13,33 +12,35 @@ from capd.core.routing.manner import SIGNS, signs
 from capd_protos.types import CapabilityId, CapabilitySpec, Score
 
 FEWEST_WORDS = 2
-"""The fewest words of a trigger that decides alone. Many people mention one word without wanting
-its capability."""
+"""A trigger of fewer words does not decide: people mention single words without wanting a tool."""
 MOST_PHRASES = 4096
-"""Triggers that are compared with a message, which is awaited: with more nothing is sure."""
+"""If the catalog has more triggers, `sure` returns nothing: comparing them would take too long."""
 _AGAINST = frozenset({"about_a_word", "general_question", "invention", "machine_output"})
 HALF = 6.0
-"""The BM25 sum that counts half, as for the evidence of routing."""
+"""The BM25 sum that gives a score of 0.5, as in `core.routing.evidence`."""
 
 
 def sure(text: str, capabilities: Sequence[CapabilitySpec]) -> CapabilityId | None:
-    """Return the only capability of which the message contains a whole trigger, if there is one."""
+    """Return the only capability of which `text` contains a whole trigger; None if it is not one.
+
+    None as well if the wording says that no tool is wanted, as in "what does git stand for".
+    """
     found = signs(text)
     if any(value >= 1.0 for name, value in zip(SIGNS, found, strict=True) if name in _AGAINST):
         return None
     if sum(len(each.triggers) + len(each.extra_triggers) for each in capabilities) > MOST_PHRASES:
         return None
-    said = _joined(words(text))
+    message = _joined(words(text))
     meant = [
         each.id
         for each in capabilities
-        if any(_is_said(said, phrase) for phrase in (*each.triggers, *each.extra_triggers))
+        if any(_contains(message, phrase) for phrase in (*each.triggers, *each.extra_triggers))
     ]
     return meant[0] if len(meant) == 1 else None
 
 
 def fitting(text: str, capabilities: Sequence[CapabilitySpec]) -> list[Score]:
-    """Return the capabilities that share words with `text`, best first, from 0 to 1."""
+    """Return the capabilities that share words with `text`, best first, with scores in (0, 1)."""
     if not capabilities:
         return []
     documents = [
@@ -55,14 +56,14 @@ def fitting(text: str, capabilities: Sequence[CapabilitySpec]) -> list[Score]:
     return sorted(ranked, key=lambda score: -score.score)
 
 
-def _is_said(said: str, phrase: str) -> bool:
+def _contains(message: str, phrase: str) -> bool:
     wanted = _wanted(phrase)
-    return wanted != "" and wanted in said
+    return wanted != "" and wanted in message
 
 
 @lru_cache(maxsize=MOST_PHRASES)
 def _wanted(phrase: str) -> str:
-    """Return what a message has to hold; empty where the phrase is too short to decide."""
+    """Return the words that a message has to contain; empty if the trigger is too short."""
     found = words(phrase)
     return _joined(found) if len(found) >= FEWEST_WORDS else ""
 

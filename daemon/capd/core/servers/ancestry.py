@@ -1,9 +1,9 @@
-"""Decides whether capd started the process at a connection, from facts, without I/O.
+"""Decides whether the process at the other end of a connection was started by this daemon.
 
-The parents of the process are followed upwards, until process 1, the daemon, or a process that
-cannot be seen. A server can change this chain while it is read: its processes end, their children
-get other parents, and pids are reused. So the chain is read twice, and is used only if both
-readings agree:
+Processes that capd starts, such as servers, may not use the daemon's socket as a person does. The
+parents of the process are followed upwards, until process 1, the daemon, or a process that cannot
+be read. A server can change this chain while it is read: its processes end, their children get
+other parents, and pids are reused. So the chain is read twice, and both readings decide:
 
     both readings                                          verdict
     the kernel says that the process has ended             gone
@@ -13,14 +13,13 @@ readings agree:
     a lookup failed because no descriptor was left         no_descriptors
     anything else                                          unknown
 
-Two equal readings suffice because the daemon is a child subreaper. Whoever is below it stays below
-it: an orphan's new parent is always one that was above it before, and never lies above the daemon.
-So the parent of a process below the daemon is the daemon, or is below it too. A wrong answer could
-only come from a pid that was reused between two lookups. The second lookup of the child excludes
-that: as long as it names the same parent, that parent has not ended.
+Two equal readings suffice because the daemon is a child subreaper (prctl(2)): a process below it
+stays below it. An orphan's new parent is one of its former ancestors, and never lies above the
+daemon. So only a pid that was reused between two lookups could give a wrong answer. The second
+lookup of the child excludes that: as long as it names the same parent, that parent has not ended.
 
-A process is also `unknown` if the two readings differ, which happens when a process ends by chance.
-So an honest client is checked again; a server gains nothing from that.
+If the readings differ, the verdict is `unknown`, and the caller checks again. This happens to an
+honest client when a process ends by chance. A server gains nothing from being checked again.
 """
 
 from collections.abc import Generator
@@ -28,39 +27,38 @@ from dataclasses import dataclass
 from typing import Literal
 
 Verdict = Literal["person", "outside", "descendant", "gone", "no_descriptors", "unknown"]
-"""`person`: not started by this daemon. `outside`: in a pid namespace that the daemon cannot see
-into. What the daemon starts always has a pid that it can see, so such a process is no child of it.
-`no_descriptors`: the daemon has no free file descriptor to look with, which says nothing of the
-process."""
+"""`person`: not started by this daemon. `outside`: the process has no pid here, because it is in
+another pid namespace; what the daemon starts always has one. `descendant`: started by this daemon.
+`no_descriptors`: the daemon has no free file descriptor to read `/proc` with."""
 
 ADMITTED: frozenset[Verdict] = frozenset({"person", "outside"})
 
 MOST_LINKS = 512
-"""Limit of one chain. A person's has 5 to 30; reading 512 takes 10 ms."""
+"""The longest chain that is read. A person's process has 5 to 30 ancestors; 512 take 10 ms."""
 
 INIT = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process, as it was read."""
+    """One process, as it was read from the system."""
 
     pid: int
     identity: str
-    """With `pid`, unique for ever."""
+    """A value, such as the start time, by which no later process with this pid is the same."""
     parent: int
     """0 if the parent is outside of this pid namespace."""
 
 
 Missing = Literal["gone", "hidden", "no_descriptors"]
-"""`hidden`: it exists, and the system does not show its parent."""
+"""Why a process could not be read. `hidden`: it exists, but the system does not show its parent."""
 
 End = Literal["top", "daemon", "gone", "hidden", "no_descriptors", "too_deep"]
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A process and those above it, the nearest first, and why the chain ends."""
+    """A process and its ancestors, the nearest first, and why the reading ended."""
 
     processes: tuple[Process, ...]
     end: End
@@ -80,7 +78,10 @@ class PeerFacts:
 
 
 def walk(pid: int, daemon: int, most: int = MOST_LINKS) -> Generator[int, Process | Missing, Chain]:
-    """Follow the parents of `pid`: yield each process to look up, and return the chain."""
+    """Follow the parents of `pid` up to the pid `daemon`, or process 1, and return the chain.
+
+    This generator does no I/O: it yields each pid to look up, and is sent the result.
+    """
     found: list[Process] = []
     while len(found) < most:
         if pid == daemon:
@@ -96,7 +97,7 @@ def walk(pid: int, daemon: int, most: int = MOST_LINKS) -> Generator[int, Proces
 
 
 def judge(facts: PeerFacts) -> Verdict:
-    """Return the verdict."""
+    """Return the verdict on the process with these facts."""
     if facts.pid <= 0:
         return "outside"
     first, second = facts.chains

@@ -27,22 +27,26 @@ def _intensity() -> RestartIntensity:
 
 @dataclass(slots=True)
 class Attempts:
-    """The failures of one server that still count."""
+    """The recent failures of one server, and when it may be started again."""
 
     failures: int = 0
     """Failures in a row since it last served for `STEADY` seconds."""
     not_before: float = 0.0
     is_failed: bool = False
-    """Whether it failed so often that it is tried once a minute."""
+    """Whether the server failed so often that it is started once a minute at most."""
     is_parked: bool = False
-    """Whether a person must act first."""
+    """Whether the server stays stopped until a person has done something about the cause."""
     last_error: str = ""
     _window: RestartIntensity = field(default_factory=_intensity)
 
     def failed(
         self, reason: str, now: float, *, served: float | None, jitter: float, parks: bool = False
     ) -> None:
-        """Note a failure after `served` seconds of service; None if it never was ready."""
+        """Note a failure at `now`, and compute when the next attempt may be.
+
+        `served` is for how many seconds the server had served; None if it never was ready. `jitter`
+        is in [0, 1). `parks` says that no attempt makes sense until a person acts.
+        """
         if served is not None and served >= STEADY:
             self.failures = 0
         self.failures += 1
@@ -53,17 +57,17 @@ class Attempts:
         self.not_before = now + delay
 
     def wait(self, now: float) -> float:
-        """Return the seconds until it may be tried again."""
+        """Return the seconds until the next attempt; infinity if the server is parked."""
         return float("inf") if self.is_parked else max(0.0, self.not_before - now)
 
     def forgive(self) -> None:
-        """Reset the failures, because a person did something about the cause."""
+        """Forget all failures, because a person did something about the cause."""
         self.failures, self.not_before = 0, 0.0
         self.is_failed = self.is_parked = False
         self._window = _intensity()
 
     def refusal(self, now: float) -> str:
-        """Return why it is not started at this moment, for a person or a model."""
+        """Return why the server is not started at `now`: a clause without the server's name."""
         if self.is_parked:
             return f"{self.last_error}; until then it is not tried again"
         return (

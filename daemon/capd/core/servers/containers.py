@@ -1,8 +1,8 @@
-"""How a server runs in a container: the words for the engine, decided from facts.
+"""Computes the command line that runs a server in a container.
 
-    nothing of this machine   but its project, at the path that it has here, and its secrets
+    nothing of this machine   except its project, under the same path, and its secrets
     no network                unless its definition asks for one
-    nothing to keep           its root is read-only, `/tmp` is in memory, it is removed at its end
+    nothing to keep           read-only root, `/tmp` in memory, removed when the server ends
     no way up                 no capabilities, no new privileges, bounds on memory and processes
 
 Secrets come through a pipe, which a shell in the container reads before the server starts. So they
@@ -20,12 +20,12 @@ from capd_protos.types import ContainerSpec, ServerSpec
 
 EngineKind = Literal["podman", "docker"]
 ENGINES: tuple[EngineKind, ...] = ("podman", "docker")
-"""The one that is preferred first: podman needs no daemon with the rights of root."""
+"""In the order of preference: podman needs no daemon that runs as root."""
 
 SECRETS = "/capd-secrets"
-"""Where the pipe is in the container."""
+"""The path, in the container, of the pipe with the secrets."""
 MOST_SECRET_BYTES = 60_000
-"""Fewer than a pipe holds (64 KiB), so that writing never waits."""
+"""Less than a pipe holds (64 KiB), so that writing them never blocks."""
 SMALLEST_MIB, LARGEST_MIB = 16, 65_536
 MOST_PROCESSES = 512
 _TEMPORARY = "/tmp:rw,nosuid,nodev,size=64m,mode=1777"  # noqa: S108  # in the container
@@ -48,8 +48,9 @@ _COMMON = (
     *("--no-healthcheck", "--log-driver=none", *_BOUNDS),
 )
 _OWN: dict[EngineKind, tuple[str, ...]] = {
-    # Podman would write below its read-only root, hand proxies on, and mount an image's volumes.
-    # Its keys to detach would be taken out of what a client sends.
+    # By default podman mounts writable folders below a read-only root, passes proxy variables on,
+    # and mounts an image's volumes. It also removes its detach keys from standard input, which is
+    # the client's JSON.
     "podman": (
         *("--read-only-tmpfs=false", "--http-proxy=false", "--systemd=false"),
         *("--image-volume=ignore", "--detach-keys="),
@@ -63,12 +64,12 @@ _REMOVE: dict[EngineKind, tuple[str, ...]] = {
 
 
 class ContainerRefusedError(CapdError):
-    """The server cannot run in a container as its definition or its project wants it."""
+    """The server cannot run in a container with this definition, these secrets or this project."""
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """A container engine of this machine, as it was found and asked."""
+    """A container engine that was found on this machine."""
 
     kind: EngineKind
     command: str
@@ -76,34 +77,34 @@ class Engine:
     is_rootless: bool
     user: int
     group: int
-    """Who runs capd."""
+    """The ids of the user and the group that run capd."""
 
     @property
     def inside(self) -> str:
-        """Return the user and group in the container, so that files become the user's own."""
+        """The value of `--user` by which files that it writes belong to the user here."""
         return "0:0" if self.is_rootless else f"{self.user}:{self.group}"
 
     @property
     def description(self) -> str:
-        """Return the engine in words for a person."""
+        """The engine's name for a person: `podman, rootless`."""
         return f"{self.kind}, rootless" if self.is_rootless else self.kind
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerRequest:
-    """A server to run in a container; placeholders are filled in."""
+    """A server to run in a container, with all placeholders filled in."""
 
     spec: ContainerSpec
     server: str
     command: str
-    """The program in the container; empty for the one of the image."""
+    """The program to run in the container; empty for the entry point of the image."""
     args: tuple[str, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
-    """The environment without secrets."""
+    """The environment variables without a secret."""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Variables with a secret in them."""
+    """The environment variables that contain a secret."""
     project: str = ""
-    """The real path of its project's folder; empty if it has none."""
+    """The path, without symlinks, of the project folder to mount; empty to mount none."""
 
 
 def wrong_with_container(server: ServerSpec) -> str:
@@ -134,7 +135,10 @@ def wrong_with_container(server: ServerSpec) -> str:
 def container_request(
     server: ServerSpec, values: Mapping[str, str], project: str, mounted: str
 ) -> ContainerRequest:
-    """Return what is to run for a session of `project`; `mounted` is its real path, or empty.
+    """Return the request for a session of `project`; `values` are the secrets by key.
+
+    `mounted` is the project's path without symlinks, or empty.
+
 
     Raises:
         ContainerRefusedError: see `wrong_with_container`.
@@ -157,7 +161,7 @@ def container_request(
 
 
 def secret_lines(request: ContainerRequest) -> bytes:
-    """Return what goes through the pipe: an assignment a line, then a line with a dot.
+    """Return the bytes for the pipe: an assignment on each line, then a line with a dot.
 
     Raises:
         ContainerRefusedError: a value cannot be an environment variable, or they are too long.
@@ -178,10 +182,12 @@ def secret_lines(request: ContainerRequest) -> bytes:
 
 
 def refuse_project(request: ContainerRequest, kept: Iterable[str]) -> None:
-    """Raise if its project holds a folder that no container may see; `kept` are real paths.
+    """Check that the mounted project contains no folder that containers must not see.
+
+    `kept` are these folders, such as capd's own, as paths without symlinks.
 
     Raises:
-        ContainerRefusedError: with the folder.
+        ContainerRefusedError: it contains one, which the text names.
     """
     if not request.project:
         return
@@ -198,10 +204,11 @@ def refuse_project(request: ContainerRequest, kept: Iterable[str]) -> None:
 def run_words(
     engine: Engine, request: ContainerRequest, name: str, home: str, pipe: str
 ) -> tuple[str, ...]:
-    """Return the command that runs a container until its server ends.
+    """Return the argv that runs a container until its server ends.
 
-    `name` is the container's, `home` stands for the daemon's state folder, and `pipe` is the path
-    of the pipe with the secrets, empty if there are none.
+    `name` is the container's name. `home` is a digest of the daemon's state folder, which becomes a
+    label. `pipe` is the path, on this machine, of the pipe with the secrets; empty if there are
+    none.
     """
     spec = request.spec
     words = [engine.command, "run", f"--name={name}", f"--label={_LABEL}={home}"]
@@ -225,29 +232,29 @@ def run_words(
 
 
 def removal_words(engine: Engine, names: Iterable[str]) -> tuple[str, ...]:
-    """Return the command that ends and removes containers, whatever state they are in."""
+    """Return the argv that stops and removes these containers, running or not."""
     return (engine.command, *_REMOVE[engine.kind], *names)
 
 
 def listing_words(engine: Engine, home: str) -> tuple[str, ...]:
-    """Return the command that lists a daemon's containers by name, those that ended included."""
+    """Return the argv that prints the names of a daemon's containers, also of stopped ones."""
     labelled = f"--filter=label={_LABEL}={home}"
     return (engine.command, "ps", "--all", labelled, "--format={{.Names}}")
 
 
 def container_name(home: str, life: str, token: str) -> str:
-    """Return a container's name; `life` is this run of the daemon, `token` is random."""
+    """Return a container's name; `life` stands for this run of the daemon, `token` is random."""
     return f"capd-{home}-{life}-{token}"
 
 
 def of_earlier_lives(names: Iterable[str], home: str, life: str) -> list[str]:
-    """Return those of a daemon's containers that earlier runs of it have left."""
+    """Return those of `names` that earlier runs of the same daemon have left."""
     ours = container_name(home, "", "").rstrip("-") + "-"
     return [each for each in names if each.startswith(ours) and not each.startswith(ours + life)]
 
 
 def describe(engine: Engine, request: ContainerRequest) -> str:
-    """Return how a server is confined, in words for a person."""
+    """Return how a server is confined, for a person: `container (podman, rootless), no network`."""
     mounted = {"write": ", writes its project"}.get(request.spec.mount, "")
     network = "network" if request.spec.has_network else "no network"
     return f"container ({engine.description}), {network}{mounted if request.project else ''}"

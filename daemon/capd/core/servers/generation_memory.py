@@ -1,12 +1,12 @@
-"""Remembers which generations each server speaks, and which to try at its next start.
+"""Remembers which generations of MCP each server speaks, to choose the one to try first.
 
     unknown ──answered a stateless client statelessly──> BOTH ──declined the handshake──> STATELESS
        └──answered it with a handshake alone──> HANDSHAKE
 
-A start with a handshake proves nothing: most servers of the stateless generation know both. The
-known generation decides which is tried first, and therefore which sessions share the instance
+A start that tried the handshake first and succeeded proves nothing, because most servers of the
+stateless generation accept both. What is remembered also decides which sessions share an instance
 (docs/design/hostile-servers.md): a stateless server infers nothing from its connection, so all
-sessions may use it.
+sessions may share it.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from capd_protos.types import ServerIdentity, ServerSpec
 
 
 class Speaks(Enum):
-    """What a server was seen to speak."""
+    """The generations that a server has proved to speak."""
 
     HANDSHAKE = "handshake"
     STATELESS = "stateless"
@@ -35,7 +35,7 @@ class GenerationMemory:
         self._seen: dict[ServerIdentity, Speaks] = {}
 
     def restore(self, written: Mapping[ServerIdentity, str]) -> None:
-        """Restore the saved state."""
+        """Restore what `written` returned; unknown values are ignored."""
         kept = {Speaks.STATELESS.value, Speaks.BOTH.value}
         self._seen = {each: Speaks(seen) for each, seen in written.items() if seen in kept}
 
@@ -49,8 +49,10 @@ class GenerationMemory:
         }
         return dict(list(known.items())[-MOST_SERVERS:])
 
-    def met(self, server: ServerIdentity, *, tried_stateless: bool, is_stateless: bool) -> None:
-        """Note which generation a server spoke, and which one was tried first."""
+    def note_start(
+        self, server: ServerIdentity, *, tried_stateless: bool, is_stateless: bool
+    ) -> None:
+        """Note a successful start: which generation was tried first, and which one is spoken."""
         seen = self._seen.pop(server, None)
         if is_stateless and not tried_stateless:
             seen = Speaks.STATELESS
@@ -64,25 +66,31 @@ class GenerationMemory:
     def is_tried_stateless(
         self, server: ServerIdentity, *, by_stateless: bool, has_failed: bool
     ) -> bool:
-        """Tell whether this client's start of the server tries the stateless generation first."""
+        """Tell whether to try the stateless generation first at the next start of a server.
+
+        `by_stateless` says that the client speaks the stateless generation, `has_failed` that the
+        server failed when it was started last.
+        """
         seen = self._seen.get(server)
         if seen is None:
-            # A failed run may have failed because of the probe.
+            # The attempt to speak statelessly may have been the reason of the failure.
             return by_stateless and not has_failed
-        return self._is_met_stateless(seen, by_stateless=by_stateless)
+        return self._starts_stateless(seen, by_stateless=by_stateless)
 
     def scope(self, server: ServerSpec, identity: ServerIdentity, *, by_stateless: bool) -> str:
-        """Return the scope of an instance; `by_stateless` says that its client is stateless."""
+        """Return the scope of an instance: the definition's, or `shared` for a stateless start.
+
+        `by_stateless` says that the client speaks the stateless generation.
+        """
         seen = self._seen.get(identity)
         is_open = not server.is_scope_fixed and (
             server.scope == "project" or server.transport != "stdio"
         )
-        if is_open and seen and self._is_met_stateless(seen, by_stateless=by_stateless):
+        if is_open and seen and self._starts_stateless(seen, by_stateless=by_stateless):
             return "shared"
         return server.scope
 
     @staticmethod
-    def _is_met_stateless(seen: Speaks, *, by_stateless: bool) -> bool:
-        # One that knows both meets a client in the client's own generation, as it would without
-        # capd.
+    def _starts_stateless(seen: Speaks, *, by_stateless: bool) -> bool:
+        # A server that knows both is started in the client's generation, as without capd.
         return seen is Speaks.STATELESS or (seen is Speaks.BOTH and by_stateless)

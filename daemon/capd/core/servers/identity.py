@@ -1,9 +1,9 @@
 """Decides when two definitions are the same server, and when two sessions may share an instance.
 
-A server's identity covers everything that makes it behave as it does; its name is not part
-of it, so one name with two definitions is two servers, never silently shared
-(docs/design/catalog.md). An instance is shared within its scope only, and never across different
-secrets (docs/design/hostile-servers.md).
+A server's identity is a hash of everything in its definition that changes its behaviour. Its name
+is not part of it: two definitions with one name are two servers (docs/design/catalog.md). Sessions
+share an instance only within its scope, and only if they use the same secrets
+(docs/design/hostile-servers.md).
 """
 
 import hashlib
@@ -26,18 +26,18 @@ class InstanceKey:
 
     identity: ServerIdentity
     name: ServerName = field(compare=False)
-    """The name that the first holder uses; another name for the same server means the same
-    instance."""
+    """The server's name for the first session that leased the instance. It is not compared: another
+    name for the same server means the same instance."""
     scope: str
-    """The project's path, the session's key, or empty for a shared instance; for sessions over a
-    bridge, the bridge."""
+    """The value that all sharing sessions have in common: a project's path, a session's key, a
+    bridge, or empty for an instance that all local sessions share."""
     credentials: str
-    """Keyed digest of the secrets that it gets; empty if there are none."""
+    """Keyed digest of the secrets that the instance gets; empty if it gets none."""
     account: str = ""
-    """The login that it uses at a server by URL; empty for the usual one."""
+    """Which of several logins the instance uses at a server by URL; empty for the usual one."""
     sandbox_request: SandboxRequest = _USUAL
-    """Its sandbox. The user may set it by name, so two names of one server may have different ones.
-    """
+    """The sandbox of the instance. The user sets it by the server's name, so one server with two
+    names may have two."""
 
 
 def server_identity(server: ServerSpec) -> ServerIdentity:
@@ -72,15 +72,15 @@ def instance_key(
     bridge: str = "",
     account: str = "",
 ) -> InstanceKey:
-    """Return the key under which `session` finds or creates its instance of `server`.
+    """Return the key of the instance of `server` that `session` uses.
 
-    `scope` is given if it differs from the definition's. `values` are the secrets by key, `pepper`
-    a random key of this daemon's run: equal secrets have equal digests, and a digest reveals
-    nothing about them. A session over a `bridge` shares nothing with local ones, nor with those of
-    another bridge.
+    `project` is the session's project. `scope` replaces the definition's scope unless it is empty.
+    `values` are the secrets by key. `pepper` is a random key of this run of the daemon, so that a
+    digest of secrets reveals nothing about them. A session over a `bridge` shares no instance
+    with local sessions, or with those of another bridge.
     """
-    # A folder in the definition makes what is shared a thing of its project
-    # (docs/design/catalog.md).
+    # A definition with `{{PROJECT}}` or `{{CWD}}` gives each project another command line, so it
+    # is shared within one project only (docs/design/catalog.md).
     shared_by = project if has_folder_placeholder(server) else ""
     far = f"bridge {bridge}" if bridge else ""
     sharers = {"shared": shared_by or far, "project": project or far, "session": session}

@@ -1,18 +1,18 @@
 """Launchers: programs that start a server and read files from the folder that they run in.
 
-`npx`, `uv run`, `python -m` and their like take settings, packages or modules from their working
-directory or its parents. In a fresh clone somebody else wrote those files, so a launcher that runs
-there runs what the clone says. This file knows which launcher reads which names (`TABLE`), and how
-each is restricted in an untrusted folder:
+`npx`, `uv run`, `python -m` and similar programs take settings, packages or modules from their
+working directory or its parents. In a fresh clone strangers wrote these files, so a launcher that
+runs there may run the clone's code. `TABLE` has the launchers and the names of the files that each
+reads. In an untrusted folder that has such files, a launcher is restricted by one of these methods:
 
     script_shell  npm runs in an empty folder; its script shell enters the project right before the
                   server itself starts, so the server has its usual working directory
     safe_path     `python -P -m`: the working directory is not searched for modules
     elsewhere     the launcher and its server run in an empty folder; capd says so
 
-If none of the names exists, nothing is restricted, and the server starts as an MCP client would
-start it directly. A command that starts a file of the project itself (`./server.sh`, `node
-server.js`) is never restricted: it waits for `capd trust`.
+If no such file exists, nothing is restricted, and the server starts as an MCP client would start it
+directly. A command that runs a file of the project itself (`./server.sh`, `node server.js`) is not
+restricted: it does not start until the project is trusted (`capd trust`).
 """
 
 import posixpath
@@ -42,14 +42,15 @@ _TYPESCRIPT = ("tsconfig.json", "jsconfig.json")
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
-    """One family of launchers."""
+    """A family of launchers that read the same files."""
 
     programs: tuple[str, ...]
     names: tuple[str, ...]
-    """Files and folders that it reads in its working directory and in the folders above."""
-    way: LaunchMethod = "elsewhere"
+    """The files and folders that the launcher reads in its working directory and above it."""
+    method: LaunchMethod = "elsewhere"
     runs: str = ""
-    """The next words of the command line, if they decide what is read."""
+    """The key in `_PARSERS` of the parser for its command line; empty if the rest of the command
+    line does not change what is read."""
 
 
 TABLE: tuple[Launcher, ...] = (
@@ -121,7 +122,7 @@ TABLE: tuple[Launcher, ...] = (
     Launcher(("ruby", "perl", "php", "lua", "Rscript", "osascript"), (), runs="file"),
     Launcher(("sh", "bash", "dash", "zsh", "ksh", "fish"), (), runs="shell"),
 )
-"""The known launchers. A program that is not here is assumed to read nothing."""
+"""The known launchers. Any other program is assumed to read no files of its folder."""
 
 _BY_PROGRAM = {program: each for each in TABLE for program in each.programs}
 SHIMS: Mapping[str, frozenset[str]] = {
@@ -132,9 +133,9 @@ SHIMS: Mapping[str, frozenset[str]] = {
     ".volta/bin": frozenset({"package.json", "node_modules"}),
     "shims": frozenset({*_VERSIONS, ".env"}),
 }
-"""Folders of version managers, and the files by which each chooses a program.
+"""Folders with the shims of version managers, and the files by which each chooses a program.
 
-`asdf` and `mise` may be told to run a program in the clone.
+The files of `asdf` and `mise` may name a program in the clone.
 """
 LOADING_VARIABLES = frozenset(
     {
@@ -143,7 +144,7 @@ LOADING_VARIABLES = frozenset(
         *("PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "RUBYLIB", "RUBYOPT"),
     }
 )
-"""Variables that say where programs load code from. For PATH see `outside`."""
+"""Variables that say where programs load code from. For PATH see the function `outside`."""
 
 _WRAPPERS = frozenset(
     {"env", "nice", "ionice", "nohup", "setsid", "stdbuf", "time", "timeout", "unbuffer", "sudo"}
@@ -203,27 +204,27 @@ _MOST_WORDS = 2000
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a server's command line reads in its working directory."""
+    """The files that a server's command line reads in its working directory."""
 
     launcher: str = ""
-    """The launcher that reads files; empty if there is none."""
+    """The launcher that reads the files; empty if there is none."""
     names: frozenset[str] = frozenset()
-    way: LaunchMethod = "elsewhere"
+    method: LaunchMethod = "elsewhere"
     reads_modules: bool = False
-    """Whether any Python module in the working directory may be imported."""
+    """Whether the command may import any Python module in the working directory."""
     is_always: bool = False
-    """Whether it is restricted even if no file exists: a relative path says where code is loaded
-    from."""
+    """Whether to restrict the command even if no such file exists, because an option or a variable
+    has a relative path from which code is loaded."""
     project_file: str = ""
-    """A word that names the project's own code, as it is written."""
+    """The first word of the command that is a file of the project, as it is written."""
     own_arguments_at: int = -1
-    """Where in argv the server's own arguments begin; -1 if that is not known."""
+    """The index in argv at which the server's own arguments begin; -1 if that is not known."""
     safe_path_at: int = 0
-    """Where in argv to insert `-P`, for `safe_path`."""
+    """The index in argv at which to insert `-P`, for the method `safe_path`."""
 
     @property
     def is_reading(self) -> bool:
-        """Tell whether it reads anything."""
+        """Whether the command reads anything in its working directory."""
         return bool(self.names or self.reads_modules or self.is_always)
 
 
@@ -237,12 +238,12 @@ def reading(
     script: str = "",
     shim_folder: str = "",
 ) -> Reading:
-    """Return which files of its working directory a command would read or load.
+    """Return which files of its working directory the command `argv` would read or load.
 
-    Nothing is read here: the result comes from the words of `argv` and the environment that the
-    definition sets (`declared`), in both of which `{{PROJECT}}` and `{{CWD}}` are not filled in.
-    `script` is the text of the command if it is a shell script. `shim_folder` is the folder of the
-    version manager that provides the command.
+    No file is read here: the result follows from the words of `argv` and from `declared`, the
+    environment that the definition sets. In both, `{{PROJECT}}` and `{{CWD}}` are not filled in.
+    `script` is the text of the command if it is a shell script. `shim_folder` is the folder that
+    the command is in.
     """
     words = list(argv[:_MOST_WORDS])
     found = _of_words(words)
@@ -256,12 +257,12 @@ def reading(
     chosen_by = shim_names(shim_folder)
     if chosen_by:
         names = found.names | chosen_by
-        found = replace(found, names=names, way="elsewhere", launcher=found.launcher or words[0])
+        found = replace(found, names=names, method="elsewhere", launcher=found.launcher or words[0])
     return found
 
 
 def shim_names(folder: str) -> frozenset[str]:
-    """Return the names that a version manager in `folder` reads; none for another folder."""
+    """Return the files that the version manager with its shims in `folder` reads, if it is one."""
     path = f"/{folder.strip('/')}"
     return next(
         (names for ending, names in SHIMS.items() if path.endswith(f"/{ending}")), _NO_NAMES
@@ -269,7 +270,7 @@ def shim_names(folder: str) -> frozenset[str]:
 
 
 def program_name(word: str) -> str:
-    """Return the name of a program in `TABLE`: `/usr/bin/python3.12` is `python`."""
+    """Return a program's name without folder and version: `/usr/bin/python3.12` is `python`."""
     name = posixpath.basename(word)
     if name in _BY_PROGRAM:
         return name
@@ -282,11 +283,12 @@ class Launch:
 
     argv: tuple[str, ...]
     is_elsewhere: bool = False
-    """Whether the launcher runs in the empty folder."""
+    """Whether the launcher runs in an empty folder instead of the project."""
     enters_project: bool = False
-    """Whether the server enters the project after the launcher."""
+    """Whether the server runs in the project nevertheless, because npm's script shell changes to it
+    before it starts the server."""
     reason: str = ""
-    """In words for a person: what is restricted and why; empty if nothing is."""
+    """What is restricted and why, for a person; empty if nothing is."""
 
 
 def launch(
@@ -298,10 +300,11 @@ def launch(
     has_safe_path: bool = False,
     can_enter: bool = False,
 ) -> Launch:
-    """Return how `argv` is started if `there` are the paths that its launcher would read.
+    """Return how to start `argv` in an untrusted folder.
 
-    `has_safe_path` tells whether the interpreter knows `-P`, `can_enter` whether npm's script
-    shell can be set.
+    `found` is the result of `reading`, and `there` are those of its files that exist. `project` is
+    the folder's path, empty if the session has no project. `has_safe_path` says that the Python
+    interpreter knows `-P`, `can_enter` that npm's script shell can be set.
     """
     words = tuple(argv)
     if not found.is_reading or not (there or found.is_always):
@@ -310,11 +313,11 @@ def launch(
     reads = f"{found.launcher} reads {shown or 'code by a relative path'}"
     if project:
         reads += f", and {project} is not trusted (capd trust)"
-    if found.way == "safe_path" and has_safe_path:
+    if found.method == "safe_path" and has_safe_path:
         at = found.safe_path_at
         reason = f"{reads}: started with -P, so that no module is imported from there"
         return Launch((*words[:at], "-P", *words[at:]), reason=reason)
-    if found.way == "script_shell" and can_enter and project:
+    if found.method == "script_shell" and can_enter and project:
         reason = f"{reads}: {found.launcher} ran outside of it, and the server inside"
         return Launch(words, is_elsewhere=True, enters_project=True, reason=reason)
     if project and found.own_arguments_at >= 0:
@@ -327,7 +330,7 @@ def launch(
 
 
 def outside(folders: str, project: str) -> str:
-    """Return a PATH without relative folders and without those inside of `project`."""
+    """Return the PATH `folders` without relative folders and without those inside `project`."""
     kept = [
         each
         for each in folders.split(":")
@@ -449,7 +452,7 @@ def _options(words: Sequence[str], start: int, valued: frozenset[str]) -> _Optio
 
 
 def _general(words: Sequence[str], launcher: Launcher) -> Reading:
-    return Reading(program_name(words[0]), frozenset(launcher.names), launcher.way)
+    return Reading(program_name(words[0]), frozenset(launcher.names), launcher.method)
 
 
 def _npm(words: Sequence[str], launcher: Launcher) -> Reading:
@@ -459,12 +462,12 @@ def _npm(words: Sequence[str], launcher: Launcher) -> Reading:
     if program == "npm":
         command = words[options.at] if options.at < len(words) else ""
         if command not in {"exec", "x"}:
-            return _general(words, replace(launcher, way="elsewhere"))
+            return _general(words, replace(launcher, method="elsewhere"))
         more = _options(words, options.at + 1, valued)
         options = _Options(more.at, (*options.flags, *more.flags))
     found = _general(words, launcher)
     if any(name in {"-c", "--call"} for name, _ in options.flags):
-        found = replace(found, way="elsewhere")
+        found = replace(found, method="elsewhere")
     return _with_package(found, words, options)
 
 
@@ -558,16 +561,16 @@ def _python(words: Sequence[str], _: Launcher) -> Reading:
     is_safe = False
     while at < len(words) and words[at].startswith("-") and words[at] not in {"-", "--"}:
         word = words[at]
-        incoming_requests = word[1:] if not word.startswith("--") else ""
+        letters = word[1:] if not word.startswith("--") else ""
         # Letters may be joined: `-Im module` is isolated.
-        before, ending, _rest = _cut_at(incoming_requests, "mcWX")
+        before, ending, _rest = _cut_at(letters, "mcWX")
         is_safe = is_safe or "I" in before or "P" in before
         if ending in {"m", "c"}:
             if is_safe:
                 return replace(_NOTHING, own_arguments_at=at + 2)
             return Reading(
                 program,
-                way="safe_path",
+                method="safe_path",
                 reads_modules=True,
                 own_arguments_at=at + 2,
                 safe_path_at=1,
@@ -577,17 +580,17 @@ def _python(words: Sequence[str], _: Launcher) -> Reading:
     if at >= len(words) or words[at] in {"-", "--"}:
         if is_safe:
             return _NOTHING
-        return Reading(program, way="safe_path", reads_modules=True, safe_path_at=1)
+        return Reading(program, method="safe_path", reads_modules=True, safe_path_at=1)
     if _is_of(words[at]):
         return replace(_NOTHING, launcher=program, project_file=words[at])
     return replace(_NOTHING, own_arguments_at=at + 1)
 
 
-def _cut_at(incoming_requests: str, ends: str) -> tuple[str, str, str]:
-    for at, incoming in enumerate(incoming_requests):
-        if incoming in ends:
-            return incoming_requests[:at], incoming, incoming_requests[at + 1 :]
-    return incoming_requests, "", ""
+def _cut_at(letters: str, ends: str) -> tuple[str, str, str]:
+    for at, letter in enumerate(letters):
+        if letter in ends:
+            return letters[:at], letter, letters[at + 1 :]
+    return letters, "", ""
 
 
 def _node(words: Sequence[str], launcher: Launcher) -> Reading:
@@ -672,7 +675,7 @@ def _with_variable(found: Reading, name: str, value: str) -> Reading:
     if not is_relative:
         return found
     # In the empty folder a relative path leads nowhere.
-    return replace(found, launcher=found.launcher or name, is_always=True, way="elsewhere")
+    return replace(found, launcher=found.launcher or name, is_always=True, method="elsewhere")
 
 
 def _package_name(spec: str) -> str:
@@ -719,11 +722,11 @@ def _absolute(word: str, project: str) -> str:
 
 
 def names_of(program: str) -> tuple[str, ...]:
-    """Return the names that a launcher reads; none for any other program."""
+    """Return the names of the files that a launcher reads; none for any other program."""
     launcher = _BY_PROGRAM.get(program_name(program))
     return launcher.names if launcher is not None else ()
 
 
 def all_names() -> frozenset[str]:
-    """Return every name that any launcher reads."""
+    """Return the names of all files that any launcher or version manager reads."""
     return frozenset(name for each in TABLE for name in each.names).union(*SHIMS.values())

@@ -59,13 +59,17 @@ class _Lease:
 
 @dataclass(slots=True)
 class Leases(Generic[K]):
-    """Every lease of the daemon; `linger` is in seconds."""
+    """Every lease of the daemon.
+
+    `linger` is for how many seconds an instance without holders is kept. `now` is any monotonic
+    clock in seconds. Methods return effects, which the caller carries out.
+    """
 
     linger: float
     _leases: dict[K, _Lease] = field(default_factory=dict)
 
     def acquire(self, key: K, session: SessionKey) -> list[Effect[K]]:
-        """Add a lease of `session` on `key`, which may exist already."""
+        """Add a lease of `session` on the instance `key`; start it unless it is running."""
         lease = self._leases.get(key)
         if lease is None:
             self._leases[key] = _Lease(State.STARTING, {session: None})
@@ -91,13 +95,13 @@ class Leases(Generic[K]):
         elif lease.state is State.DOWN:
             del self._leases[key]
         elif lease.state is State.STARTING:
-            # Nobody waits for this start any more: one that hangs has to be stopped.
+            # No session waits for this start, and a start that hangs would never end.
             lease.state = State.STOPPING
             return [Stop(key)]
         return []
 
     def end_unheld(self, key: K) -> list[Effect[K]]:
-        """Stop `key` without the rest of its linger, unless a session holds it."""
+        """Stop `key` at once if it lingers, without waiting for the rest of its linger."""
         lease = self._leases.get(key)
         if lease is None or lease.state is not State.LINGERING:
             return []
@@ -105,7 +109,7 @@ class Leases(Generic[K]):
         return [Stop(key)]
 
     def give_up(self, key: K, now: float) -> list[Effect[K]]:
-        """Stop `key` at once, whoever holds it."""
+        """Remove every lease on `key`, and stop the instance at once."""
         holders = self.holders(key)
         effects = [effect for each in holders for effect in self.release(key, each, now)]
         return [*effects, *self.end_unheld(key)]
@@ -130,14 +134,14 @@ class Leases(Generic[K]):
             lease.state = State.READY
 
     def failed(self, key: K) -> list[SessionKey]:
-        """Note that a start failed, which removes all leases on it. Return their holders."""
+        """Note that a start failed, and remove all leases on `key`; return their holders."""
         lease = self._leases.pop(key, None)
         return list(lease.holders) if lease is not None else []
 
     def died(self, key: K) -> list[Effect[K]]:
-        """Note that a running instance ended by itself; its holders keep their leases.
+        """Note that an instance ended by itself; its holders keep their leases.
 
-        An instance that was being stopped counts as stopped: its new holders wait for that.
+        An instance that was being stopped counts as stopped, and starts again if it has holders.
         """
         lease = self._leases.get(key)
         if lease is None:

@@ -1,8 +1,8 @@
-"""Reads an authorization server's answers: the redirect, and the device grant (RFC 8628).
+"""Parses what an authorization server answers: its redirect, and its device grant (RFC 8628).
 
-The redirect arrives in one of two ways: the browser of this machine delivers it to a local port, or
-a person copies its address from a browser elsewhere and pastes it. Either is accepted only with the
-`state` of the login that waits for it, so that no code of another login is ever redeemed.
+The redirect arrives in one of two ways: a browser on this machine opens it at a local port, or a
+person copies its address from a browser elsewhere and pastes it. In both cases its `state` must be
+that of the login that waits, so that the code of another login is never redeemed.
 """
 
 import secrets
@@ -12,14 +12,14 @@ from urllib.parse import parse_qs, urlsplit
 from capd.core.errors import CapdError
 
 MOST_PASTED = 8192
-"""Characters of an address that a person pastes."""
+"""A pasted address of more characters is refused."""
 _MOST_FIELDS = 32
 DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 _MOST_CODE = 64
 _MOST_URL = 2048
 _MOST_DEVICE_CODE = 4096
 LEAST_INTERVAL, USUAL_INTERVAL, MOST_INTERVAL = 1.0, 5.0, 60.0
-"""Seconds between two polls; RFC 8628, section 3.2, has 5 where the server says nothing."""
+"""Seconds between two polls. RFC 8628, section 3.2, says 5 if the server gives no interval."""
 _SLOWER = 5.0
 """Seconds by which `slow_down` lengthens the interval (RFC 8628, section 3.5)."""
 _TOO_MANY, _FAULT = 429, 500
@@ -35,7 +35,7 @@ class DeviceError(CapdError):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The authorization server's answer in the redirect."""
+    """The query parameters of a redirect (RFC 6749, section 4.1.2); `iss` is from RFC 9207."""
 
     code: str
     state: str
@@ -44,7 +44,7 @@ class Answer:
 
 
 def read_redirect(query: str, state: str) -> Answer | None:
-    """Return the answer in the query of a redirect; None if it is not of the login with `state`.
+    """Return the parameters in the query of a redirect; None if it has another `state`.
 
     A parameter that occurs twice counts as missing.
     """
@@ -53,16 +53,17 @@ def read_redirect(query: str, state: str) -> Answer | None:
     except ValueError:
         return None
     found = {key: values[0] for key, values in fields.items() if len(values) == 1}
-    said = found.get("state", "")
-    if not state or not secrets.compare_digest(said.encode(), state.encode()):
+    given_state = found.get("state", "")
+    if not state or not secrets.compare_digest(given_state.encode(), state.encode()):
         return None
-    return Answer(found.get("code", ""), said, found.get("iss"), found.get("error", ""))
+    return Answer(found.get("code", ""), given_state, found.get("iss"), found.get("error", ""))
 
 
 def read_pasted(text: str, redirect: str, state: str) -> Answer:
-    """Return the answer in an address that a person pasted.
+    """Return the parameters in the address that a person pasted.
 
-    `redirect` is the address that the login waits at.
+    `redirect` is the redirect address of the login, without a query, and `state` is its state.
+
 
     Raises:
         PasteError: it is not this login's redirect.
@@ -91,14 +92,14 @@ def read_pasted(text: str, redirect: str, state: str) -> Answer:
 
 @dataclass(frozen=True, slots=True)
 class DeviceGrant:
-    """The data of a device login: where a person enters which code, and how to poll."""
+    """A device authorization response: where a person enters which code, and how to poll."""
 
     device_code: str
     user_code: str
     address: str
     """The address where the code is entered; it contains the code if the server supports that."""
     pages: tuple[str, ...]
-    """Every address that the server names."""
+    """Every address in the response, with and without the code."""
     interval: float
     expires_in: float
 
@@ -108,30 +109,33 @@ class DeviceGrant:
 
 
 def read_grant(document: object) -> DeviceGrant:
-    """Return the device grant in an authorization server's answer.
+    """Return the device grant in the decoded JSON of a device authorization response.
 
     Raises:
         DeviceError: a member is missing, or the code is too long to type.
     """
-    told = document if isinstance(document, dict) else {}
-    device_code = _text(told.get("device_code"), _MOST_DEVICE_CODE)
-    user_code = _text(told.get("user_code"), _MOST_CODE)
-    page = _text(told.get("verification_uri"), _MOST_URL)
+    members = document if isinstance(document, dict) else {}
+    device_code = _text(members.get("device_code"), _MOST_DEVICE_CODE)
+    user_code = _text(members.get("user_code"), _MOST_CODE)
+    page = _text(members.get("verification_uri"), _MOST_URL)
     if not (device_code and page and user_code.isascii() and user_code.isprintable() and user_code):
         raise DeviceError("its answer to the device login is not valid")
-    whole = _text(told.get("verification_uri_complete"), _MOST_URL)
+    whole = _text(members.get("verification_uri_complete"), _MOST_URL)
     return DeviceGrant(
         device_code,
         user_code,
         whole or page,
         (page, whole) if whole else (page,),
-        _seconds(told.get("interval"), USUAL_INTERVAL, LEAST_INTERVAL, MOST_INTERVAL),
-        _seconds(told.get("expires_in"), 600.0, 1.0, 3600.0),
+        _seconds(members.get("interval"), USUAL_INTERVAL, LEAST_INTERVAL, MOST_INTERVAL),
+        _seconds(members.get("expires_in"), 600.0, 1.0, 3600.0),
     )
 
 
 def next_interval(interval: float, status: int, error: str) -> float:
-    """Return the seconds until the next poll, after an answer without a token.
+    """Return the seconds until the next poll, after a response without a token.
+
+    `interval` is the present one, `status` the HTTP status, `error` the OAuth error code.
+
 
     Raises:
         DeviceError: the login was refused or has expired.

@@ -1,4 +1,4 @@
-"""How capd knows which processes belong to a server, and which method works on this machine.
+"""The methods by which capd finds all processes of a server, the strongest first.
 
     namespace   a pid namespace: no process leaves it, and all end with its first one
     cgroup      a control group of its own: forked processes stay in it
@@ -16,8 +16,12 @@ from capd_protos.tree_marks import Mark
 Membership = Literal["namespace", "cgroup", "sweep", "group"]
 
 
-def way_of(prefix: tuple[str, ...], *, has_group: bool, has_proc: bool) -> Membership:
-    """Return the strongest method for a server; `prefix` precedes its own argv."""
+def strongest_method(prefix: tuple[str, ...], *, has_group: bool, has_proc: bool) -> Membership:
+    """Return the strongest method that works for a server.
+
+    `prefix` are the words of its sandbox before its own argv. `has_group` says that it has a cgroup
+    of its own, `has_proc` that `/proc` can be read.
+    """
     if "--unshare-pid" in prefix or "--unshare-all" in prefix:
         return "namespace"
     if has_group:
@@ -26,11 +30,12 @@ def way_of(prefix: tuple[str, ...], *, has_group: bool, has_proc: bool) -> Membe
 
 
 def is_adopted(mark: Mark, limit: int | None, value: str, *, own_limit: int | None) -> bool:
-    """Tell whether an orphan that the daemon inherited came from a server whose guard is dead.
+    """Tell whether an orphan that became the daemon's child belongs to a server.
 
-    A guard marks its server's processes twice: with a variable (`value`), and with a low hard limit
-    of file locks (`limit`; see `capd_protos/tree_marks.py`). A process may lower that limit and not
-    raise it, so any limit below the daemon's own (`own_limit`) is a mark.
+    This happens when the server's guard is dead. A guard marks the processes of its server twice
+    (`capd_protos/tree_marks.py`): with an environment variable, here `value`, and with a low hard
+    limit of file locks, here `limit`. A process may lower that limit but not raise it, so any limit
+    below `own_limit`, the daemon's own, is a mark. None means no limit.
     """
     is_lower = limit is not None and (own_limit is None or limit < own_limit)
     return is_lower or value == mark.of_server

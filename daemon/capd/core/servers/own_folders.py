@@ -1,9 +1,8 @@
-"""Which of capd's own folders are hidden from a server at level `guard`.
+"""Decides which of capd's own folders are hidden from a server at the sandbox level `guard`.
 
 A server may need a part of them: a tap's scripts are below `data/taps`, a shared server runs in
-`state/shared`, and a user may have a script next to the configuration. Such a part stays visible. A
-path that a definition only names in an argument stays hidden, because definitions come from
-strangers. A package that capd downloaded is public, and may be named.
+`state/shared`, and a user may have a script beside the configuration. Such a part stays visible if
+the server's program or working directory is in it, or if a word of its definition names it.
 
     config   hidden; entries that are not capd's are kept where the server lies in one of them
     state    hidden; `shared`, or its own folder in `empty`, is kept where the server runs in it
@@ -11,8 +10,8 @@ strangers. A package that capd downloaded is public, and may be named.
              is the tap that defines the server; `packages/DIGEST` is kept to read if it is named
     cache, run   hidden; the socket is kept for a server that may connect
 
-If the server runs in such a folder, or its program is there, and no part of it can be kept, the
-whole folder stays visible.
+If the server's program or working directory is in such a folder, and the rules keep no part of the
+folder, then the whole folder stays visible.
 """
 
 import re
@@ -21,12 +20,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 OWN_ENTRIES = ("config.toml", "clients.toml", "taps.toml", "secrets.env", "overlays", "own", ".")
-"""Prefixes of the names that capd itself uses in `config`, its temporary files included."""
+"""Entries of `config` whose names begin like this are capd's own, temporary files included."""
 _OWN_TAP = "own"
 _LAUNCHERS = "bin"
 _TAPS = "taps"
 PACKAGES = "packages"
-"""The folder of `data` with the packages of registries, each by its digest."""
+"""The folder in `data` with downloaded packages, each in a folder named by its digest."""
 _SHARED = "shared"
 _EMPTY = "empty"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -38,7 +37,7 @@ Access = Literal["write", "read"]
 
 @dataclass(frozen=True, slots=True)
 class OwnFolders:
-    """capd's own folders, as real paths; empty if a folder is not capd's alone."""
+    """capd's own folders, as paths without symlinks; empty for one that is not capd's alone."""
 
     config: str = ""
     state: str = ""
@@ -48,7 +47,7 @@ class OwnFolders:
     socket: str = ""
 
     def by_kind(self) -> dict[Kind, str]:
-        """Return the existing folders by kind; none is inside another."""
+        """Return the folders that are set, by kind, without those inside another one."""
         kinds: dict[Kind, str] = {
             "config": self.config,
             "state": self.state,
@@ -66,16 +65,16 @@ class OwnFolders:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a server needs of capd's folders."""
+    """The facts of a server that decide which parts of capd's folders it needs."""
 
     command: str
     cwd: str
     words: Sequence[str] = ()
     """Its arguments and the values of its environment."""
     tap: str = ""
-    """The tap that defines it."""
+    """The name of the tap that defines the server."""
     config_entries: Sequence[str] = ()
-    """The names of the entries in `config`."""
+    """The names of all entries in the folder `config`."""
     has_launcher: bool = False
     may_connect: bool = False
 
@@ -92,7 +91,7 @@ class Cover:
 
 
 def cover(own: OwnFolders, needs: Needs) -> Cover:
-    """Return which folders are hidden."""
+    """Return which of capd's folders to hide from a server, and which parts to leave visible."""
     hidden = own.by_kind()
     left: list[str] = []
     kept: dict[str, Access] = {}
@@ -138,7 +137,7 @@ def _until_its_end(text: str, at_least: int) -> str:
 
 
 def _kept(kind: Kind, below: str, needs: Needs) -> dict[str, Access]:
-    """Return the entries of a folder that are kept for the path `below` it."""
+    """Return the entries of a folder to keep for the path `below` it."""
     first, _, rest = below.partition("/")
     if kind == "state":
         if first == _EMPTY and rest:

@@ -1,8 +1,9 @@
 """Placeholders in a server's definition: the keys that they use, and their replacement.
 
-`{{ENV:KEY}}` and `{{INPUT:KEY}}` name a value, `{{CWD}}` and `{{PROJECT}}` a folder, and
-`{{{{X}}}}` is the text `{{X}}`. They are found in args, url, env and headers alike
-(docs/design/catalog.md). An empty value counts as missing.
+`{{ENV:KEY}}` and `{{INPUT:KEY}}` stand for a stored value, `{{CWD}}` and `{{PROJECT}}` for a
+folder, and `{{{{X}}}}` for the text `{{X}}`. They may be in the command, its arguments, the URL,
+the environment, the headers and the OAuth client's secret (docs/design/catalog.md). An empty value
+counts as missing.
 """
 
 import re
@@ -22,7 +23,7 @@ _PLACEHOLDER = re.compile(
 
 
 class MissingValueError(CapdError):
-    """A placeholder's key has no value; `keys` are all missing ones."""
+    """Keys that placeholders name have no value; `keys` are all of these."""
 
     def __init__(self, keys: list[str]) -> None:
         super().__init__(f"needs {', '.join(keys)}: store it with capd secret set {keys[0]}")
@@ -38,7 +39,7 @@ class Folders:
 
 
 def wanted_keys(server: ServerSpec) -> tuple[str, ...]:
-    """Return the keys that `server` uses, each once, in order of appearance."""
+    """Return the keys that placeholders of `server` name, each once, in order of appearance."""
     keys: dict[str, None] = {}
     for text in _texts(server):
         for match in _PLACEHOLDER.finditer(text):
@@ -48,12 +49,12 @@ def wanted_keys(server: ServerSpec) -> tuple[str, ...]:
 
 
 def has_folder_placeholder(server: ServerSpec) -> bool:
-    """Tell whether the command line or environment depends on a folder."""
+    """Tell whether any text of the definition contains `{{CWD}}` or `{{PROJECT}}`."""
     return any(match["folder"] for text in _texts(server) for match in _PLACEHOLDER.finditer(text))
 
 
 def keys_in_args(server: ServerSpec) -> tuple[str, ...]:
-    """Return the keys substituted into args, which the process list shows."""
+    """Return the keys that placeholders in args name: any user can read args with `ps`."""
     found = (m["key"] for text in server.args for m in _PLACEHOLDER.finditer(text))
     return tuple(dict.fromkeys(key for key in found if key))
 

@@ -1,14 +1,14 @@
-"""How often, and how soon, a process that died may be started again.
+"""Limits how often, and how soon, something that failed may be started again.
 
-Pure: callers pass `now` (any monotonic seconds) and the jitter.
+Pure: callers pass `now`, in seconds of any monotonic clock, and the jitter.
 """
 
 
 class RestartIntensity:
-    """Counts restarts in a sliding window; more than `limit` in `window` seconds is too many.
+    """Allows at most `limit` restarts within any `window` seconds.
 
-    The defaults are the actors' own, 3 in 5 s; a server's death counts 5 in 60 s
-    (docs/design/processes.md).
+    The defaults are those of actors, 3 in 5 s. Servers have 4 in 60 s: the fifth failure is one too
+    many (docs/design/processes.md).
     """
 
     def __init__(self, limit: int = 3, window: float = 5.0) -> None:
@@ -29,9 +29,10 @@ class RestartIntensity:
 
 
 class Backoff:
-    """Grows the wait before the next attempt by `factor` per failure, from `first` to `last`.
+    """Computes the wait before the next attempt, which grows with each failure in a row.
 
-    Seconds; the defaults back off from 0.5 to 60 s with jitter (docs/design/processes.md).
+    The wait begins at `first` seconds, is multiplied by `factor` for each failure, and is at most
+    `last` seconds (docs/design/processes.md).
     """
 
     def __init__(self, first: float = 0.5, last: float = 60.0, factor: float = 2.0) -> None:
@@ -44,8 +45,8 @@ class Backoff:
     def delay(self, failures: int, jitter: float) -> float:
         """Return the seconds to wait after `failures` failures in a row, at least one.
 
-        `jitter` in [0, 1) spreads simultaneous failures over one whole step. So their next attempts
-        differ after the first failure, and also when the wait has stopped growing.
+        `jitter` in [0, 1) chooses a point between this wait and the next longer one, so that
+        servers that failed at the same time do not start again at the same time.
         """
         if failures < 1:
             raise ValueError("a back-off follows at least one failure")

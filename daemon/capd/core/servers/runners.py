@@ -1,4 +1,4 @@
-"""Programs that commonly run servers, and how to install each."""
+"""How to install the programs that commonly start servers, such as `npx` and `uvx`."""
 
 _NODE = "it comes with Node.js (package `nodejs` or `npm`, or https://nodejs.org)"
 _UV = "it comes with uv: pip install uv, or https://docs.astral.sh/uv"
@@ -28,5 +28,5 @@ _ADVICE = {
 
 
 def advice(command: str) -> str:
-    """Return how to install `command`."""
+    """Return how to install `command`, as a clause for a person."""
     return _ADVICE.get(command, "install it, or give its full path")

@@ -1,4 +1,4 @@
-"""The sandbox levels, and what a server can see at each of them.
+"""Computes how a server is started in its sandbox, from its level and the machine's features.
 
     off      as if its user had started it; only its guard is added
     guard    the same, but masked paths and capd's own folders are hidden, and it can neither
@@ -6,9 +6,10 @@
     strict   system read-only, its project and a cache of its own to write in, no home, and
              no network unless the user allowed it
 
-If `strict` or masks were asked for and cannot be enforced, the server does not start: the user
-relies on them. What `guard` does by default is done as far as the machine supports it, and the
-level that is shown names what is in force.
+A mask is a set of paths with credentials, such as `ssh` for `~/.ssh`. If the user has asked for
+`strict` or for masks, and the machine cannot enforce them, the server does not start. What `guard`
+does without masks is done as far as the machine supports it, and the description of the level says
+what is in force.
 """
 
 import posixpath
@@ -60,7 +61,7 @@ MASKS: dict[MaskName, tuple[str, ...]] = {
     ),
     "keyrings": (".local/share/keyrings", ".local/share/kwalletd"),
 }
-"""The masks by name, as paths below the home folder."""
+"""The paths that each mask hides, relative to the home folder."""
 OWN: MaskName = "capd"
 
 _NEEDED_OF_RUN = (
@@ -71,7 +72,8 @@ _NEEDED_OF_RUN = (
     "/run/current-system",
     "/run/wrappers",
 )
-"""Kept parts of /run, which has every socket of the session: name resolution and programs."""
+"""The parts of /run that `strict` shows, for name resolution and programs. The rest is hidden: it
+has every socket of the user's session."""
 
 
 _VIRTUAL_ENVIRONMENTS = (".venv", "venv", ".env", "env", ".virtualenv")
@@ -83,7 +85,7 @@ _VERSIONS = (
 )
 """Folders below the home that contain one installation each, and nothing else."""
 _BESIDE_BIN = ("lib", "lib64", "libexec", "share", "pyvenv.cfg")
-"""Neighbours of a `bin` that its programs need, if nothing more specific is known."""
+"""The entries beside a folder `bin` that its programs need, if no other rule applies."""
 _RUST = (".rustup/toolchains", ".rustup/settings.toml")
 _WITH_KEYS = ".dotnet"
 """A folder on PATH that contains private keys beside the program."""
@@ -109,7 +111,7 @@ _INSTALLATIONS: dict[str, tuple[str, ...]] = {
     "go/bin": (),
     _WITH_KEYS: (*(f".dotnet/{each}" for each in ("dotnet", "host", "shared", "sdk", "packs")),),
 }
-"""For folders of programs below the home: what else they need in it."""
+"""For each folder of programs below the home: what else below the home these programs need."""
 _HELD = {"hidden": "capd hidden", "apart": "apart"}
 PRIVILEGED = frozenset(
     {
@@ -128,8 +130,8 @@ PRIVILEGED = frozenset(
         *("gdb", "lldb", "strace", "ltrace", "perf", "rr", "py-spy", "bpftrace"),
     }
 )
-"""Programs that are setuid, start such programs, mount, or trace processes that they did not start.
-"""
+"""Programs that a confined process cannot run: they are setuid or start setuid programs, mount file
+systems, or trace other processes."""
 
 _NOTHING = Cover()
 _TEMPORARY = "/tmp"  # noqa: S108  # nothing is written there: it is what others write that is hidden
@@ -138,7 +140,7 @@ _OR_LESS = "or let it have less of it: [sandbox] in config.toml"
 
 
 class SandboxMissingError(CapdError):
-    """The machine cannot enforce the requested sandbox; the text says what would help."""
+    """The machine cannot enforce the sandbox that was asked for; the text says what would help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,22 +154,22 @@ class Surroundings:
     project: str = ""
     """Its project's folder; empty if it has none."""
     cache: str = ""
-    """A cache folder of its own, for `strict`."""
+    """The server's own cache folder, for `strict`; empty for none."""
     path: tuple[str, ...] = ()
     """The folders of its PATH."""
     tops: tuple[str, ...] = ()
-    """The entries of the root folder."""
+    """The entries of the root folder `/`, as absolute paths."""
     cover: Cover = _NOTHING
     """The parts of capd's folders that are hidden at `guard`."""
     ssh_files: tuple[str, ...] = ()
-    """Files of root that the configuration of `ssh` includes."""
+    """Files owned by root that the system's `ssh` configuration includes."""
     takes_privilege: str = ""
     """The name of its program if it is one of `PRIVILEGED`, otherwise empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Masked:
-    """The existing paths to hide: a mount needs an existing target."""
+    """The paths to hide that exist: a mount needs an existing target."""
 
     folders: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
@@ -178,13 +180,13 @@ class Machine:
     """The sandboxing features of the machine, as tested."""
 
     bwrap: str = ""
-    """The path of bubblewrap if it works, otherwise empty."""
+    """The path of `bwrap` (bubblewrap) if it works here, otherwise empty."""
     landlock: tuple[str, ...] = ()
     """The launcher's argv if the kernel has Landlock, otherwise empty."""
     can_hide: bool = False
-    """Whether a process may have a mount namespace of its own, and others within it."""
+    """Whether a process may create nested mount namespaces."""
     can_separate: bool = False
-    """Whether Landlock has scopes (Linux 6.12)."""
+    """Whether Landlock can keep a process from signalling others (scopes, Linux 6.12)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +198,7 @@ class SandboxRequest:
     has_network: bool = False
     """For `strict`: whether it may use the network."""
     is_covered: bool = True
-    """For `guard`: whether capd's own folders are hidden if the machine supports it."""
+    """For `guard`: whether to hide capd's own folders, if the machine supports it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,24 +209,27 @@ class Confinement:
     description: str
     """The level for a person, as `capd status` shows it."""
     prefix: tuple[str, ...] = ()
-    """The words before the server's own argv."""
+    """The words to put before the server's own argv."""
     environment: dict[str, str] = field(default_factory=dict)
-    """Variables in addition to its own."""
+    """Environment variables to add to the server's own."""
     guard_options: tuple[str, ...] = ()
-    """Options by which the guard confines itself, and so the server."""
+    """Options for the guard, by which it confines itself and so everything below it."""
     aside: str = ""
-    """For a person: why its sandbox is weaker than others'."""
+    """Why this server's sandbox is weaker than usual, for a person; empty if it is not."""
 
     def description_with(self, held: Collection[str]) -> str:
-        """Return the level for a person, with what the guard reports as enforced."""
+        """Return the level for a person, with what the guard enforces: `hidden` and `apart`."""
         words = [each for name, each in _HELD.items() if name in held]
         text = ", ".join([self.description, *words])
         return f"{text} ({self.aside})" if self.aside else text
 
 
 def masked_paths(sandbox_request: SandboxRequest, home: str, own: Sequence[str]) -> list[str]:
-    """Return the paths that a request hides, existing or not; `own` are capd's own folders."""
-    # A project may be the home folder itself, so that `strict` has something to hide, too.
+    """Return the paths that a request hides, existing or not; `own` are capd's own folders.
+
+    `strict` hides those of all masks.
+    """
+    # `strict` shows the project, which may be the home folder itself, with credentials in it.
     names = {"guard": sandbox_request.masks, "strict": tuple(MASKS), "off": ()}[
         sandbox_request.level
     ]
@@ -235,7 +240,7 @@ def masked_paths(sandbox_request: SandboxRequest, home: str, own: Sequence[str])
 def confined(
     sandbox_request: SandboxRequest, machine: Machine, where: Surroundings, masked: Masked
 ) -> Confinement:
-    """Return how to start a server.
+    """Return how to start a server in the sandbox that was asked for.
 
     Raises:
         SandboxMissingError: the machine cannot enforce the requested sandbox.
@@ -266,11 +271,11 @@ def confined(
 def _guard_options(
     sandbox_request: SandboxRequest, machine: Machine, where: Surroundings
 ) -> tuple[tuple[str, ...], str]:
-    """Return the guard's options, and why they are fewer than usual."""
+    """Return the guard's options, and why there are fewer than usual; empty if there are not."""
     if where.takes_privilege:
         return (), f"{where.takes_privilege} takes privileges that a confined program has not"
     options: list[str] = []
-    # bubblewrap hides them where that was asked for.
+    # With the mask `capd`, bubblewrap hides these folders instead of the guard.
     if (
         machine.can_hide
         and sandbox_request.is_covered
@@ -423,9 +428,11 @@ def _landlock(
 
 
 def tool_folders(where: Surroundings) -> list[str]:
-    """Return the hidden folders in which its command and the programs on PATH are installed.
+    """Return the folders below the home or /tmp that a `strict` server needs to find its programs.
 
-    Never a parent as a whole: credentials are beside a `bin` (`~/.cargo`, `~/.fly`).
+    They are the folders of its command and of its PATH, with what these programs need beside them.
+    The parent of such a folder is never shown as a whole, because credentials may be beside a
+    `bin`, as in `~/.cargo` and `~/.fly`.
     """
     hidden = (where.home, _TEMPORARY)
     found: list[str] = []

@@ -1,7 +1,8 @@
 """Chooses a server's sandbox from the user's settings and the server's definition.
 
-A definition may ask for a stronger sandbox, never for a weaker one. The user's setting for a server
-overrides it. Servers that a project's files define run in a sandbox by default.
+A definition may ask for a stronger sandbox than the user's default, never for a weaker one. The
+user's setting for a server by name overrides both. Servers that a project's files define have a
+default of their own, `strict` unless the user changes it.
 """
 
 from collections.abc import Mapping
@@ -12,13 +13,13 @@ from capd.core.globs import matches
 from capd.core.servers.sandbox import Level, MaskName, SandboxRequest
 
 LEVELS: tuple[Level, ...] = get_args(Level)
-"""The weakest first."""
+"""The sandbox levels, the weakest first."""
 NETWORK = "network"
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxRule:
-    """The user's settings for some servers; None leaves a setting undecided."""
+    """The user's settings for the servers that one glob matches; None leaves the default."""
 
     level: Level | None = None
     masks: tuple[MaskName, ...] | None = None
@@ -34,14 +35,16 @@ class SandboxRules:
     project: Level = "strict"
     """The level of servers that a project's files define."""
     servers: Mapping[str, SandboxRule] = field(default_factory=dict)
-    """By globs of their names; the first that matches counts."""
+    """The settings for servers by a glob of their names; the first glob that matches counts."""
 
     def sandbox_request(
         self, name: str, declared: str, *, is_project: bool, least: Level = "off"
     ) -> SandboxRequest:
-        """Return the sandbox for a server; `declared` is its definition's `sandbox`.
+        """Return the sandbox for the server `name`; `declared` is `sandbox` of its definition.
 
-        `least` is the weakest level allowed, even against the user's setting for the server.
+        `is_project` says that a project's files define it. `least` is the weakest level that the
+        session's profile allows, which even the user's setting for the server cannot weaken.
+
 
         Raises:
             ValueError: `declared` is invalid.
@@ -54,7 +57,7 @@ class SandboxRules:
         return SandboxRequest(
             LEVELS[max(LEVELS.index(rule.level or level), LEVELS.index(least))],
             self.masks if rule.masks is None else rule.masks,
-            # Whoever agreed to the definition has seen what it asks for.
+            # The person who trusted the definition has seen that it asks for the network.
             asks_network if rule.network is None else rule.network,
             # A user who masks nothing from a server does not want a mount namespace either.
             is_covered=rule.masks is None or bool(rule.masks),
@@ -62,7 +65,10 @@ class SandboxRules:
 
 
 def declared_level(declared: str) -> tuple[Level | None, bool]:
-    """Return the request in a definition's `sandbox`, such as `strict+network`.
+    """Return the level, and whether the network is asked for, in a text like `strict+network`.
+
+    An empty text asks for nothing.
+
 
     Raises:
         ValueError: it is invalid; the text says what is valid.

@@ -1,10 +1,9 @@
-"""The scope of an instance if its definition does not set one (docs/design/hostile-servers.md).
+"""Chooses which sessions share a server whose definition sets no scope.
 
-Servers that keep state between calls, such as browsers and shells, belong to one session. Other
-stdio servers are shared within a project, where their working directory and roots are the same. A
-server that was seen to speak the stateless generation may be shared by all
-(`core.servers.generation_memory`), unless it keeps state or its command line names files relative
-to its working directory.
+Servers that keep state between calls, such as browsers and shells, and servers by URL serve one
+session. Other stdio servers are shared by the sessions of a project, which have the same working
+directory and roots (docs/design/hostile-servers.md). A server that speaks the stateless generation
+may be shared by all sessions (`core.servers.generation_memory`), unless `is_scope_fixed`.
 """
 
 import re
@@ -26,7 +25,10 @@ _BY_PLACE = re.compile(
 
 
 def is_scope_fixed(command: str, args: Sequence[str], transport: str) -> bool:
-    """Tell whether the default scope holds in either generation."""
+    """Tell whether a server keeps its default scope even if it speaks the stateless generation.
+
+    It does if it keeps state, or if its command line names files relative to its folder.
+    """
     if transport == "http":
         return False
     texts = (command, *args)
@@ -34,7 +36,7 @@ def is_scope_fixed(command: str, args: Sequence[str], transport: str) -> bool:
 
 
 def default_scope(command: str, args: Sequence[str], transport: str) -> Scope:
-    """Return `session` for a known stateful server, otherwise `project`."""
+    """Return `session` for a server by URL and for a known stateful one, otherwise `project`."""
     if transport == "http":
         return "session"
     if any(_STATEFUL.search(part) for part in (command, *args)):

@@ -1,4 +1,4 @@
-"""Which files an `ssh` configuration includes: its `Include` patterns, read without ssh."""
+"""Finds the `Include` patterns in the text of an `ssh` configuration (ssh_config(5))."""
 
 import shlex
 
@@ -6,7 +6,7 @@ MOST_BYTES = 1 << 16
 
 
 def included(text: str) -> list[str]:
-    """Return the patterns that a configuration includes, in their order."""
+    """Return the patterns of all `Include` lines in `text`, in their order."""
     found: list[str] = []
     for line in text[:MOST_BYTES].splitlines():
         keyword, _, rest = line.strip().replace("=", " ", 1).replace("\t", " ").partition(" ")

@@ -1,7 +1,8 @@
 """Decides when a server's process tree uses too much of the machine (docs/design/processes.md).
 
 The limits are far above what an ordinary server uses, even a browser with many tabs. They stop a
-server that would otherwise bring the whole machine down. No clock: the caller passes the facts.
+server that would otherwise make the whole machine unusable. The caller measures and passes the
+time.
 """
 
 from collections.abc import Mapping
@@ -18,16 +19,17 @@ SHARE_OF_MEMORY = 0.5
 USUAL_PAUSE = 2.0
 """Seconds between two samples; one costs 20 µs for each thread of a server."""
 SHORT_PAUSE = 0.25
-"""The same while some tree grows fast: a loop that fills pages takes 0.3 to 2 GiB a second."""
+"""Seconds between two samples while a tree grows fast. A loop that fills pages takes 0.3 to 2 GiB a
+second."""
 FAST_BYTES = 64 * MIB
-"""Bytes a second."""
+"""A tree that grows by more bytes of memory a second grows fast."""
 FAST_PROCESSES = 25
-"""Processes a second."""
+"""A tree that grows by more processes a second grows fast."""
 SPAN = 2.0
-"""Seconds over which growth is measured: a busy machine gives a server its pages in gusts."""
+"""Seconds over which growth is measured. On a busy machine memory grows in bursts."""
 SHARE_IN_HASTE = 0.5
-"""The share of the bound for a tree that still grows fast. Filling 6 GiB takes 3 s on an idle
-machine and was seen to take 28 s on a busy one, while everybody else waits."""
+"""A tree that grows fast may take only this share of the memory limit. Filling 6 GiB takes 3 s on
+an idle machine, and took 28 s on a busy one, in which every other program had to wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +51,9 @@ class TreeLimits:
     """The memory limit for a tree that is growing fast."""
 
     def excess(self, tree: Tree, growth: float = 0.0) -> str:
-        """Return which limit is exceeded, as the end of a sentence; empty if none is.
+        """Return which limit `tree` exceeds, as the end of a sentence; empty if none.
 
-        `growth` is in bytes a second.
+        `growth` is the growth of its memory in bytes a second.
         """
         if self.processes and tree.processes > self.processes:
             return (
@@ -74,7 +76,11 @@ class TreeLimits:
 
 
 def usual_limits(processes: int, memory_mib: int | None, machine_bytes: int) -> TreeLimits:
-    """Return the limits for a machine with so much memory; None stands for the default."""
+    """Return the limits for a machine with `machine_bytes` of memory; 0 if that is unknown.
+
+    `memory_mib` is the user's limit for one tree. None stands for the default: half of the
+    machine's memory, and at most 6 GiB.
+    """
     if memory_mib is not None:
         return TreeLimits(processes, memory_mib * MIB)
     share = int(machine_bytes * SHARE_OF_MEMORY)
@@ -83,7 +89,7 @@ def usual_limits(processes: int, memory_mib: int | None, machine_bytes: int) -> 
 
 
 class TreeLooks(Generic[K]):
-    """The recent samples of each tree, and the time of the next one."""
+    """The recent samples of each tree, and how long to wait before the next ones."""
 
     def __init__(self, limits: TreeLimits) -> None:
         self._limits = limits
@@ -93,7 +99,7 @@ class TreeLooks(Generic[K]):
         """Seconds until the next sample."""
 
     def look(self, trees: Mapping[K, Tree], now: float) -> dict[K, str]:
-        """Store the samples of all trees at `now`; return the exceeded limits, by tree."""
+        """Store the samples of all trees at `now`; return what each tree over a limit exceeds."""
         self._seen = {key: (*self._lately(key, now), (now, tree)) for key, tree in trees.items()}
         self._looked_at = now
         growths = {key: self._growth(key) for key in trees}
@@ -105,7 +111,7 @@ class TreeLooks(Generic[K]):
         return {key: excess for key, excess in found.items() if excess}
 
     def _lately(self, key: K, now: float) -> tuple[tuple[float, Tree], ...]:
-        """Return the samples of the last seconds, and the last one before them."""
+        """Return the samples of the last `SPAN` seconds, and the last one before them."""
         # A new tree has grown from zero.
         before = now - USUAL_PAUSE if self._looked_at is None else self._looked_at
         seen = self._seen.get(key, ((before, Tree(0, 0)),))
@@ -113,7 +119,7 @@ class TreeLooks(Generic[K]):
         return seen[first:]
 
     def _growth(self, key: K) -> tuple[float, float]:
-        """Return bytes and processes a second."""
+        """Return by how many bytes and processes a second a tree has grown lately."""
         (since, first), (now, last) = self._seen[key][0], self._seen[key][-1]
         span = max(now - since, SHORT_PAUSE)
         return (

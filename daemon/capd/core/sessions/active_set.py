@@ -1,12 +1,13 @@
 """What is switched on in one session, and the LRU rule that evicts it when room is needed.
 
-    pins                  always on, in neither set, never evicted
-    capabilities          at most `cap` that show tools; as many with servers that show none
-    single tools          at most `tool_cap`
+    pins            always on, never evicted
+    capabilities    at most `cap` that show tools, and at most `cap` more whose servers show none
+    single tools    at most `tool_cap`
 
-A capability holds its grants, pairs of a server's identity and a tool; a single tool is one grant.
-If a set is full, the least recently used goes first. A use is a successful call through a grant,
-and counts for everything with that grant; listing and searching are no uses
+A capability holds grants, which are pairs of a server's identity and a tool's name. A single tool
+is one grant. Of capabilities and of single tools, the least recently used is evicted first. A
+successful call of a tool is a use of every capability and single tool that grants it. An explicit
+request for a capability is a use of it, too. Listing and searching are not
 (docs/design/surface.md).
 """
 
@@ -21,7 +22,7 @@ DEFAULT_TOOL_CAP = 24
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Why a tool is visible: it is on by itself, or through a capability."""
+    """One tool of one server, as a capability, a pin, or the tool's own activation permits it."""
 
     server: ServerIdentity
     tool: ToolName
@@ -38,7 +39,7 @@ class Activation:
 
     @property
     def takes_slot(self) -> bool:
-        """Whether it counts against the cap: it shows tools."""
+        """Whether the capability shows tools. Those that show none are counted apart."""
         return bool(self.grants)
 
 
@@ -69,7 +70,7 @@ class ActiveSet:
     cap: int = DEFAULT_CAP
     tool_cap: int = DEFAULT_TOOL_CAP
     uses: int = 0
-    """Successful calls."""
+    """How many calls of granted tools succeeded in this session."""
     _activations: dict[CapabilityId, Activation] = field(default_factory=dict)
     _tools: dict[Grant, float] = field(default_factory=dict)
     _pins: dict[ServerIdentity, tuple[Grant, ...]] = field(default_factory=dict)
@@ -80,12 +81,12 @@ class ActiveSet:
 
     @property
     def activations(self) -> tuple[Activation, ...]:
-        """Every activation, oldest first."""
+        """Every capability that is on, in the order of first activation."""
         return tuple(self._activations.values())
 
     @property
     def tools(self) -> dict[Grant, float]:
-        """Every single tool with its last use, oldest first."""
+        """Every single tool with the time of its last use, in the order of first activation."""
         return dict(self._tools)
 
     @property
@@ -135,11 +136,11 @@ class ActiveSet:
     def activate_tools(
         self, grants: Iterable[Grant], now: float, spared: Sequence[Grant] = ()
     ) -> Change:
-        """Switch single tools on, as many as the cap allows, then evict what is over it.
+        """Switch on the first `tool_cap` of `grants`, then evict what is over that cap.
 
-        A tool that is on already stays as it is: searching is not use. Tools that are switched on
-        together do not evict one another. The `spared` ones are evicted after all others, the last
-        one first.
+        A tool that is on already keeps its time of last use: being found again is not a use.
+        Tools that are switched on together do not evict one another. Tools in `spared` are evicted
+        after all others, beginning with the last of them.
         """
         before = self._before()
         wanted = list(dict.fromkeys(grants))[: max(1, self.tool_cap)]
@@ -149,7 +150,7 @@ class ActiveSet:
         return self._change(before, evicted_tools=evicted)
 
     def pin(self, server: ServerIdentity, grants: Iterable[Grant]) -> Change:
-        """Require `server` and switch these of its tools on permanently."""
+        """Switch these tools of `server` on for the whole session, beside those pinned before."""
         before = self._before()
         self._pins[server] = tuple(dict.fromkeys((*self._pins.get(server, ()), *grants)))
         return self._change(before)
@@ -157,7 +158,7 @@ class ActiveSet:
     def restore(
         self, activations: Iterable[Activation], tools: Mapping[Grant, float] | None = None
     ) -> None:
-        """Restore what was on, as much as the caps allow."""
+        """Replace what is on by what was saved, and evict what is over the caps. Pins stay."""
         self._activations = {activation.id: activation for activation in activations}
         self._tools = dict(tools or {})
         self._evict_over_cap()
@@ -184,7 +185,8 @@ class ActiveSet:
     ) -> Change:
         """Replace the grants on `server` after its list of tools changed.
 
-        `grants` are each capability's own. A single tool that is not `offered` is removed.
+        `grants` has the new grants on `server` of each capability. A single tool of `server` that
+        is not in `offered` is removed. If `server` has pins, `pinned` replaces them.
         """
         before = self._before()
         for capability, its_grants in grants.items():
@@ -199,7 +201,7 @@ class ActiveSet:
                 del self._tools[grant]
         if server in self._pins:
             self._pins[server] = pinned
-        # What had no tools took no slot, and may have some by now.
+        # A capability that had no tools took no slot, and may have tools since this change.
         return self._change(before, self._evict_over_cap())
 
     def touch(self, capability: CapabilityId, now: float) -> None:
@@ -218,7 +220,8 @@ class ActiveSet:
 
     def _evict_over_cap(self, keep: CapabilityId | None = None) -> tuple[CapabilityId, ...]:
         evicted: list[CapabilityId] = []
-        # What shows no tool makes no room for one, and holds servers all the same: as many again.
+        # Capabilities without tools have a cap of their own. Evicting one would free no place on
+        # the list, and yet each holds servers. One without servers costs nothing, and stays.
         for takes_slot in (True, False):
             while True:
                 group = [

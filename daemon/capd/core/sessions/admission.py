@@ -1,8 +1,8 @@
-"""Decides what a call reaches, by one rule for the client's own calls and those by `tool_call`.
+"""Decides what a `tools/call` reaches, for the client, `tool_call` and scripts alike.
 
     name ──a tool that is on──────────> Listed    its arguments may have to be checked, then sent
       ├──a tool of capd's own─────────> Own       `tool_call` may call unlisted ones, a script none
-      ├──the tool of prompt hooks─────> Turn      only directly, and if messages are routed
+      ├──the tool of prompt hooks─────> Turn      only for the client itself, not for a bare view
       └──anything else────────────────> NotOn     looked up in the catalog, or refused
 
 A denied tool is never on: `SessionState.restrict` removes it from the surface.
@@ -24,8 +24,8 @@ from capd.core.tools.tool_edits import DISABLED
 from capd_protos.types import ToolName, WireName
 
 By = Literal["client", "tool_call", "tool_call_readonly", "script"]
-"""Who names the tool: the client that calls it, the arguments of one of the own tools that call by
-name, or a script."""
+"""Where the tool's name comes from: a client's own `tools/call`, the arguments of `tool_call` or
+`tool_call_readonly`, or a script."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ Admission = Listed | Own | Turn | NotOn | NotCallable
 
 
 def admit(name: str, by: By, state: SessionState, view: SessionView) -> Admission:
-    """Return what a call of `name` leads to."""
+    """Return what a call of the tool with the wire name `name` reaches."""
     listed = admit_shown(state.surface.find(name), state, view)
     if listed is not None and by != "client" and is_for_apps_alone(listed.shown.definition):
         return NotCallable(f"{name} is for the app of its server alone.")
@@ -88,7 +88,7 @@ def admit(name: str, by: By, state: SessionState, view: SessionView) -> Admissio
 
 
 def admit_shown(shown: Shown | None, state: SessionState, view: SessionView) -> Listed | None:
-    """Return a tool of the surface if it may be called; None if it is being switched off."""
+    """Return how to call `shown`; None if it is None, or if nothing grants it any longer."""
     lease = state.granted_by(shown.grant) if shown is not None else None
     return (
         None
@@ -98,15 +98,15 @@ def admit_shown(shown: Shown | None, state: SessionState, view: SessionView) -> 
 
 
 def denied(name: str, reason: str) -> str:
-    """Return the text for a call of a tool that policy, or its domain, denies."""
+    """Return the text that refuses a call of `name`, with the reason: policy, domain or overlay."""
     return f"{name} cannot be called: {reason}."
 
 
 def check_read_only(shown: Shown, by: By, view: SessionView) -> None:
-    """Raise if a call for read-only tools names another tool.
+    """Check that `tool_call_readonly` calls only a tool whose server marks it read-only.
 
     Raises:
-        RefusedError: it does.
+        RefusedError: its server does not.
     """
     if by == "tool_call_readonly" and not is_read_only(shown.definition):
         raise RefusedError(
@@ -116,14 +116,14 @@ def check_read_only(shown: Shown, by: By, view: SessionView) -> None:
 
 
 def refusal_of(name: str, state: SessionState) -> CallFailedError | None:
-    """Return how to refuse a call of a tool that is not on any longer; None if it never was.
+    """Return why a call of an inactive tool is refused; None if the session never knew `name`.
 
-    The tool is known, so the call is answered with the true reason.
+    Examples: its server was switched off, policy denies the tool, or an overlay disables it.
     """
     known = state.surface.known(name)
     if known is None:
         return _refusal_of_unnamed(name, state)
-    lease = state.held(known.server)
+    lease = state.lease_on(known.server)
     if lease is None:
         why = "its server was switched off, replaced or removed"
         return NotSentError(f"{name} is not on any more: {why}. The call was not sent.")
@@ -137,7 +137,10 @@ def refusal_of(name: str, state: SessionState) -> CallFailedError | None:
 
 
 def _refusal_of_unnamed(name: str, state: SessionState) -> CallFailedError | None:
-    """Return how a call ends of a tool of a held server that policy, or an edit, keeps off."""
+    """Return why a tool never got a wire name: policy denies it, or an overlay disables it.
+
+    Such a tool belongs to a leased server. None if `name` would be the wire name of no such tool.
+    """
     for lease in state.servers:
         server = lease.spec.name
         for tool in lease.tools:

@@ -25,7 +25,7 @@ from capd.core.redaction import MARK
 from capd_protos.types import ServerIdentity, ServerName, SessionKey, ToolName, WireName
 
 Hint = Literal["destructive", "not said", "not destructive", "read-only"]
-"""What a tool's definition says of what it changes."""
+"""What a tool's annotations say about its effects. `not said` counts as destructive."""
 Answer = Literal["once", "session", "always", "refuse"]
 ANSWERS: tuple[Answer, ...] = ("once", "session", "always", "refuse")
 
@@ -34,11 +34,11 @@ ASK_TIMEOUT = 120.0
 DESTRUCTIVE = "destructive"
 """The name in a rule that stands for every tool that counts as destructive."""
 MOST_CHARACTERS = 2000
-"""Characters of the arguments that a person is shown."""
+"""A person is shown at most this many characters of a call's arguments."""
 MOST_PARSED_BYTES = 64 << 10
 """Longer arguments are not parsed for the question, and a person is told only how long they are."""
 MOST_LASTING = 1000
-"""Tools that are approved for always; the oldest is forgotten first."""
+"""How many tools may have a permanent approval. The oldest approval is dropped first."""
 
 _MEANINGS: dict[Hint, str] = {
     "destructive": "that it may destroy or overwrite something",
@@ -71,30 +71,30 @@ _TOOL = msgspec.json.Decoder(_Tool)
 
 
 def hint_of(definition: bytes) -> Hint:
-    """Return what a tool's definition says about its effects; nothing if it is unreadable.
+    """Return what a tool's definition says about its effects; `not said` if it is unreadable.
 
-    A tool that is not read-only counts as destructive unless its server denies that (MCP
-    2025-11-25, "ToolAnnotations").
+    By MCP 2025-11-25, "ToolAnnotations", a tool that is not read-only is destructive unless its
+    server sets `destructiveHint` to false.
     """
     try:
-        said = _TOOL.decode(definition).annotations or _Annotations()
+        annotations = _TOOL.decode(definition).annotations or _Annotations()
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return "not said"
-    if said.readOnlyHint:
+    if annotations.readOnlyHint:
         return "read-only"
-    if said.destructiveHint is None:
+    if annotations.destructiveHint is None:
         return "not said"
-    return "destructive" if said.destructiveHint else "not destructive"
+    return "destructive" if annotations.destructiveHint else "not destructive"
 
 
 def counts_as_destructive(hint: Hint) -> bool:
-    """Tell whether `*:destructive` matches a tool."""
+    """Tell whether the rule `*:destructive` matches a tool with this hint."""
     return hint in {"destructive", "not said"}
 
 
 @dataclass(frozen=True, slots=True)
 class AskRule:
-    """A rule that asks a person, and the configuration table that it is in."""
+    """A rule whose calls a person has to approve, and the configuration table that it is in."""
 
     pattern: str
     place: str
@@ -110,7 +110,7 @@ class ToolKey:
 
 @dataclass(frozen=True, slots=True)
 class Lasting:
-    """A tool that is approved permanently."""
+    """A tool with a permanent approval (the answer `always`)."""
 
     key: ToolKey
     server: ServerName
@@ -138,8 +138,8 @@ class Question:
     hint: Hint
     rule: AskRule
     is_far: bool = False
-    """Whether its session came over a bridge: permanent approvals do not apply to it, and it gives
-    none."""
+    """Whether its session came over a bridge. Permanent approvals do not apply to such a session,
+    and `always` counts as `session`."""
 
     def text(self) -> str:
         """Return the question for a person, a few lines of plain text."""
@@ -154,7 +154,7 @@ class Question:
 
 
 def shown_word(text: str) -> str:
-    """Return a name that a client gave itself, for one line."""
+    """Return the first 60 characters of a client's own name, on one line, without hidden ones."""
     return cleaned(_BREAKS.sub(" ", text[:60])).text
 
 
@@ -193,9 +193,10 @@ class Approvals:
         return self._last
 
     def answer(self, number: int, answer: Answer) -> Collection[int]:
-        """Take a person's answer; return the questions that it settles, none if it is not open.
+        """Record a person's answer; return the numbers of the questions that it closes.
 
-        A lasting approval also settles the other open questions that it covers.
+        No number is returned if the question is not open. `session` and `always` also close
+        the other open questions that they cover.
         """
         question = self._open.pop(number, None)
         if question is None:
@@ -218,7 +219,7 @@ class Approvals:
         return (number,)
 
     def close(self, number: int) -> Answer | None:
-        """Close a question; return its answer, None if it has none."""
+        """Remove a question; return its answer, or None if it has none yet."""
         self._open.pop(number, None)
         return self._answered.pop(number, None)
 
@@ -230,7 +231,11 @@ class Approvals:
             del self._lasting[next(iter(self._lasting))]
 
     def forget(self, name: str) -> list[Lasting]:
-        """Withdraw approvals of this name (`server:tool`, or a server); return their tools."""
+        """Withdraw the permanent approvals of `name`; return them.
+
+        `name` is `server:tool`, or a server's name for all of its tools. Approvals for a session of
+        the same tools are withdrawn as well.
+        """
         forgotten = [each for each in self._lasting.values() if name in {each.name, each.server}]
         for each in forgotten:
             del self._lasting[each.key]

@@ -1,11 +1,12 @@
-"""The rules for sessions over a bridge, which may do less than the user's own.
+"""The rules for sessions over a bridge, which may do less than local sessions.
 
-A bridge connects sessions in a container or on another host to this daemon. Whoever runs there is
-not the user of this machine. So a session's key is put into the bridge's own namespace:
+A bridge connects sessions in a container or on another host to this daemon. Programs there are
+trusted less than those of the user here. So the keys of a bridge's sessions have a prefix, by
+which no session of a bridge can name one of another bridge or a local one:
 
     `work-1` over the bridge `devbox` ──> `bridge:devbox:work-1`
 
-Two bridges have no key in common, because a bridge's name has no colon.
+A bridge's name has no colon, so no two bridges can produce the same key.
 """
 
 import re
@@ -17,7 +18,7 @@ from capd.core.sessions.session_rules import SessionRules
 from capd_protos.types import SessionKey
 
 MOST_SHOWN_CHARACTERS = 200
-"""Of a path of the far side, which is shown to a person."""
+"""A person is shown at most this many characters of a path on the far side."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 _NOT_SHOWN = re.compile(r"[^\x20-\x7e]")
 _PREFIX = "bridge"
@@ -29,28 +30,29 @@ class BridgeRules:
     """The table of one bridge in the configuration."""
 
     policy: PolicyRules = field(default_factory=lambda: PolicyRules(""))
-    """If it permits nothing by name, it permits nothing at all."""
+    """Without `allow` and without `capabilities` the table denies everything."""
     profile: str = ""
     """The profile of the bridge's sessions; empty for none, whatever the conditions of profiles
     say."""
 
 
 def is_name(text: str) -> bool:
-    """Tell whether a bridge may be called `text`."""
+    """Tell whether `text` is a valid name of a bridge: 1 to 40 of A-Z a-z 0-9 . _ -."""
     return _NAME.fullmatch(text) is not None
 
 
 def session_key(bridge: str, key: str) -> SessionKey:
-    """Return the key of a session that uses `key` over a bridge.
+    """Return the key, with the bridge's prefix, of a session whose client asks for `key`.
 
-    A key that is in the bridge's namespace already (the client got it in its welcome) is unchanged.
+    A key that has the prefix already is unchanged: a client that resumes sends the key that it got
+    in its welcome.
     """
     prefix = f"{_PREFIX}:{bridge}:"
     return SessionKey(key if key.startswith(prefix) else prefix + key)
 
 
 def shown_path(path: str) -> str:
-    """Return a path on the far side, for a line that a person reads."""
+    """Return a path on the far side for a person: printable ASCII, cut to 200 characters."""
     return _NOT_SHOWN.sub("?", path[:MOST_SHOWN_CHARACTERS])
 
 

@@ -1,4 +1,4 @@
-"""Decides whether a connection may have the session that it names."""
+"""Decides whether a connection may use the session that its hello names."""
 
 import hmac
 from typing import Literal
@@ -15,10 +15,11 @@ def refusal(
     is_ending: bool = False,
     token: str | None = None,
 ) -> tuple[Literal["bad_hello", "resume_refused", "session_in_use"], str] | None:
-    """Return the code and the reason to refuse a session; None if it is granted.
+    """Return the error code and the reason to refuse a hello; None if the session is granted.
 
-    `token` is the resume token of an open session with this key; None if none is open. `record` is
-    then its saved record.
+    `key` and `resume` are those of the hello; both may be empty. `token` is the resume token of the
+    open session with this key, None if no session with it is open. Then `record`, its saved record,
+    decides: an empty `resume` or the record's last token is accepted.
     """
     if key and not is_key(key):
         return "bad_hello", "a session key is 1 to 128 of A-Z a-z 0-9 . _ : -"

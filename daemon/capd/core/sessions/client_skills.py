@@ -1,6 +1,8 @@
-"""Skills of the client itself: which tools one names, and whether a message names one.
+"""Skills of the client itself: which tools a skill needs, and whether a message names a skill.
 
-A skill is used ──> its head names tools and capabilities ──> they come on in the session
+When the client uses a skill, capd switches on the tools and capabilities that the frontmatter of
+its SKILL.md names:
+
 
     ---
     name: tidy
@@ -9,8 +11,8 @@ A skill is used ──> its head names tools and capabilities ──> they come 
       capd: git, files-edit                                      capabilities, for capd alone
     ---
 
-`capd` may stand in the head itself as well, and `capabilities` means the same, as in the skills of
-taps. Whatever else a head holds is the client's, and ignored.
+`capd` may also be a field of the frontmatter itself, and so may `capabilities`, with the same
+meaning, as in the skills of taps. All other fields are for the client alone.
 """
 
 import re
@@ -27,7 +29,7 @@ LONGEST_NAME = 200
 MOST_OF_A_MESSAGE = 20_000
 """Characters of a message that are searched for a skill's name."""
 MOST_NAMED = 3
-"""Skills that one message uses."""
+"""How many skills one message can name; further ones are ignored."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(:[A-Za-z0-9][A-Za-z0-9._-]{0,99})?")
 _CAPABILITY = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
@@ -38,28 +40,28 @@ _ANOTHER_WORD = re.compile(r"(?<![\w/.\\-])[/$@]?[A-Za-z0-9][A-Za-z0-9._:-]*(?!/
 
 
 class SkillNeeds(msgspec.Struct, frozen=True):
-    """What a skill of a client names in its head."""
+    """The tools and capabilities that the frontmatter of a client's skill names."""
 
     capabilities: tuple[str, ...] = ()
     """`name` or `tap/name`, in the skill's order."""
     tools: tuple[str, ...] = ()
-    """Names as capd lists them: `git__git_log`."""
+    """Wire names: `git__git_log`."""
     error: str = ""
-    """Why nothing of it can be used; empty if it can."""
+    """Why the frontmatter cannot be read; empty if it can."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether it names nothing of capd's."""
+        """Whether the skill names no tool and no capability of capd."""
         return not self.capabilities and not self.tools
 
 
 def is_skill_name(name: str) -> bool:
-    """Tell whether a client may call a skill so: `tidy`, or `plugin:tidy`."""
+    """Tell whether `name` has the form of a client's skill: `tidy`, or `plugin:tidy`."""
     return _NAME.fullmatch(name) is not None
 
 
 def skill_needs(content: bytes) -> SkillNeeds:
-    """Return what the SKILL.md with this content names."""
+    """Return the tools and capabilities that a SKILL.md with this content names."""
     if len(content) > LARGEST_BYTES:
         return SkillNeeds(error=f"it is larger than {LARGEST_BYTES // 1024} KiB")
     try:
@@ -89,10 +91,11 @@ def skill_needs(content: bytes) -> SkillNeeds:
 
 
 def tool_of(word: str) -> str:
-    """Return the tool that an entry of `allowed-tools` means, as capd lists it; else empty.
+    """Return the wire name that an entry of `allowed-tools` means; empty if it is no such tool.
 
-    `SERVER__*` stands for all tools of a server. A client's own tools, such as `Read`, are none of
-    capd's, and neither are the tools by which capd finds and calls others.
+    `SERVER__*` stands for all tools of a server. A client's own tools, such as `Read`, and capd's
+    own tools, such as `tool_search`, give an empty name.
+
 
         mcp__capd__git__git_log, capd-git__git_log, mcp__git__git_log   git__git_log
         mcp__git, mcp__git__*                                           git__*
@@ -118,7 +121,7 @@ def _is_tool(name: str) -> bool:
 
 
 def _words(field: Field | None) -> list[str]:
-    """Return the words of a text or a list; what stands in parentheses belongs to the word."""
+    """Return the words of a text or a list, without the parts of them in parentheses."""
     if field is None:
         return []
     found: list[str] = []
@@ -128,12 +131,12 @@ def _words(field: Field | None) -> list[str]:
 
 
 def named_in(message: str, skills: Collection[str], of_project: Collection[str] = ()) -> list[str]:
-    """Return the skills that a message names, in its order, and none of the others.
+    """Return those of `skills` that a message names, in the message's order, at most three.
 
-    `/tidy`, `$tidy` and `@tidy` name one, and so do `the tidy skill` and `skill tidy`. A name of
-    several parts, as `tidy-boats` or `harbour:tidy`, is no common word: it is enough by itself,
-    except for the skills `of_project`. A stranger may have chosen their names, such as
-    `unit-tests`, so that ordinary messages would use them.
+    `/tidy`, `$tidy` and `@tidy` name the skill `tidy`, and so do `the tidy skill` and
+    `skill tidy`. A name of several parts, such as `tidy-boats` or `harbour:tidy`, is no common
+    word, so it is enough by itself. This does not hold for the skills in `of_project`: a stranger
+    may have named one `unit-tests`, so that ordinary messages would use it.
     """
     if not skills:
         return []
@@ -152,9 +155,10 @@ def named_in(message: str, skills: Collection[str], of_project: Collection[str] 
 
 
 def brought(skill: str, names: Collection[str], failed: Collection[str], how: str) -> str:
-    """Return what a model gets about a skill's tools; empty if the skill brought none.
+    """Return the text for a model about a skill's tools; empty if there is nothing to say.
 
-    `how` says how tools are called that its client does not list at once.
+    `names` are the tools that were switched on, `failed` says of each other one why it was not.
+    `how` is a sentence on how to call tools that the client does not list at once.
     """
     lines: list[str] = []
     if names:

@@ -15,20 +15,20 @@ Relists = Literal["before_turn", "mid_turn", "lag", "never"]
 Mode = Literal["dynamic", "stable", "pass-through"]
 
 BYTES_PER_TOKEN = 3.5
-"""For definitions of tools in JSON. Only used to decide whether everything fits."""
+"""An estimate for tool definitions in JSON. Only the choice of a mode depends on it."""
 CHANGING_TOKENS = 3_000
-"""Tokens of the known tools from which a list that changes costs more than one that does not, where
-not all are known (bench/tokens): what comes on is in every further prompt, and a client that puts
-its tools first sends everything after them again."""
+"""If the known tools have more tokens than this, and not every tool is known, a list that changes
+costs more than a stable one (bench/tokens). A tool that is added is part of every later prompt, and
+a client that puts tools first in its prompt loses the cached rest of that prompt."""
 _LONGEST_PREFIX = "mcp__capd__"
 """The longest of the known prefixes: reserved for a client whose prefix is unknown."""
 _SHORTEST_NAME = 24
-"""In a shorter name only the hash would be left."""
+"""A shorter wire name would have room only for the hash of the tool's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientTraits:
-    """One entry of the table."""
+    """One entry of `clients.toml`: how a client lists tools, names them, and runs its model."""
 
     names: tuple[str, ...] = ()
     """The names that it gives itself, in its handshake or to the shim; globs are allowed."""
@@ -40,7 +40,7 @@ class ClientTraits:
     appends: bool = False
     """Whether the client puts a later tool after what its model has read, and not before it."""
     name_limit: int = LIMIT
-    """The longest name, its own prefix included."""
+    """The longest name of a tool that the client accepts, its own prefix included."""
     tool_limit: int = 128
     prefix: str | None = None
     """The prefix of a tool's name; empty if it adds none, None if unknown."""
@@ -53,17 +53,17 @@ class ClientTraits:
     context: int = 200_000
     """The context of its models in tokens."""
     identity: tuple[str, ...] = ()
-    """The variables that tell its servers and hooks which conversation it is."""
+    """The environment variables in which the client passes the id of the conversation."""
     mode: str = "auto"
-    """The user's setting for it."""
+    """The mode that the user has set for this client: `auto`, or one of `Mode`."""
     is_relists_set: bool = False
-    """Whether the user has set `relists`, which then overrides what was observed."""
+    """Whether the user has set `relists`. Then it counts, whatever was observed."""
     title: str = ""
-    """The name that a person uses."""
+    """The client's name for people, such as `Claude Code`."""
 
     @property
     def wire_limit(self) -> int:
-        """Return the longest name on the wire."""
+        """The longest wire name that capd may give a tool for this client."""
         # Providers accept 64 characters, the client's prefix included, even if a client accepts
         # more.
         prefix = _LONGEST_PREFIX if self.prefix is None else self.prefix
@@ -71,7 +71,10 @@ class ClientTraits:
 
 
 def traits_of(table: Mapping[str, ClientTraits], names: Iterable[str]) -> tuple[str, ClientTraits]:
-    """Return the traits of a client that uses any of `names`, and its entry's name in the table."""
+    """Return the key and the traits of the first entry that matches any of `names`.
+
+    A client without an entry has the key `""` and the default traits.
+    """
     for name in names:
         folded = name.casefold()
         for key, traits in table.items():
@@ -90,10 +93,11 @@ class Plan:
 
     mode: Mode
     reason: str
-    is_hearsay: bool = False
-    """Whether only the table says so; a later version of the client may behave differently."""
+    is_from_table_alone: bool = False
+    """Whether the mode rests on capd's table alone: no observation and no user's setting. A later
+    version of the client may behave differently."""
     is_whole: bool = False
-    """With `pass-through`: whether capd chose it because it is cheapest, and not the user."""
+    """For `pass-through`: whether capd chose it because it costs least; False if the user did."""
 
 
 def plan(
@@ -107,11 +111,13 @@ def plan(
     share: float = 0.1,
     is_whole: bool = False,
 ) -> Plan:
-    """Return the mode for a session; `is_whole` if a list of everything costs least.
+    """Return the mode for a session, and why.
 
-    `was_seen` says whether the client was seen to list again, None if that is not known yet.
-    `size_bytes` is the size of everything that it could be shown, None if not known; `known_bytes`
-    the size of the part that is known.
+    `wanted` is the user's mode for all clients: `auto`, or one of `Mode`. `was_seen` tells whether
+    the client was seen to list again after a change; None if that is not known yet. `size_bytes` is
+    the size of all tools, None if not every server's tools are known; `known_bytes` is that of the
+    known ones. `share` is the part of the client's context that `pass-through` may fill. `is_whole`
+    says that listing every tool costs least (`whole_list`).
     """
     was_seen = None if traits.is_relists_set else was_seen
     chosen = wanted if wanted != "auto" else traits.mode
@@ -151,9 +157,9 @@ def _automatic(
         return Plan("stable", "the client was seen not to list again")
     if traits.relists == "never" and not was_seen:
         reason = "the client is known not to list again"
-        return Plan("stable", reason, is_hearsay=not traits.is_relists_set)
+        return Plan("stable", reason, is_from_table_alone=not traits.is_relists_set)
     if size_bytes:
-        # Few enough to be listed whole were listed whole.
+        # Where listing every tool costs least, `is_whole` has decided before.
         return Plan("stable", "all tools are known: a changing list would cost more")
     if known_bytes / BYTES_PER_TOKEN > CHANGING_TOKENS:
         many = f"over {CHANGING_TOKENS} tokens of tools"
@@ -162,19 +168,21 @@ def _automatic(
 
 
 class RelistWatch:
-    """Learns whether a client follows its list, from what it does after `list_changed`.
+    """Learns whether a client sends `tools/list` again after `notifications/tools/list_changed`.
 
-    A client that lists again with every turn follows it as well, notified or not.
+    A client that lists again in every turn, without a notification, also counts as one that does.
     """
 
     TURNS = 2
-    """Turns that may pass after a change without a list: one may race with its hook."""
+    """After this many turns without a `tools/list`, the client is one that does not list again. One
+    turn is not enough: its hook may arrive before the client has reacted."""
     UNASKED = 2
-    """Lists that nobody asked for, each after its own turn: one may belong to a new connection."""
+    """After this many `tools/list` without a notification, each in another turn, the client is one
+    that lists again. One is not enough: it may belong to a new connection."""
 
     def __init__(self) -> None:
         self.was_seen: bool | None = None
-        """True once it has listed again, False once it has let the turns pass."""
+        """True once the client has listed again, False after `TURNS` turns without, else None."""
         self._is_behind = False
         self._turns = 0
         self._has_turned = False
@@ -182,7 +190,7 @@ class RelistWatch:
 
     @property
     def is_behind(self) -> bool:
-        """Whether it was notified of a change and has not listed since."""
+        """Whether the client was notified of a change and has not listed since."""
         return self._is_behind
 
     def changed(self) -> None:

@@ -1,9 +1,10 @@
 """What was delivered in each conversation of a session's client.
 
     no id yet ──the first id──> the conversation gets that id
-    current ──another id──> that conversation becomes current: a known one, or a new one
+    current ──another id──> the conversation with that id becomes current, and is created if new
 
-An editor has many chats on one connection and switches between them. `/clear` starts another id.
+An editor may have many chats on one connection and switch between them. In Claude Code, `/clear`
+starts a conversation with another id.
 """
 
 import hashlib
@@ -18,14 +19,14 @@ from capd.core.sessions.session_record import SessionRecord
 from capd_protos.types import CapabilityId, WireName
 
 MOST_CARDS = 200
-"""How many call cards are remembered in a conversation. A forgotten one may be delivered again."""
+"""How many call cards are remembered for one conversation. A forgotten one may be sent again."""
 MOST = 32
-"""How many conversations are remembered. The least recently used one is forgotten first, and then
-gets its texts again."""
+"""How many conversations of a session are remembered. The least recently used is forgotten first.
+If it continues later, its model gets the same texts again."""
 
 
 def card_key(grant: Grant, definition: bytes) -> tuple[Grant, str]:
-    """Return the key by which a conversation remembers a card; a new definition has a new one."""
+    """Return the key of a call card: its tool and a digest of the tool's definition."""
     return grant, hashlib.blake2b(definition, digest_size=8).hexdigest()
 
 
@@ -45,14 +46,14 @@ class Conversation:
     cards: dict[tuple[Grant, str], None] = field(default_factory=dict)
     """The call cards that the model has, each by its tool and a digest of the tool's definition."""
     unusable: set[CapabilityId] = field(default_factory=set)
-    """Capabilities that the model was told of: they fit, and cannot be switched on."""
+    """Capabilities of which the model knows that they fit and cannot be switched on."""
 
     skills: dict[WireName, None] = field(default_factory=dict)
     """The skills that were delivered to the model."""
 
-    def note_cards(self, told: Iterable[tuple[Grant, str]]) -> None:
-        """Note which call cards were delivered; only the newest are remembered."""
-        self.cards.update(dict.fromkeys(told))
+    def note_cards(self, delivered: Iterable[tuple[Grant, str]]) -> None:
+        """Note which call cards were delivered; only the newest `MOST_CARDS` are remembered."""
+        self.cards.update(dict.fromkeys(delivered))
         while len(self.cards) > MOST_CARDS:
             del self.cards[next(iter(self.cards))]
 
@@ -63,14 +64,14 @@ class Conversations:
     __slots__ = ("_budget", "_named", "current")
 
     def __init__(self, budget: int = DEFAULT_BUDGET) -> None:
-        """`budget` is the tokens for memories in each conversation."""
+        """`budget` is how many tokens of memories each conversation may get."""
         self._budget = budget
         self._named: OrderedDict[str, Conversation] = OrderedDict()
         self.current = Conversation(memories=MemoryDelivery(budget))
-        """The conversation in which the client sent its last message."""
+        """The conversation of the user's last message."""
 
-    def kept(self) -> dict[str, Any]:
-        """Return the saved part of the current conversation, as members of the session's record."""
+    def saved_fields(self) -> dict[str, Any]:
+        """Return the fields of `SessionRecord` that describe the current conversation."""
         current = self.current
         return {
             "conversation": current.id,
@@ -81,11 +82,11 @@ class Conversations:
         }
 
     def restore(self, record: SessionRecord) -> None:
-        """Restore the saved conversation."""
-        # Notes in descriptions are shown again, and their tokens were counted before.
+        """Make the conversation in `record` current."""
+        # Notes in tool descriptions are shown again, and `spent` counts their tokens already.
         spent = max(self.current.memories.spent, record.memory_tokens)
         delivered = dict.fromkeys(record.memories)
-        self.go_on(
+        self.make_current(
             Conversation(
                 record.conversation,
                 MemoryDelivery(self._budget, spent, delivered),
@@ -95,7 +96,7 @@ class Conversations:
         )
 
     def follow(self, budget: int) -> None:
-        """Use another budget; the record of what was delivered stays."""
+        """Give every conversation another budget for memories. What was delivered stays noted."""
         self._budget = budget
         for each in (self.current, *self._named.values()):
             each.memories.budget = budget
@@ -109,10 +110,10 @@ class Conversations:
         known = self._named.get(id_)
         if known is None and self.current.id != id_:
             known = Conversation(id_, MemoryDelivery(self._budget))
-        self.go_on(known or self.current)
+        self.make_current(known or self.current)
 
-    def go_on(self, conversation: Conversation) -> None:
-        """Make a conversation current."""
+    def make_current(self, conversation: Conversation) -> None:
+        """Make `conversation` current, and remember it if it has an id."""
         self.current = conversation
         if not conversation.id:
             return

@@ -1,4 +1,4 @@
-"""Chooses which unauthenticated connection to close when there are too many."""
+"""Chooses which connection to close when too many have not sent a valid hello yet."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,18 +10,18 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, slots=True)
 class Waiting(Generic[K]):
-    """A connection that is not admitted yet."""
+    """A connection whose hello has not been accepted yet."""
 
     key: K
     owner: int = 0
-    """The pid at its other end; 0 if unknown."""
+    """The pid of the process at its other end; 0 if unknown."""
 
 
-def one_too_many(waiting: Sequence[Waiting[K]], most: int) -> K | None:
-    """Return which of the waiting connections, oldest first, to close; None if there is room.
+def connection_to_close(waiting: Sequence[Waiting[K]], most: int) -> K | None:
+    """Return the key of the connection to close; None if at most `most` are waiting.
 
-    It is the oldest one of the process that has most connections here: an honest client has few,
-    and they wait for milliseconds.
+    `waiting` is in the order of arrival. The connection is the oldest one of the process that has
+    the most: an honest client has few, and each waits for milliseconds.
     """
     if len(waiting) <= most:
         return None

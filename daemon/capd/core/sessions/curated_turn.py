@@ -1,9 +1,9 @@
-"""Decides which single tools a turn adds to the list, or only names to the model.
+"""Decides which single tools a turn switches on, and which it only suggests to the model.
 
-A turn asks for the first few clear tools of the best k, whether they are on or not. So repeating
-the message, or sending a similar one, adds nothing. A tool that has joined keeps its place. If the
-set is full, tools that are not among the best k are evicted first, and never one that the turn asks
-for.
+Curation ranks all tools by the user's message, and marks those that fit it clearly. A turn wants
+the first few clear ones, whether they are on or not. So the same message again adds nothing. A tool
+that is on keeps its place in the list. If the set of single tools is full, tools that are not among
+the ranked ones are evicted first, and never one that the turn wants.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -15,7 +15,7 @@ from capd.core.sessions.session import SessionState, SingleTool, Step
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """One of the best k tools."""
+    """One of the tools that curation found for a message."""
 
     tool: SingleTool
     is_clear: bool
@@ -23,28 +23,28 @@ class Ranked:
 
 
 @dataclass(frozen=True, slots=True)
-class Brought:
-    """The result for the tools of one turn."""
+class TurnTools:
+    """What a turn has switched on, and what it suggests."""
 
     step: Step = field(default_factory=Step)
     suggested: tuple[Grant, ...] = ()
-    """The tools to name to the model, best first."""
+    """The tools to suggest to the model by name, the best first."""
 
 
-def bring(
+def activate_ranked(
     state: SessionState,
     ranked: Sequence[Ranked],
     most: int,
     now: float,
     *,
     is_seen: bool,
-    told: Container[Grant] = (),
-) -> Brought:
-    """Let at most `most` of `ranked`, the best k in order, join the list.
+    suggested_before: Container[Grant] = (),
+) -> TurnTools:
+    """Switch on at most `most` of the `ranked` tools, the best first, and suggest the others.
 
-    `is_seen` says whether the model sees a longer list in time. If not, and if the list is full, a
-    tool is suggested instead, unless it was `told` before; also one that is on, if the model does
-    not see it listed.
+    `is_seen` says whether the model sees an added tool before it answers. If it does not, or if the
+    list is full, a tool is suggested instead. A tool that is on, but not listed, is suggested too.
+    Tools in `suggested_before` were suggested before, and are not suggested again.
     """
     clear = [each.tool for each in ranked if each.is_clear and not each.is_pinned]
     wanted = {tool.grant: tool for tool in clear[: min(most, state.active.tool_cap)]}
@@ -59,18 +59,18 @@ def bring(
     if not is_seen:
         listed = {shown.grant for shown in state.surface.listed}
         missing = [grant for grant in wanted if grant not in listed]
-    return Brought(step, tuple(grant for grant in missing if grant not in told))
+    return TurnTools(step, tuple(grant for grant in missing if grant not in suggested_before))
 
 
-def bring_planned(
+def activate_planned(
     state: SessionState, tools: Sequence[SingleTool], now: float, *, is_seen: bool
-) -> Brought:
-    """Switch all of `tools` on, best first, and name those that the model does not see listed."""
+) -> TurnTools:
+    """Switch `tools` on, the best first, and suggest those that the model does not see listed."""
     step = state.activate_tools(tools, now, [tool.grant for tool in tools])
     on = state.active.grants
     listed = {shown.grant for shown in state.surface.listed} if is_seen else set[Grant]()
     named = (tool.grant for tool in tools if tool.grant in on and tool.grant not in listed)
-    return Brought(step, tuple(named))
+    return TurnTools(step, tuple(named))
 
 
 def _missing(

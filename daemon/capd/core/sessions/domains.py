@@ -1,7 +1,8 @@
-"""The domain of a session, as configured for its project or its client.
+"""The domain of a session, such as `work`, which decides what capabilities it may use.
 
-The nearest folder around the project counts first, then the client. A session without a domain is
-not filtered, and neither is a capability without domains.
+The configuration sets a domain for folders and for clients. The nearest configured folder that
+contains the session's project decides, then its client. A session without a domain may use every
+capability, and a capability without domains may be used in every session.
 """
 
 from collections.abc import Collection, Mapping
@@ -16,7 +17,7 @@ class Domains:
     clients: Mapping[str, str] = field(default_factory=dict)
     """By the name that a client gives."""
     projects: Mapping[str, str] = field(default_factory=dict)
-    """By absolute path; folders inside count as well."""
+    """By the absolute path of a folder; it applies to all folders inside."""
 
     def of(self, client: str, project: str) -> str:
         """Return the domain of a session; empty if it has none."""
@@ -27,5 +28,5 @@ class Domains:
 
 
 def is_inside(domain: str, domains: Collection[str]) -> bool:
-    """Tell whether a session of `domain` may have a capability that is for `domains`."""
+    """Tell whether a session of `domain` may use a capability of `domains`; empty means any."""
     return not domain or not domains or domain in domains

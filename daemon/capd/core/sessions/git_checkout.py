@@ -1,7 +1,7 @@
-"""Parses a git checkout's files: its branch and its remotes.
+"""Parses the branch and the remotes of a git checkout from its files.
 
-Only the texts of `.git/HEAD` and `.git/config` are read; git itself is not run. A folder that
-somebody else made may say anything here.
+The input is the text of `.git/HEAD` and `.git/config`; git itself is not run. Strangers may have
+written both files, so every length is bounded.
 """
 
 import re
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 MOST_REMOTES = 16
 LONGEST_NAME = 256
-"""Characters of a branch or remote. A longer one is left out."""
+"""A branch or remote of more characters is ignored."""
 
 _REF = "ref: refs/heads/"
 _SECTION = re.compile(r"\s*\[\s*([A-Za-z0-9.-]+)(?:\s+\"((?:[^\"\\]|\\.)*)\")?\s*\]")
@@ -25,14 +25,14 @@ class GitCheckout:
     branch: str = ""
     """Empty if no branch is checked out."""
     remotes: tuple[str, ...] = ()
-    """As `host/path`, whatever their scheme."""
+    """Each as `host/path`, without its scheme: `github.com/acme/boats`."""
 
 
 NO_CHECKOUT = GitCheckout()
 
 
 def branch_of(head: str) -> str:
-    """Return the branch that the text of `HEAD` names; empty for a commit."""
+    """Return the branch that the text of `HEAD` names; empty if a commit is checked out."""
     line = head.partition("\n")[0].rstrip()
     name = line.removeprefix(_REF) if line.startswith(_REF) else ""
     return name if len(name) <= LONGEST_NAME else ""
@@ -55,7 +55,10 @@ def remotes_of(config: str) -> tuple[str, ...]:
 
 
 def shown_remote(url: str) -> str:
-    """Return a remote as `host/path`: without scheme, user, port and `.git`; empty for a folder."""
+    """Return a remote's URL as `host/path`, without scheme, user, port and `.git`.
+
+    A remote that is a folder gives an empty text.
+    """
     parts = _SCHEME.fullmatch(url) or _SCP.fullmatch(url)
     if parts is None:
         return ""

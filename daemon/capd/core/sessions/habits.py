@@ -1,8 +1,8 @@
-"""Which clients list their tools again after a change, as observed in all sessions and daemons.
+"""Which clients list their tools again after a change, as observed in all sessions so far.
 
-A client here is one version of one program, because the next version may behave differently. One
-observation that a client lists again outweighs all others. The number of clients is bounded; those
-observed last are kept.
+Observations are saved, so they outlive the daemon. Each is about one version of one client, because
+the next version may behave differently. One observation that a client lists again outweighs all
+others. The 200 clients that were observed last are remembered.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ import msgspec
 
 MOST_CLIENTS = 200
 _LONGEST = 200
-"""Characters of a name or version: a client writes both."""
+"""Longer names and versions are not stored: a client writes both."""
 
 
 class Habit(msgspec.Struct, frozen=True):
@@ -26,7 +26,7 @@ class Habits:
     """The observed behaviour of all clients."""
 
     def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:
-        """`on_change` is called when there is something to save."""
+        """`on_change` is called whenever `written` has changed."""
         self._on_change = on_change
         # In the order of their last observation.
         self._seen: dict[tuple[str, str], bool] = {}
@@ -36,7 +36,7 @@ class Habits:
         return self._seen.get((client, version))
 
     def note(self, client: str, version: str, was_seen: bool | None) -> None:
-        """Store an observation."""
+        """Store an observation; None is none. What was seen to list again stays so."""
         key = client, version
         if not client or was_seen is None or max(map(len, key)) > _LONGEST:
             return
@@ -49,7 +49,7 @@ class Habits:
 
     @property
     def written(self) -> list[Habit]:
-        """Return everything that has to be saved."""
+        """Everything to save, the latest observation last."""
         return [Habit(*key, relists) for key, relists in self._seen.items()]
 
     def restore(self, written: Sequence[Habit]) -> None:

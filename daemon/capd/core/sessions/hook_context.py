@@ -1,9 +1,10 @@
-"""The text that answers a client's prompt hook, and that its model reads with the prompt.
+"""The text that answers a client's prompt hook. The client's model reads it with the prompt.
 
-If the user's message switched a capability on, the model gets its name once, in the same turn, and
-a call card for each tool that fits. If the message may mean one of a few that are off, the model
-gets their names and how to switch one on, never the same twice in a row, in at most 60 tokens. If
-nothing changed, nothing is said. A turn has at most 150 tokens (docs/design/context.md).
+If the message switched a capability on, the text names it and its tools. A capability or a skill
+that only may fit is suggested in at most 60 tokens, with the call that switches it on. The text
+says why a capability that fits cannot be switched on. If none of this applies, the text is empty.
+All texts of a turn together have at most 150 tokens (docs/design/context.md). `turn_cards` writes
+the signatures of single tools.
 """
 
 import re
@@ -19,18 +20,18 @@ from capd.core.sessions.skill_prompts import PREFIX as SKILL_PREFIX
 from capd_protos.types import CapabilityName, Decision, UnusableCapability, WireName
 
 TURN = WireName("capd_turn")
-"""The tool that a prompt hook calls. It is never listed: it is not the model's to call."""
+"""The tool that a prompt hook calls. It is never listed, because no model is to call it."""
 
 EVENT = "UserPromptSubmit"
 TOOL_EVENT = "PreToolUse"
-"""The event of a hook for a tool of the client's own, such as the one that uses a skill."""
+"""The event before a call of one of the client's own tools, such as the one that uses a skill."""
 _MOST_NAMES = 12
 _MOST_CHARACTERS = 220
-"""Limit of the wire names in one message."""
+"""The wire names in one text have at most this many characters together."""
 
 SUGGESTION_TOKENS = 60
 SKILL_TOKENS = 20
-"""Of a skill's description."""
+"""The most tokens of a skill's description."""
 TURN_TOKENS = 150
 _LETTERS_A_TOKEN = 2.5
 _LONGEST_WORD = 12
@@ -42,7 +43,7 @@ _LONGEST_NAME = 24
 
 
 class TurnArguments(msgspec.Struct, frozen=True):
-    """The arguments of a hook, as Claude Code names them."""
+    """The input of a hook, by the names that Claude Code uses."""
 
     prompt: str = ""
     session_id: str = ""
@@ -56,7 +57,11 @@ def contexts(
     came_on: Sequence[tuple[CapabilityName, Sequence[WireName]]],
     costs: TokenCosts,
 ) -> str:
-    """Return the text about everything that was switched on, one line for each that fits."""
+    """Return a line for each capability that was switched on, as many as fit into a turn.
+
+    `came_on` pairs a capability with the wire names of its new tools. One without tools has no
+    line.
+    """
     brought = [each for each in came_on if each[1]]
     lines: list[str] = []
     left = TURN_TOKENS
@@ -76,25 +81,29 @@ def context(
     costs: TokenCosts,
     room: int = TURN_TOKENS,
 ) -> str:
-    """Return the text about a capability whose tools the model's next request lists.
+    """Return the line about a capability whose tools the model's next request lists.
 
-    It is empty if nothing came on.
+    `added` are its new tools, of which as many are named as fit into `room` tokens. Without tools
+    the line is empty.
     """
     sentence = f"capd switched on '{short_name(name)}' for this message; its tools are listed now"
     return _with_names(sentence, added, costs, room)
 
 
 def coming(name: CapabilityName, enabler: str) -> str:
-    """Return the text about a capability that is starting and whose tools are not known yet.
+    """Return the line about a capability that is being switched on, with tools not known yet.
 
-    `enabler` is the tool that waits for it.
+    `enabler` is the wire name of the tool `capability`, which waits until the start is over.
     """
     begun = f"capd is switching on '{short_name(name)}' for this message"
     return f"{begun}; {enabler}(action=enable, name={name}) waits for it and names its tools."
 
 
 def unusable_words(unusable: Sequence[UnusableCapability]) -> str:
-    """Return the text about capabilities that fit and cannot be switched on."""
+    """Return a line for each capability that fits and cannot be switched on: why, and the remedy.
+
+    The reasons are a missing secret, a program that is not installed, and another domain.
+    """
     lines: list[str] = []
     for each in unusable:
         name = short_name(each.id.name)
@@ -116,8 +125,8 @@ def unusable_words(unusable: Sequence[UnusableCapability]) -> str:
 
 
 def _with_names(sentence: str, names: Sequence[WireName], costs: TokenCosts, room: int) -> str:
-    """Return `sentence: names.` with as many names as fit into a turn's tokens."""
-    told = ""
+    """Return `sentence: names.` with the first name, and as many others as fit into `room`."""
+    fitting = ""
     for count in range(1, min(len(names), _MOST_NAMES) + 1):
         left = len(names) - count
         longer = f"{', '.join(names[:count])}{f' and {left} more' if left else ''}"
@@ -126,51 +135,59 @@ def _with_names(sentence: str, names: Sequence[WireName], costs: TokenCosts, roo
             sum(map(len, names[:count])) > _MOST_CHARACTERS or tokens_of(text, costs) > room
         ):
             break
-        told = text
-    return told
+        fitting = text
+    return fitting
 
 
 def short_name(name: str) -> str:
-    """Return a capability's name in the form that a turn uses."""
+    """Return a name cut to 24 characters: a longer one would take too many of a turn's tokens."""
     return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
 
 
 def skill_text(prompt: WireName, description: str, enabler: str, costs: TokenCosts) -> str:
-    """Return the text about a skill that fits, in at most `SUGGESTION_TOKENS`."""
+    """Return the line that suggests a skill and the call that uses it.
+
+    `prompt` is the skill's wire name, `enabler` that of the tool `capability`. The description is
+    left out if the line would have more than `SUGGESTION_TOKENS`.
+    """
     arguments = msgspec.json.encode(
         {"action": "enable", "name": f"{SKILL_PREFIX}{prompt}"}
     ).decode()
     head, call = f"Skill {prompt} fits", f" NEXT {enabler} {arguments}"
-    told = f"{head}: {costs.cut(one_line(description).rstrip('.'), SKILL_TOKENS)}.{call}"
-    return told if tokens_of(told, costs) <= SUGGESTION_TOKENS else f"{head}.{call}"
+    described = f"{head}: {costs.cut(one_line(description).rstrip('.'), SKILL_TOKENS)}.{call}"
+    is_short = tokens_of(described, costs) <= SUGGESTION_TOKENS
+    return described if is_short else f"{head}.{call}"
 
 
 def tokens_of(text: str, costs: TokenCosts) -> int:
-    """Return an upper bound of the tokens of a text, from counted pieces."""
-    # Both are upper bounds; the first is loose for pieces that were not counted.
+    """Return an upper bound of the tokens of a text."""
+    # Both are upper bounds. The first adds up counted pieces, and is loose for the others.
     return min(costs.of(text), tokens_at_most(text))
 
 
 def tokens_at_most(text: str) -> int:
-    """Return an upper bound of the tokens of a text, from its letters alone.
+    """Return an upper bound of the tokens of a text, from its characters alone.
 
-    A tokenizer splits what does not look like a word, in the worst case into single letters.
+    A tokenizer may split text that does not look like a word into single bytes.
     """
     total = 0
     for part in _PART.findall(text):
-        vowels = sum(incoming in "aeiouyAEIOUY" for incoming in part)
+        vowels = sum(letter in "aeiouyAEIOUY" for letter in part)
         is_like_a_word = len(part) <= _LONGEST_WORD and vowels * 5 >= len(part)
         total += ceil(len(part) / _LETTERS_A_TOKEN) if is_like_a_word else len(part.encode())
     return total
 
 
-def said(*parts: str) -> str:
-    """Join everything that the model gets in a turn."""
+def join_texts(*parts: str) -> str:
+    """Join the texts that the model gets in a turn, one below the other; skip empty ones."""
     return "\n".join(words for words in parts if words)
 
 
 def notice(decision: Decision, problem: str = "") -> str:
-    """Return the short line for the user when a message switches something on; else empty."""
+    """Return the line that tells the user which capability a message switches on; else empty.
+
+    `problem` is why it could not be switched on; the line then says only that it could not.
+    """
     if decision.outcome != "activate" or decision.id is None:
         return ""
     if problem:
@@ -179,9 +196,9 @@ def notice(decision: Decision, problem: str = "") -> str:
 
 
 def hook_output(text: str, shown: str = "", event: str = EVENT) -> str:
-    """Return the output of a hook for `event`, in the form that Claude Code reads.
+    """Return the standard output of a hook for `event`: JSON as Claude Code reads it.
 
-    The model gets `text`; the user sees `shown`.
+    The model gets `text`, and the user sees `shown`.
     """
     output: dict[str, Any] = {"systemMessage": shown} if shown else {}
     if text:

@@ -1,6 +1,7 @@
-"""The MCP `instructions` member: how to use capd, and what is installed; at most 400 tokens.
+"""The member `instructions` of MCP's `initialize` result, in at most 400 tokens.
 
-A model reads it once, at the start, so it contains nothing that may change later.
+It tells a model how to use capd, and what is installed. A client reads it once, when the session
+begins, so it contains nothing that may change later.
 """
 
 from capd.core.scripts.script_tool import SCRIPT_RUN
@@ -18,10 +19,11 @@ _HEAD = (
 def instructions(
     own: dict[WireName, OwnTool], *, is_fixed: bool, index: str = "", has_scripts: bool = False
 ) -> str:
-    """Return the text for a client with the `own` tools; `is_fixed` if its list never changes.
+    """Return the text for a client that is offered `own`, capd's own tools by their wire names.
 
-    It is empty if capd has no tool to describe. `index` is the first level of the index.
-    `has_scripts` says that scripts may be run and their tool is not listed.
+    Without the tool `capability` the text is empty. `is_fixed` says that the client's list never
+    changes. `index` is the first level of the index. `has_scripts` says that the session may run
+    scripts, and that no list names the tool for that.
     """
     names = {each.name: name for name, each in own.items()}
     capability, search = names.get(CAPABILITY), names.get(TOOL_SEARCH)

@@ -1,7 +1,7 @@
-"""Finds the session that a prompt hook belongs to. It never guesses between two.
+"""Finds the session that a prompt hook belongs to.
 
-A hook and the shim of one conversation are started by the same program, and some programs give
-both the same id. In this order, the first rule that finds anything decides:
+A client starts the hook and the shim of a conversation, and some clients give both the same
+conversation id. These rules are tried in order, and the first that finds any session decides:
 
     session id      the client's own id of the conversation, known from the hello or an earlier hook
     common parent   the nearest process above the hook that started a shim; not that of another
@@ -22,35 +22,35 @@ How = Literal["session id", "common parent", "project", "ambiguous", "none"]
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What is known of a session."""
+    """One open session, with the facts that the rules compare."""
 
     key: SessionKey
     client: str
     client_sessions: frozenset[str]
-    """Ids that the client itself gives the conversation."""
+    """The ids that the client itself has given the session's conversations."""
     parent: int
-    """The process that started the shim; 0 if unknown."""
+    """The pid of the process that started the shim; 0 if unknown."""
     project: str
     line: str = ""
-    """The client's entry in the table of clients, if it has one."""
+    """The key of the client's entry in `clients.toml`; empty if it has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """What is known of a hook."""
+    """One run of a prompt hook, with the facts that the rules compare."""
 
     client: str
     client_session: str
     ancestors: Sequence[int]
-    """The processes above the hook, the nearest first."""
+    """The pids of the hook's parent, of that process's parent, and so on."""
     project: str
     line: str = ""
-    """The same for the hook's client."""
+    """The key of the entry of the hook's client in `clients.toml`; empty if it has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The session, or the reason why there is none."""
+    """The session that was found, or why none was."""
 
     key: SessionKey | None
     how: How

@@ -1,7 +1,7 @@
-"""The list of capd's own tools: each is a line here, and a method of `actors/session/own_calls`.
+"""The list of capd's own tools. `actors/session/own_calls` answers calls of them.
 
-They are pinned: first on every list, in this order, and never evicted. If a client adds no prefix
-of its own, their names get one, so that they differ from those of other programs.
+They come first on every list, in this order, and are never evicted. If a client adds no prefix to
+tool names, theirs get the prefix `capd_`, so that they differ from those of other programs.
 """
 
 from collections.abc import Iterable
@@ -26,11 +26,11 @@ class OwnTool:
     definition: bytes
     """Its entry in `tools/list`."""
     is_for_deferred: bool = False
-    """Whether it is useful only if there are more tools than the list shows."""
+    """Whether the tool is offered only if there are more tools than the list shows."""
     is_for_results: bool = False
-    """Whether it is useful only if long results are stored."""
+    """Whether the tool is offered only if long results are stored."""
     is_for_consent: bool = False
-    """Whether it is useful only in a client that asks its user about each tool by name."""
+    """Whether the tool is offered only to a client that asks its user about each tool by name."""
 
 
 OWN_TOOLS = (
@@ -48,7 +48,8 @@ OWN_TOOLS = (
 
 
 SCRIPT_TOOL = OwnTool(script_tool.SCRIPT_RUN, script_tool.DEFINITION)
-"""Listed where `[scripts] listed` says so; else called by `tool_call`, as a search says."""
+"""The tool that runs scripts. It is listed only if `[scripts] listed` is true; otherwise models
+call it through `tool_call`, and the instructions and searches name it."""
 
 
 def offered(
@@ -59,7 +60,12 @@ def offered(
     asks_per_tool: bool = False,
     has_scripts: bool = False,
 ) -> dict[WireName, OwnTool]:
-    """Return the own tools of a session by the names that its client sees."""
+    """Return capd's own tools for a session, by their wire names.
+
+    `has_deferred` says that there are more tools than the list shows, `has_results` that long
+    results are stored, `asks_per_tool` that the client asks its user about each tool by name.
+    `is_prefixed` adds `capd_` to the names. `has_scripts` adds the tool for scripts.
+    """
     prefix = PREFIX if is_prefixed else ""
     return {
         WireName(prefix + own.name): own
@@ -71,7 +77,7 @@ def offered(
 
 
 def definitions(own: Iterable[tuple[WireName, OwnTool]]) -> list[tuple[WireName, bytes]]:
-    """Return the listed definitions of own tools."""
+    """Return the entries of `tools/list` for own tools, each with its wire name."""
     return [(name, renamed(each.definition, name)) for name, each in own]
 
 

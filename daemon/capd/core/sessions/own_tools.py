@@ -1,7 +1,7 @@
-"""capd's own tool `capability` and every sentence that it answers with (docs/design/surface.md).
+"""capd's own tool `capability`, and the texts that it answers with (docs/design/surface.md).
 
-A model and a person read the same sentences, so each says what happened, why, and what to do next,
-and claims no more than is known.
+Models read the texts, and `for_person` rewords their advice for people. Each text says what
+happened, why, and what to do next.
 """
 
 import re
@@ -58,7 +58,7 @@ class Arguments(msgspec.Struct, frozen=True):
 
 
 class BadArgumentsError(CapdError):
-    """The arguments name no valid action; the text says what is wrong and what is right."""
+    """The arguments are not valid; the text says what is wrong and what would be valid."""
 
 
 def checked(arguments: Arguments) -> Arguments:
@@ -85,7 +85,7 @@ def checked(arguments: Arguments) -> Arguments:
 
 
 def echo(text: str) -> str:
-    """Return `text` in a form that is safe to repeat: quoted, on one line, 200 characters."""
+    """Return `text` in quotes, on one line, cut to 200 characters: a model may have written it."""
     line = " ".join(text.split())
     cut = line if len(line) <= ECHO_CHARACTERS else line[: ECHO_CHARACTERS - 1] + "…"
     return f"'{cut}'"
@@ -93,7 +93,7 @@ def echo(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A capability as `list` and `discover` show it."""
+    """A capability in the answers to `list` and `discover`."""
 
     id: CapabilityId
     triggers: Sequence[str]
@@ -102,7 +102,7 @@ class Listed:
     score: float | None = None
 
     def line(self) -> str:
-        """Return the capability in one line."""
+        """Return `- [active] NAME (score): "TRIGGER", ... [needs KEY]`, with what applies."""
         active = "[active] " if self.is_active else ""
         score = f" (score {self.score:.2f})" if self.score is not None else ""
         preview = ", ".join(f'"{trigger}"' for trigger in self.triggers[:PREVIEW])
@@ -113,7 +113,7 @@ class Listed:
 def listing(
     shown: Sequence[Listed], hidden_by_domain: int, domain: str, hidden_by_policy: int = 0
 ) -> str:
-    """Return the answer to `list`."""
+    """Return the answer to `list`: a line for each capability, then how many are hidden and why."""
     if shown:
         lines = "\n".join(entry.line() for entry in shown)
         hidden = (
@@ -170,7 +170,7 @@ def for_person(text: str) -> str:
 
 
 def unknown(name: str, why: Unknown) -> str:
-    """Return the answer for an unknown name."""
+    """Return the answer for a name that no installed capability has."""
     near = f" Near names: {', '.join(why.near)}." if why.near else f" {SEE_ALL}"
     return f"Capability {echo(name)} cannot be used: {why.reason}.{near}"
 
@@ -182,7 +182,7 @@ def already_active(name: CapabilityName, tools: Sequence[WireName]) -> str:
 
 
 def missing_keys(name: CapabilityName, keys: Sequence[str]) -> str:
-    """Return the answer to `enable` if secrets are missing."""
+    """Return the answer to `enable` if the capability needs secrets that are not stored."""
     return (
         f"Capability '{name}' needs {', '.join(keys)}, and there is no value for it. Ask the user "
         f"to run `capd secret set {keys[0]}` in a terminal, or to set it where the editor is "
@@ -222,9 +222,9 @@ def dependency_failed(name: CapabilityName, dependency: str, message: str) -> st
 
 def server_failed(server: ServerName, message: str, stderr: Sequence[str]) -> str:
     """Return the answer for a server that cannot be started."""
-    said = "".join(f"\n  {line}" for line in stderr)
-    heard = f"\nIts last lines on stderr:{said}" if said else ""
-    return f"Server '{server}' cannot be used: {message}.{heard}"
+    lines = "".join(f"\n  {line}" for line in stderr)
+    tail = f"\nIts last lines on stderr:{lines}" if lines else ""
+    return f"Server '{server}' cannot be used: {message}.{tail}"
 
 
 def enabled(
@@ -238,7 +238,11 @@ def enabled(
     denied: int = 0,
     denied_servers: Sequence[ServerName] = (),
 ) -> str:
-    """Return the answer to a successful `enable`; policy denies the tools in `denied`."""
+    """Return the answer to a successful `enable`.
+
+    `offered` is how many tools its servers list, `denied` how many of its tools policy denies.
+    `evicted` are the capabilities that were switched off to make room.
+    """
     parts = [f"Capability '{name}' is on."]
     if installed:
         parts.append(f"Installed: {', '.join(installed)}.")
@@ -266,7 +270,7 @@ def withdrawn(name: CapabilityName) -> str:
 
 
 def keeps_changing(name: str) -> str:
-    """Return the answer if what may be used changed during every attempt."""
+    """Return the answer if policy or trust changed during each attempt to switch `name` on."""
     return (
         f"'{name}' was not switched on: policy, or the trust in a project, changed each time it "
         "was about to be. Try again."

@@ -1,11 +1,11 @@
-"""The starts in progress of one session: which leases they need, and when one may be committed.
+"""The starts in progress of one session: which leases they hold, and what becomes of each start.
 
     begin ──> acquired ──> verdict ──commit──> held by the session's state ──> end
                               └──again, over, on already──> held by nobody ──> end: released
 
-Starts of one session run concurrently, and the session has one lease on a server however many
-starts acquired it. So a lease that is released while another start wants the same server is set
-aside, and the last start to end returns the leases that nobody holds.
+Starts of one session run concurrently, and the session has one lease on an instance, however many
+starts acquired it. So if one start releases a server that another start wants, the lease is set
+aside. When the last start that wants the server ends, `end` returns the leases to release.
 """
 
 from collections import Counter
@@ -20,8 +20,9 @@ Verdict = Literal["commit", "on already", "again", "over"]
 def verdict(*, is_over: bool, is_on: bool, has_changed: bool) -> Verdict:
     """Return what to do with a start whose servers are ready.
 
+    `is_over` says that the start was withdrawn, `is_on` that the capability came on meanwhile.
     `has_changed` says that policy, or the trust in a project, has changed since the start was
-    checked. The start is then checked again with the servers that are ready.
+    checked: `again` means to check the start again, with the servers that are ready.
     """
     if is_over:
         return "over"
@@ -50,16 +51,20 @@ class PendingStarts:
         self._loose.setdefault(server, {})[instance] = None
 
     def set_aside(self, server: ServerIdentity, instance: InstanceId) -> bool:
-        """Keep a released lease if a start wants its server; return whether it was kept."""
+        """Keep a lease that the session lets go, if a start wants its server.
+
+        Return whether it was kept. If it was not, the caller releases it.
+        """
         if server not in self._wanted:
             return False
         self.acquired(server, instance)
         return True
 
     def end(self, server: ServerIdentity, held: InstanceId | None) -> list[InstanceId]:
-        """End a start; return the leases to release, none while another start wants them.
+        """End one start of `server`; return the instances whose leases are to be released.
 
-        `held` is the instance by which the session holds the server at this moment.
+        Nothing is returned while another start wants the server. `held` is the instance that the
+        session itself leases at this moment, whose lease stays.
         """
         self._wanted[server] -= 1
         if self._wanted[server]:

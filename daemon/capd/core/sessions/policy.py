@@ -1,9 +1,10 @@
-"""What a session may not use, by the user's rules.
+"""What a session may use, and which calls a person has to approve, by the user's rules.
 
 A rule is a pattern like those of `allowed_tools`: `server:name` with the shell's globs in either
 part, or `name` alone for every server. A name is that of a tool or prompt, or the URI of a resource
-or template. Whatever matches a deny rule is denied. If there are allow rules, whatever matches none
-of them is denied as well; each further table of allow rules narrows this.
+or template. Whatever matches a deny rule is denied. If a table has allow rules, whatever matches
+none of them is denied as well. Several tables may apply to a session, such as `[policy]` and
+`[policy.clients.zed]`; a name has to be permitted by each.
 
 An ask rule forbids nothing: a person approves each call of a tool that it matches. In such a rule
 `destructive` also stands for every tool that counts as destructive (`core/sessions/approval`).
@@ -21,7 +22,7 @@ from capd_protos.types import CapabilityId, ServerName
 
 DENIED = "denied"
 _MOST_VERDICTS = 8192
-"""Cached verdicts of one policy: a list of tools is checked again and again."""
+"""How many verdicts one policy caches. The same lists of tools are checked again and again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +56,17 @@ class Policy:
     """Cached verdicts by server and name. The tables never change, so they stay valid."""
 
     def restriction(self, server: ServerName | str, name: str) -> Restriction | None:
-        """Return why a tool or prompt is denied; None if it is permitted."""
+        """Return why the tool or prompt `name` of `server` is denied; None if it is permitted."""
         if not self.tables:
             return None
         asked = (server, name)
         if asked not in self._verdicts:
             if len(self._verdicts) >= _MOST_VERDICTS:
                 self._verdicts.clear()
-            self._verdicts[asked] = self._bar(server, name)
+            self._verdicts[asked] = self._first_restriction(server, name)
         return self._verdicts[asked]
 
-    def _bar(self, server: str, name: str) -> Restriction | None:
+    def _first_restriction(self, server: str, name: str) -> Restriction | None:
         # A deny rule matches whatever the case: a capital letter must not evade it.
         folded_server, folded_name = server.casefold(), name.casefold()
         for table in self.tables:
@@ -78,13 +79,13 @@ class Policy:
 
     @property
     def asks(self) -> bool:
-        """Whether a person has to approve any call."""
+        """Whether any table has an ask rule."""
         return any(table.ask for table in self.tables)
 
     def ask_rule(self, server: ServerName | str, name: str, hint: Hint) -> AskRule | None:
-        """Return the rule by which a person has to approve a call; None if none matches.
+        """Return the ask rule that matches a tool with this hint; None if none does.
 
-        It matches whatever the case, as a deny rule does.
+        Case is ignored, as in deny rules.
         """
         folded_server, folded_name = server.casefold(), name.casefold()
         for table in self.tables:
@@ -97,12 +98,19 @@ class Policy:
         return None
 
     def restrict_resource(self, server: ServerName | str, uri: str) -> Restriction | None:
-        """Return why a resource or template is denied, however its URI is spelled."""
+        """Return why a resource or template is denied; None if every spelling is permitted.
+
+        A URI has several spellings, such as with and without percent-encoding, and a rule on any of
+        them denies it.
+        """
         restrictions = (self.restriction(server, spelling) for spelling in spellings(uri))
         return next((restriction for restriction in restrictions if restriction is not None), None)
 
     def restrict_capability(self, capability: CapabilityId) -> Restriction | None:
-        """Return why a capability is denied whatever its tools are; None if it is not."""
+        """Return why a capability is denied by its own name; None if it is not.
+
+        A profile may switch it off, and a table may have a list of permitted capabilities.
+        """
         names = (str(capability.name), str(capability))
         for name, profile in self.off:
             if name in names:

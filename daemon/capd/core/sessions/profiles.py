@@ -1,12 +1,13 @@
-"""Chooses a session's profile: a set of rules and accounts for one kind of work.
+"""Chooses a session's profile: the rules and secrets for one kind of work, such as one customer's.
 
     chosen by hand ──> by CAPD_PROFILE ──> the parent session's ──> the first whose conditions hold
                                                                  ──> none
 
-A profile that names folders, remotes, branches or clients is chosen if each kind that it names
-fits: one of its folders is around the project, one of its patterns matches. One that names nothing
-is chosen by its name alone. Profiles are the user's own: a project's file cannot define or name
-one. Their policy is one more table, so it narrows and never widens.
+Folders, remotes, branches and clients are the conditions of a profile. They hold if one of each
+kind that is given fits. Example: `folders` and `clients` are given, one of the folders contains the
+project, and one of the client patterns matches. A profile without conditions is chosen only by its
+name. Only the user's own configuration defines profiles and names them, never a project's file. The
+policy of a profile is added to the user's, so it can only deny more.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,22 +38,22 @@ class Profile:
     on: tuple[str, ...] = ()
     pins: tuple[str, ...] = ()
     secrets: str = ""
-    """The namespace of its secrets; empty for none."""
+    """The namespace of the profile's own secrets; empty if it has none."""
     policy: PolicyRules = field(default_factory=lambda: PolicyRules(""))
     off: tuple[str, ...] = ()
     """Capabilities that are off: `name` or `tap/name`."""
     sandbox: Level = "off"
-    """The weakest sandbox in which servers run for its sessions."""
+    """The weakest sandbox that the servers of the profile's sessions may run in."""
 
     @property
     def has_conditions(self) -> bool:
-        """Whether it can be chosen without being named."""
+        """Whether the profile has any condition, and so can be chosen without being named."""
         return bool(self.folders or self.remotes or self.branches or self.clients)
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the conditions of profiles are compared with."""
+    """The facts of a session that conditions of profiles are compared with."""
 
     clients: Sequence[str] = ()
     """The names of the session's client."""
@@ -62,12 +63,12 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The profile of a session, and why it has it."""
+    """The profile that was chosen for a session, and the reason."""
 
     profile: Profile | None = None
     why: str = "no profile fits"
     problem: str = ""
-    """Why a profile that was named is not used."""
+    """Why the profile that was named cannot be used; empty if it can, or none was named."""
 
     @property
     def name(self) -> str:
@@ -83,9 +84,11 @@ def choose(
     variable: str = "",
     inherited: str = "",
 ) -> Choice:
-    """Return the profile of a session. A name without a profile is a problem, and chooses none.
+    """Return the profile of a session.
 
-    A session with a problem has no profile, rather than one that its user did not mean.
+    `by_hand`, `variable` (CAPD_PROFILE) and `inherited` are names; the first that is not empty
+    decides. If no profile has that name, the session has none, and `Choice.problem` says so:
+    conditions could choose a profile that the user did not mean.
     """
     named = (
         (by_hand, "chosen by hand"),
@@ -106,7 +109,7 @@ def _named(profiles: Mapping[str, Profile], name: str, why: str) -> Choice:
 
 
 def unknown(profiles: Iterable[str], name: str) -> str:
-    """Return the text for a name that no profile has."""
+    """Return the text for a name that no profile has, with the nearest name or all names."""
     known = list(profiles)
     near = near_names(name, known)
     if near:
@@ -152,7 +155,7 @@ def is_around(folder: str, project: str) -> bool:
 
 
 def with_profile(rules: SessionRules, profile: Profile | None) -> SessionRules:
-    """Return the rules of a session that has a profile."""
+    """Return the rules of a session with this profile; None leaves `rules` as they are."""
     if profile is None:
         return rules
     table = profile.policy
@@ -165,12 +168,12 @@ def with_profile(rules: SessionRules, profile: Profile | None) -> SessionRules:
 
 
 def namespaced(key: str, namespace: str) -> str:
-    """Return the key under which a namespace has its own value of `key`."""
+    """Return the key of a namespace's own value of `key`: `WORK__GITHUB_TOKEN`."""
     return f"{namespace.upper()}{SEPARATOR}{key}"
 
 
 def values_of(values: Mapping[str, str], namespace: str) -> dict[str, str]:
-    """Return the values of a namespace by their plain keys."""
+    """Return those of `values` that belong to a namespace, by their keys without its prefix."""
     prefix = f"{namespace.upper()}{SEPARATOR}"
     return {
         key.removeprefix(prefix): value

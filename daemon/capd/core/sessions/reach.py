@@ -1,7 +1,7 @@
-"""What a session may use besides tools: its servers' prompts and resources, and capabilities.
+"""Applies a session's policy to prompts, resources and whole capabilities.
 
-The rules are those of `policy`. If capabilities know a server by several names, a rule on any of
-them denies.
+Capabilities may give the same server different names. A rule that denies something under any of
+these names denies it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,20 +27,23 @@ def prompt_restriction(
 def resource_restriction(
     state: SessionState, server: ServerIdentity, uri: str
 ) -> Restriction | None:
-    """Return why a resource or template of a leased server is denied."""
+    """Return why a resource or template of a leased server is denied; None if it is permitted."""
     restrictions = (state.policy.restrict_resource(each, uri) for each in _names(state, server))
     return next((restriction for restriction in restrictions if restriction is not None), None)
 
 
 def denied_among(state: SessionState, uris: Mapping[str, ServerIdentity]) -> list[str]:
-    """Return the denied ones of `uris`, each by the server that has it."""
+    """Return those of `uris`, resources with the server of each, that policy denies."""
     return [
         uri for uri, server in uris.items() if resource_restriction(state, server, uri) is not None
     ]
 
 
 def without_denied_servers(capability: CapabilitySpec, policy: Policy) -> CapabilitySpec:
-    """Return a capability without the servers that are denied as a whole: they never start."""
+    """Return a capability without the servers of which policy denies every tool.
+
+    Such a server is not started, and the secrets that only it needs are not asked for.
+    """
     left = tuple(each for each in capability.servers if policy.restrict_server(each.name) is None)
     if left == capability.servers:
         return capability
@@ -51,9 +54,9 @@ def without_denied_servers(capability: CapabilitySpec, policy: Policy) -> Capabi
 def capability_restriction(
     capability: CapabilitySpec, servers: Sequence[ServerLease], policy: Policy
 ) -> Restriction | None:
-    """Return why a capability has no permitted tool, after its servers have listed their tools.
+    """Return why policy leaves no tool of a capability whose servers have listed their tools.
 
-    None if a tool is left, or if policy is not the reason that there is none.
+    None if a tool is left, or if there is none for another reason, such as its filter.
     """
     restrictions = [policy.restrict_server(spec.name) for spec in capability.servers]
     found = [restriction for restriction in restrictions if restriction is not None]
@@ -70,8 +73,8 @@ def capability_restriction(
 
 
 def _names(state: SessionState, server: ServerIdentity) -> dict[ServerName, None]:
-    """Return every name that the session has for a server."""
-    held = state.held(server)
+    """Return every name that the lease or an active capability gives a server."""
+    held = state.lease_on(server)
     if held is None or not state.policy.tables:
         return {}
     names = {held.spec.name: None}

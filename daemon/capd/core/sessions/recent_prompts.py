@@ -1,14 +1,14 @@
-"""Recognises a prompt that was received before: two hooks may send the same one.
+"""Recognises a prompt that several hooks send, so that it is routed once.
 
 VS Code and Cursor run the hooks of Claude Code's settings beside their own (docs/design/clients.md,
-finding 12), and a project may have a hook that the user has as well. All of them run when the
-prompt is sent. If the client gives the prompt an id, equal ids are one prompt. Otherwise the same
-words in one conversation are one prompt if they come within `TOGETHER`.
+finding 12), and a user and a project may configure the same hook. All of them run when a prompt is
+sent. Two messages with the same text are one prompt if the client gives them the same id, or if
+one has no id and they come within `TOGETHER` seconds.
 """
 
 TOGETHER = 3.0
-"""Seconds between the hooks of one prompt on a busy machine. The model's answer takes at least as
-long, so the same words after it are another prompt."""
+"""Seconds within which all hooks of one prompt run, on a busy machine too. A model takes at least
+as long to answer, so the same text after its answer is a new prompt."""
 _KEPT = 4
 
 
@@ -17,15 +17,18 @@ class RecentPrompts:
 
     def __init__(self) -> None:
         # No deque: an empty one is 600 bytes, and most sessions hear of no prompt.
-        self._heard: tuple[tuple[int, str, float], ...] = ()
+        self._prompts: tuple[tuple[int, str, float], ...] = ()
 
     def is_again(self, text: str, turn: str, now: float) -> bool:
-        """Note this prompt; return whether it came before. `turn` is the client's id for it."""
+        """Note this prompt; return whether it came before.
+
+        `turn` is the client's id of the prompt, empty if it has none.
+        """
         words = hash(text)
-        for heard, name, at in self._heard:
-            if heard != words:
+        for earlier, name, at in self._prompts:
+            if earlier != words:
                 continue
             if (turn and turn == name) or (not (turn and name) and now - at <= TOGETHER):
                 return True
-        self._heard = (*self._heard, (words, turn, now))[-_KEPT:]
+        self._prompts = (*self._prompts, (words, turn, now))[-_KEPT:]
         return False

@@ -1,7 +1,8 @@
-"""Whether a session's messages switch capabilities on automatically (docs/surface.md).
+"""Whether a session's messages are routed, and so may switch capabilities on (docs/surface.md).
 
-The session's own setting counts first, then that of the nearest folder around its project, then
-that of its client, then the global one.
+The first setting that exists decides: that of the nearest folder that contains the session's
+project, that of its client, and the global one. A session's own setting overrides all of them; the
+session view keeps it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,15 +18,15 @@ class RoutingSwitch:
     clients: Mapping[str, bool] = field(default_factory=dict)
     """By the name that a client gives."""
     projects: Mapping[str, bool] = field(default_factory=dict)
-    """By absolute path; folders inside count as well."""
+    """By the absolute path of a folder; it applies to all folders inside."""
 
     def of(self, names: Iterable[str], project: str) -> bool:
         """Return the setting for a client that is known by `names`, in `project`."""
         place = PurePosixPath(project)
         around = [str(folder) for folder in (place, *place.parents)] if project else []
-        said = [self.projects[folder] for folder in around if folder in self.projects]
-        said += [self.clients[name] for name in names if name in self.clients]
-        return said[0] if said else self.is_on
+        choices = [self.projects[folder] for folder in around if folder in self.projects]
+        choices += [self.clients[name] for name in names if name in self.clients]
+        return choices[0] if choices else self.is_on
 
 
 def switched(*, is_on: bool) -> str:

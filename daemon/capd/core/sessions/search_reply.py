@@ -1,8 +1,9 @@
 """The answer of `tool_search`: how to call the tools that fit, and what was switched on or off.
 
-A schema is a few hundred tokens and a signature is thirty. So each hit is a call card, and only a
-best hit with a short schema is given in full. `detail="full"` and `select:` give every schema. A
-tool is switched on if the answer says how to call it. The others can still be called by name.
+A schema has a few hundred tokens, a signature about thirty. So each hit is a call card: its
+signature and a short description. Only a best hit with a short schema is given with that schema.
+`detail="full"` and `select:` give every schema. A tool is switched on if the answer says how to
+call it. The other hits can still be called by name.
 
 Definitions are written by strangers. Only capd's own lines begin in the first column: further lines
 of a description are indented, and everything else of a definition is on one line. Otherwise a
@@ -28,18 +29,19 @@ from capd.core.tools.short_schema import short_schema
 from capd_protos.types import WireName
 
 BEST_HIT = 525
-"""Characters up to which the best hit is given whole: about 150 tokens."""
+"""The best hit is given with its schema if that takes at most this many characters, which are about
+150 tokens."""
 MOST_DESCRIPTION = 110
-"""Characters of a description in a card of a search; in a turn there is less room."""
+"""The most characters of a description in a call card of a search. In a turn there is less room."""
 SUMMARY = 140
 _MOST_NAMES = 8
-"""Arguments that a summary names."""
+"""How many arguments of a tool `detail="summary"` names."""
 MOST_SKILLS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One hit, by the name that the session uses for it."""
+    """One hit, with its wire name in the session."""
 
     name: WireName
     definition: bytes
@@ -49,18 +51,18 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The hits with their texts."""
+    """The text of each hit, and which hits the texts say how to call."""
 
     full: tuple[WireName, ...]
     """The tools that the answer says how to call; they are switched on."""
     blocks: tuple[str, ...]
-    """One a hit, in order."""
+    """The text of each hit, in the order of the hits."""
     read_only: frozenset[WireName] = frozenset()
     """Those of `full` whose definitions say that they change nothing."""
 
 
-def laid_out(hits: Sequence[Shown], detail: str) -> Reply:
-    """Return the text of each hit."""
+def lay_out(hits: Sequence[Shown], detail: str) -> Reply:
+    """Return the text of each hit; `detail` is empty, one of `DETAILS`, or `STUBS`."""
     reply = _laid_out(hits, detail)
     read_only = (hit.name for hit in hits if is_read_only(hit.definition))
     return replace(reply, read_only=frozenset(reply.full).intersection(read_only))
@@ -92,7 +94,7 @@ def _laid_out(hits: Sequence[Shown], detail: str) -> Reply:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The result of one question."""
+    """The answer to one question."""
 
     question: str
     reply: Reply
@@ -102,7 +104,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class OwnNames:
-    """The names of capd's own tools, as this client calls them."""
+    """The wire names of capd's own tools that an answer refers to."""
 
     caller: WireName
     """The tool that calls tools that are not listed."""
@@ -112,7 +114,7 @@ class OwnNames:
     """The tool that calls read-only tools, in a client that asks its user about each tool."""
 
 
-def written(
+def reply_text(
     answers: Sequence[Answer],
     *,
     on: Sequence[WireName],
@@ -122,11 +124,12 @@ def written(
     names: OwnNames,
     beside: str = "",
 ) -> str:
-    """Return the text for the model.
+    """Return the whole text of an answer, for the model.
 
-    `beside` has the signatures of further tools. `on` are the tools that are switched on, and
-    `is_listed` says whether the client lists them at once. `skills` are the descriptions of skills
-    that fit, by the names of their prompts.
+    `on` are the tools that the search has switched on, and `is_listed` says whether the client
+    lists them at once. `evicted` are the tools that were switched off to make room. `skills` are
+    the descriptions of skills that fit, by the names of their prompts. `beside` has the
+    signatures of further tools.
     """
     parts: list[str] = []
     found = sum(len(answer.reply.blocks) for answer in answers)
@@ -198,7 +201,7 @@ def _members(definition: bytes) -> dict[str, Any]:
 
 
 def _on_one_line(written: bytes) -> str:
-    """Return JSON with what could end a line escaped, such as U+2028 inside of a string."""
+    """Return JSON with unprintable characters escaped: one such as U+2028 could begin a line."""
     text = written.decode()
     if text.isprintable():
         return text

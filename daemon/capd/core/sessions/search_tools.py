@@ -1,7 +1,7 @@
-"""The arguments and definitions of capd's own tools `tool_search` and `tool_call`.
+"""The arguments and definitions of capd's tools for finding and calling unlisted tools.
 
-Descriptions never change: a number in one would invalidate a client's prompt cache with every
-change.
+The descriptions are constant. If one named, say, the number of installed tools, each new tool would
+change the list, and a changed list invalidates the client's prompt cache.
 """
 
 import msgspec
@@ -15,7 +15,8 @@ TOOL_CALL = WireName("tool_call")
 TOOL_CALL_READONLY = WireName("tool_call_readonly")
 DETAILS = ("names", "summary", "full")
 STUBS = "stubs"
-"""The detail for scripts, which `script_run` names: the definition on every list is short."""
+"""The detail that gives hits as Python functions for scripts. Only the description of `script_run`
+names it, because the definition of `tool_search` is on every list and has to be short."""
 
 SEARCH_DEFINITION = msgspec.json.encode(
     {
@@ -114,14 +115,14 @@ class SearchArguments(msgspec.Struct, frozen=True):
 
 
 class CallArguments(msgspec.Struct, frozen=True):
-    """The arguments of `tool_call`; `arguments` as the model wrote them."""
+    """The arguments of `tool_call`. `arguments` is unparsed JSON, as the model wrote it."""
 
     name: str = ""
     arguments: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 def checked_search(given: SearchArguments) -> SearchArguments:
-    """Return the checked arguments.
+    """Return `given` if it is valid.
 
     Raises:
         BadCallError: `detail` has an unknown value, or there are too many questions.
@@ -134,7 +135,10 @@ def checked_search(given: SearchArguments) -> SearchArguments:
 
 
 def called(given: CallArguments) -> tuple[str, msgspec.Raw]:
-    """Return the tool's name, and its arguments as a JSON object.
+    """Return the wire name of the tool to call, and its arguments as a JSON object.
+
+    Arguments that are a JSON object within a string are accepted, and `null` counts as `{}`.
+
 
     Raises:
         BadCallError: there is no name, or the arguments are not an object.

@@ -1,9 +1,8 @@
-"""A server's `instructions`, in the form that a model gets.
+"""The text by which a model gets a server's `instructions` (a member of MCP's `initialize` result).
 
-They are passed on when the server's capability is switched on, and labelled as the server's. They
-are cleaned like definitions, put on one line so that nothing in them looks like a line of capd's,
-and cut to the available room (docs/design/hostile-servers.md). A server whose tools are all
-withheld has none.
+A model gets them when the server's capability is switched on. The line names the server and says
+that nobody has checked them. They are cleaned as definitions are, put on one line, so that no part
+of them looks like a line of capd's, and cut to the available room (docs/design/hostile-servers.md).
 """
 
 from collections.abc import Sequence
@@ -12,20 +11,20 @@ from capd.core.definitions.hidden_text import cleaned
 from capd.core.sessions.hook_context import TURN_TOKENS, tokens_at_most
 
 ANSWER_TOKENS = 400
-"""For all servers of one capability, if a model asked for it."""
+"""The most tokens for all servers of a capability, when a model has asked to switch it on."""
 _LONGEST = 4000
-"""Characters of it that are used."""
+"""Characters of a server's instructions after this many are ignored."""
 _FEWEST_WORDS = 6
-"""A shorter cut says nothing."""
-
-Said = Sequence[tuple[str, str]]
-"""Servers' names with their instructions."""
+"""Instructions that would be cut to fewer words are left out."""
 
 
-def passed_on(said: Said, room: int) -> str:
-    """Return the text for a model, of at most `room` tokens; empty if there is none."""
+def instructions_text(instructions: Sequence[tuple[str, str]], room: int) -> str:
+    """Return the text for a model, of at most `room` tokens; empty if nothing fits.
+
+    `instructions` pairs the name of each server with its instructions.
+    """
     lines: list[str] = []
-    for server, text in said:
+    for server, text in instructions:
         words = _clean(text).split()
         line = _cut(server, words, room - sum(map(tokens_at_most, lines)))
         if line:
@@ -34,7 +33,7 @@ def passed_on(said: Said, room: int) -> str:
 
 
 def room_in_turn(context: str, suggestion: str) -> int:
-    """Return how many tokens of a turn are left."""
+    """Return how many tokens of a turn are left beside its other two texts."""
     return TURN_TOKENS - tokens_at_most(context) - tokens_at_most(suggestion)
 
 

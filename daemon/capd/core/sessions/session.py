@@ -1,11 +1,12 @@
 """The state of one session: its active set, its surface, and its leases.
 
-Pure state: a step takes facts and returns what changed and which instances to release. Grants,
-leases and surface always agree: a tool is shown exactly while a capability grants it, a server is
-leased exactly while a capability needs it.
+Pure state: a method takes facts and returns a `Step`, which says what changed and which leases to
+release. Capabilities, single tools and pins grant tools. A tool is on the surface while anything
+grants it, and a server is leased while anything that is on needs it.
 
-Single tools and pins grant tools and need servers just as capabilities do. A tool that is evicted
-during a turn stays on the list until the next turn, and is granted again if it is called.
+There is one exception: a tool that is evicted during a turn stays on the surface until the next
+turn begins, so that the client's list does not shrink within a prompt. `granted_by` tells that
+nothing grants it any longer.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,51 +35,52 @@ NO_INSTANCE = InstanceId("")
 
 @dataclass(frozen=True, slots=True)
 class ServerLease:
-    """A server that the session holds, by the instance that serves it now."""
+    """The session's lease on a server, with the instance that serves it and the tools it lists."""
 
     spec: ServerSpec
     identity: ServerIdentity
     instance: InstanceId
     """`NO_INSTANCE` until the server's first use: for single tools, and in a restored session."""
     tools: tuple[ToolDefinition, ...]
-    """The tools that it lists, or those that were needed so far."""
+    """The tools that the server lists; before its first start, the ones that were switched on."""
     via: CapabilityId | None = None
-    """The capability whose dependencies its start needs, if nothing has installed them yet."""
+    """The capability whose dependencies must be installed before the server starts; None if the
+    server has started, and so needs no installation."""
 
 
 @dataclass(frozen=True, slots=True)
 class SingleTool:
-    """A tool that is switched on by itself, from its saved definition."""
+    """A tool to switch on by itself, with its definition from the catalog."""
 
     spec: ServerSpec
     identity: ServerIdentity
     definition: ToolDefinition
     via: CapabilityId
-    """A capability that grants it: its dependencies are installed before the server starts."""
+    """A capability with this tool. Its dependencies are installed before the server starts."""
 
     @property
     def grant(self) -> Grant:
-        """Return the grant of this tool."""
+        """The grant of this tool."""
         return Grant(self.identity, self.definition.name)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The changes of one step."""
+    """What one change of a session's state has changed for the client and for leases."""
 
     added: tuple[WireName, ...] = ()
-    """Tools that can be called by name from now on."""
+    """Tools that the client may call by these names from this step on."""
     removed: tuple[WireName, ...] = ()
     redefined: tuple[WireName, ...] = ()
     evicted: tuple[CapabilityId, ...] = ()
     evicted_tools: tuple[WireName, ...] = ()
     unheld: tuple[ServerLease, ...] = ()
-    """Leases to release: of servers that nothing needs any longer, and of replaced instances."""
+    """Leases to release: on servers that nothing needs any longer, and on replaced instances."""
     changes_list: bool = False
-    """Whether the client's list of tools changes."""
+    """Whether the step changes the list of tools that the client sees."""
 
     def then(self, later: "Step") -> "Step":
-        """Return the changes of this step and a later one together."""
+        """Return one step with the changes of this one, followed by those of `later`."""
         return Step(
             self.added + later.added,
             self.removed + later.removed,
@@ -98,20 +100,20 @@ class SessionState:
     surface: Surface
     policy: Policy = field(default_factory=Policy)
     is_mid_turn: bool = False
-    """Whether evicted tools stay listed until the next turn, so that no prompt breaks."""
+    """Whether evicted tools stay listed until the next turn: a model may be about to call one."""
     _held: dict[ServerIdentity, ServerLease] = field(default_factory=dict)
     _specs: dict[CapabilityId, CapabilitySpec] = field(default_factory=dict)
     _pins: dict[ServerIdentity, tuple[str, ...]] = field(default_factory=dict)
     _leaving: dict[Grant, None] = field(default_factory=dict)
     _vias: dict[Grant, CapabilityId] = field(default_factory=dict)
-    """The capability by which a single tool came on."""
+    """The capability named when a single tool was switched on (`SingleTool.via`)."""
     _origins: dict[tuple[CapabilityId, ServerName], ServerIdentity] = field(default_factory=dict)
-    """The definition of a capability's server when it was switched on last."""
+    """The identity of a capability's server when the capability was switched on last."""
 
     def activate(
         self, capability: CapabilitySpec, servers: Sequence[ServerLease], now: float
     ) -> Step:
-        """Switch on a capability whose servers are all connected."""
+        """Switch on a capability; `servers` are the leases on its servers, which are all ready."""
         before = self.surface.listed
         replaced: list[ServerLease] = []
         relisted = Step()
@@ -121,7 +123,7 @@ class SessionState:
                 replaced.append(old)
             if old is not None and old.tools != server.tools:
                 # Other capabilities' tools of this server follow its newest list too.
-                step = self.server_lists(server.identity, server.instance, server.tools)
+                step = self.update_server(server.identity, server.instance, server.tools)
                 relisted = relisted.then(step)
             self._held[server.identity] = server
         self._specs[capability.id] = capability
@@ -140,10 +142,10 @@ class SessionState:
     def activate_tools(
         self, tools: Sequence[SingleTool], now: float, spared: Sequence[Grant] = ()
     ) -> Step:
-        """Switch single tools on; lease their servers without starting them.
+        """Switch single tools on, and lease their servers without starting them.
 
-        A tool that a held server no longer lists, or that policy denies, is left out. `spared` ones
-        are evicted last.
+        A tool that policy denies, or that a leased server does not list, is left out. Tools in
+        `spared` are evicted after all others.
         """
         before = self.surface.listed
         wanted: list[Grant] = []
@@ -174,14 +176,17 @@ class SessionState:
         return step
 
     def pin(self, server: ServerLease, patterns: Sequence[str]) -> Step:
-        """Lease `server` and always show those of its tools that match."""
+        """Lease `server`, and keep those of its tools on that match a pattern.
+
+        Nothing changes if policy denies the capability that the pinned tools are from.
+        """
         if server.via is not None and self.policy.restrict_capability(server.via) is not None:
             return Step()
         before = self.surface.listed
         relisted = Step()
         old = self._held.get(server.identity)
         if old is None or (old.instance == NO_INSTANCE and server.instance != NO_INSTANCE):
-            relisted = self.server_lists(server.identity, server.instance, server.tools)
+            relisted = self.update_server(server.identity, server.instance, server.tools)
             self._held[server.identity] = server
         elif old.instance == NO_INSTANCE and old.via is not None:
             known = {tool.name for tool in old.tools}
@@ -206,7 +211,7 @@ class SessionState:
         return self._follow(self.active.deactivate_tool(grant), before)
 
     def find_tool(self, name: str) -> Grant | None:
-        """Return the active tool with this wire name, or that is `server:tool`."""
+        """Return the active tool with this wire name, or with this `server:tool`; else None."""
         names, servers = self.surface.names, self._server_names()
         for grant in self.active.grants:
             if name in {names.get(grant), f"{servers.get(grant.server)}:{grant.tool}"}:
@@ -214,13 +219,17 @@ class SessionState:
         return None
 
     def why_on(self, grant: Grant) -> list[CapabilityId]:
-        """Return the capabilities through which a tool is on."""
+        """Return the active capabilities that grant a tool."""
         return [each.id for each in self.active.activations if grant in each.grants]
 
-    def server_lists(
+    def update_server(
         self, server: ServerIdentity, instance: InstanceId, tools: Sequence[ToolDefinition]
     ) -> Step:
-        """Filter again after a leased server changed its tools or has a new instance."""
+        """Apply a new list of tools, or a new instance, of a leased server.
+
+        What capabilities and pins grant of it follows the new list, and so does the surface. A
+        single tool that is no longer listed is switched off. Without a lease nothing changes.
+        """
         old = self._held.get(server)
         if old is None:
             return Step()
@@ -242,17 +251,17 @@ class SessionState:
         return self._follow(change, before, tuple(redefined))
 
     def restrict(self, policy: Policy) -> Step:
-        """Apply another policy, also to what is on."""
+        """Replace the policy; switch off what it denies, and on again what it permits."""
         self.policy = policy
         step = Step()
         for held in self.servers:
-            step = step.then(self.server_lists(held.identity, held.instance, held.tools))
+            step = step.then(self.update_server(held.identity, held.instance, held.tools))
         return step
 
-    def turn_border(self) -> Step:
-        """Remove from the list what was evicted during the last turn."""
+    def begin_turn(self) -> Step:
+        """Begin a turn: remove the tools that were evicted during the last one."""
         before = self.surface.listed
-        removed = self._settle_leaving()
+        removed = self._drop_leaving()
         return Step(removed=removed, changes_list=before != self.surface.listed)
 
     def restore(
@@ -265,9 +274,11 @@ class SessionState:
         *,
         tools: Mapping[Grant, float] | None = None,
     ) -> None:
-        """Restore what a saved session had on; what is pinned now stays.
+        """Restore what was on when the session was saved. Pins that are set already stay.
 
-        What exceeds the caps, and what policy now denies, is left out.
+        `names` are the wire names that tools had, `order` is their order on the surface, and
+        `tools` are the single tools with the times of their last use. What is over the caps, what
+        policy denies, and what needs a server that is not in `servers` is left out.
         """
         for held in servers:
             pinned = self._held.get(held.identity)
@@ -300,8 +311,8 @@ class SessionState:
         self.surface.restore(names)
         self.surface.add(kept, self._server_names(), definitions)
 
-    def held(self, server: ServerIdentity) -> ServerLease | None:
-        """Return the lease on a server."""
+    def lease_on(self, server: ServerIdentity) -> ServerLease | None:
+        """Return the session's lease on a server; None if it has none."""
         return self._held.get(server)
 
     def granted_by(self, grant: Grant) -> ServerLease | None:
@@ -310,24 +321,24 @@ class SessionState:
 
     @property
     def servers(self) -> tuple[ServerLease, ...]:
-        """Every server that the session holds, in the order of their first need."""
+        """The leases on all servers, in the order in which they were first needed."""
         return tuple(self._held.values())
 
     def spec(self, capability: CapabilityId) -> CapabilitySpec:
-        """Return the definition of an active capability."""
+        """Return the definition with which an active capability was switched on."""
         return self._specs[capability]
 
-    def held_as(self, instance: InstanceId) -> ServerLease | None:
-        """Return the server that an instance is leased for."""
+    def lease_served_by(self, instance: InstanceId) -> ServerLease | None:
+        """Return the lease that `instance` serves; None if the session has no lease on it."""
         return next((h for h in self._held.values() if h.instance == instance), None)
 
     def find_active(self, name: str) -> CapabilityId | None:
-        """Return the active capability that `name` or `tap/name` means."""
+        """Return the active capability called `name`, or `tap/name`; else None."""
         ids = (activation.id for activation in self.active.activations)
         return next((id_ for id_ in ids if name in {str(id_.name), str(id_)}), None)
 
     def tools_of(self, capability: CapabilityId) -> list[WireName]:
-        """Return the tools of an active capability, in the surface's order."""
+        """Return the wire names of an active capability's tools, in the order of the surface."""
         for activation in self.active.activations:
             if activation.id == capability:
                 granted = set(activation.grants)
@@ -335,16 +346,16 @@ class SessionState:
         return []
 
     def denied(self, capability: CapabilitySpec, server: ServerLease) -> int:
-        """Return how many tools of a capability the policy denies on `server`."""
+        """Return how many tools of a capability on `server` the policy denies."""
         return len(kept_by(capability, server)[1]) - len(self._granted(capability, server))
 
     def is_leaving(self, grant: Grant) -> bool:
-        """Tell whether a tool is still listed although nothing grants it any longer."""
+        """Tell whether a tool was evicted during this turn, and is shown until the next one."""
         return grant in self._leaving
 
     @property
     def available(self) -> int:
-        """The number of tools of all leased servers, capd's own included."""
+        """The number of tools of all leased servers, plus that of capd's own tools."""
         own = len(self.surface.own)
         return own + sum(len(held.tools) for held in self._held.values())
 
@@ -357,7 +368,11 @@ class SessionState:
         *,
         evicts: bool = False,
     ) -> Step:
-        """Update surface and leases to match the active set."""
+        """Apply a change of the active set to the surface and the leases.
+
+        `before` are the tools that were listed before the change. With `evicts`, removed tools stay
+        shown until the next turn, if a turn is in progress.
+        """
         if evicts and self.is_mid_turn:
             self._leaving.update(dict.fromkeys(change.removed))
             removed: tuple[WireName, ...] = ()
@@ -371,7 +386,7 @@ class SessionState:
         added = [*(names[grant] for grant in back)]
         added += self.surface.add(change.added, self._server_names(), self._definitions())
         if not self.is_mid_turn:
-            removed += self._settle_leaving()
+            removed += self._drop_leaving()
         for evicted in change.evicted:
             self._specs.pop(evicted, None)
         unheld = tuple(self._held.pop(server) for server in change.unheld)
@@ -385,7 +400,7 @@ class SessionState:
             before != self.surface.listed,
         )
 
-    def _settle_leaving(self) -> tuple[WireName, ...]:
+    def _drop_leaving(self) -> tuple[WireName, ...]:
         removed = self.surface.remove(self._leaving)
         self._leaving.clear()
         return tuple(removed)
@@ -420,7 +435,7 @@ class SessionState:
         return self.policy.restriction(self._held[grant.server].spec.name, grant.tool) is None
 
     def _permitted(self, activation: Activation, spec: CapabilitySpec) -> Activation:
-        """Return the part of a saved activation that policy permits."""
+        """Return a saved activation with only the grants that policy permits."""
         kept = {g for s in activation.servers for g in self._granted(spec, self._held[s])}
         grants = tuple(grant for grant in activation.grants if grant in kept)
         return replace(activation, grants=grants)
@@ -437,7 +452,7 @@ class SessionState:
 
 
 def kept_by(capability: CapabilitySpec, server: ServerLease) -> tuple[ServerSpec, list[ToolName]]:
-    """Return a capability's definition of a server, and the tools that its filters keep."""
+    """Return a capability's definition of a leased server, and the tools that its filters keep."""
     names = [tool.name for tool in server.tools]
     # Another capability's definition of the same server may have another name or filter.
     own = (spec for spec in capability.servers if server_identity(spec) == server.identity)
@@ -446,5 +461,5 @@ def kept_by(capability: CapabilitySpec, server: ServerLease) -> tuple[ServerSpec
 
 
 def _without(step: Step, kept: Sequence[ServerIdentity]) -> Step:
-    """Return `step` without the release of servers that the next step needs."""
+    """Return `step` without the releases of leases on the servers in `kept`."""
     return replace(step, unheld=tuple(held for held in step.unheld if held.identity not in kept))

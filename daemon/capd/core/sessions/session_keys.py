@@ -10,11 +10,11 @@ _NAME_CHARACTERS = 40
 
 
 def is_key(text: str) -> bool:
-    """Tell whether a client may use `text` as its session's key."""
+    """Tell whether `text` is a valid session key: 1 to 128 of A-Z a-z 0-9 . _ : -."""
     return _KEY.fullmatch(text) is not None
 
 
 def fresh_key(client: str, digits: str) -> SessionKey:
-    """Return a key for a session of `client`; the random `digits` make it unique."""
+    """Return a key `NAME-DIGITS` for a session of `client`; random `digits` make it unique."""
     name = _NOT_IN_KEY.sub("-", client)[:_NAME_CHARACTERS].strip("-") or "client"
     return SessionKey(f"{name}-{digits}")

@@ -1,4 +1,4 @@
-"""The identity of a session, and the outcome of a request in it."""
+"""What identifies a session, and the outcome of switching something on or off in it."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ class NotActivatedError(CapdError):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was done, in the sentence that a model reads, and the wire names concerned."""
+    """What was done, in a text for the model, and the wire names of the tools concerned."""
 
     text: str
     added: tuple[WireName, ...] = ()
@@ -21,22 +21,23 @@ class Outcome:
 
     @property
     def problem(self) -> str:
-        """Why it could not be done; empty if it was done."""
+        """Why the request could not be fulfilled; empty if it was."""
         return "" if self.is_ok else self.text
 
 
 @dataclass(frozen=True, slots=True)
 class SessionPlace:
-    """Which client a session belongs to, and where it works."""
+    """Which client a session belongs to, and in which project, domain and bridge it is."""
 
     key: SessionKey
     client: str
     project: str
     domain: str = ""
-    """The domain of its capabilities; empty for all."""
+    """The domain whose capabilities it may use; empty for all capabilities."""
     bridge: str = ""
     """The bridge that it came over; empty for a local session."""
     far_project: str = ""
     """The project's path on the far side of the bridge, which is never used as a path here."""
     parent: str = ""
-    """The session that started this one, if any: it may read the results of this one."""
+    """The key of the session that started this one; empty for none. It may read the results of this
+    session."""

@@ -1,8 +1,8 @@
-"""The saved record of a session, so that its key restores everything (docs/design/surface.md).
+"""The saved record of a session, from which a new daemon restores it (docs/design/surface.md).
 
-A record outlives its daemon. It has definitions but no instances: servers are started again when
-they are needed. It contains a digest of the resume token, and no secrets, because definitions have
-placeholders.
+A record has the definitions of servers, and no instances: servers start again when they are needed.
+It contains no secrets: of the resume token it has a digest, and definitions have placeholders where
+secrets belong.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ VERSION = 1
 
 
 class SavedGrant(msgspec.Struct, frozen=True, array_like=True):
-    """A grant, with the permanent name of its tool."""
+    """A grant, with the wire name of its tool; a tool keeps its wire name for the whole session."""
 
     server: ServerIdentity
     tool: ToolName
@@ -48,7 +48,7 @@ class SavedActivation(msgspec.Struct, frozen=True):
 
 
 class SavedServer(msgspec.Struct, frozen=True):
-    """A server that an activation needs, with the tools that it listed last."""
+    """A leased server, with the tools that it listed last."""
 
     spec: ServerSpec
     identity: ServerIdentity
@@ -65,12 +65,12 @@ class SavedTool(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SavedView(msgspec.Struct, frozen=True):
-    """How the client sees the session, and the facts on which that was decided."""
+    """The mode of the session's surface, and the facts that the choice was based on."""
 
     mode: str
     reason: str
     client: str
-    """The name that the client gave on the socket."""
+    """The client's name in its hello."""
     is_stateless: bool = False
     has_deferred: bool = True
 
@@ -85,35 +85,37 @@ class SessionRecord(msgspec.Struct, frozen=True):
     activations: list[SavedActivation]
     servers: list[SavedServer]
     surface: list[SavedGrant]
-    """The listed tools, in order."""
+    """The granted tools, in the order of the surface."""
     names: list[SavedGrant]
-    """Every name that was ever assigned; a tool keeps its name."""
+    """Every wire name that a tool of the session ever had."""
     version: int = VERSION
     subscriptions: dict[str, ServerIdentity] = {}
-    """Which server reports which resource, for a client of the handshake generation."""
+    """The server of each resource that the client has subscribed to, by its URI. Only clients of
+    the handshake generation have entries."""
     tools: list[SavedTool] = []
     """The tools that are on by themselves, in the order of their activation."""
     is_routed: bool | None = None
-    """Whether its messages switch capabilities on, if the session has its own setting."""
+    """The session's own setting of whether its messages are routed; None if it has none."""
     memories: list[str] = []
-    """The keys of the memories that its conversation got."""
+    """The keys of the memories that were delivered to its conversation."""
     memory_tokens: int = 0
     conversation: str = ""
     """The client's id of the conversation that got the memories."""
     is_bootstrapped: bool = False
-    """Whether it got the project's bootstrap files."""
+    """Whether the conversation got the project's bootstrap files."""
     is_index_told: bool = False
-    """Whether it got the index from a hook."""
+    """Whether the conversation got the index from a hook."""
     view: SavedView | None = None
-    """Set if the installed tools decided the mode, which then stays the same for the session."""
+    """The mode, if capd chose it from what was installed; the session keeps it. None if the user
+    has set the mode, or if it is `pass-through`."""
     tasks: dict[str, list[ServerIdentity]] = {}
-    """The servers that have a task of the client's, by the task's id."""
+    """The servers that run an MCP task of the client, by the task's id."""
     apps: list[dict[str, ServerIdentity]] = []
-    """The server of each app, by its page: where its tool was called, and where the page was read.
-    """
+    """The servers of MCP apps by the URI of the app's page: first those on which an app's tool was
+    called, then those from which a page was read."""
     digest: str = ""
-    """Digest of the bytes before it in the file, so it must stay the last field. Empty in a record
-    of an earlier capd, and everywhere outside a file."""
+    """Digest of the bytes before it in the file, so it must stay the last field. It is empty in a
+    file of an earlier capd, and in every record that is not in a file."""
 
 
 def token_digest(resume: str) -> str:
@@ -122,23 +124,23 @@ def token_digest(resume: str) -> str:
 
 
 def may_resume(record: SessionRecord, resume: str) -> bool:
-    """Tell whether a client with this token, or with none, may have the session.
+    """Tell whether a client may resume a saved session that is not open.
 
-    Nobody holds a session that is only saved, so its key is enough. A token that is given must be
-    its last one (docs/design/trust.md).
+    No connection uses the session, so an empty `resume` is accepted: the key is enough. A token
+    that is not empty must be the last one that the session had (docs/design/trust.md).
     """
     return not resume or hmac.compare_digest(token_digest(resume), record.resume_digest)
 
 
 def has_anything(record: SessionRecord) -> bool:
-    """Tell whether there is anything to restore for a session."""
+    """Tell whether a record is worth saving: something is on, was delivered, or was set."""
     was_told = bool(record.memories) or record.is_bootstrapped or record.is_index_told
     is_on = bool(record.activations or record.tools)
     return is_on or was_told or record.is_routed is not None
 
 
 def is_kept(record: SessionRecord, now: float) -> bool:
-    """Tell whether a record is still valid; a clock that was set back does not make it old."""
+    """Tell whether a record may still be restored at `now` (seconds since the epoch)."""
     return record.version == VERSION and now - record.saved_at < RETENTION
 
 
@@ -149,7 +151,7 @@ def recorded(
     now: float,
     subscriptions: Mapping[str, ServerIdentity] | None = None,
 ) -> SessionRecord:
-    """Return the record of a session."""
+    """Return the record of a session; `resume` is its resume token, `now` the time it is saved."""
     return SessionRecord(
         key=key,
         resume_digest=token_digest(resume),
@@ -181,10 +183,10 @@ def recorded(
 
 
 def restore(record: SessionRecord, state: SessionState) -> None:
-    """Restore a session from its saved record.
+    """Restore into `state` what was on when `record` was saved.
 
-    Activations whose definition or servers are missing from the record are left out, and so are
-    tools beyond the caps or denied by policy.
+    Left out are activations with a server that is missing from the record, tools that policy
+    denies, and what is over the caps.
     """
     servers = [
         # A definition that is not a JSON object can be neither listed nor renamed.

@@ -1,4 +1,4 @@
-"""The user's settings for sessions: caps, modes, pins, policy, and the table of clients."""
+"""The user's settings for sessions: caps, mode, pins, policy, and the table of clients."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,13 +22,13 @@ class SessionRules:
     mode: str = "auto"
     pins: tuple[str, ...] = ()
     kept_pins: tuple[str, ...] | None = None
-    """Which of the pinned tools a project keeps on its list; None keeps them all."""
+    """Patterns of the pinned tools that a project keeps on its list; None keeps all of them."""
     share: float = 0.1
-    """The share of a client's context that pass-through mode may list."""
+    """The share of a client's context that the tools may fill in `pass-through` mode."""
     checks_arguments: bool = True
     shows_notices: bool = True
     unchecked: tuple[str, ...] = ()
-    """Globs of servers whose calls are passed on without a check of their arguments."""
+    """Globs of servers whose calls are sent without a check of their arguments."""
     everyone: PolicyRules = field(default_factory=lambda: PolicyRules("[policy]"))
     clients: tuple[tuple[str, PolicyRules], ...] = ()
     projects: tuple[tuple[str, PolicyRules], ...] = ()
@@ -39,12 +39,12 @@ class SessionRules:
     table: Mapping[str, ClientTraits] = field(default_factory=dict)
     routing: RoutingSwitch = field(default_factory=RoutingSwitch)
     learns: bool = True
-    """Whether routing learns from what follows its messages."""
+    """Whether routing learns from what the session does after its decisions."""
     curation: CurationRules = field(default_factory=CurationRules)
     memory_tokens: int = DEFAULT_BUDGET
-    """The tokens that memories may take in one conversation."""
+    """The most tokens of memories that one conversation gets."""
     bootstrap: BootstrapRules = field(default_factory=BootstrapRules)
-    """The rules for a project's bootstrap files, if `bootstrapped` says that they are delivered."""
+    """The rules for a project's bootstrap files; `bootstrapped` decides whether they are sent."""
     bootstrapped: RoutingSwitch = field(default_factory=lambda: RoutingSwitch(is_on=False))
 
     ask_timeout: float = ASK_TIMEOUT
@@ -52,7 +52,7 @@ class SessionRules:
     has_scripts: bool = True
     """Whether sessions may run scripts (docs/scripts.md)."""
     lists_scripts: bool = False
-    """Whether the tool for them is listed; else a search names it."""
+    """Whether the tool that runs scripts is on the list; if not, the instructions name it."""
 
     def policy(self, names: Sequence[str], project: str) -> Policy:
         """Return the policy for a client that uses any of `names`, in `project`."""

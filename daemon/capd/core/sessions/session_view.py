@@ -1,7 +1,9 @@
-"""How one session's client sees it: the mode, capd's own tools, and the texts.
+"""How one session appears to its client: the mode of the surface, and which own tools it has.
 
-It is decided when the session opens, and once more when the client has sent its name. After the
-first list it does not change, so that the same state is always listed with the same bytes.
+`decide` decides this when the session opens, and once more when the client has sent its name and
+version. After the client's first `tools/list` it stays as it is, so that the same state is always
+listed with the same bytes. The one exception is `late_own`, which adds own tools at the end of a
+list that had every installed tool and none of capd's.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -31,14 +33,15 @@ from capd.core.tools.tool_filter import is_named
 from capd_protos.types import WireName
 
 OWN_SERVER = "capd"
-"""What rules of policy call the server of capd's own tools, as in `capd:script_run`."""
+"""The server's name for capd's own tools in rules of policy, as in `capd:script_run`."""
 MOST_AT_ONCE = 10_500
-"""Bytes of a server's tools, about 3,000 tokens, that one activation lists for a client that leaves
-in its prompt whatever came once. More are called by their cards (bench/tokens)."""
+"""If one activation adds more bytes of a server's tools (about 3,000 tokens), they are not listed
+for a client that keeps every tool in its prompt once it was listed. Models call them by their call
+cards (bench/tokens)."""
 
 
 class SessionView:
-    """How the client of one session sees it."""
+    """The decisions about one session's surface, and the facts that they rest on."""
 
     def __init__(
         self,
@@ -52,32 +55,34 @@ class SessionView:
         domain: str = "",
         version: str = "",
     ) -> None:
-        """Create it. `is_bare` is a plain aggregator: every active tool, and none of capd's own.
+        """Begin without facts about the client; `decide` decides.
 
-        `has_results` says whether long results are stored, to be read by handle.
+        `is_bare` makes a plain aggregator: every active tool, and none of capd's own.
+        `has_results` says that long results are stored, and read by handle. `client` and `version`
+        come from the hello.
         """
         self._has_results = has_results
         self.domain = domain
-        """Which domain's capabilities the session is for; empty for all."""
+        """The domain whose capabilities the session may use; empty for all capabilities."""
         self.rules = rules
         self.is_bare = is_bare
         self.traits = ClientTraits()
         self.plan = Plan("dynamic", "")
         self.own: Mapping[WireName, OwnTool] = {}
-        """capd's own tools by the names that this client may call them."""
+        """capd's own tools by their wire names in this session."""
         self.policy = Policy()
         self.own_routing: bool | None = None
-        """Whether its messages switch capabilities on; None leaves it to what is configured."""
-        self.is_settled = False
-        """Whether the client has listed: from then on nothing changes."""
+        """The session's own setting of whether its messages are routed; None if it has none."""
+        self.has_listed = False
+        """Whether the client has listed its tools, so that the decisions stay as they are."""
         self.refused_pins = 0
-        """Pins for which the client's list has no room."""
+        """How many pins were left out because the client's list has no room for them."""
         self._client = client
         self._project = project
         self._habits = habits or Habits()
         self._watch = RelistWatch()
         self.line = ""
-        """Its client's line in the table; empty where it has none."""
+        """The key of the client's entry in `clients.toml`; empty if it has none."""
         self._key = client
         self._names: tuple[str, ...] = ()
         self._client_version = self._version = version
@@ -88,7 +93,7 @@ class SessionView:
         self._has_deferred = True
         self._kept: SavedView | None = None
         self._has_everything = False
-        """Whether all that there is was asked for, and pinned, when the session began."""
+        """Whether every installed tool was looked up and pinned when the session opened."""
 
     def described(
         self,
@@ -99,9 +104,10 @@ class SessionView:
         pinned: int = 0,
         catalog: Catalog | None = None,
     ) -> None:
-        """Note how many tools there are; `is_all` if every server's tools are known.
+        """Note the number of installed tools and the bytes of their definitions.
 
-        `catalog` is given if all of them were requested, because they are few.
+        `is_all` says that every server's tools are known, `pinned` how many tools are pinned.
+        `catalog` is given if all tools were looked up, because they are few.
         """
         self._known = (tools, size_bytes, is_all)
         self._catalog = catalog
@@ -109,7 +115,7 @@ class SessionView:
         listed = min(pinned, self.traits.tool_limit - len(OWN_TOOLS))
         self._has_deferred = not is_all or tools > listed
 
-    def settle(
+    def decide(
         self,
         surface: Surface,
         own_name: str = "",
@@ -117,7 +123,11 @@ class SessionView:
         *,
         is_stateless: bool = False,
     ) -> None:
-        """Decide how the client sees the session, by what is known about the client so far."""
+        """Decide the mode and the own tools by what is known so far, and configure `surface`.
+
+        `own_name` and `own_version` are those that the client gave in its handshake; empty if it
+        has given none yet. The name in the hello is used beside them.
+        """
         names = [own_name, self._client]
         self._names = tuple(name for name in names if name)
         self._is_routed = self.rules.routing.of(names, self._project)
@@ -159,12 +169,12 @@ class SessionView:
         surface.limit = self.traits.tool_limit
         surface.name_limit = self.traits.wire_limit
 
-    # What outlives the daemon
+    # Saved and restored
 
     def saved(self) -> SavedView | None:
-        """Return the saved part of the view, for the record.
+        """Return what to save of the decisions; None if the user's settings made them.
 
-        The user's own settings are not saved.
+        A view that lists every tool is not saved either: it is decided again by what is installed.
         """
         if self._is_set or self.plan.mode == "pass-through" or self.is_bare:
             return None
@@ -177,7 +187,10 @@ class SessionView:
         )
 
     def keep(self, saved: SavedView | None) -> bool:
-        """Restore a saved view; return whether it applies to this client."""
+        """Keep the mode of a saved view; return False if it does not apply.
+
+        It does not apply if the user has set a mode, or if another client saved it.
+        """
         if saved is None or self._is_set or saved.client != self._client:
             return False
         self._kept, self._has_deferred = saved, saved.has_deferred
@@ -194,37 +207,39 @@ class SessionView:
         return Plan("stable" if kept.mode == "stable" else "dynamic", kept.reason)
 
     def follow(self, rules: SessionRules) -> None:
-        """Use what new rules permit; how the client sees the session stays until `settle`."""
+        """Apply the policy and the routing switch of new rules. The mode stays until `decide`."""
         self.rules = rules
         self._is_routed = rules.routing.of(self._names, self._project)
         self.policy = rules.policy(self._names, self._project)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names by which the client is known, its own first."""
+        """The client's names: first the one of its handshake, then the one of its hello."""
         return self._names
 
     @property
     def project(self) -> str:
-        """The session's project."""
+        """The path of the session's project; empty if it has none."""
         return self._project
 
     @property
     def is_routed(self) -> bool:
-        """Whether its messages may switch capabilities on."""
+        """Whether the session's messages are routed, and so may switch capabilities on."""
         return self._is_routed if self.own_routing is None else self.own_routing
 
     @property
     def whole_bytes(self) -> int:
-        """The size up to which all tools are requested when the session begins; 0 for never."""
-        # Who pins tools has said what the list is to hold.
+        """The bytes of all tools up to which a session looks all of them up; 0 for never."""
+        # A user who pins tools has decided what is always listed.
         is_decided = self._is_set or self.rules.pins or self._kept is not None
         return 0 if is_decided or self.is_bare else WHOLE_BYTES
 
     def late_own(self, *, for_results: bool = False) -> list[tuple[WireName, bytes]]:
-        """Offer capd's own tools in a session that was listed everything without them; return them.
+        """Add own tools to a session whose list had every tool and none of capd's; return them.
 
-        They are useful now: there are more tools than the list shows, or a result was too long.
+        The caller calls it when they have become useful: there are more tools than the list shows,
+        or, with `for_results`, a result was too long. Nothing is added if the client would not
+        list again.
         """
         if not self.plan.is_whole or not self.lists_at_once(at_border=not for_results):
             return []
@@ -248,7 +263,7 @@ class SessionView:
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """The tools to look up before the first list: the pins, or all tools."""
+        """The patterns of tools to look up before the first list: the pins, or `*` for all."""
         if self.is_bare:
             return ()
         wanted = self.rules.mode if self.rules.mode != "auto" else self.traits.mode
@@ -256,23 +271,23 @@ class SessionView:
         return (*self.rules.pins, "*") if takes_all else self.rules.pins
 
     def is_pinned(self, server: str, tool: str, wire_name: str) -> bool:
-        """Tell whether a tool is always listed."""
+        """Tell whether a tool is pinned: by the user, or because every tool is."""
         takes_all = self.wants_all or self.rules.curation.passes_all
         return takes_all or any(
             is_named(pattern, server, tool, wire_name) for pattern in self.rules.pins
         )
 
     def keeps_pin(self, server: str, tool: str, wire_name: str) -> bool:
-        """Tell whether the project leaves a tool that the user has pinned on the list."""
+        """Tell whether the project's settings keep a tool pinned that the user has pinned."""
         kept = self.rules.kept_pins
         if kept is None or self.wants_all or self.rules.curation.passes_all:
             return True
         return any(is_named(pattern, server, tool, wire_name) for pattern in kept)
 
     def checks(self, server: str) -> bool:
-        """Tell whether the arguments of calls of a server are checked before they are sent.
+        """Tell whether the arguments of calls of `server` are checked before they are sent.
 
-        A plain aggregator does not check them.
+        They are not if the user has set `pass-through`: such a session is a plain aggregator.
         """
         is_plain = self.wants_all and not self.plan.is_whole
         if not self.rules.checks_arguments or self.is_bare or is_plain:
@@ -281,12 +296,12 @@ class SessionView:
 
     @property
     def wants_all(self) -> bool:
-        """Whether everything should be listed."""
+        """Whether the session lists every installed tool."""
         return self.plan.mode == "pass-through" and not self.is_bare
 
     @property
     def reason(self) -> str:
-        """Why the client sees the session as it does, for a person."""
+        """Why the session has its mode, and which pins were left out, for a person."""
         if not self.refused_pins:
             return self.plan.reason
         refused = f"{self.refused_pins} pins are over the {self.traits.tool_limit} tools of a list"
@@ -294,12 +309,12 @@ class SessionView:
 
     @property
     def caller(self) -> WireName:
-        """The tool that calls tools that are not listed, by its name for this client."""
+        """The wire name of `tool_call`, which calls tools that are not listed."""
         return next((name for name, own in self.own.items() if own.name == TOOL_CALL), TOOL_CALL)
 
     @property
     def has_caller(self) -> bool:
-        """Whether the client has a tool that calls others; it has none if everything is listed."""
+        """Whether the client has `tool_call`. It has not if every tool is listed."""
         return any(own.name == TOOL_CALL for own in self.own.values())
 
     @property
@@ -314,57 +329,63 @@ class SessionView:
 
     @property
     def names_scripts(self) -> bool:
-        """Whether the instructions say how scripts are run, because no list does."""
+        """Whether the instructions say how to run scripts, because the tool is not on the list."""
         return self.has_caller and not self.has_script_tool and not self.scripts_refusal
 
     @property
     def unlisted_own(self) -> Mapping[WireName, OwnTool]:
-        """The own tools of capd that are not listed, and are called through `tool_call`."""
+        """The own tools that are not listed, and that models call through `tool_call`."""
         if self.is_bare or self.wants_all or self.has_script_tool:
             return {}
         return {SCRIPT_RUN: SCRIPT_TOOL}
 
     @property
     def has_script_tool(self) -> bool:
-        """Whether the tool that runs scripts is listed."""
+        """Whether `script_run` is on the client's list."""
         return any(own is SCRIPT_TOOL for own in self.own.values())
 
     @property
     def read_only_caller(self) -> WireName | None:
-        """The tool that calls read-only tools; None if the client has no use for it."""
+        """The wire name of `tool_call_readonly`; None if the client is not offered it."""
         found = (name for name, own in self.own.items() if own.name == TOOL_CALL_READONLY)
         return next(found, None)
 
     @property
     def enabler(self) -> WireName:
-        """The tool that switches capabilities on, by its name for this client."""
+        """The wire name of `capability`, the tool that switches capabilities on."""
         found = (name for name, own in self.own.items() if own.name == CAPABILITY)
         return next(found, CAPABILITY)
 
     @property
     def has_enabler(self) -> bool:
-        """Whether there is such a tool; there is none if everything is listed."""
+        """Whether the client has the tool `capability`. It has not if every tool is listed."""
         return any(own.name == CAPABILITY for own in self.own.values())
 
     @property
     def searcher(self) -> WireName:
-        """The tool that searches for others, by its name for this client."""
+        """The wire name of `tool_search`."""
         found = (name for name, own in self.own.items() if own.name == TOOL_SEARCH)
         return next(found, TOOL_SEARCH)
 
-    def called(self, own: WireName) -> WireName:
-        """Return the name of one of capd's own tools for this client."""
+    def name_for_client(self, own: WireName) -> WireName:
+        """Return a wire name with the prefix that this client adds to names of tools.
+
+        A model knows the tool by that name: `mcp__capd__tool_search`.
+        """
         return WireName(f"{self.traits.prefix or ''}{own}")
 
     @property
     def reader(self) -> WireName | None:
-        """The tool that reads stored results, by its name for this client; None if it has none."""
+        """The wire name of the tool that reads stored results; None if the client has none."""
         if self.is_bare or (self.wants_all and not self.plan.is_whole):
             return None
         return next((name for name, own in self.own.items() if own.name == RESULT_READ), None)
 
     def lists_at_once(self, *, at_border: bool) -> bool:
-        """Tell whether a tool that is switched on is on the model's list before its next answer."""
+        """Tell whether the model sees a tool that is switched on before it answers next.
+
+        `at_border` says that it is switched on between two turns.
+        """
         if self.plan.mode == "pass-through" and not self.plan.is_whole:
             return True
         is_behind = self._watch.was_seen is False and not self.traits.is_relists_set
@@ -376,51 +397,52 @@ class SessionView:
 
     @property
     def lists_in_turn(self) -> bool:
-        """Whether the model's next request lists the tools that are switched on in a turn.
+        """Whether the first request of a turn lists the tools that its prompt hook switched on.
 
-        A client that appends to its list announces new tools after the next tool's result: in
-        twelve turns that were measured, no first request had them (docs/design/clients.md).
+        It never does for a client that appends new tools, because such a client adds them after
+        the result of a tool: in twelve measured turns no first request had them
+        (docs/design/clients.md).
         """
         return self.lists_at_once(at_border=True) and not self.traits.appends
 
     @property
-    def is_to_be_asked(self) -> bool:
-        """Whether to notify the client without a change, to see whether it lists again.
+    def is_probe_due(self) -> bool:
+        """Whether to send `list_changed` without a change, to see if the client lists again.
 
-        This is done if only the table says that the client does not. If it does, its next session
-        has a changing list.
+        capd does so if only its table of clients says that this client does not. If the client
+        lists again, its next session gets a list that changes.
         """
         is_known = self._habits.seen(self._key, self._version) is not None
-        return self.plan.is_hearsay and not is_known and not self._watch.is_behind
+        return self.plan.is_from_table_alone and not is_known and not self._watch.is_behind
 
     @property
     def is_curated(self) -> bool:
-        """Whether a turn may add single tools; not if everything is listed."""
+        """Whether turns may switch on single tools. They may not if every tool is listed."""
         return self.rules.curation.chooses and not self.is_bare and not self.wants_all
 
     def names_to_call(
         self, names: Sequence[WireName], listed: Collection[WireName], *, at_border: bool
     ) -> str:
-        """Return how to call tools that the client will not list at once; empty if it will."""
+        """Return how to call `names`, just switched on; empty if the model will see all listed."""
         is_listed = all(name in listed for name in names)
         if not names or (is_listed and self.lists_at_once(at_border=at_border)):
             return ""
         return f"They may not be on your list: call them with {self.caller}, name=..."
 
-    # What it does
+    # Observations
 
     def listed(self) -> None:
-        """Note that the client listed its tools."""
-        self.is_settled = True
+        """Note that the client has sent `tools/list`."""
+        self.has_listed = True
         self._watch.listed()
         self._habits.note(self._key, self._version, self._watch.was_seen)
 
     def changed(self) -> None:
-        """Note that the client was notified of a changed list."""
+        """Note that the client was sent `notifications/tools/list_changed`."""
         self._watch.changed()
 
     def turned(self) -> None:
-        """Note that a message of its user has come."""
+        """Note that a message of the user has arrived."""
         self._watch.turned()
         self._habits.note(self._key, self._version, self._watch.was_seen)
 

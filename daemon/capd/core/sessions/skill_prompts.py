@@ -1,4 +1,4 @@
-"""A skill in the form of an MCP prompt, with a report on what was switched on for it."""
+"""A skill as an MCP prompt, followed by a report on the capabilities that it has switched on."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from capd.core.taps.catalog import Unknown
 from capd_protos.types import SkillSpec, WireName
 
 PREFIX = "skill:"
-"""The prefix of a skill's name where a capability's name could be, too."""
+"""The prefix of a skill's name wherever a name may be that of a capability or of a skill."""
 
 
 @dataclass(frozen=True, slots=True)
 class Switched:
-    """The outcome for one capability that a skill declares."""
+    """Whether one of a skill's capabilities was switched on, with the text that says so."""
 
     name: str
     text: str
@@ -24,14 +24,14 @@ class Switched:
 
 @dataclass(frozen=True, slots=True)
 class FoundSkill:
-    """A skill that fits a search."""
+    """A skill that fits a search, by the wire name of its prompt."""
 
     name: WireName
     description: str
     capabilities: Sequence[str]
 
     def line(self) -> str:
-        """Return the skill in one line."""
+        """Return `- skill:NAME: DESCRIPTION [uses CAPABILITY, ...]`, the description cut."""
         needs = f" [uses {', '.join(self.capabilities)}]" if self.capabilities else ""
         about = " ".join(self.description.split())
         cut = about if len(about) <= ECHO_CHARACTERS else about[: ECHO_CHARACTERS - 1] + "…"
@@ -39,7 +39,7 @@ class FoundSkill:
 
 
 def found_skills(hits: Sequence[FoundSkill]) -> str:
-    """Return the skills that fit, as text below a search's hits; empty if none does."""
+    """Return the text about skills that fit, for below a search's hits; empty if none does."""
     if not hits:
         return ""
     lines = "\n".join(hit.line() for hit in hits)
@@ -50,7 +50,7 @@ def found_skills(hits: Sequence[FoundSkill]) -> str:
 
 
 def prompt(name: WireName, skill: SkillSpec) -> bytes:
-    """Return the entry of `prompts/list`, the same bytes for the same skill."""
+    """Return the skill's entry in `prompts/list`, as JSON."""
     entry = {"name": name, "title": skill.name}
     if skill.description:
         entry["description"] = skill.description
@@ -65,7 +65,7 @@ def prompt_result(skill: SkillSpec, text: str) -> bytes:
 
 
 def skill_text(body: str, switched: Sequence[Switched]) -> str:
-    """Return a skill's text followed by what was switched on for it, failures included."""
+    """Return a skill's text, followed by a line for each capability that it declares."""
     if not switched:
         return body
     lines = "\n".join(f"- {each.text}" for each in switched)
@@ -86,7 +86,7 @@ def no_room(name: str, cap: int) -> str:
 
 
 def out_of_time(name: str) -> str:
-    """Return the text for a capability that took too long."""
+    """Return the text for a capability that was not on when the time for it was over."""
     return (
         f"Capability {echo(name)} is not on yet: it took too long. Switch it on with the tool "
         "`capability`, action enable."

@@ -1,14 +1,19 @@
 """The tools that a session is shown, in order, and the exact bytes of that list.
 
-Own tools come first, then granted ones in the order of first activation. What is unchanged is
-listed with identical bytes, so that a client's prompt cache holds (docs/design/surface.md).
-A definition is passed on as its server wrote it; only the name is capd's.
+Own tools come first, then granted tools in the order of first activation. An unchanged tool always
+has the same bytes, so that a client's prompt cache stays valid (docs/design/surface.md). A
+definition is passed on as its server wrote it, apart from the name, a note that may be added to the
+description, and an output schema that a shortened result could not satisfy.
 
-A client accepts a limited number of tools: own ones come first, then pinned ones, then the others
-in order. A list that must not change has only own and pinned tools. Some clients keep every later
-tool in the prompt for good; for these, tools that are switched on in large numbers are not listed.
-A granted tool that is not listed can still be called by its name. `client_traits.plan` decides
-which client gets such a stable list.
+Not every granted tool is listed:
+
+- A client accepts a limited number of tools. Own tools have precedence, then pinned ones, then the
+  others in order.
+- A fixed list has only own and pinned tools (`client_traits.plan` decides who gets one).
+- Some clients keep every added tool in the prompt for good. For these, tools of one server that
+  come together and are large are not listed (`most_at_once`).
+
+A granted tool that is not listed can still be called by its name.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -30,39 +35,39 @@ from capd_protos.types import (
 )
 
 PROMPT = "prompt "
-"""The prefix under which prompts share the names' table: no tool's name has a space."""
+"""Prompts are in the table of names as tools with this prefix; no tool's name has a space."""
 
 DEFAULT_LIMIT = 128
 """The most tools in one list: what a model's provider accepts (docs/design/clients.md)."""
 
 _FEW_NAMES = 100
-"""Up to so many names are searched one by one for each new name. Most sessions have fewer, and then
-need no index."""
+"""Up to this many taken names are collected again for each new name. Most sessions have fewer, and
+so need no memory for a cache."""
 
 _definition = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A tool that can be called by its name."""
+    """A granted tool, with its wire name and the JSON that the client gets."""
 
     name: WireName
     grant: Grant
     json: bytes
-    """The definition as the client gets it."""
+    """The entry in `tools/list` as the client gets it."""
     whole: bytes = b""
-    """The same with its output schema, if the client gets it without."""
+    """The same entry with its output schema, if `json` has none because it was removed."""
     edit: ToolEdit | None = None
-    """How an overlay changes it; None if none does."""
+    """How an overlay of the user changes the tool; None if none does."""
 
     @property
     def shown_name(self) -> ToolName:
-        """Return the tool's name as it appears after the server's name in a wire name."""
+        """The part of the wire name after the server's name: the overlay's name or the server's."""
         return ToolName(self.edit.name) if self.edit and self.edit.name else self.grant.tool
 
     @property
     def definition(self) -> bytes:
-        """Return the server's whole definition."""
+        """The entry with its output schema."""
         return self.whole or self.json
 
 
@@ -78,60 +83,63 @@ class Surface:
         name_limit: int = LIMIT,
         is_fixed: bool = False,
     ) -> None:
-        """Create it. `is_bare` shows tools under their servers' own names while those are unique.
+        """Begin with capd's `own` tools, pairs of wire name and JSON.
 
+        `is_bare` gives tools the names that their servers use, as long as these are unique.
+        `limit` is the most tools on the list, `name_limit` the most characters of a wire name.
         `is_fixed` lists only own and pinned tools, whatever is granted.
         """
         self.limit = limit
         self.name_limit = name_limit
         self.is_fixed = is_fixed
         self.most_at_once = 0
-        """Bytes of definitions of one server that are listed when they come together; 0 for all."""
+        """Tools of one server that are added together are listed only if their definitions have at
+        most this many bytes; 0 lists them always."""
         self._unlisted: set[Grant] = set()
-        """What came with more than that."""
+        """The tools that are not listed because they had more bytes than `most_at_once`."""
         self.cuts_results = False
-        """Whether a result may come without the structured content that its schema promises. Then
-        the client does not get a schema that forbids a cut."""
+        """Whether long results are shortened. Then a definition is listed without its output schema
+        if a shortened result would not satisfy that schema."""
         self.note: Callable[[Grant, WireName], str] = lambda *_: ""
-        """Returns what a tool's description has besides its server's own words, from when it is
-        shown."""
+        """Returns the text to add to a tool's description when it is shown; empty for none."""
         self._is_bare = is_bare
         self._own = dict(own)
         self._late_own: dict[WireName, bytes] = {}
-        """Own tools that came after the first list: they stand at its end."""
+        """Own tools that were added after the first list. They are at the end of the list."""
         self._pinned: dict[Grant, None] = {}
         self._shown: dict[Grant, Shown] = {}
         self._by_name: dict[WireName, Shown] = {}
-        # A name is never given to another tool, because a model may still remember it.
+        # A wire name is never given to another tool: a model may remember it and call it.
         self._names: dict[Grant, WireName] = {}
-        # The edited names from which names were made, and those that tools had before an edit.
+        # For tools that an overlay renames: the overlay's name that the wire name was made of, and
+        # the wire names that tools had before.
         self._own_names: dict[Grant, str] = {}
         self._former: dict[WireName, Grant] = {}
         # A cache of the values of `_names`, built once there are many.
         self._taken: dict[bool, set[WireName]] = {}
 
     def __len__(self) -> int:
-        """Return how many tools are listed, own ones included."""
+        """Return the number of listed tools, own ones included."""
         return len(self._listed_own()) + len(self.listed) + len(self._late_own)
 
     @property
     def room(self) -> int:
-        """How many more tools fit into the list."""
+        """How many more tools the list can take; 0 for a fixed list."""
         return 0 if self.is_fixed else max(0, self.limit - len(self))
 
     @property
     def own(self) -> tuple[WireName, ...]:
-        """The names of capd's own tools."""
+        """The wire names of capd's own tools."""
         return (*self._own, *self._late_own)
 
     @own.setter
     def own(self, own: Iterable[tuple[WireName, bytes]]) -> None:
-        """Replace capd's own tools; only allowed before the first list."""
+        """Replace capd's own tools. After the client's first list use `append_own`."""
         self._own = dict(own)
         self._taken = {}
 
     def append_own(self, own: Iterable[tuple[WireName, bytes]]) -> None:
-        """List more of capd's own tools, after everything that is listed."""
+        """Add own tools at the end of the list, so that what is listed already keeps its place."""
         self._late_own.update(own)
         self._taken = {}
 
@@ -154,7 +162,7 @@ class Surface:
         return tuple(shown for shown in self._shown.values() if shown.grant in chosen)
 
     def pin(self, grants: Iterable[Grant]) -> None:
-        """Give `grants`, in this order, precedence over everything that is not pinned."""
+        """Give `grants`, in this order, precedence over tools that are not pinned."""
         self._pinned.update(dict.fromkeys(grants))
 
     def unpin(self, grants: Iterable[Grant]) -> None:
@@ -163,7 +171,7 @@ class Surface:
             self._pinned.pop(grant, None)
 
     def known(self, name: str) -> Grant | None:
-        """Return the tool that this name was ever given to."""
+        """Return the tool that has, or had, this wire name; None if no tool ever had it."""
         # No reverse index: it would cost every session memory, for one lookup per search.
         for grant, given in self._names.items():
             if given == name and not grant.tool.startswith(PROMPT):
@@ -172,11 +180,11 @@ class Surface:
 
     @property
     def names(self) -> dict[Grant, WireName]:
-        """Every name that was ever given, by its tool."""
+        """The wire name of every tool and prompt that was ever on, in this session."""
         return dict(self._names)
 
     def restore(self, names: Mapping[Grant, WireName]) -> None:
-        """Restore the names that tools had when the session was saved."""
+        """Restore the wire names that tools had when the session was saved."""
         # Pinned tools have their names already, and keep them.
         taken = {*self.own, *self._names.values()}
         self._taken = {}
@@ -185,7 +193,7 @@ class Surface:
                 self._names[grant] = name
 
     def find(self, name: str) -> Shown | None:
-        """Return the granted tool of this name."""
+        """Return the granted tool with this wire name; None if there is none."""
         return self._by_name.get(WireName(name))
 
     def add(
@@ -194,7 +202,10 @@ class Surface:
         names: Mapping[ServerIdentity, ServerName],
         definitions: Mapping[Grant, ToolDefinition],
     ) -> list[WireName]:
-        """Append `grants`, skipping those shown already; return the new names in order."""
+        """Append the tools in `grants` that are not shown yet; return their wire names in order.
+
+        `names` are the names of their servers, `definitions` the tools' definitions.
+        """
         added: list[WireName] = []
         new = [grant for grant in dict.fromkeys(grants) if grant not in self._shown]
         self._unlisted.update(self._too_many(new, definitions))
@@ -221,16 +232,17 @@ class Surface:
         ]
 
     def name(self, grant: Grant, server: ServerName, own_name: str) -> WireName:
-        """Return the wire name of the tool `own_name` of `server`.
+        """Return the wire name of a tool, or prompt, and give it one if it has none.
 
-        It is always the same one, unless an edit has given another name to a tool that is off.
+        `own_name` is its name at `server`, or the one that an overlay gives it. A tool keeps its
+        wire name, unless an overlay has renamed it while it was off.
         """
         known = self._names.get(grant)
         if known is not None and (grant in self._shown or not self._is_renamed(grant, own_name)):
             return known
         taken = self._taken_beside(is_prompt=grant.tool.startswith(PROMPT))
         if known is not None:
-            # A restored session knows names, and not from what they were made.
+            # A restored session has wire names, but not the names that they were made of.
             own = {known, *(name for name, of in self._former.items() if of == grant)}
             taken = taken - own
             self._taken = {}
@@ -251,9 +263,10 @@ class Surface:
         return own_name != self._own_names.get(grant, grant.tool.removeprefix(PROMPT))
 
     def replace_server(self, old: ServerIdentity, new: ServerIdentity) -> None:
-        """Give the tools of `new` the names of the same tools of `old`, if those are off.
+        """Give the tools of `new` the wire names of the same tools of `old` that are off.
 
-        A server whose definition was edited has a new identity, but is the same server for a model.
+        A server whose definition was edited has a new identity. For a model it is the same server,
+        so the names that it remembers should stay valid.
         """
         for grant in [each for each in self._names if each.server == old]:
             renewed = Grant(new, grant.tool)
@@ -261,7 +274,7 @@ class Surface:
                 self._names[renewed] = self._names.pop(grant)
 
     def _taken_beside(self, *, is_prompt: bool) -> set[WireName]:
-        # Prompts and tools are two namespaces to a client: one of each may have one name.
+        # For a client, prompts and tools are two namespaces: a prompt and a tool may have one name.
         kept = self._taken.get(is_prompt)
         if kept is not None:
             return kept
@@ -273,7 +286,7 @@ class Surface:
         return alike
 
     def remove(self, grants: Iterable[Grant]) -> list[WireName]:
-        """Remove `grants`; return the removed names, in order."""
+        """Remove tools; return the wire names of those that were shown, in order."""
         removed: list[WireName] = []
         for grant in grants:
             shown = self._shown.pop(grant, None)
@@ -284,7 +297,7 @@ class Surface:
         return removed
 
     def redefine(self, definitions: Mapping[Grant, ToolDefinition]) -> list[WireName]:
-        """Update changed definitions of tools that are shown; return the names concerned."""
+        """Update the definitions of shown tools; return the names of those with a changed entry."""
         changed: list[WireName] = []
         for grant, definition in definitions.items():
             old = self._shown.get(grant)
@@ -298,12 +311,12 @@ class Surface:
         return changed
 
     def definitions(self) -> list[bytes]:
-        """Return every listed tool's JSON in order."""
+        """Return the entries of `tools/list` in order."""
         listed = (shown.json for shown in self.listed)
         return [*self._listed_own(), *listed, *self._late_own.values()]
 
     def listing(self) -> bytes:
-        """Return the result of `tools/list`, the same bytes while nothing changes."""
+        """Return the result of `tools/list` as JSON."""
         return b'{"tools":[' + b",".join(self.definitions()) + b"]}"
 
     def _made(self, name: WireName, grant: Grant, definition: ToolDefinition) -> Shown:
@@ -320,21 +333,21 @@ class Surface:
 
 
 def without_output_schema(definition: bytes) -> bytes:
-    """Return a tool's JSON without its output schema, every other member as it was written."""
+    """Return a tool's JSON without `outputSchema`, every other member with the same bytes."""
     members = _definition.decode(definition)
     members.pop("outputSchema", None)
     return msgspec.json.encode(members)
 
 
 def described(definition: bytes, note: str) -> bytes:
-    """Return a tool's JSON with `note` after its description, the rest as it was written."""
+    """Return a tool's JSON with `note` after its description, the rest with the same bytes."""
     members = _definition.decode(definition)
     text = text_of(members.get("description")) + note
     return msgspec.json.encode({**members, "description": text.lstrip("\n")})
 
 
 def renamed(definition: bytes, name: WireName) -> bytes:
-    """Return a tool's JSON under another name, every other member as it was written."""
+    """Return a tool's JSON with another name, every other member with the same bytes."""
     members = _definition.decode(definition)
     if text_of(members.get("name")) == name:
         return definition

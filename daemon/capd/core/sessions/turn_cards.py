@@ -1,41 +1,42 @@
-"""The call cards of a turn: chooses the ones that fit, and writes the text for the model.
+"""Chooses the call cards that fit into a turn's text, and writes that text for the model.
 
     For this message, by tool_call(name, arguments):
     - git__git_log(repo_path, max_count=10)  Shows the commit logs
     - git__git_show(repo_path, revision)
     6 more of git: tool_search.
 
-The best card comes first, with its description, then the signatures of the next two. What is left
-of the room has the signatures of the next best tools, used ones before others and short ones before
-long ones, and then the descriptions of the first three: a signature of ten tokens that is wanted
-later saves a search of a few hundred.
+A call card is a tool's signature, with or without its description. The best card comes first, with
+its description, then the signatures of the next two. If room is left, signatures of further tools
+follow, those used in the last day before others and short ones before long ones. Descriptions of
+the second and third card come last: a signature of ten tokens may save a search of a few hundred.
 """
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from capd.core.index.token_costs import TokenCosts
-from capd.core.sessions.hook_context import TURN_TOKENS, said, short_name, tokens_of
+from capd.core.sessions.hook_context import TURN_TOKENS, join_texts, short_name, tokens_of
 from capd.core.tools.call_cards import CallCard
 from capd_protos.types import CapabilityName, WireName
 
 MOST_CARDS = 3
-"""Call cards that may have a description in one turn."""
+"""How many call cards of one turn may have a description."""
 MOST_SIGNATURES = 12
-"""Tools that one turn tells (docs/design/context.md)."""
+"""How many tools one turn may name (docs/design/context.md)."""
 SHORT_TOKENS = 30
-"""The longest signature after the first three."""
+"""The longest signature, in tokens, after the first three."""
 USED_TOKENS = 48
-"""The same for a tool that was used in the last day."""
+"""The longest signature, in tokens, of such a tool that was used in the last day."""
 RANK_TOKENS = 2
-"""How much shorter a signature has to be to come before one that ranks higher, for each rank."""
+"""Each place in the ranking counts like this many tokens: a tool comes before the one ranked just
+above it only if its signature is shorter by more than this."""
 PERHAPS_TOKENS = 150
-"""Of the tools that a message may mean."""
+"""The most tokens for cards of tools that a message may mean, but does not clearly."""
 
 
 @dataclass(frozen=True, slots=True)
 class FittingCards:
-    """The cards that fit into a turn, and the text for the model."""
+    """The tools whose cards fit, and the text for the model."""
 
     names: tuple[WireName, ...] = ()
     text: str = ""
@@ -43,18 +44,18 @@ class FittingCards:
 
 @dataclass(frozen=True, slots=True)
 class RemainingTools:
-    """The tools of a capability that have not been delivered to the conversation."""
+    """The tools of a capability whose cards the conversation has not got."""
 
     capability: CapabilityName
     names: frozenset[WireName]
-    """Those that this turn may deliver."""
+    """Those for which this turn has a card."""
     beyond: int
-    """How many there are besides."""
+    """How many more there are, without a card in this turn."""
     finder: str
-    """The tool that finds them."""
+    """The wire name of the tool that finds them."""
 
     def hint(self, delivered: Sequence[WireName]) -> str:
-        """Return how to find the tools left after `delivered`; empty if none is left."""
+        """Return `6 more of git: tool_search.` for the tools beyond `delivered`; empty for none."""
         left = len(self.names.difference(delivered)) + self.beyond
         return f"{left} more of {short_name(self.capability)}: {self.finder}." if left else ""
 
@@ -70,11 +71,12 @@ def fitting_cards(
     used: Collection[WireName] = (),
     read_only_caller: str = "",
 ) -> FittingCards:
-    """Return the cards of tools that the model can call at once, the best first.
+    """Return as many cards as fit; `cards` are those of the tools that are on, the best first.
 
-    `caller` is the tool that calls them; `read_only_caller` is the one for read-only tools, if the
-    client has it. `beside` is the rest of the turn's text. A hint to the `remaining` tools is left
-    out if there is no room. `used` are the tools used in the last day.
+    `caller` is the tool that calls them, `read_only_caller` the one for read-only tools (empty if
+    the client has none). `beside` is the other text of the turn, whose tokens count against `room`
+    as well. A hint to the `remaining` tools is added if it fits. `used` are the tools that were
+    used in the last day.
     """
     room -= tokens_of(f"{beside}\n", costs) if beside else 0
     head = _Head("For this message, by", caller, read_only_caller)
@@ -90,7 +92,7 @@ def possible_cards(
     used: Collection[WireName] = (),
     read_only_caller: str = "",
 ) -> FittingCards:
-    """Return the cards of tools that the message may mean, the best first."""
+    """Return as many cards as fit of tools that the message may mean, the best first."""
     head = _Head("If it fits, by", caller, read_only_caller)
     return _Listing(head, costs, room, used).fitted(cards)
 
@@ -98,7 +100,7 @@ def possible_cards(
 def further_cards(
     cards: Sequence[CallCard], costs: TokenCosts, room: int, used: Collection[WireName] = ()
 ) -> FittingCards:
-    """Return the signatures that a search's answer has besides its hits."""
+    """Return the signatures of further tools that a search's answer has room for."""
     return _Listing(_Head("Beside them"), costs, room, used).signatures(cards)
 
 
@@ -112,7 +114,7 @@ class _Head:
     """The tool for read-only tools, if the client has one."""
 
     def over(self, cards: Sequence[str], read_only: Sequence[str]) -> str:
-        """Return the lines of cards, and those of read-only tools, each under its head."""
+        """Return the lines of `cards` and of `read_only` tools, each group below its caller."""
         if not self.caller:
             return "\n".join((f"{self.words}:", *cards))
         if not cards and read_only:
@@ -133,7 +135,7 @@ class _Listing:
     remaining: RemainingTools | None = None
     cards: list[CallCard] = field(default_factory=list)
     described: int = 0
-    """How many of them have their descriptions."""
+    """How many of the cards have their descriptions: always the first ones."""
 
     def fitted(self, cards: Sequence[CallCard]) -> FittingCards:
         """Return as many of `cards` as fit, best first."""
@@ -184,7 +186,7 @@ class _Listing:
         text = self._text(cards, self.described + more_described)
         if self.remaining is None:
             return text
-        return said(text, self.remaining.hint([card.name for card in cards]))
+        return join_texts(text, self.remaining.hint([card.name for card in cards]))
 
     def _text(self, cards: Sequence[CallCard], described: int) -> str:
         any_tool: list[str] = []

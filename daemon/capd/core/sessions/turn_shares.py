@@ -1,21 +1,21 @@
-"""Divides a capability's worth among its tools, if not all of them fit."""
+"""Divides the worth of a capability among its tools, for a budget that has not room for all."""
 
 from collections.abc import Mapping
 
 from capd_protos.types import WireName
 
 LEAST_RELEVANCE = 0.05
-"""The relevance of a tool that the message does not mention: its capability is wanted all the same.
-"""
+"""The relevance of a tool that no search for the message has found: its capability fits, so the
+tool may be needed."""
 
 
 def shares(
     worth: float, habits: Mapping[WireName, float], relevance: Mapping[WireName, float]
 ) -> dict[WireName, float]:
-    """Return each tool's share of its capability's `worth`; the shares add up to all of it.
+    """Return each tool's share of its capability's `worth`. The shares add up to `worth`.
 
-    `habits` contains every tool, and grows with its uses. `relevance` says how well a ranked tool
-    fits the message.
+    `habits` has a weight for every tool, which grows with the tool's uses. `relevance` says how
+    well a tool fits the message; tools that are missing from it get `LEAST_RELEVANCE`.
     """
     weights = {
         name: max(relevance.get(name, 0.0), LEAST_RELEVANCE) * habit

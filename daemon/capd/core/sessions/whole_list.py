@@ -1,8 +1,9 @@
-"""Decides whether a session lists every tool, because that costs less than searching.
+"""Decides whether a session lists every installed tool, because that costs less than searching.
 
-capd's own tools are part of every prompt (about 700 tokens), a turn's text about tools is added to
-it, and a search is one more request. A few tools cost less than that. So `auto` lists all tools and
-none of capd's own, as a plain aggregator does, if
+capd's own tools take about 700 tokens of every prompt, a turn's text about tools is added, and a
+search is one more request. Listing a few tools costs less. So mode `auto` lists all tools and none
+of capd's own, as a plain aggregator does, if
+
 
 - every server has listed its tools, so that there is nothing to find,
 - no skill is installed, which a tool of capd's own would have to use,
@@ -18,25 +19,26 @@ from dataclasses import dataclass
 import msgspec
 
 WHOLE_BYTES = 7_000
-"""What a model reads of all tools together: about 1,800 tokens (bench/tokens, docs/tokens.md)."""
+"""The most bytes of definitions that a model reads of all tools together, about 1,800 tokens
+(bench/tokens, docs/tokens.md)."""
 _READ = ("name", "description", "inputSchema")
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """The number and size of a session's tools."""
+    """The number and the size of all tools that a session could be shown."""
 
     tools: int
     model_bytes: int
-    """The bytes of them that a model reads."""
+    """The bytes of their definitions that a model reads."""
     is_all: bool
     """Whether every server has listed its tools."""
     skills: int = 0
 
 
 def is_listed_whole(catalog: Catalog, tool_limit: int) -> bool:
-    """Tell whether a session lists everything; `tool_limit` is its client's limit of tools."""
+    """Tell whether a session lists every tool; `tool_limit` is the most its client accepts."""
     return (
         catalog.is_all
         and not catalog.skills
@@ -46,7 +48,7 @@ def is_listed_whole(catalog: Catalog, tool_limit: int) -> bool:
 
 
 def model_bytes(definition: bytes) -> int:
-    """Return how many bytes of a tool's JSON a client passes to its model."""
+    """Return the bytes of a tool's JSON that reach a model: name, description, input schema."""
     try:
         members = _members.decode(definition)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -1,7 +1,7 @@
-"""Everything that is installed, looked up by name.
+"""All installed taps: their capabilities, skills and memories, looked up by name.
 
-If several taps have a capability of one name, the first tap's is meant; `tap/name` means that tap's
-(docs/design/catalog.md). Identity is (tap, name) everywhere.
+If several taps have a capability of one name, the name means that of the first tap, and `tap/name`
+means that of the given tap (docs/design/catalog.md).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,24 +29,24 @@ from capd_protos.types import (
 
 @dataclass(frozen=True, slots=True)
 class Tap:
-    """One tap as it was read."""
+    """One tap, as its files were read."""
 
     name: TapName
     path: str
     revision: str
     reads: tuple[CapabilityRead, ...]
     scripts: Mapping[str, str]
-    """Paths of its dependency scripts by `org/tool`."""
+    """The paths of the tap's dependency scripts, by `org/tool`."""
     error: str = ""
-    """Why the newest state could not be read, if this is an older one."""
+    """Why the tap's files could not be read again; empty if this is their newest state."""
     skill_reads: tuple[SkillRead, ...] = ()
     tap_findings: tuple[Finding, ...] = ()
     """Problems with the tap as a whole."""
     memory_reads: tuple[MemoryRead, ...] = ()
     tool_lists: Mapping[ServerIdentity, Sequence[ToolDefinition]] = field(default_factory=dict)
-    """The tool lists that it records for its servers (`tools.json`)."""
+    """The tool lists that the tap records for servers (`tools.json`)."""
     vectors_digest: str = ""
-    """The sha256 of its `vectors.bin`; empty if there is no usable one."""
+    """The SHA-256 of the tap's `vectors.bin`; empty if it has no usable one."""
 
     @property
     def capabilities(self) -> tuple[CapabilitySpec, ...]:
@@ -60,7 +60,7 @@ class Tap:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """All problems in it."""
+        """All problems in the tap's files."""
         of_capabilities = (finding for read in self.reads for finding in read.findings)
         of_skills = (finding for read in self.skill_reads for finding in read.findings)
         of_memories = (finding for read in self.memory_reads for finding in read.findings)
@@ -79,7 +79,7 @@ class Tap:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Why a name means no capability, with similar names."""
+    """Why a name means no capability or skill, with similar names."""
 
     reason: str
     near: tuple[str, ...] = ()
@@ -98,7 +98,8 @@ class Catalog:
                 self._by_id[capability.id] = capability
                 if capability.id.name not in barred:
                     self._winners.setdefault(capability.id.name, capability)
-            # Another tap's capability would be one that nobody asked for.
+            # The user chose a provider of this tap that cannot be used. The capability of another
+            # tap must not take its place.
             barred.update(read.name for read in tap.reads if read.is_binding)
         self._skills = prompt_names(skill for tap in self.taps for skill in tap.skills)
 
@@ -109,19 +110,20 @@ class Catalog:
 
     @property
     def skills(self) -> dict[WireName, SkillSpec]:
-        """Every skill by the name of its prompt: the taps in their order, each by folder."""
+        """Every skill by the wire name of its prompt, in the order of taps and folders."""
         return self._skills
 
     @property
     def memories(self) -> tuple[MemorySpec, ...]:
-        """Every memory: the taps in order, each by file."""
+        """Every memory, in the order of taps and files."""
         return tuple(memory for tap in self.taps for memory in tap.memories)
 
     def tool_lists(self, shipped: TapName) -> dict[ServerIdentity, Sequence[ToolDefinition]]:
-        """Return the tool lists that taps record for servers; for each server, the first tap's.
+        """Return the tool lists that taps record for servers.
 
-        Otherwise a tap could describe another tap's servers to models, or the user's own. `shipped`
-        is the built-in tap, which may describe a server that others define as well.
+        For a server that several taps define, only the list of the first of these taps counts, so
+        that no tap describes another tap's servers to models. `shipped` is the tap that comes with
+        capd; it may describe a server that an earlier tap defines.
         """
         lists: dict[ServerIdentity, Sequence[ToolDefinition]] = {}
         is_defined: set[ServerIdentity] = set()
@@ -135,11 +137,11 @@ class Catalog:
 
     @property
     def wanted_keys(self) -> tuple[str, ...]:
-        """Environment keys that any definition uses, sorted."""
+        """The keys that placeholders in any definition use, sorted."""
         return tuple(sorted({key for c in self._by_id.values() for key in c.wanted_keys}))
 
     def find(self, name: str) -> CapabilitySpec | Unknown:
-        """Return the capability that `name` or `tap/name` means, or why there is none."""
+        """Return the capability called `name`, or `tap/name`, in any spelling, or why none is."""
         tap_name, slash, bare = name.strip().rpartition("/")
         if slash:
             return self._find_pinned(tap_name, bare)
@@ -155,7 +157,7 @@ class Catalog:
         return _unknown(f"no tap has a capability {bare!r}", meant)
 
     def find_skill(self, name: str) -> tuple[WireName, SkillSpec] | Unknown:
-        """Return the skill with this prompt name, or of `tap/name`, or why there is none."""
+        """Return the skill with this prompt name, or called `tap/name`, or why none is."""
         wanted = name.strip()
         for prompt, skill in self._skills.items():
             if wanted in {prompt, f"{skill.tap}/{skill.name}"}:
@@ -166,7 +168,7 @@ class Catalog:
         return _unknown(f"no tap has a skill {wanted[:100]!r}", meant)
 
     def tap_of(self, capability: CapabilityId) -> Tap | None:
-        """Return the tap that owns `capability`."""
+        """Return the tap of `capability`; None if it is not installed."""
         return next((tap for tap in self.taps if tap.name == capability.tap), None)
 
     @cached_property

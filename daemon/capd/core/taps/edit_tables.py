@@ -1,7 +1,7 @@
-"""The tables `[tool."server:tool"]`, which edit the tools of a capability.
+"""Parses the tables `[tool."server:tool"]`, which edit the tools of a capability (docs/tools.md).
 
-They are in an overlay's file for a capability, or in a tap's own provider file. Wrong parts are
-left out and reported; the rest is used (docs/tools.md).
+They are in an overlay's file for the capability, or in a provider file of the tap itself. Parts
+that are not valid are left out and reported as findings; the rest is used.
 """
 
 import re
@@ -16,9 +16,9 @@ from capd_protos.types import ArgumentEdit, ServerName, ToolEdit, ToolName
 
 KEY = "tool"
 MOST_EDITS = 256
-"""Tools in one file."""
+"""The most tools that one file edits."""
 MOST_ARGUMENTS = 64
-"""Arguments of one tool."""
+"""The most arguments of one tool that are edited."""
 LONGEST_NAME = 64
 LONGEST_TITLE = 200
 LONGEST_DESCRIPTION = 4000
@@ -32,7 +32,7 @@ _NO_NAME = "__proto__"
 
 
 def tool_edits(body: Mapping[str, Any], file: str, folder: TomlFolder) -> tuple[ToolEdit, ...]:
-    """Return the usable edits in the tables of `file`."""
+    """Return the edits in the tables of `body`, the parsed `file`; report problems to `folder`."""
     tables = body.get(KEY, {})
     if not isinstance(tables, dict):
         folder.add(file, f'`{KEY}` is not a table; write [{KEY}."server:tool"]', near=KEY)
@@ -55,7 +55,7 @@ def tool_edits(body: Mapping[str, Any], file: str, folder: TomlFolder) -> tuple[
 
 
 class _Table:
-    """One table, and the findings in it."""
+    """Parses one table, and reports what is wrong in it."""
 
     def __init__(self, path: str, near: str, file: str, folder: TomlFolder) -> None:
         self._path = path
@@ -168,16 +168,16 @@ class _Table:
 
 
 def _json_value(value: Any) -> Any:
-    """Return a value of TOML that JSON has as well.
+    """Return a TOML value if it can be written as JSON.
 
     Raises:
-        TypeError: it is a date, or a number that is none.
+        TypeError: it is or contains a date, an infinity or a NaN.
     """
     if isinstance(value, dict):
         return {key: _json_value(inner) for key, inner in value.items()}
     if isinstance(value, list):
         return [_json_value(inner) for inner in value]
-    # Not a number is the one that is unlike itself.
+    # NaN is the only number that does not equal itself.
     is_number = isinstance(value, int | float) and value == value and abs(value) != float("inf")  # noqa: PLR0124
     if isinstance(value, str) or is_number:
         return value

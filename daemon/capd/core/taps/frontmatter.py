@@ -1,7 +1,8 @@
-"""The YAML front matter of a Markdown file, between two lines `---`, and the text below it.
+"""Parses the YAML front matter of a Markdown file, between two lines `---`.
 
-Fields are texts, lists of texts, and tables of those; `yes`, `1.0` and dates stay texts as they are
-written. No other part of YAML is supported, such as tags or merged mappings.
+The values of fields are texts, lists of texts, and tables of these. `yes`, `1.0` and dates are
+texts, as they are written. Other parts of YAML, such as tags and merged mappings, are not
+supported.
 """
 
 import re
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from capd.core.errors import CapdError
 
 LONGEST_HEAD = 16_384
-"""Characters: the parser takes a second for a megabyte."""
+"""The most characters of front matter: the YAML parser takes a second for a megabyte."""
 
 _FENCE = re.compile(r"^---[ \t]*\r?$", re.MULTILINE)
 
@@ -22,12 +23,12 @@ class FrontmatterError(CapdError):
     def __init__(self, reason: str, line: int) -> None:
         super().__init__(reason)
         self.line = line
-        """Counted from 1."""
+        """The line of the problem, counted from 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A text of a field, and its line."""
+    """A text in the value of a field, and its line."""
 
     text: str
     line: int
@@ -41,19 +42,19 @@ class Field:
     items: tuple[Item, ...] = ()
     is_list: bool = False
     is_odd: bool = False
-    """Whether it contains something that is neither text nor a list of texts."""
+    """Whether the value is, or contains, something that is neither a text nor a list of texts."""
     members: Mapping[str, "Field"] = field(default_factory=dict)
-    """The fields of a table, which is odd as well: a key has to allow for it."""
+    """The fields of a table. A table has `is_odd` as well, because few fields may be tables."""
 
     @property
     def text(self) -> str:
-        """The text on one line, empty if it is a list."""
+        """The text, on one line; empty if the value is no text."""
         return "" if self.is_list or not self.items else " ".join(self.items[0].text.split())
 
 
 @dataclass(frozen=True, slots=True)
 class Frontmatter:
-    """The parts of a file."""
+    """The fields of a file's front matter, and the text below it."""
 
     fields: Mapping[str, Field]
     body: str

@@ -1,10 +1,10 @@
-"""What one folder adds to another tap's capabilities: phrases, a description, edits of tools.
+"""Overlays: folders that add phrases, a description or edits of tools to a tap's capabilities.
 
-An overlay is `overlay.toml`, which says whose capabilities it describes, and a file
-`capabilities/<name>.toml` for each of them. It describes the tap of one name, or any tap that has
-enough of what the overlay names. Servers, filters, scripts and keys stay as the tap has them
-(docs/taps.md). An edit changes how a tool looks to clients, and never which rules it is under
-(docs/tools.md).
+An overlay has a file `overlay.toml`, which says which tap it is for, and a file
+`capabilities/<name>.toml` for each capability that it changes. It is for the tap of one name, or
+for any tap that has enough of the capabilities that the overlay names. Servers, filters, scripts
+and keys stay as the tap defines them (docs/taps.md). An edit changes how clients see a tool, and
+not the rules that apply to the tool (docs/tools.md).
 """
 
 import re
@@ -40,32 +40,33 @@ _BETWEEN_WORDS = re.compile(r"[\W_]+")
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """An overlay's words for one capability."""
+    """What an overlay adds to one capability."""
 
     name: CapabilityName
     triggers: tuple[str, ...]
     description: str
     parts: frozenset[str]
-    """Servers and `org/tool` scripts, one of which the capability must have; empty requires none.
-    """
+    """Names of servers and `org/tool` scripts, of which the capability must have one; empty if it
+    need not have any."""
     files: tuple[str, ...] = ()
-    """Patterns of names in a project's root that make the capability more likely."""
+    """Patterns of file names in a project's root that make the capability more likely."""
     edits: tuple[ToolEdit, ...] = ()
-    """How tools of its servers are changed."""
+    """The edits of tools of the capability's servers."""
 
     def are_of(self, capability: CapabilitySpec) -> bool:
-        """Tell whether the words apply to `capability`."""
+        """Tell whether `capability` has one of the `parts`, so that the additions are for it."""
         has = {*(str(server.name) for server in capability.servers), *capability.requires}
         return not self.parts or not self.parts.isdisjoint(has)
 
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
-    """One overlay as it was read."""
+    """One overlay, as its files were read."""
 
     path: str
     tap: TapName | None
-    """The tap that it is for; None if `least_in_common` finds it."""
+    """The name of the tap that it is for; None for any tap with at least `least_in_common` of its
+    capabilities."""
     least_in_common: int
     words: tuple[Words, ...]
     findings: tuple[Finding, ...]
@@ -83,7 +84,7 @@ class Overlay:
 
 @dataclass(frozen=True, slots=True)
 class Overlaid:
-    """Taps with the words of all their overlays."""
+    """Taps with the additions of all overlays."""
 
     taps: tuple[Tap, ...]
     findings: tuple[Finding, ...]
@@ -106,7 +107,7 @@ def read_overlay(path: str, texts: Mapping[str, str]) -> Overlay:
         if read is None:
             continue
         if tap is None and not read.parts:
-            # By the name alone, another tap's `git` would count as common.
+            # By the name alone, a `git` of any tap would count as in common.
             folder.add(file, "no `parts`, by which the tap is known: left out")
             continue
         words.append(read)
@@ -114,9 +115,9 @@ def read_overlay(path: str, texts: Mapping[str, str]) -> Overlay:
 
 
 def overlaid(taps: Iterable[Tap], overlays: Iterable[Overlay]) -> Overlaid:
-    """Return `taps` with what `overlays` add; the first description counts.
+    """Return `taps` with what `overlays` add. Of several descriptions the first counts.
 
-    A missing capability is a finding: the tap may have dropped it, or misread it.
+    A capability that an overlay names and its tap lacks is a finding.
     """
     result = list(taps)
     findings: list[Finding] = []
@@ -139,7 +140,7 @@ def overlaid(taps: Iterable[Tap], overlays: Iterable[Overlay]) -> Overlaid:
 
 
 def folded(phrase: str) -> str:
-    """Return a phrase without case, punctuation and spaces, to compare it with others."""
+    """Return a phrase in lower case with single spaces for punctuation, to compare phrases."""
     return _BETWEEN_WORDS.sub(" ", phrase.casefold()).strip()
 
 
@@ -244,8 +245,8 @@ def _servers(tap: Tap) -> Iterable[ServerSpec]:
 class _Edits:
     """The edits of each server's tools; equal definitions are the same server.
 
-    The first overlay counts, then the first tap that defines the server: another tap has no say in
-    a server that is not its own.
+    For a tool with several edits, the one of the first overlay counts, or else that of the first
+    tap that defines the server. Other taps cannot edit the server's tools.
     """
 
     def __init__(self) -> None:
@@ -255,7 +256,7 @@ class _Edits:
 
     @property
     def has_any(self) -> bool:
-        """Whether an overlay edits a tool."""
+        """Whether any tool is edited."""
         return bool(self._edits)
 
     def take_overlay(self, overlay: Overlay, tap: Tap) -> None:
@@ -285,7 +286,7 @@ class _Edits:
                     self._add(edit, f"tap {owner} has the same server, and comes first")
 
     def put_into(self, tap: Tap) -> Tap:
-        """Return a tap whose servers have their edits."""
+        """Return a tap with the edits in the definitions of its servers."""
         reads = (
             read if (it := read.capability) is None else replace(read, capability=self._put(it))
             for read in tap.reads

@@ -1,4 +1,4 @@
-"""Tells whether a package runner gets an exact version: otherwise each start may run other code."""
+"""Tells whether a server's package has an exact version. If not, each start may run other code."""
 
 import re
 import shlex
@@ -14,7 +14,7 @@ _PYPI_VALUES = frozenset({"--with", "--with-requirements", "--python", "-p", "--
 _NPM_PINNED = re.compile(r".+@v?\d+\.\d+\.\d+[\w.+-]*")
 _PYPI_PINNED = re.compile(r"[^=<>~!@]+(==\d[\w.!+-]*|@\d[\w.!+-]*)")
 _VERIFIED = re.compile(r"(?:file:)?/\S*/packages/[0-9a-f]{64}/[^/\s]+")
-"""A file that capd fetched from a registry, in a folder named for its digest."""
+"""The path of a package that capd downloaded, in a folder named by the package's digest."""
 _PLAIN = re.compile(r"@?[A-Za-z0-9][\w./@\[\],<>=~!^*+-]*")
 
 
@@ -37,18 +37,18 @@ def npm_packages(servers: Iterable[ServerSpec]) -> list[str]:
 
 
 def unpinned_package(server: ServerSpec) -> str | None:
-    """Return the package that `server` runs without an exact version, if it does."""
+    """Return the package that `server` runs without an exact version; None if it runs none."""
     package, version_is_told = _from_registry(server)
     return None if version_is_told else package
 
 
 def is_pinned(server: ServerSpec) -> bool:
-    """Tell whether `server` runs a package of a registry in an exact version."""
+    """Tell whether `server` runs a package from a registry in an exact version."""
     return _from_registry(server)[1]
 
 
 def _from_registry(server: ServerSpec) -> tuple[str | None, bool]:
-    """Return the package that is fetched from a registry, and whether in an exact version."""
+    """Return the package from a registry that `server` runs, and whether its version is exact."""
     words = _runner_words(server)
     if not words:
         return None, False

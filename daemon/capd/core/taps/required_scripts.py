@@ -1,4 +1,4 @@
-"""Dependency scripts that a capability requires and its tap does not have."""
+"""Finds the dependency scripts and programs that capabilities need and that are missing."""
 
 from collections.abc import Callable, Collection, Iterable
 
@@ -6,19 +6,23 @@ from capd.core.taps.catalog import Tap
 from capd_protos.types import CapabilityId, Finding
 
 MOST_LOOKED_UP = 500
-"""Distinct commands: each is looked for in every folder of the PATH."""
+"""The most commands that are looked up: each lookup reads every folder of the PATH."""
 
 
 def is_needed(commands: Collection[str], found: Collection[str]) -> bool:
-    """Tell whether servers with these commands need a script that is missing.
+    """Tell whether servers with these commands still need a dependency script.
 
-    `found` are the commands that are on the PATH: what a script would install is there already.
+    They do not if all commands are in `found`, those that are on the PATH: then what the script
+    would install is there already.
     """
     return not commands or any(command not in found for command in commands)
 
 
 def missing_scripts(tap: Tap, has_command: Callable[[str], bool]) -> tuple[Finding, ...]:
-    """Return a finding for each; only a warning if what it would install is there already."""
+    """Return a finding for each script that a capability requires and the tap does not have.
+
+    It is only a warning if all commands of the capability are on the PATH.
+    """
     findings = []
     for capability in tap.capabilities:
         commands = [server.program for server in capability.servers if server.program]
@@ -38,9 +42,9 @@ def missing_scripts(tap: Tap, has_command: Callable[[str], bool]) -> tuple[Findi
 def missing_programs(
     taps: Iterable[Tap], has_command: Callable[[str], bool]
 ) -> dict[CapabilityId, tuple[str, ...]]:
-    """Return the commands that capabilities need and that are not installed.
+    """Return, by capability, the commands of its servers that are not installed.
 
-    A command that a dependency script of the tap may install is not included.
+    A capability with a dependency script is left out, because the script may install them.
     """
     known: dict[str, bool] = {}
     missing: dict[CapabilityId, tuple[str, ...]] = {}

@@ -1,9 +1,9 @@
-"""Skills: texts of a tap that tell a model how to do something, and what it needs for that.
+"""Parses the skills of a tap: texts that tell a model how to do a task.
 
-`skills/<name>/SKILL.md` has front matter with `name`, `description` and `capabilities`, and the
-text itself. Each is an MCP prompt. Its name never contains `__`, which the names of servers'
-prompts do, so the two never collide. If two taps have a skill of the same name, the first tap's
-keeps it, and the other's name gets a hash at its end.
+`skills/<name>/SKILL.md` has front matter with `name`, `description` and `capabilities`, followed by
+the text. Clients see each skill as an MCP prompt. The prompt's name contains no `__`, unlike those
+of servers' prompts, so the two cannot be equal. If two taps have a skill of the same name, the
+first tap's prompt gets the name, and the other one gets the name with a hash at its end.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from capd.core.tools.names import LIMIT
 from capd_protos.types import Finding, Severity, SkillSpec, TapName, WireName
 
 LARGEST_BYTES = 256 * 1024
-"""Limit of one SKILL.md: more than any model reads at once."""
+"""The most bytes of one SKILL.md: more than any model reads at once."""
 LONGEST_DESCRIPTION = 1024
 MOST_CAPABILITIES = 32
 
@@ -34,9 +34,9 @@ class SkillFile:
     folder: str
     """The name of its folder, which is the skill's name if the front matter has none."""
     path: str
-    """The path as a person would look for it, used in findings."""
+    """The path for a person, used in findings."""
     file: str
-    """The file to read when the skill is used."""
+    """The absolute path of the file, which is read again when the skill is used."""
     content: bytes
     """At most one byte more than `LARGEST_BYTES`."""
 
@@ -64,7 +64,7 @@ class _WrongError(Exception):
 
 
 def read_skill(tap: TapName, file: SkillFile) -> SkillRead:
-    """Return the skill that a file defines."""
+    """Return the skill that a file defines, or the findings that say why it defines none."""
     findings: list[Finding] = []
 
     def wrong(reason: str, line: int, severity: Severity = "error") -> None:
@@ -116,7 +116,10 @@ def body(content: bytes) -> str | None:
 
 
 def once_each(reads: Iterable[SkillRead]) -> tuple[SkillRead, ...]:
-    """Return the first skill of each name in one tap. Every later one becomes a finding."""
+    """Return the skills of one tap, of which only the first with a name is usable.
+
+    Each later one has a finding instead of a skill.
+    """
     known: dict[str, str] = {}
     kept: list[SkillRead] = []
     for read in reads:
@@ -131,7 +134,7 @@ def once_each(reads: Iterable[SkillRead]) -> tuple[SkillRead, ...]:
 
 
 def prompt_names(skills: Iterable[SkillSpec]) -> dict[WireName, SkillSpec]:
-    """Return each skill by the name of its prompt, in the order of the taps."""
+    """Return the skills by the names of their prompts; `skills` are in the order of the taps."""
     named: dict[WireName, SkillSpec] = {}
     for skill in skills:
         named[_prompt_name(skill, named)] = skill

@@ -1,9 +1,9 @@
-"""The format of a tap's files: turns texts into capabilities and findings.
+"""The format of a tap's files: parses capabilities, and reports findings.
 
-A capability is a folder with `config.toml` (triggers, domains) and provider files; which one is
-used is `default.toml`, a provider file itself, a link to one, or (if a checkout wrote links as
-text) a file that contains only the name of another file in the folder. Wrong parts are left out and
-reported; the rest stays usable (docs/design/catalog.md).
+A capability is a folder with `config.toml` (triggers, domains) and one or more provider files.
+`default.toml` is the provider that is used. It is a provider file itself, a link to one, or a file
+that contains only the name of another one, as a checkout without symlinks writes links. Parts that
+are not valid are left out and reported; the rest stays usable (docs/design/catalog.md).
 """
 
 import re
@@ -46,7 +46,7 @@ NO_CONFIG = "no config.toml"
 FROM_TOOLS = "triggers_from_tools"
 FEWEST_TRIGGERS = 3
 MOST_SERVERS = 32
-"""Limit of one capability."""
+"""The most servers of one capability."""
 _LONGEST_TITLE = 200
 _LONGEST_DESCRIPTION = 2000
 
@@ -105,11 +105,11 @@ class _ServerBlock(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class CapabilityFiles:
-    """One capability folder: the text of each of its files by name."""
+    """The files of one capability folder: their texts by name."""
 
     name: CapabilityName
     path: str
-    """The path as a person would look for it, used in findings."""
+    """The path for a person, used in findings."""
     texts: Mapping[str, str]
 
 
@@ -122,11 +122,15 @@ class CapabilityRead:
     reason: str
     findings: tuple[Finding, ...]
     is_binding: bool = False
-    """Whether its name is taken although it has no capability: the user chose a provider here."""
+    """Whether the user chose a provider of this folder, so that its name means this capability and
+    not that of another tap, even if there is none here."""
 
 
 def read_capability(tap: TapName, files: CapabilityFiles, provider: str = "") -> CapabilityRead:
-    """Return the capability of a folder, with `provider` instead of the default."""
+    """Return the capability of a folder, or why there is none.
+
+    `provider` is the name of the provider that the user chose; empty for the default.
+    """
     folder = TomlFolder(files.path, files.texts)
 
     def unusable(reason: str) -> CapabilityRead:
@@ -178,7 +182,7 @@ def read_capability(tap: TapName, files: CapabilityFiles, provider: str = "") ->
 
 
 def provider_names(files: CapabilityFiles) -> list[str]:
-    """Return the providers of a capability, without files that only point at another one."""
+    """Return the names of a capability's providers, without files that only name another one."""
     names = []
     for file, text in files.texts.items():
         if file not in {"config.toml", "default.toml"} and not _POINTER.fullmatch(text.strip()):
@@ -246,7 +250,7 @@ def _servers(
 def _with_edits(
     servers: tuple[ServerSpec, ...], body: Mapping[str, Any], file: str, folder: TomlFolder
 ) -> tuple[ServerSpec, ...]:
-    """Return servers with the edits of their tools that stand beside them."""
+    """Return servers with the edits of their tools that the same file has."""
     edits = tool_edits(body, file, folder)
     names = {server.name for server in servers}
     for edit in edits:
@@ -323,7 +327,7 @@ def _server(tap: TapName, block: Any, file: str, folder: TomlFolder, at: int) ->
 
 
 def _block_line(text: str, at: int) -> int:
-    """Return the line of the header of block `at`; 0 if it has none of its own."""
+    """Return the line of `[[mcp.servers]]` for the block with index `at`; 0 if not found."""
     heads = [n for n, line in enumerate(text.splitlines(), 1) if _BLOCK.match(line)]
     return heads[at] if at < len(heads) else 0
 
@@ -384,7 +388,7 @@ def _table(body: Mapping[str, Any], path: str) -> Mapping[str, Any]:
 
 
 def _is_no_table(body: Mapping[str, Any], path: str) -> bool:
-    """Tell whether a value at the place of a table is something else."""
+    """Tell whether the value at a dotted `path` exists and is not a table."""
     above, _, key = path.rpartition(".")
     found = _table(body, above).get(key, {})
     return not isinstance(found, dict)

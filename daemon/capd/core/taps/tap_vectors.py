@@ -1,8 +1,8 @@
-"""The vectors that a tap ships for its own phrases: `vectors.bin`, written by `capd tap build`.
+"""Reads and writes `vectors.bin`: the vectors that a tap ships for its own phrases.
 
-With it a tap's phrases need not be embedded after it is installed. Strangers write the file, so
-every number in it is checked. If anything is wrong with it, the phrases are embedded as if there
-were no file.
+`capd tap build` writes the file. With it the tap's phrases need not be embedded after the tap is
+installed. Strangers write such files, so every number in one is checked. If anything is wrong, the
+phrases are embedded as if there were no file.
 
     magic 8 "capdtapv" | version u32 | dimensions u32 | entries u32 | zero u32
     | sha256 of the model's key, 32
@@ -13,8 +13,8 @@ All numbers are little-endian. A text is identified by its hash, so a changed ph
 Numbers are float16: with int8, five of 1,520 messages of the development sets got suggestions in
 another order, with float16 none (docs/design/routing.md).
 
-A tap's vectors are used for the phrases of its own capabilities, except for those that another tap
-has as well: otherwise a tap could change the meaning of another tap's phrases.
+A tap's vectors are used for the phrases of its own capabilities, except for phrases that another
+tap has as well: a wrong vector would change how the other tap's capabilities are found.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ _HEAD = struct.Struct("<8s4I32s")
 _DIGEST_BYTES = 16
 _NUMBER_BYTES = 2
 _MOST_OFF_UNIT = 0.01
-"""float16 changes the length of a vector by less than .0005."""
+"""How far the length of a vector may be from 1. float16 changes it by less than 0.0005."""
 _REPAIR = "`capd tap build` writes it anew"
 
 
@@ -50,7 +50,7 @@ class TapVectorsError(CapdError):
 
 @dataclass(frozen=True, slots=True)
 class TapVectors:
-    """The vectors of a file, by their texts' hashes."""
+    """The vectors of a file, by the hashes of their texts."""
 
     rows: "Mapping[bytes, int]"
     vectors: "Stored"
@@ -66,12 +66,15 @@ class TapVectors:
 
 
 def largest_bytes(dimensions: int) -> int:
-    """Return the size above which a file is not read."""
+    """Return the most bytes of a file with vectors of `dimensions`."""
     return _size_bytes(MOST_ENTRIES, dimensions)
 
 
 def read_vectors(data: bytes, model_key: str, dimensions: int) -> TapVectors:
     """Return the vectors in the content of a file.
+
+    `model_key` identifies the embedding model that is in use.
+
 
     Raises:
         TapVectorsError: it is damaged, or was made with another model.
@@ -105,7 +108,7 @@ def read_vectors(data: bytes, model_key: str, dimensions: int) -> TapVectors:
 
 
 def written_vectors(vectors: "Mapping[str, Vectors]", model_key: str, dimensions: int) -> bytes:
-    """Return the content of a file: the same texts and vectors give the same bytes."""
+    """Return the content of a file with `vectors`, by text. Equal input gives equal bytes."""
     by_digest = {_digest(text): vector for text, vector in vectors.items()}
     ordered = sorted(by_digest)
     head = _HEAD.pack(_MAGIC, _VERSION, dimensions, len(ordered), 0, _model_digest(model_key))
@@ -116,10 +119,10 @@ def written_vectors(vectors: "Mapping[str, Vectors]", model_key: str, dimensions
 def spoken_for(
     texts_by_tap: Sequence[tuple[str, Collection[str]]], trusted: Collection[str]
 ) -> dict[str, list[str]]:
-    """Return for each tap the texts that its vectors are used for.
+    """Return, by tap, the texts for which the tap's own vectors are used.
 
-    `texts_by_tap` has the texts of each tap's capabilities. A tap in `trusted` was written with
-    capd; its vectors are used even for texts that others have as well.
+    `texts_by_tap` has the texts of each tap's capabilities. The taps in `trusted` are those of capd
+    itself, whose vectors are used even for texts that other taps have as well.
     """
     taps_of: dict[str, set[str]] = {}
     for tap, texts in texts_by_tap:
@@ -140,7 +143,7 @@ def _size_bytes(entries: int, dimensions: int) -> int:
 
 
 def _digest(text: str) -> bytes:
-    # Surrogates pass: two texts that differ only there must not share a vector.
+    # `surrogatepass`, so that texts that differ only in lone surrogates have different hashes.
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:_DIGEST_BYTES]
 
 

@@ -1,7 +1,7 @@
-"""The TOML files of one folder, and the findings in them.
+"""Reads the TOML files of one folder, and collects findings.
 
-Usable parts are kept. Every part that is left out becomes a finding with its file, its line if
-known, and the reason (docs/design/catalog.md).
+Each part that is left out gives a finding with the file, the line if it is known, and the reason
+(docs/design/catalog.md).
 """
 
 import re
@@ -13,13 +13,13 @@ from typing import Any
 from capd_protos.types import Finding, Severity
 
 LARGEST_BYTES = 128 << 10
-"""Limit of one file; ordinary ones have two kilobytes."""
+"""The most bytes of one file; ordinary files have two kilobytes."""
 MOST_FINDINGS = 20
-"""Limit of one folder: after these are repaired, the next ones are reported."""
+"""The most findings of one folder. The others are reported once these are repaired."""
 MOST_TRIGGERS = 100
-"""Limit of one file; each costs an embedding, and a product for every message."""
+"""The most triggers of one file: each has to be embedded, and compared with every message."""
 MOST_TEXTS = 256
-"""Limit of any other list; its items are matched again and again."""
+"""The most items of any other list."""
 _LONGEST_PHRASE = 500
 _LONGEST_REASON = 400
 
@@ -27,10 +27,10 @@ _AT_LINE = re.compile(r"at line (\d+)")
 
 
 class TomlFolder:
-    """Texts by file name, read one by one, and the findings in them."""
+    """The texts of a folder's files by name, and the findings so far."""
 
     def __init__(self, path: str, texts: Mapping[str, str]) -> None:
-        """Take the texts of a folder; `path` is its name for a person."""
+        """`path` is the folder's path for a person, used in findings."""
         self.path = path
         self.texts = texts
         self.findings: list[Finding] = []
@@ -49,7 +49,7 @@ class TomlFolder:
         self.findings.append(Finding(f"{self.path}/{file}", line, reason, severity))
 
     def parsed(self, file: str) -> dict[str, Any] | None:
-        """Return the tables of `file`, or None with a finding."""
+        """Return the parsed `file`; if it is not valid TOML, add a finding and return None."""
         if len(self.texts[file].encode()) > LARGEST_BYTES:
             self.add(file, f"{file}: it is larger than {LARGEST_BYTES >> 10} KiB")
             return None
@@ -67,7 +67,7 @@ class TomlFolder:
             return None
 
     def phrases(self, body: Mapping[str, Any], file: str) -> tuple[str, ...]:
-        """Return the usable ones of `triggers`, each once."""
+        """Return the valid phrases in the list `triggers` of `body`, each once."""
         raw = body.get("triggers", [])
         if not isinstance(raw, list):
             self.add(file, "`triggers` is not a list", near="triggers")
@@ -88,7 +88,7 @@ class TomlFolder:
         return tuple(islice(kept, MOST_TRIGGERS))
 
     def strings(self, value: Any, file: str, key: str) -> tuple[str, ...]:
-        """Return the texts of a list, without what is not text."""
+        """Return the texts in `value`, the list of the key `key`; report other items."""
         if not isinstance(value, list):
             self.add(file, f"`{key}` is not a list of texts", near=key)
             return ()

@@ -2,11 +2,11 @@
 
     {"format": 1, "servers": {"9c31...": {"name": "git", "version": "2026.10.19", "tools": [...]}}}
 
-With it a server's tools can be found, and described to a model, before the server has ever run. A
-list belongs to a server's identity, so it is unused once the definition (command, arguments,
-environment) has changed. The server's own list replaces it.
+With this file a server's tools can be found, and described to a model, before the server has ever
+run. A list is for one server identity, so it is not used once the definition has changed (command,
+arguments, environment). The list that the server itself gives replaces it.
 
-Strangers write the file, so each tool passes the same checks as one that a server lists.
+Strangers write such files, so each tool passes the same checks as one that a server lists.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,7 +24,7 @@ MOST_SERVERS = 500
 
 
 class ListedServer(msgspec.Struct, frozen=True):
-    """What one server listed when the tap was built."""
+    """The tools that one server listed when the tap was built."""
 
     name: ServerName
     version: str
@@ -50,7 +50,7 @@ class SnapshotRead(msgspec.Struct, frozen=True):
 
 
 def read_snapshot(data: bytes) -> SnapshotRead:
-    """Return the tools in `tools.json`; an entry that cannot be used is left out with a finding."""
+    """Return the tools in the content of `tools.json`; tools that are left out give findings."""
     if len(data) > MOST_BYTES:
         return _unusable(f"it has more than {MOST_BYTES >> 20} MiB")
     try:
@@ -64,7 +64,7 @@ def read_snapshot(data: bytes) -> SnapshotRead:
     for identity, server in list(snapshot.servers.items())[:MOST_SERVERS]:
         intake = Intake()
         for entry in server.tools:
-            # On one line: a definition goes to clients as it is, and a line ends a message.
+            # On one line, because clients get definitions unchanged in messages of one line.
             intake.take(msgspec.json.format(bytes(entry), indent=-1))
             if intake.is_full:
                 break
@@ -78,7 +78,7 @@ def read_snapshot(data: bytes) -> SnapshotRead:
 def written_snapshot(
     servers: Iterable[tuple[ServerIdentity, ServerName, str, Iterable[ToolDefinition]]],
 ) -> bytes:
-    """Return the text of `tools.json`: the same servers give the same bytes.
+    """Return the content of `tools.json`. Equal input gives equal bytes.
 
     Each server is a tuple of its identity, its name, its version and its tools.
     """

@@ -1,7 +1,8 @@
 """Finds filters and edits that do not fit a server's tools (docs/design/catalog.md).
 
-A filter fails closed, so a misspelt one costs a capability its tools without any error; a misspelt
-edit changes nothing. Both are compared with the lists that servers gave when they last ran.
+A filter that matches nothing keeps no tool, so a misspelt filter takes a capability's tools away
+without any error. A misspelt edit changes nothing. Both are compared with the tools that servers
+listed when they last ran. Capabilities that a skill names and that do not exist are found as well.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,7 @@ from capd_protos.types import (
 
 
 def unknown_capabilities(tap: Tap, catalog: Catalog) -> tuple[Finding, ...]:
-    """Return a finding for each unknown capability, at the line where the skill names it."""
+    """Return a finding for each capability that a skill of `tap` names and that is not usable."""
     findings = []
     for read in tap.skill_reads:
         if read.skill is None:
@@ -51,7 +52,10 @@ _SHOWN = 8
 def unmatched_filters(
     files: CapabilityFiles, capability: CapabilitySpec, known: ToolNames
 ) -> tuple[Finding, ...]:
-    """Return a finding for each, at the line of the pattern that does not match."""
+    """Return a finding for each filter of a capability that matches no tool, with its line.
+
+    `known` has the names of the tools that each server listed last.
+    """
     folder = TomlFolder(files.path, files.texts)
     file = f"{capability.provider}.toml"
 
@@ -84,7 +88,7 @@ def unapplied_edits(tap: Tap, known: ToolsOfServers) -> tuple[Finding, ...]:
 
 
 def _idle(patterns: Sequence[str], servers: Sequence[ServerSpec], known: ToolNames) -> list[str]:
-    """Return the patterns that match nothing although others match and all tools are known."""
+    """Return the patterns that match no tool, if other patterns do and all tools are known."""
     lists = {server.name: known.get(server_identity(server), ()) for server in servers}
     if not all(lists.values()) or not any(kept_tools(n, t, patterns) for n, t in lists.items()):
         return []

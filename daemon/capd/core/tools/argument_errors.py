@@ -1,8 +1,8 @@
-"""Which mistakes in a call's arguments are certain, and the text about them for a model.
+"""Decides which faults in a call's arguments are certain, and writes the text about them.
 
-A server that works directly must work through capd, and servers accept more than their schemas say:
-they read "5" as a number, a string of JSON as a list, and ignore unknown properties. So a call is
-refused only for a mistake that no server could accept; everything else is left to the server.
+A call that works without capd must work through capd, and servers accept more than their schemas
+say: they read "5" as a number and a string of JSON as a list, and ignore unknown properties. So a
+call is refused only for a fault that no server would accept. Everything else is left to the server.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from typing import Any
 
 MOST_FAULTS = 5
 MOST_SCHEMA = 6000
-"""Characters of a schema in the answer."""
+"""The most characters of a schema in the answer."""
 
 _SCALARS = frozenset({"string", "number", "integer", "boolean"})
 _CERTAIN = frozenset(
@@ -29,7 +29,7 @@ _CERTAIN = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One finding of a validator."""
+    """One error that a JSON Schema validator has found in the arguments."""
 
     keyword: str
     path: tuple[str | int, ...]
@@ -41,7 +41,7 @@ class Fault:
 
 
 def is_certain(fault: Fault) -> bool:
-    """Tell whether no server could accept the value."""
+    """Tell whether no server would accept the value."""
     match fault.keyword:
         case "type":
             return not _may_be_read_as(fault.value, set(fault.expected or ()))
@@ -49,7 +49,7 @@ def is_certain(fault: Fault) -> bool:
             given = str(fault.value).casefold()
             return all(str(each).casefold() != given for each in fault.expected or ())
         case "required":
-            # By hand or by a generator, `required` may list arguments that have a default.
+            # Some schemas list arguments with a default in `required`.
             return not (isinstance(fault.expected, dict) and "default" in fault.expected)
         case keyword:
             return keyword in _CERTAIN and not isinstance(fault.value, str)
@@ -63,7 +63,7 @@ def _may_be_read_as(value: Any, expected: set[str]) -> bool:
 
 
 def fault_text(name: str, faults: Sequence[Fault], schema: str) -> str:
-    """Return the answer to a call that was not sent because of `faults`."""
+    """Return the text for a model whose call of `name` was not sent because of `faults`."""
     lines = [f"{_place(fault)}{_cut(fault.message, 300)}" for fault in faults[:MOST_FAULTS]]
     more = f"; {len(faults) - MOST_FAULTS} more" if len(faults) > MOST_FAULTS else ""
     wrong = "; ".join(lines)

@@ -9,13 +9,13 @@ The signature is compact:
     name: "a"|"b"   one of these values         name: [str]     a list
     name: {a, b?}   an object with members      name: any       anything
 
-A long signature has only the names of optional arguments and fewer values of required ones, and
-ends in `...` if something is still left out. A call that gets an argument wrong is answered with
-the whole schema, so the model repairs it without a search.
+A long signature has only the names of optional arguments and fewer values of required ones. It ends
+in `...` if arguments are still left out. A call with wrong arguments is answered with the whole
+schema, so the model can correct it without a search.
 
-Strangers write the schema, so every part of it is cut to a limit before it is used, and no part of
-it can begin a line. A reference may include one large part hundreds of times, so the work for each
-part is limited, and not only the number of parts.
+Strangers write schemas, so every part of one is cut to a limit before it is used, and no part can
+begin a new line. A schema may refer to one large part hundreds of times, so the total number of
+steps is limited as well.
 """
 
 import re
@@ -31,31 +31,32 @@ from capd.core.tools.read_only import is_read_only
 from capd_protos.types import WireName
 
 MOST_SIGNATURE = 110
-"""Characters of arguments from which the optional ones have no types: about 35 tokens."""
+"""If the arguments have more characters, about 35 tokens, optional ones are written without types.
+"""
 MOST_BRIEF = 60
-"""The same where a card has no room for a description."""
+"""The same limit for a card without its description."""
 MOST_REQUIRED = 260
-"""Characters of required arguments; a longer signature is cut after a whole argument."""
+"""The most characters of required arguments; more are cut after a whole argument."""
 MOST_DESCRIPTION = 72
-"""Characters of a description: the first sentence, or as much of it."""
+"""The most characters of a description, of which a card has the first sentence."""
 MOST_ARGUMENTS = 24
 DEEPEST = 3
-"""Levels of nested objects that are written; below, an object is `object`."""
+"""How many levels of nested objects are written; below them, every object is `object`."""
 MOST_VALUES = 8
 FEWER_VALUES = 3
-"""Of a signature that would be long."""
+"""The most values of an enumeration in a signature that would be too long."""
 MOST_STEPS = 400
-"""Types that are looked at in one schema: a hostile one may nest thousands."""
+"""How many types of one schema are examined: a hostile schema may nest thousands."""
 MOST_NAME = 48
 MOST_VALUE = 24
 _MOST_MEMBERS = 4 * MOST_ARGUMENTS
-"""Properties of one object that are looked at."""
+"""How many properties of one object are examined."""
 _MOST_KINDS = 8
-"""Entries of one list of types that are looked at."""
+"""How many entries of one list of types are examined."""
 _LONGEST_REFERENCE = 400
 
 MORE = "..."
-"""Stands for the optional arguments that are left out."""
+"""Stands for arguments, members or values that are left out."""
 
 _IS_NAME = re.compile(r"[\w.$-]+")
 _SENTENCE_END = re.compile(r"(?<=[a-z0-9][a-z0-9)\]])[.;:!?](?:\s|$)")
@@ -65,41 +66,41 @@ _KINDS = {**_SHORT, "array": "array", "object": "object"}
 
 @dataclass(frozen=True, slots=True)
 class CallCard:
-    """How one tool is called, on one line."""
+    """How to call one tool, on one line."""
 
     name: WireName
     arguments: str
-    """The arguments, as they are written between the brackets."""
+    """The arguments in the compact form, without the brackets around them."""
     description: str
     is_whole: bool
     """Whether every argument that the tool takes is in `arguments`, with its shape."""
     is_callable: bool = True
     """Whether every argument that the tool requires is in `arguments`."""
     brief: str = ""
-    """`arguments` with fewer optional ones, by their names alone."""
+    """A shorter form of `arguments`, in which optional ones have no types or are left out."""
     is_read_only: bool = False
-    """Whether its definition says that it changes nothing."""
+    """Whether the tool's definition says that it changes nothing (`readOnlyHint`)."""
 
     @property
     def line(self) -> str:
-        """Return the card in the form that the model reads."""
+        """The card as the model reads it: `NAME(ARGUMENTS)  DESCRIPTION`."""
         call = self.signature
         return f"{call}  {self.description}" if self.description else call
 
     @property
     def signature(self) -> str:
-        """Return the card without its description."""
+        """The card without its description."""
         return f"{self.name}({self.arguments})"
 
     @property
     def short_line(self) -> str:
-        """Return the card without its description, and with fewer optional arguments."""
+        """The card without its description, with the shorter form of the arguments."""
         return f"{self.name}({self.brief or self.arguments})"
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A tool's arguments on one line."""
+    """A tool's arguments in the compact form; the flags are those of `CallCard`."""
 
     text: str
     is_whole: bool = True
@@ -109,10 +110,11 @@ class Signature:
 def call_card(
     name: WireName, definition: bytes, most_description: int = MOST_DESCRIPTION
 ) -> CallCard:
-    """Return a tool's card; if its definition cannot be read, only its name.
+    """Return the call card of a tool.
 
-    `definition` is the tool's JSON as its server listed it; its size was limited before.
-    `most_description` is in characters.
+    `definition` is the tool's entry in `tools/list`, whose size the caller has limited; if it is
+    not readable, the card has only the name. `most_description` is the most characters of the
+    description.
     """
     try:
         read = msgspec.json.decode(definition)
@@ -133,14 +135,14 @@ def call_card(
 def signature(
     schema: dict[str, Any], most: int = MOST_SIGNATURE, *, is_brief: bool = False
 ) -> Signature:
-    """Return the arguments of an input schema on one line.
+    """Return the arguments of an input schema in the compact form.
 
-    If it is longer than `most` characters, or `is_brief`, optional arguments have no types; if it
-    is still too long, some are left out.
+    If they have more than `most` characters, or with `is_brief`, optional arguments are written
+    without types, and as many of them are left out as necessary.
     """
     properties = schema.get("properties")
     if not isinstance(properties, dict):
-        # What is required without being named cannot be written.
+        # Arguments that are required but not described have no type to write.
         return Signature("", not schema.get("required"), not schema.get("required"))
     required, optional = _parted(schema, properties)
     writer = _Writer(schema)
@@ -152,7 +154,7 @@ def signature(
     if len(whole) <= most and is_all and not (is_brief and rest):
         return Signature(whole, not writer.is_cut, not is_blind)
     if rest:
-        # A name tells that there is such an argument; a wrong value is answered with the schema.
+        # The name alone shows that the argument exists. A wrong value is answered with the schema.
         short = _Writer(schema, is_short=True)
         wanted = [short.argument(name, properties[name], is_required=True) for name in required]
         is_blind = short.is_blind
@@ -160,7 +162,7 @@ def signature(
     kept = list(_first(wanted, MOST_REQUIRED))
     is_callable = len(kept) == len(wanted) and not is_blind
     if len(kept) == len(wanted):
-        # Optional arguments have what room is left.
+        # Optional arguments get the room that is left.
         kept += _first(rest, most - sum(len(each) + 2 for each in kept))
     if len(kept) == len(properties):
         is_whole = not rest and not writer.is_cut
@@ -187,14 +189,14 @@ def _parted(schema: dict[str, Any], properties: dict[str, Any]) -> tuple[list[st
     wanted = dict.fromkeys(name for name in first if isinstance(name, str))
     names = list(islice(properties, _MOST_MEMBERS))
     required = [name for name in names if name in wanted]
-    # What is required may stand behind those that are looked at.
+    # A required property may come after those that are examined.
     required += [name for name in wanted if name in properties and name not in names]
     optional = [name for name in names if name not in wanted]
     return required, optional[: MOST_ARGUMENTS - len(required)]
 
 
 def _first(parts: Iterable[str], room: int) -> Iterator[str]:
-    """Yield parts as long as there is room for them."""
+    """Yield the first of `parts` that together fit into `room` characters."""
     for part in parts:
         room -= len(part) + 2
         if room < 0:
@@ -203,13 +205,13 @@ def _first(parts: Iterable[str], room: int) -> Iterator[str]:
 
 
 class _Writer:
-    """Writes the types of one schema.
+    """Writes the types of one schema in the compact form.
 
-    `is_cut` tells whether one of them did not fit, `is_blind` whether one was not examined.
+    `is_cut` tells whether any type was shortened, `is_blind` whether any was not examined.
     """
 
     def __init__(self, root: dict[str, Any], *, is_short: bool = False) -> None:
-        """`is_short` leaves out what an object may have, and all but a few of many values."""
+        """With `is_short`, objects have only required members, and enumerations few values."""
         self._root = root
         self._is_short = is_short
         self._most_values = FEWER_VALUES if is_short else MOST_VALUES
@@ -218,7 +220,7 @@ class _Writer:
         self.is_blind = False
 
     def argument(self, name: str, schema: object, *, is_required: bool, depth: int = 0) -> str:
-        """Return one argument with its type, its default or the mark that it is optional."""
+        """Return one argument: `name`, `name: TYPE`, `name=DEFAULT`, `name?` or `name?: TYPE`."""
         label = argument_name(name)
         written = self.type(schema, depth)
         if is_required:
@@ -229,7 +231,7 @@ class _Writer:
         return f"{label}?" if written == "str" else f"{label}?: {written}"
 
     def type(self, schema: object, depth: int) -> str:
-        """Return the type of a schema in a few characters."""
+        """Return the type that a schema describes, such as `int` or `[str]`."""
         self._steps += 1
         if self._steps > MOST_STEPS or depth > DEEPEST + 1:
             self.is_cut = self.is_blind = True
@@ -308,12 +310,12 @@ class _Writer:
             return ""
         values = resolved.get("enum")
         if isinstance(values, list) and len(values) > 1:
-            # The default alone would hide what else it can be.
+            # The default alone would hide the other values.
             return ""
         return _value(default)
 
     def _resolved(self, schema: object) -> object:
-        """Return a schema with its reference inside the same document followed, a few times."""
+        """Return the target of a schema's `$ref` within the document, or the schema itself."""
         for _ in range(DEEPEST):
             if not isinstance(schema, dict) or not isinstance(schema.get("$ref"), str):
                 return schema
@@ -332,14 +334,14 @@ class _Writer:
 
 
 def argument_name(name: str) -> str:
-    """Return an argument's name on one line, quoted where it is not one word."""
+    """Return an argument's name on one line, in quotes if it is not a single word."""
     if len(name) <= MOST_NAME and _IS_NAME.fullmatch(name):
         return name
     return '"' + one_line(name[:MOST_NAME]).replace('"', "'") + '"'
 
 
 def _value(value: object) -> str:
-    """Return a value as JSON has it; empty where it is too long or no scalar."""
+    """Return a value as JSON; empty if it is too long, or an object or a list."""
     if isinstance(value, str):
         if len(value) > MOST_VALUE or '"' in value:
             return ""

@@ -1,12 +1,12 @@
-"""Ranks the single tools that fit a message, outside of the active capabilities.
+"""Curation: ranks the single tools that fit a message, beside those of active capabilities.
 
     hybrid     cosine + 0.15 x BM25 / best BM25 + 0.05 x name n-grams + use; pins before all others
     keyword    10 x words of the message in the description + 0.5 x uses + 100 for pins
 
-Uses in the last 24 hours and pins influence the order, but only the message makes a tool *clear*: a
-tool that is used all day is not added to a turn that does not ask for it. A tool is clear if it
-shares rare words with the message, is near to it in meaning, and fits about as well as the best
-one. No tool is preferred for its name; only the user pins.
+Uses in the last 24 hours and pins change the order, but only the message makes a tool *clear*: a
+tool that is used all day is not added to a turn that does not ask for it. With the scorer `hybrid`,
+a tool is clear if it shares rare words with the message, is near to it in meaning, and fits about
+as well as the best one.
 
 The thresholds were measured: docs/design/tool-search.md, "Curation".
 """
@@ -27,25 +27,25 @@ if TYPE_CHECKING:
     Vectors = npt.NDArray[np.float32]
 
 WINDOW = 86_400.0
-"""Seconds for which a use counts."""
+"""Seconds for which a call counts as a recent use."""
 
 CLEAR_COSINE = 0.4
 CLEAR_WORDS = 2.0
-"""Measured in words that one tool alone has: two such words, or more that are less rare."""
+"""In units of a word that only one tool has: two such words, or more words that are less rare."""
 CLEAR_WORDS_ALONE = 3.5
-"""The same if there are no vectors."""
+"""The same limit if there are no vectors."""
 AS_GOOD = 0.05
-"""How far below the best a clear tool may be."""
+"""How far below the best score that of a clear tool may be."""
 
 USE_WEIGHT = 0.1
 MOST_USES = 15
 """Further uses do not count: a tool called in a loop must not displace what fits better."""
 
 FALLBACK_TOOLS = 2
-"""Tools of a capability that are named where the message speaks for none of them."""
+"""How many tools of a capability are returned if the message fits none of them."""
 
 SPOKEN_WORDS = 1.5
-"""As `CLEAR_WORDS`, for a tool of the capability that the conversation has just used."""
+"""As `CLEAR_WORDS`, among the tools of given capabilities alone: there fewer rare words suffice."""
 SPOKEN_COSINE = 0.2
 SPOKEN_WORDS_ALONE = 2.5
 
@@ -53,15 +53,16 @@ _PIN_FLOOR = 100.0
 _SHORTEST_TERM_BYTES = 4
 CLEAR_OVERLAP = 3
 CLEAR_SHARE = 0.5
-"""The share of a message's terms, for the keyword scorer."""
+"""For the scorer `keyword`: a clear tool's description has at least `CLEAR_OVERLAP` of the
+message's terms, and at least this share of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class CurationRules:
-    """The user's settings."""
+    """The user's settings for curation."""
 
     kind: Literal["top-k", "off"] = "top-k"
-    """`off` chooses nothing: everything is listed that the client's list has room for."""
+    """`off` chooses nothing: every tool is listed for which the client's list has room."""
     k: int = 15
     new_per_turn: int = 3
     scorer: Literal["hybrid", "keyword"] = "hybrid"
@@ -73,13 +74,13 @@ class CurationRules:
 
     @property
     def chooses(self) -> bool:
-        """Whether a turn can add any tool."""
+        """Whether a turn may add tools."""
         return self.kind == "top-k" and self.k > 0 and self.new_per_turn > 0
 
 
 @dataclass(frozen=True, slots=True)
 class Curated:
-    """One of the best k."""
+    """One of the best k tools for a message."""
 
     tool: Tool
     score: float
@@ -89,19 +90,22 @@ class Curated:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """The tools to choose from, and what is known about them besides the message."""
+    """Which tools curation may choose, and the facts about them that are not in the index."""
 
     left_out: Collection[WireName] = ()
-    """Tools that the session may not use, or has through a capability."""
+    """Tools that the session may not use, or has already through a capability."""
     pins: Sequence[WireName] = ()
-    """In the user's order."""
+    """The pinned tools, in the user's order."""
     uses: Mapping[WireName, int] | None = None
 
 
 def curated(
     index: ToolIndex, message: str, k: int, field: Field, vector: "Vectors | None" = None
 ) -> list[Curated]:
-    """Return the best `k`: pins in their order, then the others by their score."""
+    """Return the best `k` tools: pins in their order, then the others by score.
+
+    `vector` is the unit vector of `message`; None to compare words alone.
+    """
     evidence = index.evidence(message, vector)
     pins = [name for name in dict.fromkeys(field.pins) if name not in field.left_out]
     pinned = [row for name in pins if (row := index.row(name)) is not None][:k]
@@ -121,12 +125,12 @@ def curated(
 
 @dataclass(frozen=True, slots=True)
 class RankedWithin:
-    """The tools of a capability, for one message."""
+    """The tools of a capability, ranked for one message."""
 
     tools: tuple[Tool, ...] = ()
-    """Best first."""
+    """The tools, the best first."""
     is_spoken_of: bool = False
-    """Whether the message clearly means one of them."""
+    """Whether the message clearly means one of these tools."""
 
 
 def ranked_within(
@@ -140,8 +144,9 @@ def ranked_within(
 ) -> RankedWithin:
     """Return the best `most` tools of a capability that a message means, best first.
 
-    The message decides, and use breaks near ties. If the message is about none of them, the two
-    most used tools are returned, or all of them if there are no more than `most`.
+    `inside` are the wire names of its tools, `uses` their recent uses, which decide near ties. If
+    the message fits none of the tools, the two most used ones are returned, or all of them if
+    there are no more than `most`.
     """
     rows = [row for name in sorted(inside) if (row := index.row(name)) is not None]
     if not rows:
@@ -201,7 +206,10 @@ def _is_clear(index: ToolIndex, evidence: Evidence, row: int) -> bool:
 
 
 def curated_by_keywords(tools: Sequence[Tool], message: str, k: int, field: Field) -> list[Curated]:
-    """Return the best `k` of `tools`, which are in the catalog's order, by the published rule."""
+    """Return the best `k` of `tools` by the scorer `keyword`, which is the published rule.
+
+    `tools` are in the order of the catalog, and stay so if there are at most `k`.
+    """
     inside = [tool for tool in tools if tool.wire_name not in field.left_out]
     pins = frozenset(field.pins)
     uses = field.uses or {}
@@ -223,24 +231,27 @@ def curated_by_keywords(tools: Sequence[Tool], message: str, k: int, field: Fiel
 
 
 def terms(message: str) -> list[str]:
-    """Return a message's terms by the published rule: punctuation stays, repeats count."""
+    """Return the terms of a message by the published rule: its words of four bytes or more.
+
+    Punctuation is part of a word, and a repeated word counts again.
+    """
     words = message.lower().split()
     return [word for word in words if len(word.encode()) >= _SHORTEST_TERM_BYTES]
 
 
 def overlap(wanted: Sequence[str], description: str) -> int:
-    """Return how many terms occur in a description; the name is not searched."""
+    """Return how many of the terms occur in a description, also within words."""
     text = description.lower()
     return sum(term in text for term in wanted)
 
 
 def published_score(shared: int, uses: int, *, is_pinned: bool) -> float:
-    """Return a tool's score by the published rule."""
+    """Return a tool's score by the published rule; `shared` is the result of `overlap`."""
     return 10.0 * shared + 0.5 * uses + (_PIN_FLOOR if is_pinned else 0.0)
 
 
 def published_order(scores: Sequence[float], k: int) -> list[int]:
-    """Return the tools to keep: all in their order if they are at most `k`, else the best."""
+    """Return the indexes of the tools to keep: all in order if at most `k`, else the best k."""
     if len(scores) <= k:
         return list(range(len(scores)))
     return sorted(range(len(scores)), key=lambda at: -scores[at])[:k]

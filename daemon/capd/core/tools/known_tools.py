@@ -1,10 +1,9 @@
-"""Every tool that a capability can grant: where it comes from, and which sessions may use it.
+"""Every tool that an installed capability can grant, and which sessions may use it.
 
-A tool counts once, however many capabilities grant it. A session may use it if its policy permits
-it, a capability of its domain grants it, and the session has the secrets of its server
-(docs/design/catalog.md). A tool that it may not use is restricted, with the reason, and never
-simply absent. A capability is denied if all its tools are known and denied, or its servers are
-denied as a whole.
+The tools come from the last `tools/list` of each server. A tool is there once, however many
+capabilities grant it. A session may use a tool if the session's policy permits it, a capability of
+the session's domain grants it, and the session has the secrets of its server
+(docs/design/catalog.md). A tool that a session may not use has a restriction with the reason.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -40,7 +39,7 @@ _MOST_COMMANDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The origin of a tool."""
+    """One tool: its server, its definition, and the capabilities that grant it."""
 
     wire_name: WireName
     spec: ServerSpec
@@ -49,12 +48,12 @@ class Source:
     capabilities: tuple[CapabilityId, ...]
     """The capabilities that grant it, in the catalog's order."""
     listed: ToolDefinition | None = None
-    """The tool as its server listed it; None if no edit changes it."""
+    """The tool as its server listed it; None if no overlay changes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Eager:
-    """A server that is started when a session begins."""
+    """A server that is started when a session begins (`lazy = false`), and its capability."""
 
     spec: ServerSpec
     capability: CapabilitySpec
@@ -62,18 +61,18 @@ class Eager:
 
 @dataclass(frozen=True, slots=True)
 class Unlisted:
-    """A server that has never been asked for its tools."""
+    """A server whose tools are not known, because it was never asked for them."""
 
     spec: ServerSpec
     capability: CapabilityId
     keys: tuple[str, ...]
-    """The keys that it needs values for."""
+    """The keys for which the server needs values."""
     named: frozenset[str]
-    """The words that may mean it."""
+    """Words of a question that may mean this server: those of its name and its capability's."""
 
 
 class KnownTools:
-    """The tools of a catalog, from the last lists of its servers."""
+    """The tools of a catalog."""
 
     def __init__(
         self,
@@ -130,15 +129,18 @@ class KnownTools:
             self.tools.append(tool(shown, spec.name, wire, [each.name for each in grants]))
 
     def source(self, name: str, identity: str = "") -> Source | None:
-        """Return the tool of this wire name, or with `identity` of this name at its server."""
+        """Return the tool with this wire name; None if there is none.
+
+        With `identity`, `name` is the tool's own name at the server with that identity.
+        """
         if identity:
             return self._by_tool.get((ServerIdentity(identity), name))
         return self.sources.get(WireName(name))
 
-    def meant(self, name: str) -> Source | None:
-        """Return the tool that a person means: by its wire name, or `server:tool`.
+    def find(self, name: str) -> Source | None:
+        """Return the tool with this wire name, or with this `server:tool`; None if there is none.
 
-        In the second form, `tool` is the server's own name, or the one that an edit gives it.
+        In the second form, `tool` is its own name at the server, or the one that an overlay gives.
         """
         by_wire = self.source(name)
         if by_wire is not None:
@@ -150,7 +152,7 @@ class KnownTools:
         return next(by_own_name, None) or next(by_new_name, None)
 
     def eager(self, policy: Policy, domain: str = "") -> dict[ServerIdentity, Eager]:
-        """Return the servers that are started when a session begins."""
+        """Return the servers to start when a session with this policy and domain begins."""
         return {
             server_identity(each.spec): each
             for each in reversed(self._eager)
@@ -162,32 +164,35 @@ class KnownTools:
     def restrictions(
         self, policy: Policy, keys: frozenset[str] | None, domain: str = ""
     ) -> dict[WireName, Restriction]:
-        """Return every tool that a session may not use; `keys` are those that it has values for."""
-        barred = self._denied.get(policy)
-        if barred is None:
+        """Return every tool that a session may not use, with the reason.
+
+        `keys` are the keys for which the session has values; None to ignore missing values.
+        """
+        denied = self._denied.get(policy)
+        if denied is None:
             if len(self._denied) >= _MOST_POLICIES:
                 self._denied.clear()
-            barred = {**self._disabled, **dict(self._denied_by(policy))}
-            self._denied[policy] = barred
+            denied = {**self._disabled, **dict(self._denied_by(policy))}
+            self._denied[policy] = denied
         outside = dict(self._outside(domain)) if domain else {}
         secret = dict(self._lacking(keys)) if keys is not None else {}
-        return {**secret, **outside, **barred} if secret or outside else barred
+        return {**secret, **outside, **denied} if secret or outside else denied
 
     def locked(
         self, asked: str, policy: Policy, keys: frozenset[str] | None, domain: str = ""
     ) -> dict[ServerName, tuple[str, ...]]:
-        """Return the servers in `asked` that lack a key, with the missing keys.
+        """Return the servers named in `asked` that lack values, each with the missing keys.
 
-        Only servers that have never been asked for their tools are included; for the others, each
-        tool reports it.
+        Only servers that were never asked for their tools are included. For the others, the
+        restriction of each tool says what is missing.
         """
         if keys is None:
             return {}
-        said = frozenset(words(asked))
+        asked_words = frozenset(words(asked))
         found: dict[ServerName, tuple[str, ...]] = {}
         for each in self._unlisted:
             missing = tuple(key for key in each.keys if key not in keys)
-            if not missing or said.isdisjoint(each.named):
+            if not missing or asked_words.isdisjoint(each.named):
                 continue
             is_inside_domain = is_inside(domain, self._domains[each.capability])
             is_denied = policy.restrict_server(each.spec.name) or policy.restrict_capability(
@@ -198,7 +203,11 @@ class KnownTools:
         return found
 
     def denied_capabilities(self, policy: Policy) -> dict[CapabilityId, Restriction]:
-        """Return every capability that `policy` denies completely, with the first reason."""
+        """Return every capability that `policy` denies completely, with the first reason.
+
+        A capability is denied if `policy` denies its name, or every one of its servers and tools.
+        One with tools that are not known is not denied, unless its servers are denied as a whole.
+        """
         if not policy.tables:
             return {}
         denied = self._denied_capabilities.get(policy)
@@ -214,7 +223,7 @@ class KnownTools:
         return denied
 
     def granted_by(self, active: Collection[CapabilityId]) -> set[WireName]:
-        """Return the tools that one of these capabilities switches on."""
+        """Return the wire names of all tools that any of the capabilities in `active` grants."""
         return {
             wire
             for wire, source in self.sources.items()
@@ -222,10 +231,10 @@ class KnownTools:
         }
 
     def of_capabilities(self, pattern: str, category: str) -> set[WireName] | None:
-        """Return the tools of capabilities that fit both filters; None where neither is set.
+        """Return the tools of the capabilities that pass both filters; None if both are empty.
 
-        `pattern` is a glob of names. `category` is a domain, or what a name begins with:
-        `messaging` means `messaging-slack` too.
+        `pattern` is a glob of capabilities' names. `category` is a domain, a name, or the part of a
+        name before the first dash: `messaging` selects `messaging-slack` too.
         """
         if not pattern and not category:
             return None
@@ -243,18 +252,18 @@ class KnownTools:
         return self.granted_by(frozenset(chosen))
 
     def lists(self, capability: CapabilityId) -> bool:
-        """Tell whether every server of a capability was asked for its tools."""
+        """Tell whether the tools of all servers of a capability are known."""
         offers = self._offers.get(capability)
         return offers is not None and all(tools is not None for _, tools in offers)
 
     def matching(
-        self, patterns: Iterable[str], barred: Mapping[WireName, Restriction]
+        self, patterns: Iterable[str], restricted: Mapping[WireName, Restriction]
     ) -> list[Source]:
         """Return the permitted tools that match, by pattern, then in the catalog's order."""
         chosen: dict[WireName, Source] = {}
         for pattern in patterns:
             for wire, source in self.sources.items():
-                if wire not in barred and is_named(
+                if wire not in restricted and is_named(
                     pattern, source.spec.name, source.definition.name, wire
                 ):
                     chosen.setdefault(wire, source)
@@ -264,9 +273,9 @@ class KnownTools:
         for wire, source in self.sources.items():
             restriction = policy.restriction(source.spec.name, source.definition.name)
             if restriction is None:
-                # By one that is permitted it may be used, whichever else has it.
-                barred = [policy.restrict_capability(each) for each in source.capabilities]
-                restriction = barred[0] if barred and all(barred) else None
+                # A tool may be used if any capability that grants it is permitted.
+                restricted = [policy.restrict_capability(each) for each in source.capabilities]
+                restriction = restricted[0] if restricted and all(restricted) else None
             if restriction is not None:
                 yield wire, restriction
 
@@ -298,7 +307,7 @@ class KnownTools:
 def _restriction_of(
     offers: Sequence[tuple[ServerName, tuple[ToolName, ...] | None]], policy: Policy
 ) -> Restriction | None:
-    """Return why no tool of a capability may be used; None if one may, or if it is not known."""
+    """Return why no tool of a capability may be used; None if one may, or may be unknown."""
     first: Restriction | None = None
     for server, tools in offers:
         restriction = policy.restrict_server(server)
@@ -316,7 +325,7 @@ def _restriction_of(
 
 
 def lacks(keys: Sequence[str]) -> Restriction:
-    """Return why a tool of a server without these keys cannot be called, and what to do."""
+    """Return the restriction of the tools of a server for which these keys have no value."""
     commands = " and ".join(f"`capd secret set {key}`" for key in keys[:_MOST_COMMANDS])
     more = " ..." if len(keys) > _MOST_COMMANDS else ""
     return Restriction(

@@ -1,10 +1,10 @@
-"""The names of tools on the wire.
+"""Wire names: the names under which clients see tools.
 
-A wire name is `<server>__<tool>` in lower case, at most 64 characters of `[a-z0-9_]` of which the
-first is no digit: every client and every model's provider accepts such names, so no client has to
-change them, which could make two names equal (docs/design/clients.md). It depends on the definition
-alone, so it is the same in every session; a name that had to be changed in more than its case and
-its dashes, or that another tool has already, ends in a short hash.
+A wire name is `<server>__<tool>` in lower case, at most 64 characters of `[a-z0-9_]`, of which the
+first is no digit. Every client and every provider accepts such names, so no client changes them,
+which could make two names equal (docs/design/clients.md). A name ends in a short hash if more than
+its case and its dashes had to be changed, or if another tool has the name already. Apart from that
+last case, the name depends on the definition alone, and is the same in every session.
 """
 
 import hashlib
@@ -25,9 +25,9 @@ def wire_name(
     taken: Container[WireName] = (),
     limit: int = LIMIT,
 ) -> WireName:
-    """Return the name under which clients see `tool`, different from all in `taken`.
+    """Return the wire name of `tool`, different from all in `taken`.
 
-    `limit` is for a client that accepts fewer characters than others.
+    `limit` is the most characters, lower than 64 for a client that accepts fewer.
     """
     # Codex turns dashes into underscores, which would merge names that differ only in them.
     wanted = f"{server}__{tool}".lower().replace("-", "_")
@@ -49,7 +49,10 @@ def wire_name(
 def original_name(
     name: WireName, server: ServerName, identity: ServerIdentity, tool: ToolName, *, is_new: bool
 ) -> WireName:
-    """Return the wire name that rules match; `name` is the tool's own, or one from an edit."""
+    """Return the wire name that rules match: `name`, or the one made of the server's own name.
+
+    `is_new` says that `name` was made of the name that an overlay gives the tool.
+    """
     return wire_name(server, identity, tool) if is_new else name
 
 
@@ -59,6 +62,6 @@ def bare_name(
     tool: ToolName,
     taken: Container[WireName] = (),
 ) -> WireName:
-    """Return the tool's own name, whatever it is, or its wire name if its own is taken."""
+    """Return the tool's own name unchanged, or its wire name if the own one is in `taken`."""
     own = WireName(tool)
     return own if own not in taken else wire_name(server, identity, tool, taken)

@@ -1,10 +1,10 @@
 """Merges capabilities, skills and tools that fit a question into one ranking.
 
-There are two kinds of scores. A capability's score is a probability; the score of a tool or a skill
-combines cosine and words, and 0.45 is a clear hit. Both are between 0 and 1, and a clear hit of one
-kind is above a vague hit of the other, which is enough for an order. If a tool's capability has a
-higher score, the tool's score is raised by half of the difference: for "read a pdf" the converter's
-tool comes before one that reads any file.
+The scores have two scales. A capability's score is a probability. The score of a tool or a skill
+combines a cosine with shared words, and is 0.45 or more for a clear hit. On both scales a clear hit
+is above a vague one, which is enough for an order. If a tool's capability has a higher score, the
+tool's score is raised by half of the difference: for "read a pdf" the tool of a PDF converter comes
+before one that reads any file.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,13 +14,13 @@ from typing import Literal
 Kind = Literal["capability", "skill", "tool"]
 
 LOWEST_SHARE = 0.15
-"""What has less of the best one's score is left out, unless nothing else is found."""
+"""A match with less than this share of the best score is left out."""
 _ORDER: Mapping[Kind, int] = {"capability": 0, "skill": 1, "tool": 2}
 
 
 @dataclass(frozen=True)
 class Match:
-    """One thing that fits; `name` is what a person types to use it."""
+    """A capability, skill or tool that fits; `name` is what a person types to use it."""
 
     kind: Kind
     name: str
@@ -31,9 +31,10 @@ class Match:
 
 
 def ranked_together(matches: Iterable[Match], limit: int) -> list[Match]:
-    """Return the `limit` best, the best first; of equals, capabilities before skills and tools.
+    """Return at most `limit` of `matches`, the best first.
 
-    A score below 0 counts as 0. If two entries have the same kind and name, the better one stays.
+    With equal scores capabilities come before skills, and skills before tools. A score below 0
+    counts as 0. Of two matches with the same kind and name, the better one stays.
     """
     found = list(matches)
     capabilities = {each.name: each.score for each in found if each.kind == "capability"}

@@ -1,15 +1,15 @@
-"""A quick check whether a value fits a schema, without a library.
+"""A quick check whether a value fits a JSON Schema, without the library `jsonschema`.
 
-The library takes 6 MB of memory, and most calls have correct and simple arguments: objects with
-texts and numbers. `surely_fits` returns True only if it knows every keyword that it meets, and each
-means the same in every draft of JSON Schema. False means nothing.
+Importing that library takes 6 MB of memory, and most calls have correct and simple arguments, such
+as an object with texts and numbers. `surely_fits` knows the keywords that mean the same in every
+draft of JSON Schema. If it returns False, the value may still fit.
 """
 
 from collections.abc import Callable
 from typing import Any
 
 MOST_STEPS = 2000
-"""Values and schemas that are held against each other."""
+"""How many pairs of a value and a schema are compared before the check gives up."""
 
 _NO_CONSTRAINT = {
     *("$schema", "$comment", "title", "description", "default", "examples"),
@@ -28,12 +28,12 @@ _CLASSES: dict[str, Callable[[Any], bool]] = {
 
 
 def surely_fits(schema: Any, value: Any) -> bool:
-    """Tell whether `value` surely fits; both are decoded JSON."""
+    """Tell whether `value` certainly fits `schema`; both are decoded JSON."""
     return _Comparing().fits(schema, value)
 
 
 class _Comparing:
-    """One comparison, which ends after `MOST_STEPS`: `anyOf` may try many schemas on each item."""
+    """One check. It gives up after `MOST_STEPS`, because `anyOf` may try many schemas per item."""
 
     def __init__(self) -> None:
         self._left = MOST_STEPS
@@ -45,39 +45,41 @@ class _Comparing:
         if schema is True:
             return True
         return isinstance(schema, dict) and all(
-            keyword in _NO_CONSTRAINT or self._holds(keyword, said, schema, value)
-            for keyword, said in schema.items()
+            keyword in _NO_CONSTRAINT or self._holds(keyword, expected, schema, value)
+            for keyword, expected in schema.items()
         )
 
-    def _holds(self, keyword: str, said: Any, schema: dict[str, Any], value: Any) -> bool:
-        match keyword, said:
+    def _holds(self, keyword: str, expected: Any, schema: dict[str, Any], value: Any) -> bool:
+        match keyword, expected:
             case "type", str():
-                return said in _CLASSES and _CLASSES[said](value)
+                return expected in _CLASSES and _CLASSES[expected](value)
             case "type", list():
-                return any(self._holds("type", each, schema, value) for each in said)
+                return any(self._holds("type", each, schema, value) for each in expected)
             case "enum", list():
-                # 1 is True to Python, and 1.0 to JSON.
-                return isinstance(value, str) and value in said
+                # Only texts: in Python `1 == True`, and in JSON Schema 1 equals 1.0.
+                return isinstance(value, str) and value in expected
             case "anyOf", list():
-                return any(self.fits(each, value) for each in said)
+                return any(self.fits(each, value) for each in expected)
             case "minimum", int() | float():
-                return _is_number(said) and _is_number(value) and value >= said
+                return _is_number(expected) and _is_number(value) and value >= expected
             case "maximum", int() | float():
-                return _is_number(said) and _is_number(value) and value <= said
+                return _is_number(expected) and _is_number(value) and value <= expected
             case "required", list():
                 return isinstance(value, dict) and all(
-                    isinstance(name, str) and name in value for name in said
+                    isinstance(name, str) and name in value for name in expected
                 )
             case "properties", dict():
                 return isinstance(value, dict) and all(
-                    self.fits(said[name], given) for name, given in value.items() if name in said
+                    self.fits(expected[name], given)
+                    for name, given in value.items()
+                    if name in expected
                 )
             case "additionalProperties", bool():
                 own = schema.get("properties", {})
-                # Beside patterns of names it would mean something else: those are not known here.
-                return said or (isinstance(value, dict) and value.keys() <= own.keys())
+                # `patternProperties` would change the meaning, but it is not a known keyword.
+                return expected or (isinstance(value, dict) and value.keys() <= own.keys())
             case "items", dict() | bool():
-                return isinstance(value, list) and all(self.fits(said, each) for each in value)
+                return isinstance(value, list) and all(self.fits(expected, each) for each in value)
             case _:
                 return False
 

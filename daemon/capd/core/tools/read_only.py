@@ -1,8 +1,8 @@
-"""Tells whether a tool's definition says that it changes nothing.
+"""Tells whether a tool's definition has `readOnlyHint`: it says that the tool changes nothing.
 
-The hint is the server's own claim. A client that asks its user less often about such a tool trusts
-the claim just as it would without capd; capd only passes it on. A changed hint is noticed like any
-other change of a definition (docs/definitions.md).
+The hint is only the server's claim. A client that does not ask its user about such tools trusts the
+claim as much as it would without capd. A changed hint is noticed like any other change of a
+definition (docs/definitions.md).
 """
 
 import msgspec
@@ -20,7 +20,7 @@ _TOOL = msgspec.json.Decoder(_Tool)
 
 
 def is_read_only(definition: bytes) -> bool:
-    """Tell whether a tool is marked as changing nothing; an unreadable definition is not."""
+    """Tell whether a definition has `readOnlyHint: true`; False if it is not readable."""
     try:
         annotations = _TOOL.decode(definition).annotations
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

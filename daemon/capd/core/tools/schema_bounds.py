@@ -1,9 +1,9 @@
-"""Limits on a JSON schema: a tool whose schema exceeds them is left out.
+"""Limits on a JSON Schema: a tool whose schema exceeds them is left out.
 
-Clients compile and expand the schemas that capd passes on. A schema that refers to other documents,
-never ends, or expands from a few lines into millions is found here by counting. Nothing is
-expanded, fetched or matched. Recursion into a value's parts is allowed, because a tree of comments
-needs it. The number of steps is limited by the size of the document.
+Clients compile and expand the schemas that capd passes on. This check finds schemas that refer to
+other documents, refer to themselves without an end, or expand from a few lines into millions. It
+only counts: it expands, fetches and matches nothing. A schema may refer to itself for a part of the
+value, as for a tree of comments. The number of steps is bounded by the size of the document.
 
 The bounds are far above ordinary servers: of 757 tools of 23 servers from npm and PyPI the largest
 schema had 470 subschemas, 14 levels and 13 references, and expanded to 470. The standard suggests
@@ -20,7 +20,7 @@ MOST_SUBSCHEMAS = 4000
 MOST_LEVELS = 64
 MOST_REFERENCES = 512
 MOST_EXPANDED = 10_000
-"""Subschemas after every reference is replaced by its target."""
+"""The most subschemas once every reference is replaced by its target."""
 
 _MOST_PARTS = 32
 _MOST_DOCUMENTS = 4
@@ -30,14 +30,14 @@ _IDS = ("$id", "id")
 
 
 class _About(Enum):
-    """What the subschemas of a keyword describe."""
+    """What the subschemas of a keyword apply to."""
 
     VALUE = auto()
-    """The same value, so that a cycle of them never ends."""
+    """To the same value as the schema, so that a cycle of such keywords never ends."""
     PART = auto()
-    """A part of it."""
+    """To a part of the value, such as an item."""
     NOTHING = auto()
-    """Nothing, until a reference names them."""
+    """To nothing, unless a reference names them."""
 
 
 _ONE: Mapping[str, _About] = {
@@ -64,14 +64,14 @@ _NAMED: Mapping[str, _About] = {
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """The result for a schema: why it is over the bounds, or nothing; and the cost of the check."""
+    """Why a schema exceeds the limits, empty if it does not; and how many steps the check took."""
 
     reason: str
     steps: int
 
 
 def examined(schema: Mapping[str, Any]) -> Examined:
-    """Tell whether a decoded schema is within the limits, and at what cost."""
+    """Check a decoded schema."""
     look = _Look(schema)
     try:
         look.collect()
@@ -85,17 +85,17 @@ _Documents = tuple[Mapping[str, Any], ...]
 
 
 class _OverError(Exception):
-    """A bound is exceeded; the text is the reason."""
+    """A limit is exceeded; the text says which, as the end of a sentence."""
 
 
 @dataclass(slots=True, eq=False)
 class _Node:
-    """A subschema, with those that it includes."""
+    """A subschema, with its children: those for the same value, and those for its parts."""
 
     schema: Mapping[str, Any]
     level: int
     documents: _Documents
-    """The documents that `#` may mean in it, the nearest first."""
+    """The schemas that a reference `#` in this one may mean, the nearest first."""
     same: list["_Node"] = field(default_factory=list)
     parts: list["_Node"] = field(default_factory=list)
     expanded: int = 0
@@ -103,7 +103,7 @@ class _Node:
 
 
 class _Look:
-    """One check of one document."""
+    """The check of one schema document."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.steps = 0
@@ -115,7 +115,7 @@ class _Look:
         self._root = self._node(document, 1, (document,))
 
     def collect(self) -> None:
-        """Find every subschema and link it to those that it includes.
+        """Find every subschema, and link each to its children and to the targets of its references.
 
         Raises:
             _OverError: a bound is exceeded.
@@ -124,8 +124,9 @@ class _Look:
         while todo:
             while todo:
                 todo += self._joined(todo.pop())
-            # An anchor may stand after its reference. A target may stand where no keyword puts a
-            # schema, and then it brings along more.
+            # Targets are looked up after all keywords, because an anchor may come after its
+            # reference. A target may be in a place that no keyword makes a schema, and then it
+            # and its children are new.
             found, self._found = self._found, []
             for node, reference in found:
                 for target, documents in self._targets(node, reference):
@@ -134,7 +135,7 @@ class _Look:
                     node.same.append(self._nodes[id(target)])
 
     def count(self) -> None:
-        """Count the expanded subschemas, for one value and in total.
+        """Count the expanded subschemas, first those for the same value alone, then all.
 
         Raises:
             _OverError: a bound is exceeded.
@@ -159,7 +160,7 @@ class _Look:
         return node
 
     def _joined(self, node: _Node) -> list[_Node]:
-        """Return the subschemas inside `node` itself."""
+        """Link the subschemas in the keywords of `node`, and return them."""
         below: list[_Node] = []
         self.steps += len(node.schema)
         for keyword, value in node.schema.items():
@@ -193,10 +194,10 @@ class _Look:
     def _targets(
         self, node: _Node, fragment: str
     ) -> Iterator[tuple[Mapping[str, Any], _Documents]]:
-        """Yield the possible targets of a reference; none for an invalid one.
+        """Yield the possible targets of a reference, with their documents; none if it is invalid.
 
-        A validator reports an invalid reference when it reaches it, and a client without a
-        validator never does.
+        An invalid reference is no reason to leave a tool out: a validator reports it when it
+        reaches it, and a client without a validator never does.
         """
         if fragment and not fragment.startswith("/"):
             if fragment in self._anchors:
@@ -213,9 +214,9 @@ class _Look:
                 yield at, documents
 
     def _expand(self, root: _Node, *, with_parts: bool) -> None:
-        """Compute the counts of `root` and everything below it, children first.
+        """Compute `expanded` of `root` and everything below it, children first.
 
-        A schema that contains itself counts as one there: its parts end with the value.
+        Where a schema contains itself, it counts as one: a value has a finite number of parts.
         """
         todo = [root]
         while todo:
@@ -238,7 +239,7 @@ class _Look:
 
 
 def _subschemas(keyword: str, value: Any) -> Iterator[tuple[_About, Mapping[str, Any]]]:
-    """Yield the schemas in the value of a keyword; `true` and `false` include nothing."""
+    """Yield the schemas in the value of a keyword, without those that are `true` or `false`."""
     if isinstance(value, dict):
         if keyword in _ONE:
             yield _ONE[keyword], value
@@ -251,7 +252,7 @@ def _subschemas(keyword: str, value: Any) -> Iterator[tuple[_About, Mapping[str,
 
 
 def _documents(at: Any, around: _Documents) -> _Documents:
-    """Return what `#` may mean at `at`: in some drafts `id` begins a document, in others `$id`."""
+    """Return the documents of a subschema, itself first if it has `$id`, or `id` (old drafts)."""
     is_one = isinstance(at, dict) and any(isinstance(at.get(key), str) for key in _IDS)
     return (at, *around) if is_one and at is not around[0] else around
 

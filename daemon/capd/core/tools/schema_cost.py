@@ -1,10 +1,9 @@
-r"""Decides whether a value may be checked against a stranger's schema: only if the work is bounded.
+r"""Decides whether checking a value against a stranger's schema is cheap enough.
 
 Two things cost more than a schema's size suggests. A schema that refers to itself in two places
 doubles the work with each level of a value: 14 levels took three seconds and half a gigabyte. And
 the regular expression engine expands each repetition: `(\w{100}){100}` becomes ten thousand states.
-A check that is too expensive is skipped, as if there were no schema. Nothing is matched or expanded
-here.
+A check that would be too expensive is skipped, as if there were no schema.
 """
 
 import re
@@ -13,16 +12,16 @@ from typing import Any
 
 MOST_BRANCHES = 10_000
 MOST_PATTERN_WORK = 20_000
-"""Characters of all patterns, with each repetition written out."""
+"""The most characters of all patterns together, with each repetition written out."""
 _CLASS_WORK = 10
 _LONGEST_CLASS = 200
-"""Characters: a longer class counts with its full length."""
+"""A class of characters that is longer than this counts with its full length."""
 _REPETITION = re.compile(r"\{(\d{0,6})(?:,(\d{0,6}))?\}")
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
 class SchemaCost:
-    """The possible cost of checking values against one schema."""
+    """The highest possible cost of checking values against one schema."""
 
     def __init__(self, schema: Any) -> None:
         patterns, references = _found(schema)
@@ -31,11 +30,11 @@ class SchemaCost:
 
     @property
     def is_compiled(self) -> bool:
-        """Whether the schema may be compiled at all."""
+        """Whether the schema may be compiled: its patterns are not too expensive."""
         return not self._has_dear_patterns
 
     def is_bounded(self, value: Any) -> bool:
-        """Tell whether `value` may be checked."""
+        """Tell whether checking `value` has at most `MOST_BRANCHES` branches."""
         if self._references <= 1:
             return True
         branches = 1
@@ -47,7 +46,7 @@ class SchemaCost:
 
 
 def depth_of(value: Any) -> int:
-    """Return the depth of objects and lists in a decoded value."""
+    """Return how deeply objects and lists are nested in a decoded value; 0 for a scalar."""
     level, depth = [value], 0
     while level := [each for each in level if isinstance(each, dict | list)]:
         depth += 1
@@ -95,7 +94,7 @@ def _class_end(pattern: str, at: int) -> int:
 
 
 def _found(schema: Any) -> tuple[list[str], list[str]]:
-    """Return every pattern and every reference of a schema."""
+    """Return the patterns of a schema, and its references."""
     patterns: list[str] = []
     references: list[str] = []
     for each in _tables(schema):
@@ -119,7 +118,7 @@ def _tables(schema: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _is_recursive(schema: Any, references: list[str]) -> bool:
-    """Tell whether a reference leads back to itself; one that is not followed counts so."""
+    """Tell whether a reference leads back to itself; True if any cannot be followed here."""
     leads = {each: _lead(schema, each) for each in dict.fromkeys(references)}
     if None in leads.values():
         return True
@@ -134,7 +133,7 @@ def _is_recursive(schema: Any, references: list[str]) -> bool:
 
 
 def _lead(schema: Any, reference: str) -> Any:
-    """Return the target of a reference within the document, None for any other one."""
+    """Return the target of a reference that begins with `#/`; None for any other reference."""
     if not reference.startswith("#/"):
         return None
     target = schema

@@ -1,8 +1,8 @@
-"""The sentences of the tool search if it found nothing, or not everything that was asked for.
+"""The texts of the tool search if it found nothing, or not everything that was asked for.
 
-A model that reads "there is none" believes it and gives up. So no sentence says that: each says
-what was searched and what is known, and names what is withheld with the reason. Tools that policy
-denies are counted, not named, unless the question named them.
+A model that reads "there is none" gives up. So each text says what was searched, what could not be
+searched, and which tools are withheld and why. Tools that policy denies are counted, and named only
+if the question itself named them.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ _MOST_LOCKED = 2
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """What the index covers."""
+    """How many tools and servers a search covers, and what it does not cover."""
 
     tools: int
     servers: int
@@ -34,12 +34,12 @@ class Searched:
 
 
 def searched(index: ToolIndex, unlisted: Sequence[ServerName] = ()) -> Searched:
-    """Return what `index` covers."""
+    """Return what a search of `index` covers; `unlisted` are servers with unknown tools."""
     return Searched(len(index.tools), index.servers, tuple(unlisted), index.left_out)
 
 
 def missed(asked: str, found: RankedTools, where: Searched) -> str:
-    """Return the answer to a ranking without hits."""
+    """Return the answer to the question `asked`, for which `found` has no hits."""
     looked = (
         f"Nothing among the {_count(where.tools, 'known tool')} of "
         f"{_count(where.servers, 'server')} fits {echo(asked)}: names, titles, descriptions, "
@@ -57,7 +57,7 @@ def missed(asked: str, found: RankedTools, where: Searched) -> str:
 
 
 def unresolved(selected: Selected, where: Searched) -> str:
-    """Return the answer for the names of a selection that were not found; empty if all were."""
+    """Return the text about names after `select:` that gave no tool; empty if all gave one."""
     parts: list[str] = []
     for name, near in selected.unknown.items():
         hint = f" (near names: {', '.join(near)})" if near else ""
@@ -91,7 +91,7 @@ def withheld(those: Sequence[Withheld]) -> str:
 
 
 def locked(those: Mapping[ServerName, Sequence[str]]) -> str:
-    """Return the text about servers that fit and lack a key; empty if there are none."""
+    """Return the text about servers, each with the keys that lack a value; empty for none."""
     parts = [f"{name} {lacks(keys).reason}" for name, keys in list(those.items())[:_MOST_LOCKED]]
     return f"Not searched: {'; '.join(parts)}." if parts else ""
 

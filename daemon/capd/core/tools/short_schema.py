@@ -1,22 +1,22 @@
 """Removes redundant members from a tool's input schema, for texts that a model reads.
 
-Generators write a title for every property, which repeats its name, and one for the whole, which
-repeats the tool's. Both are left out, and so is the dialect. Everything else stays, so a model
-writes the same arguments as with the whole schema.
+Schema generators write a title for every property, which repeats its name, and one for the whole
+schema, which repeats the tool's name. Both are removed, and so is `$schema`. All other members
+stay, so a model writes the same arguments as with the whole schema.
 """
 
 from typing import Any
 
 _NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-"""Members whose own members are names, each with a schema."""
+"""Members whose value has a schema for each name."""
 _SCHEMAS = ("items", "additionalProperties", "not", "if", "then", "else", "contains")
 _LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
 _DEEPEST = 40
-"""A schema below this level stays as it is."""
+"""Schemas below this level of nesting stay as they are."""
 
 
 def short_schema(schema: object) -> object:
-    """Return the schema of a tool's input, shortened."""
+    """Return a tool's decoded input schema without redundant members."""
     if not isinstance(schema, dict):
         return schema
     left = {key: value for key, value in schema.items() if key not in {"title", "$schema"}}

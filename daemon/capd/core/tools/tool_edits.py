@@ -3,9 +3,10 @@
     the server's definition ──edited──> the clients' definition
     a client's call ──sent_arguments──> the server's call
 
-An edit changes what clients see, never what a rule is about: policy, approval, memories and the
-comparison of definitions go by the server's own name and words (docs/tools.md). An edit of an
-argument that does not exist, or that hides one which the server requires, is reported and ignored.
+An edit is part of an overlay. It changes what clients see. Policy, approvals, memories and the
+comparison of definitions still use the server's own names and texts (docs/tools.md). An edit of an
+argument that does not exist, or one that hides a required argument without a preset value, is
+reported and ignored.
 """
 
 from collections import Counter
@@ -21,7 +22,7 @@ from capd_protos.types import ArgumentEdit, ToolDefinition, ToolEdit
 Raws = dict[str, msgspec.Raw]
 
 DISABLED = "switched off by an edit of the user's (capd tool list)"
-"""Why a tool that an edit disables cannot be called."""
+"""The reason for refusing a call of a tool that an edit disables."""
 
 _raws = msgspec.json.Decoder(Raws)
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -45,7 +46,7 @@ _ANYWHERE = frozenset(
         "maxProperties",
     }
 )
-"""What in a schema may demand an argument beside `properties` and `required`."""
+"""Keywords, beside `properties` and `required`, by which a schema may demand an argument."""
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "string": (str,),
     "number": (int, float),
@@ -59,7 +60,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """A definition with an edit in it."""
+    """A definition to which an edit was applied."""
 
     definition: ToolDefinition
     problems: tuple[str, ...] = ()
@@ -67,7 +68,7 @@ class Edited:
 
 
 def edited(definition: ToolDefinition, edit: ToolEdit) -> Edited:
-    """Return a tool with `edit` applied; parts that do not apply are reported and left out."""
+    """Return a tool with `edit` applied; the parts that do not apply are in `problems`."""
     try:
         members = _raws.decode(definition.json)
         schema = _raws.decode(members.get("inputSchema", msgspec.Raw(b"{}")))
@@ -89,7 +90,7 @@ def edited(definition: ToolDefinition, edit: ToolEdit) -> Edited:
 def edited_tools(
     tools: Sequence[ToolDefinition], edits: Iterable[ToolEdit]
 ) -> tuple[ToolDefinition, ...]:
-    """Return a server's list with its edits applied, without the tools that they disable."""
+    """Return a server's tools with `edits` applied, without the tools that these disable."""
     by_tool = {edit.tool: edit for edit in edits}
     if not by_tool:
         return tuple(tools)
@@ -102,7 +103,7 @@ def edited_tools(
 
 
 def problems(tools: Sequence[ToolDefinition], edit: ToolEdit) -> tuple[str, ...]:
-    """Return the parts of an edit that do not apply to the tools that its server lists."""
+    """Return why parts of an edit do not apply to `tools`, which its server lists."""
     tool = next((each for each in tools if each.name == edit.tool), None)
     if tool is None:
         return (f"server {edit.server!r} lists no tool {edit.tool!r}: the edit changes nothing",)
@@ -113,10 +114,11 @@ def problems(tools: Sequence[ToolDefinition], edit: ToolEdit) -> tuple[str, ...]
 
 
 def sent_arguments(name: str, edit: ToolEdit | None, arguments: bytes) -> bytes:
-    """Return the arguments for the server from a client's call of an edited tool.
+    """Return the arguments for the server of a client's call of an edited tool, as JSON.
 
-    `name` is the tool's for the client, `edit` is the one of its definition, with nothing in it
-    that does not apply.
+    `name` is the tool's wire name. `edit` is `ToolDefinition.edit`, which contains only parts that
+    apply. Presets are added.
+
 
     Raises:
         NotSentError: they name an argument that the client does not have, or are not an object.
@@ -139,9 +141,10 @@ def sent_arguments(name: str, edit: ToolEdit | None, arguments: bytes) -> bytes:
 
 
 def given_arguments(edit: ToolEdit, arguments: bytes) -> bytes:
-    """Return a client's form of a server's own arguments: the reverse of `sent_arguments`.
+    """Return the arguments of a server's tool as a client would write them, as JSON.
 
-    Arguments that the client cannot see are left out; a value that is not an object is unchanged.
+    This is the reverse of `sent_arguments`. Arguments that clients do not see are left out. Bytes
+    that are not a JSON object are returned unchanged.
     """
     try:
         own = _raws.decode(arguments)
@@ -157,7 +160,7 @@ def given_arguments(edit: ToolEdit, arguments: bytes) -> bytes:
 
 
 def changes(edit: ToolEdit) -> list[str]:
-    """Return what an edit changes, each in a few words for a person."""
+    """Return each change of an edit in a few words for a person, such as `called find`."""
     said = [
         text
         for text, is_so in (
@@ -181,7 +184,7 @@ def changes(edit: ToolEdit) -> list[str]:
 
 
 class _Arguments:
-    """The arguments of one tool, with the edits of them that apply."""
+    """The input schema of one tool with edits applied, the edits that apply, and problems."""
 
     def __init__(self, schema: Raws, edits: Sequence[ArgumentEdit]) -> None:
         self.problems: list[str] = []
@@ -227,7 +230,7 @@ class _Arguments:
         return False
 
     def _wrong_preset(self, edit: ArgumentEdit) -> str:
-        """Return why a preset cannot be a value of its argument; empty where it may be."""
+        """Return why a preset is not a valid value of its argument; empty if it may be valid."""
         value = msgspec.json.decode(edit.preset)
         try:
             said = msgspec.json.decode(self._properties[edit.argument], type=dict[str, Any])
@@ -245,7 +248,7 @@ class _Arguments:
         return ""
 
     def _without_clashes(self, edits: Sequence[ArgumentEdit]) -> list[ArgumentEdit]:
-        """Return the edits without new names that two arguments would have."""
+        """Return the edits without new names by which two arguments would have one name."""
         kept = {each.argument: each for each in edits}
         while True:
             hidden = {name for name, each in kept.items() if _is_hidden(each)}
@@ -254,7 +257,7 @@ class _Arguments:
                 for name in self._properties
                 if name not in hidden
             }
-            # What is required and not described is the server's all the same.
+            # A name in `required` that `properties` lacks is taken, too.
             undescribed = set(self._required) - self._properties.keys()
             counts = Counter([*shown.values(), *undescribed])
             clashing = [n for n, new in shown.items() if counts[new] > 1 and new != n]
@@ -310,7 +313,7 @@ def _described(said: msgspec.Raw, description: str) -> msgspec.Raw:
     try:
         members = _raws.decode(said)
     except _UNREADABLE:
-        # `true` is a schema as well, and has no room for words.
+        # `true` is a valid schema, which accepts every value and has no members.
         members = {}
     return msgspec.Raw(msgspec.json.encode({**members, "description": description}))
 

@@ -1,8 +1,8 @@
-"""Which tools of a server a list of patterns keeps (docs/design/catalog.md).
+"""Filters the tools of a server by a list of patterns (docs/design/catalog.md).
 
-No list, or an empty one, keeps all tools. `S:rest` applies to server S only, a pattern without a
-colon to every server. Globs are the shell's, case-sensitive. If no pattern applies to this server,
-no tool is kept: the filter fails closed.
+Without a list, or with an empty one, all tools are kept. The pattern `S:rest` applies only to the
+server S, a pattern without a colon to every server. Patterns are case-sensitive globs of the shell.
+If a list has patterns and none applies to a server, none of its tools is kept.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ from capd_protos.types import ServerName, ToolName
 
 
 def patterns_for(server: ServerName, patterns: Sequence[str] | None) -> list[str] | None:
-    """Return the globs that apply to `server`; None if there is no filter at all."""
+    """Return the globs of `patterns` that apply to `server`; None if there are no patterns."""
     if not patterns:
         return None
     globs: list[str] = []
@@ -38,7 +38,7 @@ def kept_tools(
 
 
 def is_named(pattern: str, server: str, tool: str, wire_name: str) -> bool:
-    """Tell whether a user's pattern matches a tool: `server:tool`, or a wire name, with globs."""
+    """Tell whether a user's pattern matches a tool: a glob of `server:tool`, or of wire names."""
     scope, colon, rest = pattern.partition(":")
     if not colon:
         # In a wire name, dashes of the server and the tool are underscores.

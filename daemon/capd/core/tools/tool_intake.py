@@ -1,8 +1,8 @@
-"""Checks the entries of a server's `tools/list`: which are passed on, and why others are not.
+"""Checks each entry of a server's `tools/list`, and leaves out what clients could not read.
 
-One tool that a client cannot read makes it lose the whole list. So each entry is checked
-separately, and may be left out. Entries that are passed on keep their bytes, except for hidden
-characters in texts.
+A client that cannot read one tool may lose the whole list. So each entry is checked by itself.
+Entries that are accepted keep their bytes, apart from hidden characters in texts, which are
+removed.
 """
 
 import re
@@ -25,10 +25,11 @@ from capd_protos.types import ToolDefinition, ToolName
 MOST_TOOLS = 1000
 MOST_PAGES = 50
 MOST_TOOL_BYTES = 256 * 1024
-"""Six times the largest tool among 757 of 23 servers from npm and PyPI."""
+"""The most bytes of one tool: six times the largest of 757 tools of 23 servers from npm and
+PyPI."""
 MOST_BYTES = 8 * 1024 * 1024
 _MOST_BEYOND = 100
-"""Entries that are still checked after the limit is reached."""
+"""How many entries beyond the limits are still examined; after them the listing ends."""
 _LONGEST_REASON = 300
 
 # The MCP specification's own character set for tool names.
@@ -51,7 +52,7 @@ _WHOLE: JsonCodec[object] = JsonCodec(object)
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A usable tool."""
+    """A tool that was accepted."""
 
     definition: ToolDefinition
     """The definition for clients."""
@@ -60,7 +61,10 @@ class Taken:
 
 
 class Intake:
-    """The tools of one server, one by one: the cost of `take` is linear in the entry's bytes."""
+    """The tools of one server, given one by one to `take`.
+
+    The cost of `take` is linear in the bytes of the entry.
+    """
 
     def __init__(self) -> None:
         self.left_out: list[str] = []
@@ -73,17 +77,17 @@ class Intake:
 
     @property
     def taken(self) -> list[Taken]:
-        """The usable tools in order, each name once."""
+        """The accepted tools in order, each name once."""
         return list(self._taken.values())
 
     @property
     def is_full(self) -> bool:
-        """Whether the limit is reached."""
+        """Whether so many entries exceed the limits that no more need to be given."""
         return self._beyond > _MOST_BEYOND
 
     @property
     def finding(self) -> str:
-        """What is not listed and why, for a person; empty if everything is listed."""
+        """Why some tools are left out, for a person; empty if all were accepted."""
         if self._beyond:
             bound = f"a server may have {MOST_TOOLS} in {MOST_BYTES >> 20} MiB"
             return f"the first {len(self._taken)} of its tools are listed: {bound}"
@@ -93,7 +97,7 @@ class Intake:
         return ""
 
     def take(self, entry: bytes) -> None:
-        """Take the next entry, or note why it is left out."""
+        """Accept the next entry, which is JSON, or note why it is left out."""
         if len(entry) > MOST_TOOL_BYTES:
             self.left_out.append(
                 f"an entry of {len(entry)} bytes is over the {MOST_TOOL_BYTES} that a tool may have"
@@ -132,7 +136,7 @@ class Intake:
 
 
 def accepted(entries: Iterable[bytes]) -> tuple[list[ToolDefinition], list[str]]:
-    """Return the usable tools, and one line for each entry that is left out."""
+    """Return the accepted tools, and one line for each entry that is left out."""
     intake = Intake()
     for entry in entries:
         intake.take(entry)
@@ -144,7 +148,7 @@ def _counted(gone: Counter[str]) -> str:
 
 
 def _unreadable(entry: bytes) -> str:
-    # For other members, only the grammar was checked so far.
+    # So far the members that `_Entry` lacks were skipped, not decoded.
     try:
         _WHOLE.decode(entry)
     except MalformedError as error:

@@ -4,7 +4,7 @@
     +mail send it          words, of which `mail` must be somewhere in the tool's own text
     select:a,b             exactly these tools
 
-If a question is wrong, the error says so in a sentence that a model can act on.
+If a question is not valid, the text of the error tells a model how to correct it.
 """
 
 import re
@@ -22,22 +22,22 @@ _REQUIRED = re.compile(r"(?<!\S)\+([^\W\d]\w*)")
 
 
 class BadQuestionError(CapdError):
-    """The question cannot be searched; the text says what is wrong and what is right."""
+    """The question is not valid; the text says what is wrong, and what would be valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Find what fits the words best."""
+    """A question for the tools that fit `words` best, at most `limit`."""
 
     words: str
     limit: int
     required: tuple[str, ...] = ()
-    """Folded words that each hit must contain."""
+    """Words, case-folded, that the text of each hit must contain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Take exactly these, in this order."""
+    """A question for exactly the tools with these names, in this order."""
 
     names: tuple[str, ...]
 

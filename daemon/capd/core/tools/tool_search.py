@@ -4,10 +4,11 @@
     score     cosine + 0.15 x BM25 / best BM25 + 0.05 x name n-grams
               without vectors the two lexical parts alone, in the same proportion
 
-Only a question that *is* a name can reach tiers 0 to 2. Otherwise a name counts like the words of a
-description, so no tool is preferred for its name. A tool that the session may not use is never a
-hit; it is reported separately, with the reason. The order is the same whenever tools, question and
-vectors are: ties go by wire name.
+Lower tiers come first. Only if the whole question is the name of a tool does that tool reach the
+tiers 0 to 2. Otherwise words of a name count like words of a description. A tool that the session
+may not use is never a hit; it is reported separately, with the reason. Equal scores are ordered by
+wire name, so that the same tools, question and vectors always give the same order.
+
 
 The weights are measured in docs/design/tool-search.md.
 """
@@ -32,12 +33,13 @@ if TYPE_CHECKING:
 WORDS_WEIGHT = 0.15
 NAME_WEIGHT = 0.05
 LOWEST_COSINE = 0.2
-"""A tool that shares no word with the question is a hit from this cosine on, as for `discover`."""
+"""A tool that shares no word with the question is a hit if its cosine is at least this high."""
 LOWEST_LIKENESS = 0.3
-"""The same for the similarity of its name's n-grams."""
+"""A tool is also a hit if the n-grams of its name and of the question are at least this similar."""
 
 MOST_TOOLS = 20_000
-"""More are left out and counted: 31 MB of vectors, and about as much for their words."""
+"""More tools are left out of the index, and counted. This many take 31 MB for their vectors, and
+about as much for their words."""
 
 NEAR = 3
 _NEAR_LOOKED_AT = 20
@@ -53,12 +55,12 @@ class Restriction:
     code: str
     """`denied`, `missing_secrets` or another word that names the rule."""
     reason: str
-    """For a person or a model, in one clause."""
+    """Why the tool may not be used: a clause for a person or a model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One tool that fits."""
+    """A tool that fits a question."""
 
     tool: Tool
     score: float
@@ -67,7 +69,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """A tool that fits but may not be used."""
+    """A tool that fits a question, but that the session may not use."""
 
     tool: Tool
     restriction: Restriction
@@ -75,11 +77,11 @@ class Withheld:
 
 @dataclass(frozen=True, slots=True)
 class RankedTools:
-    """The result of a ranking."""
+    """The answer to a question by words."""
 
     hits: tuple[Hit, ...]
     withheld: tuple[Withheld, ...]
-    """The tools that would have been among the hits."""
+    """Tools that would be among the hits if the session might use them."""
     near: tuple[WireName, ...]
     """Names similar to the question, if there is no hit."""
     is_lexical: bool
@@ -88,7 +90,7 @@ class RankedTools:
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """The result of a selection."""
+    """The answer to a question by names."""
 
     tools: tuple[Tool, ...]
     withheld: tuple[Withheld, ...]
@@ -99,22 +101,22 @@ class Selected:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The evidence for each tool of an index, in its order."""
+    """How well each tool of an index fits a question, in the order of the index."""
 
     scores: "Vectors"
     by_words: "Vectors"
-    """BM25."""
+    """The BM25 sums of shared words."""
     likeness: "Vectors"
-    """Similarity of the name."""
+    """The similarity of the name's n-grams to those of the question."""
     cosines: "Vectors | None"
-    """None if only words were compared."""
+    """The cosines with the question; None if only words were compared."""
 
 
 class ToolIndex:
-    """All known tools, ready to be searched; vectors may come later."""
+    """All known tools, prepared for searches. Their vectors may be added later."""
 
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
-        """Index `tools`, blocking for about a second per ten thousand."""
+        """Index `tools`. This blocks for about a second for ten thousand tools."""
         by_name = {tool.wire_name: tool for tool in tools}
         ordered = [by_name[name] for name in sorted(by_name)]
         self.tools = tuple(ordered[:MOST_TOOLS])
@@ -133,11 +135,11 @@ class ToolIndex:
 
     @property
     def has_vectors(self) -> bool:
-        """Whether the vector of a question can be used."""
+        """Whether the tools have vectors, so that a question can be compared by meaning."""
         return self._vectors is not None
 
     def take_vectors(self, vectors: "Vectors") -> None:
-        """Use `vectors` from now on: unit rows, one for each tool, in the order of `tools`."""
+        """Add the unit vectors of the tools, one row for each, in the order of `tools`."""
         if vectors.ndim != 2 or len(vectors) != len(self.tools):  # noqa: PLR2004 - a matrix
             raise ValueError(f"vectors of shape {vectors.shape} for {len(self.tools)} tools")
         self._vectors = vectors
@@ -147,18 +149,19 @@ class ToolIndex:
         asked: str,
         limit: int,
         vector: "Vectors | None" = None,
-        barred: Mapping[WireName, Restriction] | None = None,
+        restricted: Mapping[WireName, Restriction] | None = None,
         *,
         required: Collection[str] = (),
         inside: Collection[WireName] | None = None,
     ) -> RankedTools:
-        """Return at most `limit` tools for `asked`, best first.
+        """Return at most `limit` tools for the question `asked`, best first.
 
-        `vector` is the unit vector of `asked`; without it, or before the tools have theirs,
-        words decide alone. Only tools whose text has every word of `required` (folded) are hits,
-        and only those of `inside` where it is given.
+        `vector` is the unit vector of `asked`; without it, or before the tools have vectors, words
+        decide alone. `restricted` are the tools that the session may not use. A hit's text contains
+        every word of `required`, which are case-folded. If `inside` is given, only its tools are
+        searched.
         """
-        barred = barred or {}
+        restricted = restricted or {}
         evidence = self.evidence(asked, vector)
         scores = evidence.scores
         is_hit = (evidence.by_words > 0) | (evidence.likeness >= LOWEST_LIKENESS)
@@ -173,7 +176,7 @@ class ToolIndex:
                 continue
             if required and not _has_all(tool, required):
                 continue
-            restriction = barred.get(tool.wire_name)
+            restriction = restricted.get(tool.wire_name)
             if restriction is not None:
                 if len(withheld) < limit:
                     withheld.append(Withheld(tool, restriction))
@@ -181,11 +184,11 @@ class ToolIndex:
             hits.append(Hit(tool, float(scores[row]), tiers.get(row, _NO_TIER)))
             if len(hits) == limit:
                 break
-        near = () if hits else self.near(asked, barred)
+        near = () if hits else self.near(asked, restricted)
         return RankedTools(tuple(hits), tuple(withheld), near, evidence.cosines is None)
 
     def evidence(self, asked: str, vector: "Vectors | None" = None) -> Evidence:
-        """Return the evidence for each tool; `vector` as for `ranked`."""
+        """Return how well each tool fits the question `asked`, whose unit vector is `vector`."""
         import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without searches never pays
 
         by_words = self._words.scores(words(asked))
@@ -201,33 +204,39 @@ class ToolIndex:
         return Evidence(scores, by_words, likeness, cosines)
 
     def row(self, name: WireName) -> int | None:
-        """Return the index in `tools` of a wire name."""
+        """Return the index in `tools` of the tool with this wire name; None if there is none."""
         return self._rows.get(name)
 
     @property
     def rarest(self) -> float:
-        """BM25's value for a word that occurs once in a single tool's text of average length."""
+        """The BM25 value of a word that occurs in one tool alone, in a text of average length."""
         return log(1 + (len(self.tools) - 0.5) / 1.5) if self.tools else 1.0
 
     def selected(
-        self, names: Sequence[str], cap: int, barred: Mapping[WireName, Restriction] | None = None
+        self,
+        names: Sequence[str],
+        cap: int,
+        restricted: Mapping[WireName, Restriction] | None = None,
     ) -> Selected:
-        """Return the tools of these names in order, each once, at most `cap`.
+        """Return the tools with these names in order, each once, at most `cap`.
 
-        A bare name is enough if only one tool has it.
+        A name is a wire name, in any spelling, or a tool's own name if only one tool has it.
+        `restricted` are the tools that the session may not use.
         """
-        barred = barred or {}
+        restricted = restricted or {}
         unknown: dict[str, tuple[WireName, ...]] = {}
         wanted: dict[int, Tool] = {}
         for name in names:
             row = self._row(name)
             if row is None:
-                unknown[name] = self.near(name, barred)
+                unknown[name] = self.near(name, restricted)
             else:
                 wanted[row] = self.tools[row]
         tools = wanted.values()
-        withheld = [Withheld(t, barred[t.wire_name]) for t in tools if t.wire_name in barred]
-        usable = [tool for tool in tools if tool.wire_name not in barred]
+        withheld = [
+            Withheld(t, restricted[t.wire_name]) for t in tools if t.wire_name in restricted
+        ]
+        usable = [tool for tool in tools if tool.wire_name not in restricted]
         beyond = tuple(tool.wire_name for tool in usable[cap:])
         return Selected(tuple(usable[:cap]), tuple(withheld), beyond, unknown)
 
@@ -254,7 +263,10 @@ class ToolIndex:
         return NameTable(self._bare)
 
     def named(self, name: str) -> WireName | None:
-        """Return the only tool with this own name or wire name, in any spelling."""
+        """Return the wire name of the only tool with this own name or wire name; else None.
+
+        Spellings that differ in case, dashes or underscores count as the same.
+        """
         row = self._row(name)
         return None if row is None else self.tools[row].wire_name
 
@@ -265,17 +277,17 @@ class ToolIndex:
             tiers[self._rows[WireName(asked)]] = 0
         return tiers
 
-    def near(self, asked: str, barred: Mapping[WireName, Restriction]) -> tuple[WireName, ...]:
-        """Return names that `asked` may have meant; restricted ones are reported elsewhere."""
+    def near(self, asked: str, restricted: Mapping[WireName, Restriction]) -> tuple[WireName, ...]:
+        """Return up to three wire names that `asked` may mean, without restricted tools."""
         import numpy as np  # noqa: PLC0415 - as above
 
         same = [self.tools[row].wire_name for row in self._bare.get(asked, ())]
-        bare = [name for name in same if name not in barred]
+        bare = [name for name in same if name not in restricted]
         likeness = self._names.similarities(spelled(asked))
         # difflib takes half a second for ten thousand names, so n-grams preselect them.
         rows = np.argsort(-likeness, kind="stable")[:_NEAR_LOOKED_AT]
         alike = [self.tools[row].wire_name for row in rows if likeness[row] > 0]
-        known = [name for name in dict.fromkeys(alike) if name not in barred]
+        known = [name for name in dict.fromkeys(alike) if name not in restricted]
         close = near_names(asked, known, NEAR)
         return tuple(WireName(name) for name in dict.fromkeys([*bare, *close, *known]))[:NEAR]
 
@@ -286,10 +298,10 @@ def _has_all(tool: Tool, required: Collection[str]) -> bool:
 
 
 def _padded(documents: list[list[str]]) -> list[list[str]]:
-    """Return the documents, none of them shorter than their mean.
+    """Return the documents, short ones filled up with a padding word to their mean length.
 
-    BM25 gives a word of a short document more weight. A tool that has a name and no description
-    would outrank one that has the same word and says what it does.
+    BM25 gives a word in a short document more weight. Without the padding, a tool without a
+    description would rank above one that has the same word and a description.
     """
     if not documents:
         return documents
@@ -300,7 +312,7 @@ def _padded(documents: list[list[str]]) -> list[list[str]]:
 def _best_rows(
     scores: "Vectors", is_hit: "npt.NDArray[np.bool_]", tiers: Mapping[int, int]
 ) -> Iterator[int]:
-    """Yield the rows of hits: by tier, then by falling score, then in their order."""
+    """Yield the rows of hits, ordered by tier, by falling score, and by row."""
     import numpy as np  # noqa: PLC0415 - as above
 
     yield from sorted(tiers, key=lambda row: (tiers[row], -float(scores[row]), row))

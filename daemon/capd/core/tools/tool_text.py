@@ -1,7 +1,7 @@
-"""The searchable text of a tool.
+"""The searchable texts of a tool, made from its definition.
 
-A server writes its definitions, so they may be long, odd or hostile. Every part is cut to a limit,
-a part with a wrong type is left out, and a name counts no more than other words.
+Servers write definitions, so these may be long, malformed or hostile. Every part is cut to a limit,
+and a part with a wrong type is left out.
 """
 
 import re
@@ -15,7 +15,8 @@ import msgspec
 from capd_protos.types import ServerName, ToolDefinition, ToolName, WireName
 
 MOST_CHARACTERS = 2000
-"""Of a description; the model reads 256 tokens, which are about 1,200 characters of prose."""
+"""The most characters of each part. The embedding model reads 256 tokens, which are about 1,200
+characters of prose."""
 MOST_ARGUMENTS = 64
 
 _BOUNDARY = re.compile(r"[\W_]+|(?<=[a-z\d])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -24,7 +25,7 @@ _FOLDED = str.maketrans("", "", "-_")
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One tool in the form that is searched."""
+    """The parts of one tool that are searched."""
 
     wire_name: WireName
     name: ToolName
@@ -33,11 +34,11 @@ class Tool:
     description: str = ""
     arguments: tuple[str, ...] = ()
     capabilities: tuple[str, ...] = ()
-    """Names of the capabilities that grant it."""
+    """The names of the capabilities that grant the tool."""
 
     @property
     def text(self) -> str:
-        """Return the sentence that is embedded for it."""
+        """The text that is embedded: `SERVER NAME (TITLE): DESCRIPTION`."""
         named = " ".join(part for part in (spelled(self.server), spelled(self.name)) if part)
         title = "" if folded(self.title) == folded(named.replace(" ", "")) else self.title.strip()
         head = f"{named} ({title})" if title else named
@@ -45,7 +46,7 @@ class Tool:
 
     @property
     def words(self) -> str:
-        """Return the text that is searched by words; each name counts once."""
+        """The text that is searched by words: all parts, each once."""
         return " ".join(
             (
                 self.server,
@@ -64,7 +65,7 @@ def tool(
     wire_name: WireName,
     capabilities: Iterable[str] = (),
 ) -> Tool:
-    """Return the searchable tool of a definition, only its name if the rest is unreadable."""
+    """Return the searchable parts of a definition; only the names if it is not readable."""
     try:
         read = msgspec.json.decode(definition.json)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -75,7 +76,7 @@ def tool(
 def described(
     read: Any, name: ToolName, server: str, wire_name: WireName, capabilities: Iterable[str] = ()
 ) -> Tool:
-    """Return the searchable tool of a definition that was parsed already."""
+    """Return the searchable parts of a definition that was decoded already."""
     fields = read if isinstance(read, dict) else {}
     annotations = fields.get("annotations")
     title = _text(fields.get("title"))
@@ -94,7 +95,7 @@ def described(
 
 
 def spelled(name: str) -> str:
-    """Return a name as a person would write it: `getHTTPStatus` is `get http status`."""
+    """Return a name as separate words in lower case: `getHTTPStatus` gives `get http status`."""
     return " ".join(_BOUNDARY.sub(" ", name).lower().split())
 
 
@@ -104,7 +105,7 @@ def folded(name: str) -> str:
 
 
 def texts(tools: Sequence[Tool]) -> list[str]:
-    """Return the texts to embed, one for each tool, in order."""
+    """Return the texts of `tools` to embed, in order."""
     return [tool.text for tool in tools]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from capd.core.routing.user_bars import held_back
+from capd.core.routing.user_limits import apply_user_limits
 from capd_protos.types import (
     CapabilityId,
     CapabilityName,
@@ -32,7 +32,7 @@ HELD = Decision("suggest", "set_by_user", top=TOP, suggested=(GIT,))
 def test_what_is_held_back_is_suggested_in_its_place(
     bars: list[CapabilityRestriction], decision: Decision
 ) -> None:
-    got = held_back(ON, bars)
+    got = apply_user_limits(ON, bars)
 
     assert got == decision
 
@@ -40,6 +40,6 @@ def test_what_is_held_back_is_suggested_in_its_place(
 def test_what_would_not_come_on_stays_as_it_is_decided() -> None:
     abstained = Decision("abstain", "below_threshold", top=TOP)
 
-    got = held_back(abstained, [CapabilityRestriction(GIT, is_automatic=False)])
+    got = apply_user_limits(abstained, [CapabilityRestriction(GIT, is_automatic=False)])
 
     assert got == abstained
