@@ -8,6 +8,8 @@ import types
 from collections.abc import Callable
 from functools import partial
 
+from capd import lazy_dataclasses
+
 
 def _main(arguments: list[str]) -> int:
     if arguments[:2] == ["daemon", "run"]:
@@ -24,6 +26,7 @@ def _main(arguments: list[str]) -> int:
 
 def _imported(arguments: list[str]) -> Callable[[], int]:
     """Import no more than a command needs; return the command."""
+    lazy_dataclasses.install()
     _import_structlog_alone()
     if arguments[:1] == ["embedder"]:
         from capd import embedder_process  # noqa: PLC0415 - without the daemon, which costs 20 MB

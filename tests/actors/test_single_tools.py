@@ -42,6 +42,8 @@ async def known(world: World, *names: str) -> None:
         ]
         await world.tool_lists.keep(server_identity(spec), spec.name, "1", tools)
     world.finder._changed.set()
+    # As after an earlier session, too: what a search needs is there.
+    world.finder._in_use.set()
     while not all(
         any(s.spec.name == n for s in world.finder._sets.users.known.sources.values())
         for n in names

@@ -23,6 +23,7 @@ from capd.core.tools.search_answers import WORDS_ALONE
 from capd.runtime.serving import serve
 from capd_protos import embedder, finder, registry, supervisor
 from capd_protos.codec import MsgpackCodec
+from capd_protos.curator import SessionStarted
 from capd_protos.types import (
     ActorName,
     CapabilityId,
@@ -146,7 +147,7 @@ class Stage:
     async def keep(self, spec: ServerSpec, tools: list[ToolDefinition]) -> None:
         await self.lists.keep(server_identity(spec), spec.name, "1", tools)
 
-    async def start(self, nursery: trio.Nursery) -> None:
+    async def start(self, nursery: trio.Nursery, *, is_used: bool = True) -> None:
         await nursery.start(self._listen)
         await nursery.start(self.embedder.run)
         await nursery.start(
@@ -158,6 +159,12 @@ class Stage:
             )
         )
         await nursery.start(self.finder.run)
+        if is_used:
+            await trio.testing.wait_all_tasks_blocked()
+            self.begin_session()
+
+    def begin_session(self) -> None:
+        self.bus.publish(SessionStarted(SessionKey("s1"), "claude-code"))
 
     async def until(self, tools: int, *, has_vectors: bool) -> None:
         while not any((e.tools, e.has_vectors) == (tools, has_vectors) for e in self.heard):
@@ -213,6 +220,39 @@ async def test_kept_lists_are_searched_with_no_server_running(
         )
         assert got == finder.ToolsFound([hit], "", 1, "fused")
         assert stage.supervisor.journal == []
+
+
+async def test_what_a_search_needs_is_made_from_the_first_session_on(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with staged(tmp_path) as (stage, nursery):
+        stage.registry.add("files", server("fs"))
+        await stage.keep(server("fs"), FILES)
+        await stage.start(nursery, is_used=False)
+        await stage.until(2, has_vectors=False)
+        await trio.sleep(3600)
+        assert stage.embedder.texts == []
+        assert not stage.finder._sets.users.index.is_prepared
+
+        stage.begin_session()
+
+        await stage.until(2, has_vectors=True)
+        assert stage.finder._sets.users.index.is_prepared
+
+
+async def test_a_search_without_a_session_finds_by_words_and_has_the_vectors_made(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with staged(tmp_path) as (stage, nursery):
+        stage.registry.add("files", server("fs"))
+        await stage.keep(server("fs"), FILES)
+        await stage.start(nursery, is_used=False)
+        await stage.until(2, has_vectors=False)
+
+        got = await stage.find("delete a file")
+
+        assert [hit.name for hit in got.hits] == ["drop", "read"]
+        await stage.until(2, has_vectors=True)
 
 
 async def test_the_first_reading_waits_for_no_further_changes(

@@ -4,12 +4,12 @@ An unusable line is reported and ignored.
 """
 
 import tomllib
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 
+import capd_protos
 from capd.core.sessions.client_traits import ClientTraits, Relists
 
 NAME = "clients.toml"
@@ -38,7 +38,8 @@ class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def client_table(own_file: Path | None = None) -> tuple[dict[str, ClientTraits], list[str]]:
     """Return the table, and one line for each unusable part of the user's table."""
-    text = files("capd_protos").joinpath(NAME).read_text(encoding="utf-8")
+    # A file beside the package, as for all that capd ships; importlib.resources imports zipfile.
+    text = Path(capd_protos.__path__[0], NAME).read_text(encoding="utf-8")
     lines: dict[str, Any] = {
         name: _without(line, _NOT_OURS) for name, line in tomllib.loads(text).items()
     }

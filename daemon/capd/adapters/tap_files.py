@@ -27,7 +27,13 @@ from capd.core.errors import CapdError
 from capd.core.taps.catalog import Tap
 from capd.core.taps.tap_format import CapabilityFiles, CapabilityRead
 from capd.core.taps.tap_vectors import FILE as VECTORS
-from capd.core.taps.tap_vectors import TapVectors, TapVectorsError, largest_bytes, read_vectors
+from capd.core.taps.tap_vectors import (
+    TapVectors,
+    TapVectorsError,
+    checked_head,
+    largest_bytes,
+    read_vectors,
+)
 from capd.core.taps.tool_snapshot import FILE as SNAPSHOT
 from capd.core.taps.tool_snapshot import MOST_BYTES as LARGEST_SNAPSHOT
 from capd.core.taps.tool_snapshot import SnapshotRead
@@ -272,7 +278,12 @@ def _checked_vectors(place: TapPlace) -> tuple[str, tuple[Finding, ...]]:
         return "", ()
     try:
         data = _file_bytes(file, largest_bytes(MODEL.dimensions))
-        read_vectors(data, MODEL.key, MODEL.dimensions)
+        if place.name == STARTER:
+            # It comes with capd. Its numbers are read with the first message: numpy, which that
+            # needs, is a quarter of the memory of a daemon that nobody uses.
+            checked_head(data, MODEL.key, MODEL.dimensions)
+        else:
+            read_vectors(data, MODEL.key, MODEL.dimensions)
     except OSError as error:
         return "", (Finding(VECTORS, 0, f"left out: {error}", "warning"),)
     except TapVectorsError as error:

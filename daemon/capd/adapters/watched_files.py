@@ -5,12 +5,15 @@ as `.git` cost nothing. For a missing folder, the nearest existing parent is wat
 another machine makes on a network file system are not noticed; use `capd reload` for them.
 """
 
+import importlib.util
 import os
+import sys
 import threading
 from collections.abc import Mapping
+from importlib.machinery import PathFinder
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Self
 
 import trio
@@ -149,9 +152,7 @@ class Watch:
 
 
 def _watching(folders: list[Path]) -> "RustNotify":
-    from watchfiles._rust_notify import RustNotify  # noqa: PLC0415 - 40 ms
-
-    return RustNotify(
+    return _rust_notify().RustNotify(  # type: ignore[no-any-return]
         [str(folder) for folder in folders if folder.is_dir()],
         False,
         False,
@@ -159,3 +160,22 @@ def _watching(folders: list[Path]) -> "RustNotify":
         False,
         True,
     )
+
+
+def _rust_notify() -> ModuleType:
+    """Import the one module of watchfiles that is used here, without the package.
+
+    The package imports anyio and multiprocessing: 20 modules and 1.5 MB of every daemon.
+    """
+    name = "watchfiles._rust_notify"
+    found = sys.modules.get(name)
+    if found is not None:
+        return found
+    package = importlib.util.find_spec("watchfiles")
+    folders = package.submodule_search_locations if package is not None else None
+    spec = PathFinder.find_spec(name, folders)
+    if spec is None or spec.loader is None:
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return sys.modules.setdefault(name, module)

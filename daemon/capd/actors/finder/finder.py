@@ -1,5 +1,6 @@
 """The finder: finds every known tool by words and by meaning, without running any server.
 
+    nobody uses capd ──the first session or search──> what follows is done
     a saved list or the catalog changes ──> indexed by words at once ──> vectors in the background
     a query without vectors or without the model ──> answered by words alone
 
@@ -50,6 +51,7 @@ from capd.runtime.serving import serve
 from capd_protos import definitions, registry
 from capd_protos import finder as messages
 from capd_protos.codec import MsgpackCodec
+from capd_protos.curator import SessionStarted
 from capd_protos.supervisor import ToolListKept
 from capd_protos.types import (
     CapabilitySpec,
@@ -98,12 +100,14 @@ def _described(
 
 
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
-Hint = ToolListKept | registry.CatalogChanged | definitions.DefinitionsSettled
+Hint = ToolListKept | registry.CatalogChanged | definitions.DefinitionsSettled | SessionStarted
 HINTS: MsgpackCodec[Hint] = MsgpackCodec(Hint)
 MOST_MEASURED = 8
 """How much larger definitions may be than what a model may read of them: output schemas are."""
 
-TOPICS = ("server.listed", "registry.changed", "definitions.settled")
+TOPICS = ("server.listed", "registry.changed", "definitions.settled", "session.started")
+USE_AFTER = 1.0
+"""Seconds from the first session to the work for searches, which its first calls come before."""
 
 CATALOG_TIMEOUT = 10.0
 DESCRIBE_TIMEOUT = 3.0
@@ -163,6 +167,8 @@ class ToolFinder:
         self._reading = trio.Lock()
         self._changed = trio.Event()
         self._caught_up = trio.Event()
+        self._in_use = trio.Event()
+        """Set at the first session or search: a daemon that nobody uses has nothing to search."""
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled."""
@@ -171,6 +177,7 @@ class ToolFinder:
             self._nursery = nursery
             nursery.start_soon(self._listen)
             nursery.start_soon(self._follow)
+            nursery.start_soon(self._follow_use)
             nursery.start_soon(self._count_cards)
             nursery.start_soon(self._vectors.follow)
             nursery.start_soon(self._skills.follow)
@@ -212,6 +219,8 @@ class ToolFinder:
 
     async def _skills_found(self, request: messages.FindSkills) -> messages.Reply:
         words = request.query.strip()
+        self._in_use.set()
+        await self._skills.prepare()
         vector = await self._vectors.of_query(words) if self._skills.has_any else None
         most = max(1, request.max_results)
         return messages.SkillsFound(self._skills.found(words, most, vector))
@@ -224,7 +233,7 @@ class ToolFinder:
         except BadQuestionError as error:
             return messages.FinderRefused(str(error))
         policy = _policy(request.rules)
-        tools = await self._sets.of(request.project)
+        tools = await self._searchable(request.project)
         barred = tools.restrictions(policy, request.keys, request.domain)
         if isinstance(asked, Selection):
             selected = tools.index.selected(asked.names, request.cap, barred)
@@ -256,7 +265,7 @@ class ToolFinder:
         )
 
     async def _curate(self, request: messages.CurateTools) -> messages.ToolsCurated:
-        tools = await self._sets.of(request.project)
+        tools = await self._searchable(request.project)
         index, known = tools.index, tools.known
         if not index.tools or not request.text.strip():
             return messages.ToolsCurated([])
@@ -289,7 +298,7 @@ class ToolFinder:
         )
 
     async def _rank(self, request: messages.RankTools) -> messages.ToolsRanked:
-        tools = await self._sets.of(request.project)
+        tools = await self._searchable(request.project)
         index, known = tools.index, tools.known
         is_known = all(known.lists(id_) for id_ in request.capabilities)
         barred = tools.restrictions(_policy(request.rules), request.keys, request.domain)
@@ -339,6 +348,7 @@ class ToolFinder:
             meant = tools.index.named(request.name)
             source = tools.known.source(meant) if meant is not None else None
         if source is None:
+            await tools.prepare()
             near = list(tools.index.near(request.name, barred))
             server = request.name.partition("__")[0]
             locked = tools.locked(server, request, policy).get(ServerName(server))
@@ -458,8 +468,30 @@ class ToolFinder:
 
     async def _listen(self) -> None:
         async with self._bus.subscribe(HINTS, *TOPICS) as hints:
-            async for _ in hints:
-                self._changed.set()
+            async for hint in hints:
+                if not isinstance(hint, SessionStarted):
+                    self._changed.set()
+                elif not self._in_use.is_set():
+                    self._nursery.start_soon(self._use_soon)
+
+    async def _use_soon(self) -> None:
+        await trio.sleep(USE_AFTER)
+        self._in_use.set()
+
+    async def _follow_use(self) -> None:
+        await self._in_use.wait()
+        await contained("prepare", self._prepare, log=log)
+
+    async def _prepare(self) -> None:
+        async with self._reading:
+            await self._sets.use()
+            await self._skills.use()
+
+    async def _searchable(self, project: str) -> ToolSet:
+        """Return the tools of a project's sessions, to search in."""
+        self._in_use.set()
+        await self._skills.prepare()
+        return await self._sets.searchable(project)
 
     async def _follow(self) -> None:
         while True:
@@ -509,6 +541,7 @@ class ToolFinder:
 
     async def _count_cards(self) -> None:
         """Count the tokens of call cards in advance, so that a turn knows how many fit."""
+        await self._in_use.wait()
         while True:
             await self._has_other_cards.wait()
             self._has_other_cards = trio.Event()
@@ -536,6 +569,7 @@ class ToolFinder:
     # capd index
 
     async def _index_servers(self, request: messages.IndexServers) -> messages.ServersIndexed:
+        self._in_use.set()
         own = {"", await self._sets.paths.of(request.project)}
         capabilities = [c for c in await self._capabilities() if project_of(c.id.tap) in own]
         servers = distinct(server for c in capabilities for server in c.servers)

@@ -51,8 +51,20 @@ class SkillFinder:
             )
             for entry in skills
         ]
-        self._index = await trio.to_thread.run_sync(ToolIndex, tools)
+        self._index = ToolIndex(tools)
+        if self._vectors.is_in_use:
+            await self.prepare()
         self._vectors.wanted(self._index)
+
+    async def use(self) -> None:
+        """Prepare for searches, now and whenever there are other skills."""
+        self._vectors.use()
+        await self.prepare()
+
+    async def prepare(self) -> None:
+        """Index the words of the skills, if no search has had that done."""
+        if not self._index.is_prepared:
+            await trio.to_thread.run_sync(self._index.prepare)
 
     @property
     def count(self) -> int:

@@ -5,6 +5,7 @@ appear anywhere else.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 import trio
 
@@ -49,10 +50,17 @@ class ToolSet:
         unseen: frozenset[ServerIdentity] = frozenset(),
     ) -> None:
         """Replace the set with the tools of `capabilities`, as their servers listed them last."""
-        made = await trio.to_thread.run_sync(_made, capabilities, lists)
+        made = await trio.to_thread.run_sync(
+            partial(_made, capabilities, lists, is_in_use=self.vectors.is_in_use)
+        )
         self.known, self.index, self.unlisted = made
         self.unseen = unseen
         self.vectors.wanted(self.index)
+
+    async def prepare(self) -> None:
+        """Index the words of the tools, if no search has had that done."""
+        if not self.index.is_prepared:
+            await trio.to_thread.run_sync(self.index.prepare)
 
     def searched(self, policy: Policy) -> search_answers.Searched:
         """Return the number of tools and servers that are searched, for the answer."""
@@ -116,6 +124,19 @@ class ToolSets:
             return self.users
         return self._projects.get(await self.paths.of(project), self.users)
 
+    async def searchable(self, project: str) -> ToolSet:
+        """Return what `of` returns, with the words of its tools indexed."""
+        found = await self.of(project)
+        await found.prepare()
+        return found
+
+    async def use(self) -> None:
+        """Prepare all sets for searches, now and whenever they are replaced."""
+        for each in (self.users, *self._projects.values()):
+            each.vectors.use()
+        for each in (self.users, *self._projects.values()):
+            await each.prepare()
+
     async def take(
         self,
         capabilities: Iterable[CapabilitySpec],
@@ -147,7 +168,7 @@ class ToolSets:
 
 
 def _made(
-    capabilities: Sequence[CapabilitySpec], lists: Lists
+    capabilities: Sequence[CapabilitySpec], lists: Lists, *, is_in_use: bool
 ) -> tuple[KnownTools, ToolIndex, dict[ServerName, frozenset[CapabilityId]]]:
     known = KnownTools(capabilities, lists)
     unlisted: dict[ServerName, set[CapabilityId]] = {}
@@ -156,7 +177,10 @@ def _made(
             if server_identity(server) not in lists:
                 unlisted.setdefault(server.name, set()).add(each.id)
     named = {name: frozenset(unlisted[name]) for name in sorted(unlisted)}
-    return known, ToolIndex(known.tools), named
+    index = ToolIndex(known.tools)
+    if is_in_use:
+        index.prepare()
+    return known, index, named
 
 
 def _permits_any(policy: Policy, capabilities: Iterable[CapabilityId]) -> bool:

@@ -1,5 +1,7 @@
 """Computes the vectors of tools in the background, and the vectors of queries.
 
+Nothing is computed before somebody uses capd: before the first session, and the first query.
+
 Batches are small, because a user's message has to wait for the batch that the model works on.
 Vectors are saved by text hash, so that nothing is embedded again after a restart.
 """
@@ -68,14 +70,26 @@ class ToolVectors:
         self._cache: VectorCache | None = None
         self._index = ToolIndex()
         self._need = trio.Event()
+        self._is_in_use = False
         self._is_silent = False
         self._is_asked = False
         """Whether a query has come for which the model was not available."""
 
+    @property
+    def is_in_use(self) -> bool:
+        """Whether there has been a session or a query since the daemon started."""
+        return self._is_in_use or (self._users is not None and self._users.is_in_use)
+
+    def use(self) -> None:
+        """Compute vectors from now on, as somebody may search."""
+        self._is_in_use = True
+        if self._index.tools and not self._index.has_vectors:
+            self._need.set()
+
     def wanted(self, index: ToolIndex) -> None:
-        """Start computing the vectors of `index` in the background."""
+        """Compute the vectors of `index` in the background, from the first use on."""
         self._index = index
-        if index.tools:
+        if index.tools and self.is_in_use:
             self._need.set()
 
     async def of_query(self, text: str, *, waits: bool = True) -> "Vectors | None":
@@ -101,7 +115,7 @@ class ToolVectors:
 
     def _ask_again(self) -> None:
         # It may be gone because it was idle: a later query finds it.
-        self._is_asked = True
+        self._is_in_use = self._is_asked = True
         self._need.set()
 
     async def follow(self) -> None:

@@ -51,6 +51,8 @@ RENEWING_TIMEOUT = 1.0
 """Seconds for a batch while the texts of a catalog are embedded, a few at a time."""
 MESSAGE_TIMEOUT = 0.25
 """Seconds for the vector of one message. A loaded model takes 10 to 17 ms."""
+WARM_UP_AFTER = 1.0
+"""Seconds from a session's start to the loading of the model, unless a message comes before."""
 WARM_UP_TIMEOUT = 20.0
 """Seconds to load the model, which usually takes less than one. A process that does not answer by
 then is ended and started again."""
@@ -106,6 +108,7 @@ class CatalogVectors:
         """The comparison with this catalog, or with the one before it."""
         self._has_model = False
         self._need = trio.Event()
+        self._is_warm_soon = False
         self._attempt = trio.CancelScope()
 
     @property
@@ -129,7 +132,7 @@ class CatalogVectors:
     async def follow(self) -> None:
         """Compute missing vectors whenever they are needed, until cancelled."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._listen)
+            nursery.start_soon(self._listen, nursery)
             nursery.start_soon(self._contained_prepare)
 
     async def _contained_prepare(self) -> None:
@@ -183,12 +186,13 @@ class CatalogVectors:
         self.state, self.reason, self._has_model = "cold", reason, False
         self._need.set()
 
-    async def _listen(self) -> None:
+    async def _listen(self, nursery: trio.Nursery) -> None:
         async with self._bus.subscribe(HINTS, "embedder.exited", "session.started") as hints:
             async for hint in hints:
                 if isinstance(hint, SessionStarted):
-                    # The user's first words follow soon; they should not find a cold model.
-                    self._need.set()
+                    if not self._is_warm_soon:
+                        self._is_warm_soon = True
+                        nursery.start_soon(self._warm_up_soon)
                     continue
                 self._has_model = False
                 if not hint.expected and self.state != "unusable":
@@ -201,6 +205,12 @@ class CatalogVectors:
                     # What it was asked went with it, and nobody would answer for two minutes.
                     self._need.set()
                     self._attempt.cancel()
+
+    async def _warm_up_soon(self) -> None:
+        """Load the model before the user's first words, and after the client's first calls."""
+        await trio.sleep(WARM_UP_AFTER)
+        self._is_warm_soon = False
+        self._need.set()
 
     async def _prepare(self) -> None:
         """Start the embedder and make the missing vectors, whenever they are needed."""

@@ -50,6 +50,7 @@ _MOST_REMEMBERED = 512
 _MODULES = ("capd", "capd_protos", "msgspec", "yaml")
 _MAIN = (
     "import sys; sys.path += sys.argv[4:]; "
+    "from capd import lazy_dataclasses; lazy_dataclasses.install(); "
     "from capd.adapters.parsing.process import start; start(sys.argv[1:4])"
 )
 

@@ -6,7 +6,9 @@ names are listed one by one instead of as a pattern: `XDG_ACTIVATION_TOKEN` and 
 match any pattern that works.
 """
 
+import importlib.util
 import os
+import sys
 from collections.abc import Mapping
 
 _LOCALE_PREFIX = "LC_"
@@ -112,10 +114,14 @@ def child_environment(
 
 def uvx_folder() -> str:
     """Return the folder of the `uvx` that the extra `uv` installs; empty without that extra."""
-    try:
-        from uv import find_uv_bin  # noqa: PLC0415 - needed once, at the start of the daemon
-    except ImportError:
+    if importlib.util.find_spec("uv") is None:
         return ""
+    beside_python = os.path.join(sys.prefix, "bin")  # noqa: PTH118
+    if os.access(os.path.join(beside_python, "uv"), os.X_OK):  # noqa: PTH118
+        # The usual place. uv would ask sysconfig for it, whose tables take 2 MB and 10 ms.
+        return beside_python
+    from uv import find_uv_bin  # noqa: PLC0415 - as above
+
     try:
         return os.path.dirname(find_uv_bin())  # noqa: PTH120
     except FileNotFoundError:

@@ -81,6 +81,24 @@ def read_vectors(data: bytes, model_key: str, dimensions: int) -> TapVectors:
     """
     import numpy as np  # noqa: PLC0415 - as above
 
+    entries = checked_head(data, model_key, dimensions)
+    vectors_at = _HEAD.size + entries * _DIGEST_BYTES
+    digests = [data[at : at + _DIGEST_BYTES] for at in range(_HEAD.size, vectors_at, _DIGEST_BYTES)]
+    vectors = np.frombuffer(data, "<f2", offset=vectors_at).reshape(entries, dimensions)
+    # A part at a time: as float32 all of them would take twice the memory of the file.
+    for at in range(0, entries, 4096):
+        lengths = np.linalg.norm(vectors[at : at + 4096].astype(np.float32), axis=1)
+        if not bool(np.all(np.abs(lengths - 1) <= _MOST_OFF_UNIT)):
+            raise _unusable("it has vectors that are none: their length is not 1")
+    return TapVectors({digest: row for row, digest in enumerate(digests)}, vectors)
+
+
+def checked_head(data: bytes, model_key: str, dimensions: int) -> int:
+    """Return how many vectors a file has, by its head and length; no vector is read.
+
+    Raises:
+        TapVectorsError: it is damaged, or was made with another model.
+    """
     if len(data) < _HEAD.size:
         raise _unusable("it is cut short")
     magic, version, found_dimensions, entries, _, model = _HEAD.unpack_from(data)
@@ -96,15 +114,7 @@ def read_vectors(data: bytes, model_key: str, dimensions: int) -> TapVectors:
         )
     if len(data) != _size_bytes(entries, dimensions):
         raise _unusable(f"it says that it has {entries:,} vectors, and has another length")
-    vectors_at = _HEAD.size + entries * _DIGEST_BYTES
-    digests = [data[at : at + _DIGEST_BYTES] for at in range(_HEAD.size, vectors_at, _DIGEST_BYTES)]
-    vectors = np.frombuffer(data, "<f2", offset=vectors_at).reshape(entries, dimensions)
-    # A part at a time: as float32 all of them would take twice the memory of the file.
-    for at in range(0, entries, 4096):
-        lengths = np.linalg.norm(vectors[at : at + 4096].astype(np.float32), axis=1)
-        if not bool(np.all(np.abs(lengths - 1) <= _MOST_OFF_UNIT)):
-            raise _unusable("it has vectors that are none: their length is not 1")
-    return TapVectors({digest: row for row, digest in enumerate(digests)}, vectors)
+    return int(entries)
 
 
 def written_vectors(vectors: "Mapping[str, Vectors]", model_key: str, dimensions: int) -> bytes:

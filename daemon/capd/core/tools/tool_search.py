@@ -113,18 +113,19 @@ class Evidence:
 
 
 class ToolIndex:
-    """All known tools, prepared for searches. Their vectors may be added later."""
+    """All known tools, and their words to search in; vectors may come later.
+
+    The words are indexed with the first search, or by `prepare`.
+    """
 
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
-        """Index `tools`. This blocks for about a second for ten thousand tools."""
+        """Take `tools`, of which those after `MOST_TOOLS` are left out."""
         by_name = {tool.wire_name: tool for tool in tools}
         ordered = [by_name[name] for name in sorted(by_name)]
         self.tools = tuple(ordered[:MOST_TOOLS])
         self.left_out = len(ordered) - len(self.tools)
         self.servers = len({tool.server for tool in self.tools})
         self._vectors: Vectors | None = None
-        self._words = Bm25(_padded([words(tool.words) for tool in self.tools]))
-        self._names = Ngrams([f"{spelled(t.server)} {spelled(t.name)}" for t in self.tools])
         self._rows: dict[WireName, int] = {t.wire_name: row for row, t in enumerate(self.tools)}
         self._bare: dict[str, list[int]] = {}
         self._folded: dict[str, list[int]] = {}
@@ -132,6 +133,23 @@ class ToolIndex:
             self._bare.setdefault(tool.name, []).append(row)
             for name in {folded(tool.name), folded(tool.wire_name)}:
                 self._folded.setdefault(name, []).append(row)
+
+    def prepare(self) -> None:
+        """Index the words, blocking for about a second per ten thousand tools."""
+        _ = self._words, self._names
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether a search finds the words indexed."""
+        return not self.tools or {"_words", "_names"} <= vars(self).keys()
+
+    @cached_property
+    def _words(self) -> Bm25:
+        return Bm25(_padded([words(tool.words) for tool in self.tools]))
+
+    @cached_property
+    def _names(self) -> Ngrams:
+        return Ngrams([f"{spelled(t.server)} {spelled(t.name)}" for t in self.tools])
 
     @property
     def has_vectors(self) -> bool:
