@@ -181,7 +181,7 @@ class Activation:
             stopped, kept = await self._let_go(step)
         else:
             step, stopped, kept = Step(), [], []
-        left = [str(each.name) for each in self._state.why_on(tool)]
+        left = [str(each.name) for each in self._state.active.granting(tool)]
         is_pinned = tool in self._state.active.pinned
         if left or is_pinned:
             return Outcome(own_tools.tool_stays(name, left, is_pinned=is_pinned), is_ok=False)

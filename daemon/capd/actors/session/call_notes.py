@@ -1,12 +1,12 @@
 """Notes the calls of one session in the ledger, including those that failed."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from capd.adapters.clients.conversation import Request
 from capd.adapters.ledger.journal import Journal
-from capd.core.protocol.calls import outcome_of, size_of
+from capd.core.protocol.calls import end_of
 from capd.core.protocol.generations import Members
 from capd.core.protocol.outcomes import CallFailedError
 from capd.core.results.large_results import Result
@@ -16,7 +16,7 @@ from capd.core.sessions.active_set import ActiveSet, Grant
 from capd.core.sessions.session_place import SessionPlace
 from capd.core.sessions.surface import Shown
 from capd_protos.ledger import CallNote, RecordedOutcome, ScriptNote
-from capd_protos.types import ServerName
+from capd_protos.types import CapabilityId, ServerName
 
 
 @dataclass(slots=True)
@@ -40,18 +40,27 @@ class CallNotes:
         self._place = place
         self._active = active
 
-    def ended(self, call: Call, result: Result | None, error: Exception | None) -> str:
-        """Note a call that has ended, with or without an error; return its outcome."""
-        outcome = outcome_of(result, error)
+    def ended(
+        self,
+        call: Call,
+        granting: Iterable[CapabilityId],
+        result: Result | None,
+        error: Exception | None,
+    ) -> str:
+        """Note a call that has ended, with or without an error; return its outcome.
+
+        `granting` are the capabilities that its tool is on through.
+        """
+        outcome, result_bytes = end_of(result, error)
         seconds = time.monotonic() - call.began_at
-        arguments = call.sent.get("arguments", b"")
-        sizes = (len(arguments), size_of(result))
-        self._note(call.shown.grant, call.server, outcome, seconds, sizes)
+        sizes = (len(call.sent.get("arguments", b"")), result_bytes)
+        self._note(call.shown.grant, call.server, granting, outcome, seconds=seconds, sizes=sizes)
         return outcome
 
     def not_sent(self, grant: Grant, server: ServerName, error: CallFailedError) -> None:
         """Note a call that was not sent because its server could not be started."""
-        self._note(grant, server, error.outcome, 0.0, (0, 0))
+        granting = self._active.granting(grant)
+        self._note(grant, server, granting, error.outcome)
 
     def script_ended(self, outcome: str, seconds: float, calls: Sequence[PastCall]) -> None:
         """Note a script that has ended, with its calls by tool and outcome."""
@@ -65,11 +74,12 @@ class CallNotes:
         self,
         grant: Grant,
         server: ServerName,
+        granting: Iterable[CapabilityId],
         outcome: RecordedOutcome,
-        seconds: float,
-        sizes: tuple[int, int],
+        *,
+        seconds: float = 0.0,
+        sizes: tuple[int, int] = (0, 0),
     ) -> None:
-        activations = self._active.activations
         self._journal.note(
             CallNote(
                 time.time(),
@@ -79,7 +89,7 @@ class CallNotes:
                 grant.server,
                 server,
                 grant.tool,
-                [str(each.id) for each in activations if grant in each.grants],
+                [str(id_) for id_ in granting],
                 outcome,
                 round(seconds * 1000, 3),
                 *sizes,

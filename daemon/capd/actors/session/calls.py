@@ -11,6 +11,7 @@ unchanged.
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 import msgspec
 import structlog
@@ -24,7 +25,7 @@ from capd.actors.session.server_requests import LINK_MARK, LINKS_BYTES
 from capd.actors.session.turns import SessionTurns
 from capd.adapters.clients.conversation import DirectRoute, Request, UnknownNameError
 from capd.adapters.servers.server_connection import ServerConnection
-from capd.core.protocol.apps import page_named, page_of
+from capd.core.protocol.apps import page_named
 from capd.core.protocol.calls import RESULT
 from capd.core.protocol.extensions import session_extensions
 from capd.core.protocol.generations import (
@@ -302,7 +303,8 @@ class SessionCalls:
         return replace(request, members={**request.members, "arguments": given})
 
     def _page_named(self, request: Request) -> str:
-        return page_named(bytes(request.members.get("_meta", b"")))
+        meta = request.members.get("_meta")
+        return page_named(bytes(meta)) if meta is not None else ""
 
     def _app_tool(self, name: str, request: Request) -> str:
         """Return the tool that an app calls by the name of its server; empty if no app calls.
@@ -478,32 +480,33 @@ class SessionCalls:
 
     def end(self, call: Call, result: Result | None, error: Exception | None = None) -> None:
         """Note the end of a call. A call that worked counts as a use of its tool."""
-        outcome = self._parts.notes.ended(call, result, error)
+        grant = call.shown.grant
+        granting = self._state.active.granting(grant)
+        outcome = self._parts.notes.ended(call, granting, result, error)
         if isinstance(result, bytes) and LINK_MARK in result[:LINKS_BYTES]:
-            self._requests.note_links(call.shown.grant.server, result)
-        self._note_extensions(call, result)
+            self._requests.note_links(grant.server, result)
+        if result is not None:
+            self._note_extensions(call, result)
         self._memories.ended(call.shown, call.server, call.sent, outcome, error)
         if outcome == RESULT:
-            self._state.active.used(call.shown.grant, time.time())
-            self._publish_used(call.shown.grant)
-            self._parts.feedback.on_called(self._state.why_on(call.shown.grant))
+            self._state.active.used(grant, time.time())
+            self._publish_used(granting)
+            self._parts.feedback.on_called(granting)
             self._context.on_change()
 
-    def _note_extensions(self, call: Call, result: Result | None) -> None:
+    def _note_extensions(self, call: Call, result: Result) -> None:
         """Remember whose task a result stands for, and whose app shows it."""
-        server = call.shown.grant.server
-        task = task_of(result) if result is not None else ""
+        server, page = call.shown.grant.server, call.shown.page
+        task = task_of(result)
         if task:
             self._requests.tasks.add(task, server)
-        page = page_of(call.shown.definition) if result is not None else ""
         if page:
             self._requests.apps.on_called(page, server)
         if task or page:
             self._context.on_change()
 
-    def _publish_used(self, grant: Grant) -> None:
+    def _publish_used(self, used: list[CapabilityId]) -> None:
         """Publish which capabilities calls go through, when these change."""
-        used = self._state.why_on(grant)
         if used == self._published_used:
             return
         self._published_used = used
@@ -517,13 +520,18 @@ class SessionCalls:
         return await self.results.passed(result, call.shown, call.server, client)
 
 
+@lru_cache(maxsize=1024)
+def _json_name(tool: ToolName) -> msgspec.Raw:
+    return raw(tool)
+
+
 def _sent_members(shown: Shown, request: Request) -> Members:
     """Return the members of a call as its server gets them.
 
     Raises:
         NotSentError: see `sent_arguments`.
     """
-    members = {**request.members, "name": raw(shown.grant.tool)}
+    members = {**request.members, "name": _json_name(shown.grant.tool)}
     if shown.edit is None or not shown.edit.arguments:
         return members
     given = bytes(members.get("arguments", b""))

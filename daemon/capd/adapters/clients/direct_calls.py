@@ -92,12 +92,13 @@ class DirectCalls:
         take_back: Callable[[], None],
     ) -> DirectCall | None:
         """Take a `tools/call`, to be written by the next `begin`; None if it needs a task."""
-        # Who says with each request who it is may be asked by its result.
-        if not self._turnstile.value or generations.has_envelope(params):
+        if not self._turnstile.value:
             return None
         try:
             members = generations.members_of(params)
-            caller.read_meta(members, conversation)
+            # Who says with each request who it is may be asked by its result.
+            if caller.read_meta(members, conversation):
+                return None
         except (MalformedError, generations.EnvelopeError):
             return None
         route = conversation.direct_route(Request("tools/call", members, caller))

@@ -34,9 +34,10 @@ def outcome_of(result: Result | None, error: Exception | None = None) -> Recorde
     return error.outcome if isinstance(error, CallFailedError) else OutcomeUnknownError.outcome
 
 
-def size_of(result: Result | None) -> int:
-    """Return the size of a result in bytes; 0 for none."""
-    return result.size_bytes if isinstance(result, LargeResult) else len(result or b"")
+def end_of(result: Result | None, error: Exception | None = None) -> tuple[RecordedOutcome, int]:
+    """Return the outcome of a call, and the size of its result in bytes; 0 without one."""
+    size = result.size_bytes if isinstance(result, LargeResult) else len(result or b"")
+    return outcome_of(result, error), size
 
 
 def is_success(result: Result) -> bool:

@@ -84,6 +84,10 @@ class ActiveSet:
         """Every capability that is on, in the order of first activation."""
         return tuple(self._activations.values())
 
+    def granting(self, grant: Grant) -> list[CapabilityId]:
+        """Return the capabilities that grant a tool, in the order of first activation."""
+        return [id_ for id_, each in self._activations.items() if grant in each.grants]
+
     @property
     def tools(self) -> dict[Grant, float]:
         """Every single tool with the time of its last use, in the order of first activation."""

@@ -54,6 +54,12 @@ class Policy:
         default_factory=dict, init=False, repr=False, compare=False
     )
     """Cached verdicts by server and name. The tables never change, so they stay valid."""
+    asks: bool = field(init=False, repr=False, compare=False)
+    """Whether any table has an ask rule."""
+
+    def __post_init__(self) -> None:
+        """Look for ask rules once: every call of a tool depends on it."""
+        object.__setattr__(self, "asks", any(table.ask for table in self.tables))
 
     def restriction(self, server: ServerName | str, name: str) -> Restriction | None:
         """Return why the tool or prompt `name` of `server` is denied; None if it is permitted."""
@@ -76,11 +82,6 @@ class Policy:
             if table.allow and _rules(table.allow).first(server, name) is None:
                 return _by_no_rule(table)
         return None
-
-    @property
-    def asks(self) -> bool:
-        """Whether any table has an ask rule."""
-        return any(table.ask for table in self.tables)
 
     def ask_rule(self, server: ServerName | str, name: str, hint: Hint) -> AskRule | None:
         """Return the ask rule that matches a tool with this hint; None if none does.

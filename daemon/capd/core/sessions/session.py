@@ -218,10 +218,6 @@ class SessionState:
                 return grant
         return None
 
-    def why_on(self, grant: Grant) -> list[CapabilityId]:
-        """Return the active capabilities that grant a tool."""
-        return [each.id for each in self.active.activations if grant in each.grants]
-
     def update_server(
         self, server: ServerIdentity, instance: InstanceId, tools: Sequence[ToolDefinition]
     ) -> Step:

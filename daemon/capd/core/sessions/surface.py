@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from capd.core.protocol.apps import page_of
 from capd.core.protocol.generations import text_of
 from capd.core.results.cut_schemas import promises_too_much
 from capd.core.sessions.active_set import Grant
@@ -59,6 +60,8 @@ class Shown:
     """The same entry with its output schema, if `json` has none because it was removed."""
     edit: ToolEdit | None = None
     """How an overlay of the user changes the tool; None if none does."""
+    page: str = ""
+    """The page of the MCP app that shows its results; empty if none does."""
 
     @property
     def shown_name(self) -> ToolName:
@@ -325,8 +328,9 @@ class Surface:
         if note:
             whole = described(whole, note)
         if self.cuts_results and promises_too_much(whole):
-            return Shown(name, grant, without_output_schema(whole), whole, definition.edit)
-        return Shown(name, grant, whole, edit=definition.edit)
+            shown = without_output_schema(whole)
+            return Shown(name, grant, shown, whole, definition.edit, page_of(whole))
+        return Shown(name, grant, whole, edit=definition.edit, page=page_of(whole))
 
     def _listed_own(self) -> list[bytes]:
         return list(self._own.values())[: self.limit]
