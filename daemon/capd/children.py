@@ -53,7 +53,7 @@ from capd.adapters.ledger.database import Database
 from capd.adapters.ledger.journal import Journal
 from capd.adapters.leftover_files import LeftoverFiles
 from capd.adapters.live_settings import LiveSettings
-from capd.adapters.log import NET
+from capd.adapters.log import SECRET_REMOVER
 from capd.adapters.memory_files import MEMORIES
 from capd.adapters.memory_outcome_file import MemoryOutcomeFile
 from capd.adapters.parsing.parser import Parser
@@ -160,7 +160,7 @@ class Children:
             ),
         )
         environments = SessionEnvironments(stored)
-        NET.secrets = environments.all_values
+        SECRET_REMOVER.secrets = environments.all_values
         shared_cwd = Path(where.state, "shared")
         shared_cwd.mkdir(mode=0o700, exist_ok=True)
         install_cwd = Path(where.state, "installs")
@@ -210,7 +210,7 @@ class Children:
         starts = Starts(settings, logins)
         results = self._result_storage()
         counts = CountedTexts()
-        # Of its own: a catalog's words are many, and would drive out what others have counted.
+        # A separate counter: the many words of a catalog would evict the counts of other texts.
         pieces = PieceCounts(CountedTexts(), Path(where.cache, "piece_counts.json"))
         journal = Journal(is_kept=configuration.ledger.enabled)
         database = self._database()
@@ -371,7 +371,7 @@ class Children:
         return self._live.current.bridge_rules()
 
     def _has_program(self, path_known: trio.Event, command: str) -> bool:
-        """Tell whether servers find a command; before their PATH is known, that they do."""
+        """Tell whether servers would find a command; True until their PATH is known."""
         if not path_known.is_set():
             return True
         folders = [self._environment.get("PATH", ""), uvx_folder()]
@@ -398,14 +398,14 @@ class Children:
         table = self._configuration.listen_http
         if not table.enabled:
             return []
-        # Imported here: whoever does not switch it on has nothing of it in memory.
+        # Imported here, so that it takes no memory unless it is switched on.
         from capd.actors.gateway import http as http_gateway  # noqa: PLC0415
         from capd.adapters.clients.http_front.admission import Admission  # noqa: PLC0415
-        from capd.adapters.clients.http_front.bearer_token import kept_token  # noqa: PLC0415
+        from capd.adapters.clients.http_front.bearer_token import load_token  # noqa: PLC0415
         from capd.adapters.clients.http_front.tcp_peers import can_tell  # noqa: PLC0415
 
         try:
-            token = kept_token(Path(self._where.state, "http.token"))
+            token = load_token(Path(self._where.state, "http.token"))
             listener = http_gateway.listener_on(table.port)
         except (CapdError, OSError) as error:
             problem = f"[listen_http] is not served on port {table.port}: {error}"

@@ -72,7 +72,7 @@ def _may_be_for(folder: Path, taps: Sequence[Tap]) -> bool:
             return True
         names = {file.stem for file in (folder / "capabilities").glob("*.toml")}
     except (OSError, ValueError):
-        # Whoever reads it says why it cannot be used.
+        # Reading the overlay reports why it cannot be used.
         return True
     return any(sum(each.id.name in names for each in tap.capabilities) >= least for tap in taps)
 
@@ -105,7 +105,7 @@ def _listed(list_file: Path) -> tuple[_OverlayList, str]:
         return msgspec.convert(tomllib.loads(text), _OverlayList), ""
     except FileNotFoundError:
         return _OverlayList(), ""
-    # tomllib raises a plain ValueError as well, for a number of five thousand digits.
+    # ValueError, because tomllib raises it for a number of 5000 digits.
     except (OSError, ValueError, RecursionError, msgspec.ValidationError) as error:
         return _OverlayList(), str(error)
 
@@ -129,7 +129,7 @@ def read_overlay_folder(folder: Path, reader: Reader = DIRECT) -> Overlay:
     try:
         named = islice((folder / "capabilities").glob("*.toml"), MOST_FILES)
         for file in [folder / OVERLAY_FILE, *sorted(named)]:
-            # Neither a folder nor a pipe, which would be waited for without end.
+            # Only regular files: reading a pipe would block for ever.
             if file.is_file():
                 texts[file_name(file.relative_to(folder))] = file_text(file)
     except OSError as error:

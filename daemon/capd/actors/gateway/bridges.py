@@ -1,4 +1,4 @@
-"""The gateway of bridges: decides which connection from a far side gets a session.
+"""The gateway of bridges: decides which connection over a bridge gets a session.
 
 A connection at a bridge's own socket can only have the role `mcp`, so it reaches no control method.
 It is checked in this order, and a failed check closes that connection only:
@@ -18,6 +18,7 @@ import trio
 
 from capd.actor_clients.client import ANSWER_TIMEOUT
 from capd.actor_clients.curator import CuratorClient
+from capd.actors.gateway.accepting import next_connection
 from capd.actors.gateway.peer_rules import PeerRules
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.hellos import (
@@ -42,9 +43,9 @@ from capd_protos import curator
 from capd_protos import socket as frames
 
 MOST_WAITING = 32
-"""Connections of one bridge without a hello."""
+"""The most connections of one bridge that have not sent a hello."""
 MOST_SESSIONS = 64
-"""Connections of one bridge that have a session."""
+"""The most connections of one bridge that have a session."""
 LINE_LIMIT_BYTES = 8 * 1024 * 1024
 _FIRST_ID = 1 << 40
 
@@ -52,7 +53,7 @@ log = structlog.get_logger(actor="gateway")
 
 
 class BridgeGateway:
-    """Accepts connections of far sides, and passes them to the curator."""
+    """Accepts connections over bridges, and passes them to the curator."""
 
     def __init__(
         self,
@@ -79,7 +80,7 @@ class BridgeGateway:
             with bridge.scope:
                 async with trio.open_nursery() as nursery:
                     while True:
-                        stream = await self._accepted(bridge)
+                        stream = await next_connection(bridge.listener, log)
                         nursery.start_soon(self._contained, bridge, stream, waiting)
         finally:
             for stream in tuple(bridge.streams):
@@ -94,14 +95,6 @@ class BridgeGateway:
             await self._curator.end_bridge(bridge.name)
         except ActorUnavailableError as error:
             log.error("bridge_not_ended", bridge=bridge.name, reason=str(error))
-
-    async def _accepted(self, bridge: OpenBridge) -> trio.SocketStream:
-        while True:
-            try:
-                return await bridge.listener.accept()
-            except OSError as error:
-                log.error("accept_failed", reason=error.strerror)
-                await trio.sleep(0.1)
 
     async def _contained(
         self, bridge: OpenBridge, stream: trio.SocketStream, waiting: WaitingPool
@@ -180,14 +173,15 @@ class BridgeGateway:
         except BaseException as error:
             is_taken = self._connections.take(connection) is None
             if is_taken:
-                # Nobody will use it: the far side may connect again.
+                # The curator has it, and will not use it: close it, so that the client connects
+                # again.
                 _shut(stream)
             elif isinstance(error, ActorUnavailableError):
                 await send_frame(stream, refused("overloaded", str(error)))
             if isinstance(error, ActorUnavailableError):
                 return is_taken
             raise
-        # No key is asked for: values of another machine are not taken.
+        # Without wanted keys: values of another machine's environment are not accepted.
         return await send_welcome(stream, opened, self._daemon, taken)
 
 

@@ -18,6 +18,7 @@ from capd.actor_clients.client import ANSWER_TIMEOUT
 from capd.actor_clients.curator import CuratorClient
 from capd.actor_clients.registry import RegistryClient
 from capd.actors.control.connection import Control
+from capd.actors.gateway.accepting import next_connection
 from capd.actors.gateway.peer_rules import PeerRules
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.hellos import (
@@ -39,7 +40,7 @@ from capd_protos import SOCKET_PROTOCOL, curator
 from capd_protos import socket as frames
 
 MOST_WAITING = 256
-"""Connections without a hello."""
+"""The most connections that have not sent a hello."""
 
 log = structlog.get_logger(actor="gateway")
 
@@ -91,14 +92,7 @@ class Gateway:
 
     async def _accept(self, nursery: trio.Nursery) -> None:
         while True:
-            try:
-                stream = await self._listener.accept()
-            except OSError as error:
-                # Out of descriptors: others give theirs back, and we go on
-                # (docs/design/operation.md).
-                log.error("accept_failed", reason=error.strerror)
-                await trio.sleep(0.1)
-                continue
+            stream = await next_connection(self._listener, log)
             nursery.start_soon(self._contained, stream)
 
     async def _contained(self, stream: trio.SocketStream) -> None:
@@ -129,10 +123,11 @@ class Gateway:
         reader = FrameReader(stream, frames.HELLO_LIMIT_BYTES)
         hello = await read_hello(reader)
         if isinstance(hello, frames.Hello) and hello.credential:
-            # Of a far side whose bridge leads to the wrong socket: here it would be the user.
+            # A credential belongs to a bridge that leads to the wrong socket: this one would
+            # treat the far side as the user.
             hello = refused("bridge_refused", "this socket is not a bridge's")
-        # After the hello: who is refused in the middle of writing it never reads why. What has
-        # ended by now has left its connection to somebody else.
+        # After the hello, because a client that is refused while it writes does not read why. And
+        # checked last: a process that has ended since has left its connection to another one.
         hello = await self._rules.refusal(peer) or hello
         place.leave()
         if isinstance(hello, frames.Refused):

@@ -26,7 +26,10 @@ CANNOT = 126
 
 
 def main(arguments: list[str]) -> None:
-    """Confine this process and execute the command after `--`."""
+    """Confine this process by the options, and execute the command that follows `--`.
+
+    With `--version` alone, print the kernel's Landlock version; 0 if it has no Landlock.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     version = max(0, libc.syscall(CREATE_RULESET, None, 0, VERSION_FLAG))
     if arguments == ["--version"]:
@@ -55,7 +58,7 @@ def main(arguments: list[str]) -> None:
         fail("the kernel does not apply the rules")
     os.close(ruleset)
     try:
-        # Not execvp: that imports, and nothing of Python can be read by here.
+        # Not execvp, which imports modules: Python's files cannot be read any more.
         os.execv(argv[0], argv)  # noqa: S606  # there is no shell to want
     except OSError as error:
         fail(f"{argv[0]}: {error.strerror}")

@@ -18,16 +18,16 @@ def peer_pidfd(_connection: SocketOptions) -> int | None:
 
 
 def has_ended(_pidfd: int) -> bool:
-    """Raise: without a pidfd this is never called."""
+    """Return True. It is never called, because there are no pidfds."""
     return True
 
 
 def look_at(pid: int) -> Process | Missing:
     """Return a process with its parent."""
-    told = tell(pid, "ppid=,lstart=")
-    if told is None:
+    line = tell(pid, "ppid=,lstart=")
+    if line is None:
         return "gone"
-    parent, _, started = told.partition(" ")
+    parent, _, started = line.partition(" ")
     return Process(pid, started.strip(), int(parent))
 
 

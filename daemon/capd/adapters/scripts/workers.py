@@ -1,7 +1,7 @@
 """Runs the script processes, and sends them steps.
 
     none ──a step──> idle ──a step──> busy ──answered──> idle ──silent for a while──> none
-                                       └──dead, or over its time──> none: done again, once
+                                       └──dead, or over its time──> none: run again, once
 
 A step without an idle process starts one, up to `most`; further steps wait. Each process has one
 end of a socket pair, and ends by itself when the other end closes, so a killed daemon leaves none
@@ -9,23 +9,21 @@ behind. A process that is stopped at that moment is found by the watcher, by its
 """
 
 import contextlib
-import socket
-import subprocess
 import sys
-import threading
 from collections.abc import Callable, Mapping
 
 import msgspec
 import structlog
 import trio
 
+from capd.adapters.channel_process import ChannelProcess
 from capd.adapters.scripts.steps import Called, Ended, OnCalls, Step, Stepped
 from capd.core.errors import CapdError
 
 IDLE = 60.0
 """Seconds without a step after which a process ends."""
 DEADLINE = 20.0
-"""For one step however little of the machine its process gets."""
+"""Seconds of real time for one step, on a busy machine."""
 MOST_FRAME_BYTES = 24 << 20
 _HEAD_BYTES = 4
 _READ_BYTES = 256 << 10
@@ -67,8 +65,8 @@ class ScriptWorkers:
         """Change the highest number of processes to `most`."""
         self._turns.total_tokens = most
 
-    async def done(self, step: Step, on_calls: OnCalls = lambda _: None) -> Stepped:
-        """Run a step; if it ends two processes, that is an error of the script.
+    async def run(self, step: Step, on_calls: OnCalls = lambda _: None) -> Stepped:
+        """Run a step. If two processes die of it, the result is an error of the script.
 
         `on_calls` is called with the script's calls before the snapshot has arrived; again if a
         second process repeats the step.
@@ -86,7 +84,7 @@ class ScriptWorkers:
                 try:
                     answer = await process.answered(request, on_calls)
                 except _ProcessOverError as error:
-                    # One that ended while it was idle has done nothing.
+                    # A process that ended while it was idle has not begun the step.
                     log.info("script_process_over", reason=str(error), pid=process.pid)
                     if left or not is_new:
                         continue
@@ -103,7 +101,7 @@ class ScriptWorkers:
             self._idle.pop().end()
 
     def _taken(self, script: str) -> "_Process | None":
-        """Return an idle process, best the one that has the script in its interpreter."""
+        """Return an idle process, preferably the one that has the script in its interpreter."""
         for each in [each for each in self._idle if not each.is_alive]:
             self._idle.remove(each)
             each.end()
@@ -128,35 +126,20 @@ class _Process:
     """One process, from its start to its end."""
 
     def __init__(self, idle: float, environment: Mapping[str, str]) -> None:
-        """Start it; raise OSError where that cannot be done."""
+        """Start the process; raise OSError if that fails."""
         self.script = ""
         self.steps = 0
-        ours, theirs = socket.socketpair()
-        with theirs:
-            try:
-                self._process = subprocess.Popen(
-                    [
-                        # -E -P: no PYTHONPATH, and no module of the working directory.
-                        *(sys.executable, "-E", "-P", "-X", "utf8"),
-                        *("-m", "capd.adapters.scripts.process", str(idle)),
-                    ],
-                    stdin=theirs.fileno(),
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    env=dict(environment),
-                    cwd="/",
-                    start_new_session=True,
-                )
-            except BaseException:
-                ours.close()
-                raise
-        self._ours = ours
+        self._process = ChannelProcess(
+            [
+                # -E -P: no PYTHONPATH, and no module of the working directory.
+                *(sys.executable, "-E", "-P", "-X", "utf8"),
+                *("-m", "capd.adapters.scripts.process", str(idle)),
+            ],
+            environment,
+        )
         self._stream: trio.SocketStream | None = None
         self._read = bytearray()
         """What has been received behind the last frame."""
-        # It ends at any time, and nothing else may be there to take notice.
-        self._waiting = threading.Thread(target=self._process.wait, daemon=True)
-        self._waiting.start()
 
     @property
     def pid(self) -> int:
@@ -164,16 +147,16 @@ class _Process:
 
     @property
     def is_alive(self) -> bool:
-        return self._waiting.is_alive()
+        return self._process.is_alive
 
     async def answered(self, request: bytes, on_calls: OnCalls) -> Stepped:
-        """Return what a step came to.
+        """Send a step to the process; return its result.
 
         Raises:
-            _ProcessOverError: there is no answer.
+            _ProcessOverError: the process has ended, or does not answer in time.
         """
         if self._stream is None:
-            self._stream = trio.SocketStream(trio.socket.from_stdlib_socket(self._ours))
+            self._stream = trio.SocketStream(trio.socket.from_stdlib_socket(self._process.channel))
         answer: Stepped | None = None
         try:
             with trio.move_on_after(DEADLINE):
@@ -219,6 +202,6 @@ class _Process:
             if self._stream is not None:
                 self._stream.socket.close()
             else:
-                self._ours.close()
+                self._process.channel.close()
         if self.is_alive:
             self._process.kill()

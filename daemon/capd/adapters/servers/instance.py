@@ -15,25 +15,22 @@ from capd.core.back_references import weakly
 from capd_protos.types import ServerName, SessionKey
 
 FOLLOWED = ("prompts", "resources")
-
-
 GATHERED_FOR = 0.1
-
-
 """Seconds within which changes are reported once: long enough for one loop of a server, shorter
 than the time between two calls."""
-
-
 PAUSE = 2.0
+"""Seconds between two reports of one list. A server may announce a change for each entry."""
 
 
-# Servers announce entry by entry. Of what comes together sessions hear once, and of a storm once in
-# two seconds. That the kept list is old is known at once: who lists meanwhile gets the right one.
 class ListChanges:
-    """The list changes that one instance announces; `follow` them in a task of its own."""
+    """The list changes that one instance announces; `follow` them in a task of its own.
+
+    A cached list is dropped at once (`Listings.changed`), so that a session that lists meanwhile
+    gets the current one. Only the notification of sessions is delayed.
+    """
 
     def __init__(self, tell: Callable[[str], None]) -> None:
-        """Create it. `tell` passes a change on, for `prompts` or `resources`."""
+        """`tell` notifies the sessions of a change of `prompts` or `resources`."""
         self._tell = tell
         self._noted = {what: trio.Event() for what in FOLLOWED}
 

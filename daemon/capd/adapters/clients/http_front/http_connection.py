@@ -7,9 +7,8 @@ Everything that a peer sends is limited in size and in time. If a peer disconnec
 only that answer ends.
 """
 
-# h11 has the protocol and no I/O: it needs no server around it, brings nothing else along, and a
-# stream that has to notice the moment its reader leaves is a few lines on trio. A whole server
-# (hypercorn) would put an application interface between the two that tells of this late.
+# h11 parses HTTP without I/O. A server such as hypercorn would report a client's disconnection
+# late, through its application interface; on trio, that is a few lines.
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -83,32 +82,32 @@ class Answer:
         """Whether the status has been sent."""
         return self._http.our_state is not h11.SEND_RESPONSE
 
-    async def whole(
+    async def send(
         self, status: int, body: bytes = b"", headers: Headers = (), *, kind: str = JSON
     ) -> None:
         """Send the whole answer at once."""
-        said = [("cache-control", "no-store"), *headers]
+        head = [("cache-control", "no-store"), *headers]
         if status != _NO_CONTENT:
-            said.append(("content-length", str(len(body))))
+            head.append(("content-length", str(len(body))))
         if body:
-            said.append(("content-type", kind))
-        await self._send(h11.Response(status_code=status, headers=said), body)
+            head.append(("content-type", kind))
+        await self._send(h11.Response(status_code=status, headers=head), body)
 
     async def refused(self, status: int, text: str) -> None:
-        """Send an error in words, and close the connection afterwards."""
-        said = [("connection", "close")]
+        """Send an error as text, with `connection: close`."""
+        head = [("connection", "close")]
         if status == _UNAUTHORIZED:
-            said.append(("www-authenticate", "Bearer"))
-        await self.whole(status, text.encode() + b"\n", tuple(said), kind="text/plain")
+            head.append(("www-authenticate", "Bearer"))
+        await self.send(status, text.encode() + b"\n", tuple(head), kind="text/plain")
 
     async def begin_events(self, headers: Headers = ()) -> None:
         """Begin a stream of events."""
-        said = [("content-type", EVENTS), ("cache-control", "no-store"), *headers]
-        await self._send(h11.Response(status_code=_OK, headers=said), end=False)
+        head = [("content-type", EVENTS), ("cache-control", "no-store"), *headers]
+        await self._send(h11.Response(status_code=_OK, headers=head), end=False)
 
     async def event(self, data: bytes, number: str = "", *, retry: int | None = None) -> None:
         """Send one event with the id `number`; `retry` is in milliseconds."""
-        # A bare return ends a line here, and between the tokens of JSON it means nothing.
+        # CR and LF end a line of an event. In JSON they stand only between tokens.
         lines = [b"data: " + data.replace(b"\r", b" ").replace(b"\n", b" ")]
         if retry is not None:
             lines.insert(0, b"retry: %d" % retry)
@@ -116,16 +115,16 @@ class Answer:
             lines.insert(0, b"id: " + number.encode())
         await self._send(b"\n".join([*lines, b"", b""]), end=False)
 
-    async def whole_large(self, frame: LargeFrame, headers: Headers = ()) -> None:
+    async def send_large(self, frame: LargeFrame, headers: Headers = ()) -> None:
         """Send a document that is too large for memory as the whole answer.
 
         Raises:
             trio.BrokenResourceError: the client has disconnected, or the disk has a fault.
         """
         size_bytes = frame.size_bytes + len(b"\n")
-        said = [("cache-control", "no-store"), *headers]
-        said += [("content-length", str(size_bytes)), ("content-type", JSON)]
-        await self._send(h11.Response(status_code=_OK, headers=said), end=False)
+        head = [("cache-control", "no-store"), *headers]
+        head += [("content-length", str(size_bytes)), ("content-type", JSON)]
+        await self._send(h11.Response(status_code=_OK, headers=head), end=False)
         await self._send_pieces(frame)
         await self.end()
 
@@ -145,7 +144,7 @@ class Answer:
                 async for piece in pieces:
                     await self._send(piece.translate(table), end=False)
         except OSError:
-            # Half of it is sent: only the end of the connection can say that the rest is not.
+            # A part is sent already, so only closing the connection shows that the rest is missing.
             raise trio.BrokenResourceError("the disk has a fault") from None
 
     async def comment(self) -> None:
@@ -185,7 +184,7 @@ class HttpConnection:
     ) -> None:
         """Answer requests until the client disconnects or violates HTTP.
 
-        `refusal` is called before the body is read.
+        `refusal` is called before the body is read; `respond` answers the request.
         """
         try:
             while await self._exchange(refusal, respond):
@@ -266,7 +265,8 @@ class HttpConnection:
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             chunk = b""
         if chunk:
-            # The next request came early. One chunk is kept; the rest waits in the socket.
+            # The next request has arrived early. One chunk is buffered; the rest waits in the
+            # socket.
             self._http.receive_data(chunk)
         else:
             scope.cancel()
