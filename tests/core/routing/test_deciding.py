@@ -209,6 +209,54 @@ def test_among_alternatives_a_low_score_is_not_out_of_question(
     assert named(got)[:2] == expected
 
 
+PLACES = ("slack", "discord", "mail", "sms", "irc", "matrix", "signal", "fax")
+EVERY_CHAT = [spec(f"chat-{place}", f"post on {place}", f"{place} them") for place in PLACES]
+
+
+@pytest.mark.parametrize(
+    ("text", "scores", "expected"),
+    [
+        # Of a family, as many as fit a suggestion, the best first.
+        (
+            "tell the team",
+            {"chat-irc": 0.9, "chat-fax": 0.05},
+            "near_tie chat-irc chat-fax chat-discord chat-mail chat-matrix chat-signal",
+        ),
+        # What else may be meant stays before those that nothing speaks for.
+        (
+            "tell the team",
+            {"chat-irc": 0.3, "pods": 0.2},
+            "below_threshold chat-irc pods chat-discord chat-fax chat-mail chat-matrix",
+        ),
+        # One of the others is named, or the best itself.
+        (
+            "tell them on discord",
+            {"chat-irc": 0.3, "chat-discord": 0.2},
+            "below_threshold chat-irc chat-discord",
+        ),
+        ("tell them on irc", {"chat-irc": 0.3}, "below_threshold chat-irc"),
+        # The best is no alternative.
+        ("tell the team", {"pods": 0.3, "chat-irc": 0.1}, "below_threshold pods chat-irc"),
+        # Nothing is plausible.
+        ("tell the team", {"chat-irc": 0.1}, "below_threshold"),
+    ],
+)
+def test_of_alternatives_that_a_message_leaves_open_as_many_as_fit_are_suggested(
+    text: str, scores: dict[str, float], expected: str
+) -> None:
+    got = decision_on(text, [*EVERY_CHAT, spec("pods")], scores)
+
+    assert " ".join([got.reason, *(str(each.name) for each in got.suggested)]) == expected
+
+
+def test_a_person_is_told_of_three_keys_at_most() -> None:
+    locked = [spec(f"chat-{place}", f"post on {place}", key="KEY") for place in PLACES]
+
+    got = decision_on("tell the team", locked, {"chat-irc": 0.3, "chat-fax": 0.1})
+
+    assert named(got)[3] == ["chat-irc", "chat-fax", "chat-discord"]
+
+
 @pytest.mark.parametrize(
     ("wanted", "project", "expected"),
     [

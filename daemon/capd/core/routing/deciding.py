@@ -33,6 +33,9 @@ WHOLE_RULES = "evidence"
 AS_NEAR = 0.9
 """A message that is one capability's trigger activates that capability unless another one has a
 higher score, by a factor of more than 1 / `AS_NEAR`."""
+MOST_ALTERNATIVES = 6
+"""Suggested if a message leaves open which of several alternatives is meant. The model is told of
+as many as fit 60 tokens."""
 WORTH_NAMING = 0.1
 """An unusable capability with at least this score is named beside one that is switched on."""
 
@@ -109,19 +112,39 @@ def concluded(
     ranked = learning.shifted(ranked, known.learnt, known.project)
     decision = gates.decide(ranked, known.active, profile)
     decision = _with_contained_triggers(text, decision, ranked, compared.phrases, known.active)
-    if decision.outcome == "activate" and decision.reason != "whole_trigger":
-        wanted = known.learnt.wanted_in(known.project) if known.project else frozenset()
-        here = [each.id for each in ranked if str(each.id) in wanted]
-        unclear = compared.siblings.unclear(text, ranked, {**known.favoured, "learnt": here})
-        if unclear:
-            decision = msgspec.structs.replace(
-                decision,
-                outcome="suggest",
-                reason="near_tie",
-                id=None,
-                suggested=_off(unclear, known.active),
-            )
+    decision = _among_siblings(text, decision, ranked, compared.siblings, known)
     return _without_unusable(decision, unusable) if unusable else decision
+
+
+def _among_siblings(
+    text: str,
+    decision: Decision,
+    ranked: Sequence[Score],
+    siblings: Siblings,
+    known: Circumstances,
+) -> Decision:
+    """Return a decision that guesses at none of several siblings, and suggests alternatives."""
+    if decision.outcome == "abstain" or decision.reason == "whole_trigger":
+        return decision
+    wanted = known.learnt.wanted_in(known.project) if known.project else frozenset()
+    here = [each.id for each in ranked if str(each.id) in wanted]
+    favoured = {**known.favoured, "learnt": here}
+    if decision.outcome == "activate":
+        unclear = siblings.unclear(text, ranked, favoured)
+        if not unclear:
+            return decision
+        decision = msgspec.structs.replace(
+            decision,
+            outcome="suggest",
+            reason="near_tie",
+            id=None,
+            suggested=_off(unclear, known.active),
+        )
+    alternatives = siblings.left_open(text, ranked, favoured)
+    if not alternatives:
+        return decision
+    suggested = _off((*decision.suggested, *alternatives), known.active, MOST_ALTERNATIVES)
+    return msgspec.structs.replace(decision, suggested=suggested)
 
 
 def _with_contained_triggers(
@@ -158,9 +181,9 @@ def _with_contained_triggers(
 
 
 def _off(
-    ids: Collection[CapabilityId], active: Collection[CapabilityId]
+    ids: Collection[CapabilityId], active: Collection[CapabilityId], most: int = MOST_SUGGESTED
 ) -> tuple[CapabilityId, ...]:
-    return tuple(id_ for id_ in dict.fromkeys(ids) if id_ not in active)[:MOST_SUGGESTED]
+    return tuple(id_ for id_ in dict.fromkeys(ids) if id_ not in active)[:most]
 
 
 def _without_unusable(
@@ -184,5 +207,7 @@ def _without_unusable(
         decision,
         outcome="suggest" if suggested else "abstain",
         suggested=suggested,
-        unusable=tuple(unusable[id_] for id_ in decision.suggested if id_ in unusable),
+        unusable=tuple(unusable[id_] for id_ in decision.suggested if id_ in unusable)[
+            :MOST_SUGGESTED
+        ],
     )

@@ -1,35 +1,44 @@
 """Finds near ties between siblings, such as `database-postgres` and `database-sqlite`.
 
-Siblings are capabilities whose names have the same first part. A decision is a near tie if the
-winner has a plausible sibling, the message does not name the winner, and neither the project's
-files nor earlier use in the project favour only the winner. Then all of them are suggested, and
-none is switched on.
+Siblings are capabilities whose names share their first part. If the winner has a plausible sibling,
+the message does not name the winner, and neither the project's files nor earlier use there favour
+only the winner, then they are suggested together and none is switched on.
 
-A message names a capability with a word of its name, its title or its servers that no sibling has
-in its name. It also does with a word that at least the share `SHARE` of its triggers has, and no
-text of a sibling.
+There are two sorts of families:
+
+- *Alternatives* do the same at different places (`messaging-slack`, `messaging-discord`): many of
+  each member's phrases have its name. Whoever means one names it. So a message names a member only
+  with a word of its name, its title or its servers, or with a word that hardly any other capability
+  of the catalog uses ("guild"). "Order" in phrases about an orders table names no database.
+- The members of other families do different things (`memory-read`, `memory-write`), which a message
+  shows without a name. There, a word also names a member if a fair share of its phrases has it and
+  none of its siblings' texts.
 """
 
+import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from capd.core.lexical import words
+from capd.core.lexical import STOP_WORDS, stem, words
 from capd_protos.types import CapabilityId, CapabilitySpec, Score
 
 SHARE = 0.06
-"""The share of a capability's triggers that must contain a word for it to name the capability. This
-value and `LEAST` were tuned with `bench/routing/near_ties.jsonl` (docs/routing.md, "Near ties")."""
+"""Of a capability's phrases that a word must be in to name it. With `LEAST` from
+`bench/routing/near_ties.jsonl` (docs/design/routing.md, "Near ties")."""
 SPEAKING = ("files", "learnt")
 """The priors that decide between siblings: the project's files, and what was wanted there."""
 NAMED = 0.15
-"""If at least this share of each sibling's triggers contains the second part of its name, the
-siblings are *alternatives*: they do the same with different services (`messaging-slack`,
-`messaging-discord`). A person who means one of them names it, so a sibling is plausible even with a
-low score. Other siblings do different things (`git`, `git-write`), so that a message shows which is
-meant without a name."""
+"""Share of each member's phrases that have its name, from which the members are alternatives."""
 LEAST, OF_ALTERNATIVES = 0.03, 0.01
-"""The score from which a sibling, and an alternative, is plausible. With 0 for alternatives, one
-more near tie in ninety was found, and four right activations in a hundred were lost."""
+"""Score from which a sibling is not out of question."""
+EXCLUSIVE = 4.0
+"""How many times rarer a word must be in the phrases of any other capability to name an
+alternative."""
+
+_RUN = re.compile(r"[^\W_]+")
+_LEAST_CAPITALS = 2
+_ONCE = 1.5
+"""A word of a single phrase is there by chance."""
 
 
 class Siblings:
@@ -45,39 +54,32 @@ class Siblings:
         """The siblings of each capability, itself included; all siblings share one set object."""
         self._marks: dict[CapabilityId, frozenset[str]] = {}
         self._alternatives: set[CapabilityId] = set()
-        for members in families.values():
-            if len(members) > 1:
-                self._add(members)
+        together = [members for members in families.values() if len(members) > 1]
+        usage = _Usage(capabilities) if together else None
+        for members in together:
+            assert usage is not None
+            self._add(members, usage)
 
-    def _add(self, members: Sequence[CapabilitySpec]) -> None:
-        phrases = {
-            each.id: [frozenset(words(text)) for text in (*each.triggers, *each.extra_triggers)]
-            for each in members
-        }
-        texts = {
-            each.id: frozenset(words(f"{each.description} {each.extra_description}")).union(
-                *phrases[each.id]
-            )
-            for each in members
-        }
-        if all(_named_share(each, phrases[each.id]) >= NAMED for each in members):
+    def _add(self, members: Sequence[CapabilitySpec], usage: "_Usage") -> None:
+        names = {each.id: _names(each) for each in members}
+        common = Counter(word for each in names.values() for word in each)
+        own = {id_: frozenset(w for w in name if common[w] == 1) for id_, name in names.items()}
+        are_alternatives = all(
+            usage.share_with_any(each.id, own[each.id]) >= NAMED for each in members
+        )
+        if are_alternatives:
             self._alternatives.update(each.id for each in members)
+        texts = {each.id: usage.words_of(each.id) for each in members}
+        having = Counter(word for each in texts.values() for word in each)
         family = frozenset(each.id for each in members)
-        # How many members have a word. If more than one has it, it names none of them.
-        having = Counter(word for each in members for word in texts[each.id])
-        names = {each.id: frozenset(words(each.id.name)) for each in members}
-        naming = Counter(word for each in members for word in names[each.id])
         for each in members:
-            servers = " ".join(server.name for server in each.servers)
-            own_name = frozenset(words(f"{each.id.name} {each.title} {servers}"))
-            counted = Counter(word for phrase in phrases[each.id] for word in phrase)
-            least = SHARE * len(phrases[each.id])
+            typical = usage.typical(each.id)
+            if are_alternatives:
+                marks = {word for word in typical if usage.is_own(each.id, word)}
+            else:
+                marks = {word for word in typical if having[word] == 1}
             self._of[each.id] = family
-            typical = {word for word, number in counted.items() if number >= least}
-            of_others = {word for word in own_name if naming[word] > (word in names[each.id])}
-            self._marks[each.id] = frozenset(
-                {word for word in typical if having[word] == 1} | (own_name - of_others)
-            )
+            self._marks[each.id] = own[each.id] | {word for word in marks if not word.isdigit()}
 
     def unclear(
         self,
@@ -93,23 +95,116 @@ class Siblings:
         if not ranked:
             return ()
         winner = ranked[0].id
-        siblings = self._of.get(winner, frozenset())
         least = OF_ALTERNATIVES if winner in self._alternatives else LEAST
-        rivals = tuple(
-            each.id
-            for each in ranked
-            if each.id != winner and each.id in siblings and each.score >= least
-        )
-        if not rivals or not self._marks[winner].isdisjoint(words(text)):
+        siblings = self._siblings_in(ranked)
+        rivals = tuple(each.id for each in siblings if each.score >= least)
+        if not rivals or self._is_named(text, winner, rivals, favoured):
             return ()
-        for evidence in SPEAKING:
-            here = favoured.get(evidence, ())
-            if winner in here and not any(each in here for each in rivals):
-                return ()
         return (winner, *rivals)
 
+    def left_open(
+        self,
+        text: str,
+        ranked: Sequence[Score],
+        favoured: Mapping[str, Collection[CapabilityId]],
+    ) -> tuple[CapabilityId, ...]:
+        """Return the best capability and all of its alternatives, best first, if none is named.
 
-def _named_share(capability: CapabilitySpec, phrases: Sequence[frozenset[str]]) -> float:
-    """Return the share of phrases that have a word of the name's second part."""
-    own = frozenset(words(capability.id.name.partition("-")[2]))
-    return sum(not own.isdisjoint(each) for each in phrases) / max(1, len(phrases))
+        Whoever means one of alternatives and does not name it may mean any of them, whatever their
+        scores are. Empty if the best capability has no alternatives.
+        """
+        if not ranked or ranked[0].id not in self._alternatives:
+            return ()
+        best = ranked[0].id
+        others = tuple(each.id for each in self._siblings_in(ranked))
+        if not others or any(self._is_named(text, id_, (), {}) for id_ in others):
+            return ()
+        return () if self._is_named(text, best, others, favoured) else (best, *others)
+
+    def _siblings_in(self, ranked: Sequence[Score]) -> list[Score]:
+        """Return the siblings of the first, in their order."""
+        family = self._of.get(ranked[0].id, frozenset())
+        return [each for each in ranked[1:] if each.id in family]
+
+    def _is_named(
+        self,
+        text: str,
+        one: CapabilityId,
+        others: Collection[CapabilityId],
+        favoured: Mapping[str, Collection[CapabilityId]],
+    ) -> bool:
+        """Tell whether the message or the project says that `one` is meant and none of `others`."""
+        if not self._marks[one].isdisjoint(_said(text)):
+            return True
+        for evidence in SPEAKING:
+            here = favoured.get(evidence, ())
+            if one in here and not any(each in here for each in others):
+                return True
+        return False
+
+
+class _Usage:
+    """Which words the phrases of each capability of a catalog have, and how many of them."""
+
+    def __init__(self, capabilities: Sequence[CapabilitySpec]) -> None:
+        self._phrases = {
+            each.id: [_said(text) for text in (*each.triggers, *each.extra_triggers)]
+            for each in capabilities
+        }
+        self._described = {
+            each.id: _said(f"{each.description} {each.extra_description}") for each in capabilities
+        }
+        self._shares: dict[CapabilityId, dict[str, float]] = {}
+        self._largest: dict[str, list[tuple[float, CapabilityId]]] = {}
+        """The two largest shares of each word, and whose they are."""
+        for id_, phrases in self._phrases.items():
+            counted = Counter(word for phrase in phrases for word in phrase)
+            self._shares[id_] = {word: count / len(phrases) for word, count in counted.items()}
+            for word, share in self._shares[id_].items():
+                best = [*self._largest.get(word, ()), (share, id_)]
+                self._largest[word] = sorted(best, key=lambda each: -each[0])[:2]
+
+    def words_of(self, id_: CapabilityId) -> frozenset[str]:
+        """Return every word of a capability's texts."""
+        return self._described[id_].union(*self._phrases[id_])
+
+    def typical(self, id_: CapabilityId) -> set[str]:
+        """Return the words that a fair share of a capability's phrases has."""
+        return {word for word, share in self._shares[id_].items() if share >= SHARE}
+
+    def is_own(self, id_: CapabilityId, word: str) -> bool:
+        """Tell whether two phrases have a word, and no other capability has it as often."""
+        share = self._shares[id_][word]
+        others = max((each for each, whose in self._largest[word] if whose != id_), default=0.0)
+        return share * len(self._phrases[id_]) > _ONCE and others * EXCLUSIVE <= share
+
+    def share_with_any(self, id_: CapabilityId, some: Collection[str]) -> float:
+        """Return the share of a capability's phrases that have one of `some` words."""
+        phrases = self._phrases[id_]
+        return sum(not each.isdisjoint(some) for each in phrases) / max(1, len(phrases))
+
+
+def _names(capability: CapabilitySpec) -> frozenset[str]:
+    """Return the words of a capability's name, title and servers, each as a whole.
+
+    "WhatsApp" is one word: half of it names nothing. Words of a name that say nothing in a sentence
+    count in capitals alone ("us", "in").
+    """
+    servers = " ".join(server.name for server in capability.servers)
+    name = str(capability.id.name)
+    small = (run.upper() for run in _RUN.findall(name) if run in STOP_WORDS)
+    return frozenset((*_whole(f"{name} {capability.title} {servers}"), *small))
+
+
+def _said(text: str) -> frozenset[str]:
+    """Return the words of a text, identifiers in parts and as a whole."""
+    return frozenset((*words(text), *_whole(text)))
+
+
+def _whole(text: str) -> Iterable[str]:
+    for run in _RUN.findall(text):
+        small = run.lower()
+        if small not in STOP_WORDS:
+            yield stem(small)
+        elif run.isupper() and len(run) >= _LEAST_CAPITALS:
+            yield run
