@@ -146,7 +146,7 @@ class Control:
         """Return the descriptor of the open connection; -1 if none is open."""
         return -1 if self._sock is None else self._sock.fileno()
 
-    def heard(self) -> dict[str, Any]:
+    def read_event(self) -> dict[str, Any]:
         """Return the daemon's next message that is not an answer, waiting for it.
 
         Raises:

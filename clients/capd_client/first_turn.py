@@ -76,7 +76,7 @@ def _play(env: dict[str, str], control: Control) -> None:
         if turn["outcome"] != "activate" or turn["problem"]:
             raise StepError(f"nothing was switched on: {turn['reason'] or turn['problem']}")
         _show(f"switched on: {turn['name']} in {turn['ms']:.0f} ms, its server's start included")
-        first.heard("notifications/tools/list_changed")
+        first.wait_for("notifications/tools/list_changed")
         _show("the editor was told that its list of tools has changed")
         _show(f"listed now: {_names(first.tools())}")
 

@@ -147,7 +147,7 @@ class DefinitionsChanged(msgspec.Struct, frozen=True, tag="definitions.changed")
     withheld: list[ToolName] = []
 
 
-class DefinitionsSettled(msgspec.Struct, frozen=True, tag="definitions.settled"):
+class DefinitionsReviewed(msgspec.Struct, frozen=True, tag="definitions.settled"):
     """A person has decided on a server's definitions: check what it lists again."""
 
     name: ServerName
@@ -156,4 +156,4 @@ class DefinitionsSettled(msgspec.Struct, frozen=True, tag="definitions.settled")
 
 Request = VetTools | ScreenTools | LookUpWithheld | ListDefinitions | DecideDefinitions
 Reply = ToolsVetted | ToolsScreened | WithheldLookedUp | DefinitionsListed | DefinitionsDecided
-Event = DefinitionsChanged | DefinitionsSettled
+Event = DefinitionsChanged | DefinitionsReviewed

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from capd_client.bridge.opened import MOST_SAID, FarSideError, Prepared, ordered, told
+from capd_client.bridge.opened import MOST_SAID, FarSideError, Prepared, ordered, parse_report
 
 FOLDER = "/home/bob/.local/share/capd-bridge/far"
 
 
 @pytest.fixture
 def far(tmp_path: Path) -> list[str]:
-    """The command of an ssh whose far side runs `far.py`, whatever it is told to run."""
+    """The command of an ssh whose far side runs `far.py`, whatever it is parse_report to run."""
     return [sys.executable, str(tmp_path / "far.py")]
 
 
@@ -57,7 +57,7 @@ def test_a_folder_of_a_bridge_is_taken(home: str) -> None:
 
 
 def test_a_line_that_is_nested_without_end_says_nothing() -> None:
-    assert told(b"capd-bridge:" + b"[" * 200_000) is None
+    assert parse_report(b"capd-bridge:" + b"[" * 200_000) is None
 
 
 def test_words_without_end_are_refused(far: list[str], tmp_path: Path) -> None:

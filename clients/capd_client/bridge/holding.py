@@ -32,7 +32,7 @@ class HeldBridge:
         Raises:
             DaemonDownError: the daemon is gone, and the bridge with it.
         """
-        return self._control.heard()
+        return self._control.read_event()
 
     def close(self) -> None:
         """End the bridge."""

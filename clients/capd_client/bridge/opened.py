@@ -210,7 +210,7 @@ def instructions(name: str, host: str, prepared: Prepared) -> list[str]:
     return [f"The bridge {name} to {host} is up. Ctrl-C ends it.", *how]
 
 
-def told(line: bytes) -> dict[str, Any] | None:
+def parse_report(line: bytes) -> dict[str, Any] | None:
     """Return the message in a line from the far side; None if another program wrote the line."""
     text = line.decode("utf-8", "replace")
     if not text.startswith(MARK):
@@ -241,7 +241,7 @@ def ordered(
     except FileNotFoundError:
         raise FarSideError(f"there is no program `{command[0]}` here") from None
     answer, returncode = _answer(process, target, data, timeout)
-    said = [each for each in map(told, answer.split(b"\n")) if each is not None]
+    said = [each for each in map(parse_report, answer.split(b"\n")) if each is not None]
     if not said:
         raise FarSideError(
             f"{target} cannot be prepared ({command[0]} ended with {returncode}): it takes a shell"

@@ -29,7 +29,7 @@ from capd_client.bridge.opened import (
     Prepared,
     next_chunk,
     ordered,
-    told,
+    parse_report,
     too_much,
 )
 
@@ -112,7 +112,7 @@ class SshBridge(FarBridge):
                 *lines, buffer = buffer.split(b"\n")
                 if len(buffer) > MOST_SAID:
                     raise OverError(too_much(self._target))
-                for each in filter(None, map(told, lines)):
+                for each in filter(None, map(parse_report, lines)):
                     if each.get("removed"):
                         self._on_removed(each)
                     elif each.get("held") and not is_held:

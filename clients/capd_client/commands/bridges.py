@@ -105,7 +105,7 @@ def ssh(
             host,
             options=own,
             is_installed=install is not None,
-            say=said,
+            say=print_report,
             wake=ended_by_signal(),
         ).run()
     except FarSideError as error:
@@ -154,14 +154,14 @@ def container(
             engine=engine or "",
             user=user,
             is_installed=install is not None,
-            say=said,
+            say=print_report,
             wake=ended_by_signal(),
         ).run()
     except FarSideError as error:
         fail(str(error))
 
 
-def said(line: str) -> None:
+def print_report(line: str) -> None:
     """Print a line and flush it: a program may be reading."""
     tables.say(line)
     sys.stdout.flush()

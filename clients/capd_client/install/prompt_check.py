@@ -101,27 +101,27 @@ def _tried(
         if client.name == "claude":
             arguments = {"prompt": MESSAGE, "session_id": key, "cwd": project}
             host.call("capd_turn", arguments, _HOOK_TIMEOUT)
-            return _heard(control, key)
+            return _result_for(control, key)
         if client.name == "opencode":
             asked = {"text": MESSAGE, "session": key, "mute": False, "patience": 0.3}
             control.call("turn", asked)
-            return _heard(control, key)
+            return _result_for(control, key)
         commands = [found for edit in client.hooks() for found in _commands(edit.path)]
         if not commands:
             return PromptCheck("no", "no file of its hooks names capd's command", _CHECK_AGAIN)
         line, (hook, event) = commands[0]
         message = json.dumps(sample_event(hook, event, MESSAGE, key, project))
         problem = _run(line, message, own, project)
-        heard = _heard(control, key, problem)
-        if heard.answer == "yes" or problem or BUDGET_VARIABLE in env:
-            return heard
+        result = _result_for(control, key, problem)
+        if result.answer == "yes" or problem or BUDGET_VARIABLE in env:
+            return result
         # On a machine that is busy a hook gives up before it is heard.
         patient = {**own, BUDGET_VARIABLE: str(LONGEST_BUDGET)}
         _run(line, message, patient, project)
-        if _heard(control, key).answer == "yes":
+        if _result_for(control, key).answer == "yes":
             reason = "only when it waited longer than it does by itself: the machine is busy"
             return PromptCheck("yes", reason, f"Let it wait with {BUDGET_VARIABLE}=1, in seconds")
-        return heard
+        return result
 
 
 def _run(line: str, message: str, env: Mapping[str, str], project: str) -> str:
@@ -145,7 +145,7 @@ def _run(line: str, message: str, env: Mapping[str, str], project: str) -> str:
     return ""
 
 
-def _heard(control: Control, key: str, problem: str = "") -> PromptCheck:
+def _result_for(control: Control, key: str, problem: str = "") -> PromptCheck:
     """Return whether the daemon received a message for the session."""
     give_up_at = time.monotonic() + (0.0 if problem else _ARRIVAL)
     while True:

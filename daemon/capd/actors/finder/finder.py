@@ -100,7 +100,7 @@ def _described(
 
 
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
-Hint = ToolListKept | registry.CatalogChanged | definitions.DefinitionsSettled | SessionStarted
+Hint = ToolListKept | registry.CatalogChanged | definitions.DefinitionsReviewed | SessionStarted
 HINTS: MsgpackCodec[Hint] = MsgpackCodec(Hint)
 MOST_MEASURED = 8
 """How much larger definitions may be than what a model may read of them: output schemas are."""

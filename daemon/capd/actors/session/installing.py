@@ -12,7 +12,7 @@ from capd.runtime.bus import Bus
 from capd_protos import supervisor
 from capd_protos.codec import MsgpackCodec
 
-Heard = supervisor.InstallStarted | supervisor.InstallSaid | supervisor.InstallEnded
+Heard = supervisor.InstallStarted | supervisor.InstallOutput | supervisor.InstallEnded
 HEARD: MsgpackCodec[Heard] = MsgpackCodec(Heard)
 
 INSTALL_TIMEOUT = 900.0
@@ -78,7 +78,7 @@ def _line(event: Heard) -> str:
     match event:
         case supervisor.InstallStarted(dependency):
             return f"{dependency}: installing"
-        case supervisor.InstallSaid(dependency, line, seconds):
+        case supervisor.InstallOutput(dependency, line, seconds):
             return f"{dependency}: {line} ({seconds:.0f} s)"
         case supervisor.InstallEnded(dependency, outcome, seconds):
             return f"{dependency}: {outcome} ({seconds:.0f} s)"

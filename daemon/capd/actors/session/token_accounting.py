@@ -68,7 +68,7 @@ class TokenAccounting:
         self._bus = bus
         self._finder = FinderClient(bus)
         self._counts = counts
-        self._everything: dict[Terms, tokens.Everything] = {}
+        self._everything: dict[Terms, tokens.AllTools] = {}
         self._problem = ""
         self._due = trio.Event()
         self._hurried = trio.Event()
@@ -108,7 +108,7 @@ class TokenAccounting:
         found = [book.described() for book in books()]
         return messages.TokensDescribed(VOCABULARY, found, self._problem)
 
-    def everything(self, terms: Terms) -> tokens.Everything | None:
+    def everything(self, terms: Terms) -> tokens.AllTools | None:
         """Return the cost of listing all permitted tools; None if it was not requested yet."""
         return self._everything.get(terms)
 
@@ -145,7 +145,7 @@ class TokenAccounting:
 
     async def _ask_for_everything(self, books: "list[SessionTokenCount]") -> None:
         views = {book.terms: book.view for book in books if book.account.has_listed}
-        found: dict[Terms, tokens.Everything] = {}
+        found: dict[Terms, tokens.AllTools] = {}
         for terms, view in views.items():
             try:
                 reply = await self._finder.count(rules_of(view), view.project, timeout=ASK_TIMEOUT)
@@ -153,7 +153,7 @@ class TokenAccounting:
                 log.warning("tools_not_counted", reason=str(error))
                 continue
             if reply.is_known:
-                found[terms] = tokens.Everything(reply.tools, reply.tokens, reply.unlisted)
+                found[terms] = tokens.AllTools(reply.tools, reply.tokens, reply.unlisted)
         self._everything = found
 
 
