@@ -8,7 +8,7 @@ import sys
 import textwrap
 
 WIDTH_OF_FILES = 200
-"""Without a terminal there is no width: a file shall not break its lines at 80."""
+"""Columns without a terminal: lines in a file are not broken at 80."""
 _NARROWEST = 40
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
@@ -48,7 +48,7 @@ def limited_width() -> int | None:
         return max(_NARROWEST, int(asked))
     if not sys.stdout.isatty():
         return None
-    # A terminal that does not know its width says 0.
+    # A terminal that does not know its width reports 0.
     return max(_NARROWEST, os.get_terminal_size(sys.stdout.fileno()).columns or 80)
 
 

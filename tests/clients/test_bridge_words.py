@@ -14,7 +14,7 @@ FOLDER = "/home/bob/.local/share/capd-bridge/far"
 
 @pytest.fixture
 def far(tmp_path: Path) -> list[str]:
-    """The command of an ssh whose far side runs `far.py`, whatever it is parse_report to run."""
+    """The command of an ssh whose far side runs `far.py`, whatever it is told to run."""
     return [sys.executable, str(tmp_path / "far.py")]
 
 

@@ -60,8 +60,8 @@ class Address:
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             return str(error)
-        said = done.stderr.decode(errors="replace").strip()
-        return (said or f"`capd daemon start` failed with {done.returncode}") * bool(
+        errors = done.stderr.decode(errors="replace").strip()
+        return (errors or f"`capd daemon start` failed with {done.returncode}") * bool(
             done.returncode
         )
 

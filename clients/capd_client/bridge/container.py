@@ -26,7 +26,7 @@ from capd_client.bridge.streams import StreamEndedError, Streams
 
 ENGINES = ("podman", "docker")
 _OWN = {"podman": ("--detach-keys=",), "docker": ()}
-"""Podman takes its keys to detach out of any stream, and a frame may contain them."""
+"""Options of each engine: podman removes its detach keys from any stream, also from frames."""
 
 
 class ContainerBridge(FarBridge):
@@ -158,6 +158,6 @@ def engine_of(container: str) -> str:
 
 
 def removed(name: str, container: str, engine: str = "", user: str = "") -> None:
-    """Remove what a bridge has left in a container; raises FarSideError."""
+    """Remove the files that a bridge left in a container; raises FarSideError."""
     words = exec_words(engine or engine_of(container), container, user)
     ordered([*words, "python3", "-c", RUN], container, {"do": "remove", "name": name})

@@ -141,7 +141,7 @@ class SshBridge(FarBridge):
             process.stdin.close()
         until = time.monotonic() + FAREWELL
         while next_chunk(process.stdout, until):
-            # Whatever it says now is nothing that anybody waits for.
+            # Nobody waits for its further output.
             continue
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(max(0.0, until - time.monotonic()))

@@ -126,7 +126,7 @@ def _switched(method: str, name: str, result: dict[str, Any], *, as_json: bool) 
 @json_option
 def turn(*, text: tuple[str, ...], budget: int, session: str, as_json: bool) -> None:
     """Send TEXT, the user's message, to a session; `-` reads it from standard input."""
-    # A terminal shows no more than what is on; whoever reads JSON may have a model to tell.
+    # A terminal shows only what is on; a reader of JSON may pass the context to a model.
     has_no_output = not as_json
     message = text_of(text)
     result = in_session(
@@ -269,7 +269,7 @@ def _paste(ticket: int) -> None:
             with Control(this_places().socket) as control:
                 control.call("login_paste", {"ticket": ticket, "address": line.strip()})
         except ControlError as error:
-            # What is left of a line that was too long is no answer to the next question.
+            # The rest of a line that was too long is no answer to the next question.
             if not tries_left or not line.endswith("\n"):
                 fail(error.message)
             click.echo(f"{tables.printable(error.message)}")
@@ -278,7 +278,7 @@ def _paste(ticket: int) -> None:
 
 
 def _say_who_has(account: str) -> None:
-    """Say which profiles use the account, for it may be none."""
+    """Print which profiles use the account; it may be none."""
     listed = ask("profiles").get("profiles") or []
     having = [
         each["name"]

@@ -105,6 +105,6 @@ def _is_answered(path: str) -> bool:
         except (FileNotFoundError, ConnectionRefusedError):
             return False
         except OSError:
-            # Busy, or not ours to open: somebody is there.
+            # Busy, or not permitted: something listens there.
             return True
     return True

@@ -115,7 +115,7 @@ def _tried(
         result = _result_for(control, key, problem)
         if result.answer == "yes" or problem or BUDGET_VARIABLE in env:
             return result
-        # On a machine that is busy a hook gives up before it is heard.
+        # On a busy machine a hook gives up before the daemon has read its message.
         patient = {**own, BUDGET_VARIABLE: str(LONGEST_BUDGET)}
         _run(line, message, patient, project)
         if _result_for(control, key).answer == "yes":
@@ -139,8 +139,8 @@ def _run(line: str, message: str, env: Mapping[str, str], project: str) -> str:
     except subprocess.TimeoutExpired:
         return f"the hook's command did not end within {_HOOK_TIMEOUT:g} s: {line}"
     if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        words = f": {said[-1]}" if said else ""
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        words = f": {lines[-1]}" if lines else ""
         return f"the hook's command ended with code {done.returncode}{words}"
     return ""
 

@@ -212,7 +212,7 @@ def _say_unlisted(found: Mapping[str, Any], name: str, *, is_allowed: bool) -> N
 
 
 def _agreed(triggers: list[str], *, is_asked: bool) -> list[str]:
-    """Return the triggers that a person takes, or has edited."""
+    """Return the triggers as the person accepted or edited them."""
     for each in triggers:
         tables.say(f"trigger: {each}")
     if not is_asked:
@@ -239,7 +239,7 @@ def _write(
     secrets: Mapping[str, str],
     store: SecretStore,
 ) -> None:
-    """Keep the secrets, then the definition that needs them; all of it or nothing."""
+    """Save the secrets, then the definition that needs them; all of it or nothing."""
     undo: list[Callable[[], object]] = []
     try:
         for key, value in secrets.items():

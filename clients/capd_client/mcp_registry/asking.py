@@ -41,7 +41,7 @@ def given_values(words: Sequence[str]) -> dict[str, list[str]]:
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or not name:
-            # Never the whole word: it may be a secret.
+            # The message never has the whole word: it may be a secret.
             raise RegistryError(f"--set {name[:40]!r} is not NAME=VALUE")
         found.setdefault(name, []).append(value)
     return found

@@ -77,7 +77,7 @@ def newer(
 
 
 def _edited(text: str, server: OwnServer) -> str:
-    """Return a definition with the way in which its server is started now."""
+    """Return a definition's text with the command, URL and values of `server`."""
     import tomlkit  # noqa: PLC0415 - 25 ms that most commands have no use for
 
     document = tomlkit.parse(text)

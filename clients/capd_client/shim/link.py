@@ -637,11 +637,11 @@ class Shim:
     def _report(self) -> str:
         """Return why there are no tools, and what to do, for a person or a model."""
         words = [] if self._starter is None else self._starter.stderr_tail
-        said = ["Its last words:", *(f"  {line}" for line in words)] if words else []
+        last_words = ["Its last words:", *(f"  {line}" for line in words)] if words else []
         return "\n".join(
             [
                 f"capd has no tools to offer: {self._trouble}.",
-                *said,
+                *last_words,
                 "Ask the user to run `capd daemon run` in a terminal, which says what is wrong.",
                 "capd keeps trying, and its tools appear as soon as it runs.",
             ]
@@ -855,11 +855,11 @@ class Shim:
         """Tell whether an earlier daemon sent the host the acknowledgement in `line`."""
         key = id_of(object_of(params_of(line), "_meta").get(META + "subscriptionId"))
         request = None if key is None else self._pending.get(key)
-        was_told = request is not None and request.is_acknowledged
+        was_acknowledged = request is not None and request.is_acknowledged
         if request is not None:
             request.is_acknowledged = True
             self._due.pop(request, None)
-        return was_told
+        return was_acknowledged
 
     def _on_outcome(
         self, key: "int | str", shape: Shape, line: "bytes | bytearray | TruncatedLine"

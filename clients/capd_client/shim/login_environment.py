@@ -181,7 +181,7 @@ def _of_systemd(own: "Mapping[bytes, bytes]") -> "dict[bytes, bytes]":
         posix.stat(runtime + b"/systemd/private")
         for program in _SYSTEMCTL:
             if _is_there(program):
-                return parse_lines(_said_by_systemd(program, own))
+                return parse_lines(_systemd_output(program, own))
     except OSError:
         return {}
     return {}
@@ -195,10 +195,10 @@ def _is_there(path: str) -> bool:
     return True
 
 
-def _said_by_systemd(program: str, own: "Mapping[bytes, bytes]") -> bytes:
+def _systemd_output(program: str, own: "Mapping[bytes, bytes]") -> bytes:
     readable, writable = posix.pipe()
     pid = 0
-    said = b""
+    output = b""
     try:
         nowhere = (posix.POSIX_SPAWN_OPEN, 2, "/dev/null", posix.O_WRONLY, 0)
         pid = posix.posix_spawn(
@@ -212,15 +212,15 @@ def _said_by_systemd(program: str, own: "Mapping[bytes, bytes]") -> bytes:
         poll = select.poll()
         poll.register(readable, select.POLLIN)
         give_up_at = time.monotonic() + _SYSTEMD_PATIENCE
-        while len(said) < _LONGEST_BYTES:
+        while len(output) < _LONGEST_BYTES:
             left = int((give_up_at - time.monotonic()) * 1000)
             if left <= 0 or not poll.poll(left):
                 posix.kill(pid, 9)
                 return b""
             chunk = posix.read(readable, 65536)
             if not chunk:
-                return said
-            said += chunk
+                return output
+            output += chunk
         return b""
     finally:
         posix.close(readable)

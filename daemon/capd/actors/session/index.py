@@ -13,9 +13,9 @@ import trio
 
 from capd.actors.session.policy import Denials
 from capd.adapters.tokens.piece_counts import PieceCounts
-from capd.core.index.summaries import Suggested, call_of, suggested, surrounding_texts
+from capd.core.index.summaries import Suggestions, call_of, suggestions, surrounding_texts
 from capd.core.index.token_costs import TokenCosts
-from capd.core.index.trigger_map import Mapped, trigger_map
+from capd.core.index.trigger_map import TriggerMap, trigger_map
 from capd.core.sessions.domains import is_inside
 from capd.core.sessions.policy import Policy
 from capd.core.sessions.session import SessionState
@@ -186,7 +186,7 @@ class SessionIndex:
         """What policy denies, with the policy that this is true for; None if it is not known."""
         self.loaded_for: Policy | None = None
         """The policy with which the index was last loaded for a connection."""
-        self.mapped = Mapped()
+        self.mapped = TriggerMap()
         """The map that was delivered last."""
         self.left_out = 0
         """How many capabilities fitted a message and had no room in its turn."""
@@ -240,10 +240,10 @@ class SessionIndex:
         is_told = self._view.traits.reads_instructions or self._view.wants_all
         return "" if is_told else self.map()
 
-    def suggested(self, ids: Sequence[CapabilityId]) -> str:
+    def suggestions(self, ids: Sequence[CapabilityId]) -> str:
         """Return the second level for the capabilities that a message may mean."""
         entries = [self._cache.entry(self._place.project, id_) for id_ in ids]
-        said: Suggested = suggested(
+        said: Suggestions = suggestions(
             entries, call_of(self._view.name_for_client(self._view.enabler)), self._cache.costs
         )
         self.left_out += said.left_out

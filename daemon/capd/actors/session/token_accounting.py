@@ -129,7 +129,7 @@ class TokenAccounting:
         for book in books:
             # A thousand sessions are a hundred thousand texts.
             await trio.lowlevel.checkpoint()
-            wanted.update(dict.fromkeys(book.account.wanted()))
+            wanted.update(dict.fromkeys(book.account.uncounted_texts()))
         problem = ""
         try:
             counted = await counts.counted(list(wanted))
@@ -140,7 +140,7 @@ class TokenAccounting:
         self._problem = problem
         for book in books:
             await trio.lowlevel.checkpoint()
-            book.account.settle(counted.get)
+            book.account.store_counts(counted.get)
         await self._ask_for_everything(books)
 
     async def _ask_for_everything(self, books: "list[SessionTokenCount]") -> None:
@@ -170,18 +170,18 @@ class SessionTokenCount:
 
     def listed(self, definitions: list[bytes], own: int, now: float) -> None:
         """Note a list of tools that is sent."""
-        self.account.listed(definitions, own, now)
+        self.account.note_list(definitions, own, now)
         self._wake()
 
     def instructed(self, text: str) -> str:
         """Note the instructions that are sent, and return them."""
-        self.account.instructed(text)
+        self.account.note_instructions(text)
         self._wake()
         return text
 
     def turned(self, text: str) -> str:
         """Note a turn's text for the model, and return it."""
-        self.account.said("turns", text)
+        self.account.note_text("turns", text)
         self._wake()
         return text
 
@@ -190,7 +190,7 @@ class SessionTokenCount:
         kind = KINDS.get(own)
         if kind is not None and isinstance(result, bytes):
             for block in _CONTENT.decode(result).content:
-                self.account.said(kind, block.text)
+                self.account.note_text(kind, block.text)
             self._wake()
         return result
 

@@ -548,7 +548,7 @@ class SessionTurns:
 
     def _suggestion(self, suggested: Sequence[CapabilityId]) -> str:
         """Return how what may be meant is switched on, where the session has a tool for it."""
-        return self._index.suggested(suggested) if suggested and self._view.has_enabler else ""
+        return self._index.suggestions(suggested) if suggested and self._view.has_enabler else ""
 
     async def _routed(self, text: str, waits: float) -> Decision:
         try:

@@ -230,13 +230,13 @@ def withheld_of(
 
 def reason(baseline: Baseline, tool: ToolName, change: Change, *, command: str) -> str:
     """Return why a tool is withheld, for a model and its user; `command` shows the difference."""
-    said = {
+    how = {
         ADDED: "is not among the tools that were trusted",
         CHANGED: "is not defined as it was when it was trusted",
     }[change.kind]
     why = "" if not change.is_rejected else ", and a person has rejected its definition"
     return (
-        f"{tool} of {baseline.name} is withheld: it {said}{why}. "
+        f"{tool} of {baseline.name} is withheld: it {how}{why}. "
         f"The person sees the difference, and accepts it, with: {command}"
     )
 

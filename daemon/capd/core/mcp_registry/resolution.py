@@ -211,8 +211,8 @@ def resolve(entry: Entry, machine: Machine, wanted: Kind | None = None) -> Resol
     """
     server = entry.server
     if entry.status == "deleted":
-        said = f": {entry.status_message}" if entry.status_message else ""
-        raise EntryError(f"was deleted from the registry{said}. Look for another: capd find TEXT")
+        reason = f": {entry.status_message}" if entry.status_message else ""
+        raise EntryError(f"was deleted from the registry{reason}. Look for another: capd find TEXT")
     usable: list[Resolution] = []
     refused: list[str] = []
     ways: list[Package | Transport] = [*(server.packages or ()), *(server.remotes or ())]
@@ -237,8 +237,8 @@ def resolve(entry: Entry, machine: Machine, wanted: Kind | None = None) -> Resol
         raise EntryError(f"cannot be started here: {reasons}")
     notes = []
     if entry.status == "deprecated":
-        said = f": {entry.status_message}" if entry.status_message else ""
-        notes.append(f"its publisher calls it deprecated{said}")
+        reason = f": {entry.status_message}" if entry.status_message else ""
+        notes.append(f"its publisher calls it deprecated{reason}")
     others = dict.fromkeys(each.kind for each in usable if each is not chosen)
     return replace(chosen, others=tuple(others), notes=tuple(notes))
 
@@ -431,7 +431,7 @@ class _Asking:
         self,
         name: str,
         where: Where,
-        said: Input,
+        given: Input,
         *,
         is_repeated: bool = False,
         is_secret: bool = False,
@@ -443,17 +443,17 @@ class _Asking:
             if unique not in self._inputs:
                 break
             unique = f"{base}_{number}"
-        choices = tuple(plain(each) for each in said.choices or () if plain(each))
+        choices = tuple(plain(each) for each in given.choices or () if plain(each))
         self._inputs[unique] = Asked(
             unique,
             where,
-            (said.description or "")[:600],
-            bool(said.is_required),
-            is_secret or bool(said.is_secret) or _looks_secret(base, where, said),
+            (given.description or "")[:600],
+            bool(given.is_required),
+            is_secret or bool(given.is_secret) or _looks_secret(base, where, given),
             is_repeated,
-            said.format or "string",
-            _own_text(plain(said.default), f"the default of {base}"),
-            said.placeholder or "",
+            given.format or "string",
+            _own_text(plain(given.default), f"the default of {base}"),
+            given.placeholder or "",
             tuple(_own_text(each, f"the choices of {base}") for each in choices),
         )
         return Slot(unique)
@@ -463,26 +463,26 @@ class _Asking:
     ) -> dict[str, str]:
         """Add the variables of a template; return the name of each one's slot by its name."""
         found = {}
-        for name, said in (variables or {}).items():
-            found[name] = self.slot(name, where, said, is_secret=is_secret).name
+        for name, given in (variables or {}).items():
+            found[name] = self.slot(name, where, given, is_secret=is_secret).name
         return found
 
-    def template(self, said: KeyValue | Argument, name: str, where: Where) -> Template:
+    def template(self, given: KeyValue | Argument, name: str, where: Where) -> Template:
         """Return the template of an input: its fixed value with variables, or its own slot."""
-        if said.value is not None:
-            names = self.variables(said.variables, where, is_secret=bool(said.is_secret))
-            return template(plain(said.value), names, name)
-        is_repeated = isinstance(said, Argument) and bool(said.is_repeated)
-        return (self.slot(name, where, said, is_repeated=is_repeated),)
+        if given.value is not None:
+            names = self.variables(given.variables, where, is_secret=bool(given.is_secret))
+            return template(plain(given.value), names, name)
+        is_repeated = isinstance(given, Argument) and bool(given.is_repeated)
+        return (self.slot(name, where, given, is_repeated=is_repeated),)
 
-    def key_values(self, said: Sequence[KeyValue] | None, where: Where) -> dict[str, Template]:
+    def key_values(self, given: Sequence[KeyValue] | None, where: Where) -> dict[str, Template]:
         """Return the templates of environment variables or headers, by name.
 
         Raises:
             EntryError: a name is not valid, or it is a variable that decides what programs load.
         """
         found: dict[str, Template] = {}
-        for each in said or ():
+        for each in given or ():
             pattern = _VARIABLE if where == "environment" else _HEADER
             if not pattern.fullmatch(each.name):
                 raise EntryError(f"{_shown(each.name)!r} is not a name of a {_noun(where)}")
@@ -495,10 +495,10 @@ class _Asking:
         return found
 
 
-def _looks_secret(name: str, where: Where, said: Input) -> bool:
+def _looks_secret(name: str, where: Where, given: Input) -> bool:
     """Tell whether an input is a secret by its name, although it is not marked as one."""
-    is_open = where in {"environment", "header"} and said.default is None and not said.choices
-    return is_open and said.format != "number" and _SECRET.search(name) is not None
+    is_open = where in {"environment", "header"} and given.default is None and not given.choices
+    return is_open and given.format != "number" and _SECRET.search(name) is not None
 
 
 def _noun(where: Where) -> str:
@@ -510,14 +510,14 @@ def _own_text(text: str, what: str) -> str:
 
 
 def _arguments(
-    said: Sequence[Argument] | None, asking: _Asking, launcher: Kind | None
+    given: Sequence[Argument] | None, asking: _Asking, launcher: Kind | None
 ) -> Iterator[Word]:
     """Yield the words of arguments.
 
     With `launcher`, they are options of that launcher: they have to be in a list, and those that
     capd passes itself are left out.
     """
-    for each in said or ():
+    for each in given or ():
         if each.type == "named":
             name = (each.name or "").strip()
             if not re.fullmatch(r"-{0,2}[A-Za-z0-9][\w.:-]*", name):

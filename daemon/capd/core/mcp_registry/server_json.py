@@ -211,10 +211,13 @@ def read_entry(data: bytes) -> Entry:
     if not is_version(server.version):
         raise EntryError("has a version that is not one exact version")
     _check_bounds(server)
-    said = (read.meta.official if read.meta is not None else None) or Official()
-    status = _STATUSES.get(said.status or server.status or "active", "active")
+    official = (read.meta.official if read.meta is not None else None) or Official()
+    status = _STATUSES.get(official.status or server.status or "active", "active")
     return Entry(
-        server, status, (said.status_message or "")[:LONGEST_DESCRIPTION], said.updated_at or ""
+        server,
+        status,
+        (official.status_message or "")[:LONGEST_DESCRIPTION],
+        official.updated_at or "",
     )
 
 

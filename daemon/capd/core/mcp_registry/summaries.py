@@ -95,10 +95,10 @@ def updated(copy: Copy, entries: Iterable[Entry]) -> int:
 
 
 def _needs(way: Package | Transport) -> tuple[str, ...]:
-    said: Sequence[KeyValue] = (
+    inputs: Sequence[KeyValue] = (
         way.environment_variables if isinstance(way, Package) else way.headers
     ) or ()
-    named = [each.name for each in said if each.is_required and each.default is None]
+    named = [each.name for each in inputs if each.is_required and each.default is None]
     if isinstance(way, Package):
         named += [
             (each.value_hint or each.name or "an argument").lstrip("-")
