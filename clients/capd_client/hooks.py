@@ -155,7 +155,7 @@ def _read_claude(event: Event, env: Mapping[str, str]) -> Prompt:
 
 
 def _read_code(event: Event, env: Mapping[str, str]) -> Prompt:
-    """Read VS Code's hook; it lies in Copilot CLI's folder, so that Copilot CLI runs it too."""
+    """Read VS Code's hook; Copilot CLI runs it too, because it is in Copilot CLI's folder."""
     return _read("copilot" if _is_copilot(event, env) else "code", event, env)
 
 

@@ -19,7 +19,7 @@ _LAST_WORD = 0.5
 """Seconds to wait after the result: the last event may come later than it."""
 
 
-def indexed(
+def run_index(
     socket: str, session: str, *, show_progress: bool, asks_servers: bool = True
 ) -> dict[str, Any]:
     """Return the daemon's result, showing progress meanwhile."""

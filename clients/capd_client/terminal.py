@@ -42,7 +42,7 @@ def width() -> int:
 
 
 def limited_width() -> int | None:
-    """Return how many columns a line may have at most; None in a pipe or a file."""
+    """Return the limit of columns of a line; None in a pipe or a file, unless `COLUMNS` is set."""
     asked = os.environ.get("COLUMNS", "")
     if asked.isdigit() and int(asked):
         return max(_NARROWEST, int(asked))

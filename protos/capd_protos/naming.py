@@ -46,7 +46,7 @@ class NameTable:
         self._names = dict.fromkeys(names)
 
     def find(self, wanted: str, *, is_call: bool = False) -> Named | Unclear:
-        """Return the name that `wanted` means.
+        """Return the name that `wanted` means; `Unclear` if none fits, or several do.
 
         With `is_call`, only another spelling of the same words fits: a call of `delete_row` must
         reach neither `delete_rows` nor `delete_row_and_all`.

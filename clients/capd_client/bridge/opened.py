@@ -222,7 +222,7 @@ def parse_report(line: bytes) -> dict[str, Any] | None:
     return report if isinstance(report, dict) else None
 
 
-def ordered(
+def send_order(
     command: Sequence[str],
     target: str,
     order: dict[str, Any],

@@ -28,8 +28,8 @@ from capd_client.bridge.opened import (
     OverError,
     Prepared,
     next_chunk,
-    ordered,
     parse_report,
+    send_order,
     too_much,
 )
 
@@ -69,7 +69,7 @@ class SshBridge(FarBridge):
         self, order: dict[str, Any], payload: bytes, timeout: float | None
     ) -> dict[str, Any]:
         command = [*self._ssh, "-o", "ConnectTimeout=5", "--", self._target, _RUN]
-        return ordered(command, self._target, order, payload, timeout)
+        return send_order(command, self._target, order, payload, timeout)
 
     def _serve(self, held: HeldBridge, prepared: Prepared, generation: str) -> bool:
         folder = shlex.quote(prepared.folder)
@@ -151,10 +151,10 @@ class SshBridge(FarBridge):
         self._process = None
 
 
-def removed(name: str, host: str, options: Sequence[str] = ()) -> None:
+def remove_files(name: str, host: str, options: Sequence[str] = ()) -> None:
     """Remove the files of a bridge from a host; raises FarSideError."""
     command = ["ssh", *options, *_ALWAYS, "--", host, _RUN]
-    ordered(command, host, {"do": "remove", "name": name})
+    send_order(command, host, {"do": "remove", "name": name})
 
 
 def name_of(host: str) -> str:

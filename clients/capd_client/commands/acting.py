@@ -31,7 +31,9 @@ _MOST_PASTED = 9000
 _MOST_PASTES = 5
 
 
-def enabled(socket: str, name: str, session: str, *, show_progress: bool) -> dict[str, Any]:
+def enable_with_progress(
+    socket: str, name: str, session: str, *, show_progress: bool
+) -> dict[str, Any]:
     """Return the daemon's result; print the progress of dependency scripts to stderr."""
     params = {"name": name, **({"session": session} if session else {})}
     with Control(socket) as control:
@@ -74,7 +76,9 @@ def enable(*, name: str, session: str, as_json: bool) -> None:
     """Switch the capability NAME on."""
     result = in_session(
         session,
-        lambda key: enabled(this_places().socket, name, key, show_progress=not as_json),
+        lambda key: enable_with_progress(
+            this_places().socket, name, key, show_progress=not as_json
+        ),
     )
     _switched("enable", name, result, as_json=as_json)
 

@@ -83,7 +83,7 @@ def ssh(
     """
     # Only for these commands: others start without it.
     from capd_client.bridge.opened import FarSideError  # noqa: PLC0415
-    from capd_client.bridge.ssh import SshBridge, name_of, removed  # noqa: PLC0415
+    from capd_client.bridge.ssh import SshBridge, name_of, remove_files  # noqa: PLC0415
 
     if host.startswith("-"):
         raise click.UsageError("HOST is written as for ssh, and cannot begin with a dash")
@@ -96,7 +96,7 @@ def ssh(
     ]
     try:
         if remove:
-            removed(name, host, own)
+            remove_files(name, host, own)
             tables.say(f"Nothing of the bridge {name} is left on {host}.")
             return
         SshBridge(
@@ -135,7 +135,7 @@ def container(
     end.
     """
     # Only for these commands: others start without it.
-    from capd_client.bridge.container import ContainerBridge, removed  # noqa: PLC0415
+    from capd_client.bridge.container import ContainerBridge, remove_files  # noqa: PLC0415
     from capd_client.bridge.opened import FarSideError  # noqa: PLC0415
     from capd_client.bridge.ssh import name_of  # noqa: PLC0415
 
@@ -144,7 +144,7 @@ def container(
     name = name or name_of(container)
     try:
         if remove:
-            removed(name, container, engine or "", user)
+            remove_files(name, container, engine or "", user)
             tables.say(f"Nothing of the bridge {name} is left in {container}.")
             return
         ContainerBridge(

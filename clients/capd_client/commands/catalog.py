@@ -72,9 +72,9 @@ def tap_build(*, path: Path) -> None:
     """
     import subprocess  # noqa: PLC0415 - as in `tap add`
 
-    from capd_client.indexing import indexed  # noqa: PLC0415 - threads, as in `capd index`
+    from capd_client.indexing import run_index  # noqa: PLC0415 - threads, as in `capd index`
 
-    indexed(this_places().socket, "", show_progress=True, asks_servers=True)
+    run_index(this_places().socket, "", show_progress=True, asks_servers=True)
     # -P: a folder `capd` in the working directory is not the daemon.
     command = [sys.executable, "-P", "-m", "capd", "tap", "build", str(path)]
     click.get_current_context().exit(subprocess.run(command, check=False).returncode)

@@ -45,7 +45,7 @@ class Merged:
     """The names that people gave it."""
 
 
-def merged(
+def merge_definitions(
     found: Iterable[Read], own: Mapping[str, Definition], values: Mapping[str, str]
 ) -> list[Merged]:
     """Return each server once, under a unique name.

@@ -108,7 +108,7 @@ def plan_import(
     plan = Plan(len(sources.files), [], [], list(sources.unreadable))
     plan.left_out = [LeftOut(r.entry.origin, r.reason) for r in found if r.reason]
     keys = _Keys(values)
-    for each in merging.merged(found, own, values):
+    for each in merging.merge_definitions(found, own, values):
         if each.known:
             plan.planned.append(_there(each, values))
             continue

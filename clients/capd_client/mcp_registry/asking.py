@@ -47,7 +47,7 @@ def given_values(words: Sequence[str]) -> dict[str, list[str]]:
     return found
 
 
-def answered(
+def ask_inputs(
     inputs: Sequence[Mapping[str, Any]],
     given: Mapping[str, Sequence[str]],
     server: str,

@@ -57,7 +57,7 @@ _DEEPEST = 200
 # {"content":[{"type":"text","text":"abc\u00   ->   {"content":[{"type":"text","text":"abc"}]}
 #
 # A string that was cut keeps its beginning. Any other value that was cut is dropped.
-def closed(beginning: bytes) -> bytes:
+def close_json(beginning: bytes) -> bytes:
     """Return valid JSON made of `beginning`, the first bytes of a JSON value."""
     at, depth = 0, bytearray()
     safe, closers = 0, b""
@@ -325,7 +325,7 @@ def compacted_beginning(beginning: bytes, wanted: Wanted, *, is_error: bool) -> 
     None if they cannot be parsed, or if nothing within the limit is possible.
     """
     try:
-        parts = parts_of(closed(beginning))
+        parts = parts_of(close_json(beginning))
     except MalformedError:
         return None
     if is_error:
@@ -467,7 +467,7 @@ class _Attempt:
         if not is_container(data):
             return None
         if self._wanted.beyond_bytes:
-            data = closed(data)
+            data = close_json(data)
         inner = room * len(text) // max(encoded_width(text), 1)
         try:
             for _ in _SCALES:
