@@ -4,12 +4,16 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
 from capd_client import tables
 from capd_client.commands.shared import ask, fail, json_option, print_json, this_places
 from capd_client.status_text import bridge_line
+
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 
 @click.group()
@@ -54,11 +58,24 @@ def revoke(*, name: str, as_json: bool) -> None:
         tables.say(f"The bridge {answer.get('revoked')} is revoked.")
 
 
+_INSTALL_OPTION = click.option(
+    "--install", type=click.Choice(["claude-code"]), help="Add it to an editor there."
+)
+_REMOVE_OPTION = click.option(
+    "--remove", is_flag=True, help="Remove the files of a bridge there, and exit."
+)
+
+
+def _name_option(source: str) -> Callable[[_F], _F]:
+    """Return `--name`, whose default is derived from the argument `source`."""
+    return click.option("--name", default="", help=f"The bridge's name.  [default: from {source}]")
+
+
 @bridge.command("ssh")
 @click.argument("host")
-@click.option("--name", default="", help="The bridge's name.  [default: from HOST]")
-@click.option("--install", type=click.Choice(["claude-code"]), help="Add it to an editor there.")
-@click.option("--remove", is_flag=True, help="Remove the files of a bridge there, and exit.")
+@_name_option("HOST")
+@_INSTALL_OPTION
+@_REMOVE_OPTION
 @click.option("-p", "port", type=click.IntRange(1, 65535), help="The port of its sshd.")
 @click.option("-i", "identity", metavar="FILE", default="", help="The key to log in with.")
 @click.option(
@@ -114,11 +131,11 @@ def ssh(
 
 @bridge.command("container")
 @click.argument("container")
-@click.option("--name", default="", help="What the bridge is called.  [default: from CONTAINER]")
-@click.option("--engine", type=click.Choice(["podman", "docker"]), help="Which engine has it.")
-@click.option("--user", default="", help="Whose editor it is for.  [default: the container's]")
-@click.option("--install", type=click.Choice(["claude-code"]), help="Add it to an editor there.")
-@click.option("--remove", is_flag=True, help="Remove what a bridge has left there, and end.")
+@_name_option("CONTAINER")
+@click.option("--engine", type=click.Choice(["podman", "docker"]), help="The engine that runs it.")
+@click.option("--user", default="", help="The editor's user there.  [default: the container's]")
+@_INSTALL_OPTION
+@_REMOVE_OPTION
 def container(
     *,
     container: str,
