@@ -101,7 +101,7 @@ class ServerDefinitions(msgspec.Struct, frozen=True):
     name: ServerName
     identity: ServerIdentity
     tools: int
-    """How many are trusted."""
+    """The number of its trusted tools."""
     standing: str
     """`project` or `pinned`, for which changes are withheld in every mode. No `Literal`, for the
     reason given at `DefinitionChange.kind`."""

@@ -23,7 +23,7 @@ _NO_SECRET = re.compile(
     r"|budget|count|length|size|port|host|region|scopes?|endpoint|ur[il]|domain)$"
     r"|(?:^|[_-])(?:max|min|num|total)[_-](?:[a-z]+[_-])*tokens?$"
 )
-"""Of what a name ends in: that is no secret, or is known by its look."""
+"""Ends of names whose value is no secret, or is one only if it looks like a token."""
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _LOOKS = re.compile(
     r"gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|gl[a-z]{2,5}-[A-Za-z0-9_-]{20,}"
