@@ -3,7 +3,6 @@
 The process inherits its end of the pair. Neither end has an address, so no other process can
 connect to it.
 
-
 A frame is four bytes of length, most significant first, and that many bytes of msgpack: the
 number of the request, the seconds that its sender still waits (0 in a reply), and the message
 itself. Every request gets one reply with its number: a message, or a `Failure`.

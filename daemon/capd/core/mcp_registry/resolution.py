@@ -251,7 +251,6 @@ def launch(
     `values` are the values of each input by its name; that of a secret is `{{ENV:KEY}}`. `artifact`
     is the downloaded package.
 
-
     Raises:
         EntryError: a required value is missing, or a value is not allowed for its input.
     """

@@ -119,7 +119,6 @@ def sent_arguments(name: str, edit: ToolEdit | None, arguments: bytes) -> bytes:
     `name` is the tool's wire name. `edit` is `ToolDefinition.edit`, which contains only parts that
     apply. Presets are added.
 
-
     Raises:
         NotSentError: they name an argument that the client does not have, or are not an object.
     """
