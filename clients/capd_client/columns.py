@@ -31,7 +31,7 @@ _STATES = {
     **dict.fromkeys(("failed", "parked", "error", "unusable"), "red"),
     **dict.fromkeys(("off", "none", "idle", "not installed"), "dim"),
 }
-"""The style of a cell by its first word; it is used in the columns of states alone."""
+"""The style of a cell by its first word; only columns of states are styled."""
 _STATE_COLUMNS = frozenset({"routable", "state"})
 
 

@@ -22,9 +22,9 @@ _CONNECT_TIMEOUT = 5.0
 _CONNECT_PAUSE = 0.05
 _TIMEOUT = 30.0
 _LONG_TIMEOUT = 660.0
-"""A capability may install what it needs before it is on, and a tool may take its time."""
+"""Seconds: a capability may first install programs, and a tool may take minutes."""
 _WHOLE_CATALOG_TIMEOUT = 3700.0
-"""The daemon answers when it has read everything, or asked every server, however much that is."""
+"""Seconds: the daemon answers only after it has read all taps, or asked every server."""
 _TIMEOUTS = {
     **dict.fromkeys(("turn", "enable", "disable", "call", "login", "login_wait"), _LONG_TIMEOUT),
     **dict.fromkeys(("reload", "index"), _WHOLE_CATALOG_TIMEOUT),
@@ -107,7 +107,7 @@ class Control:
         sock, self._sock = self._sock, None
         if sock is not None:
             with contextlib.suppress(OSError):
-                # Closing alone leaves another thread, and so the daemon, waiting for each other.
+                # Without a shutdown, a thread that is receiving would wait, and the daemon too.
                 sock.shutdown(socket.SHUT_RDWR)
             sock.close()
         self._buffer.clear()
@@ -123,7 +123,7 @@ class Control:
         self._write({"jsonrpc": "2.0", "id": key, "method": method, "params": dict(params or {})})
         while True:
             message = self._read()
-            # A line that the daemon could not read is answered without an id.
+            # The answer to a line that the daemon could not read has no id.
             if message.get("id") == key or ("id" in message and message["id"] is None):
                 return _result_of(message)
 
@@ -146,7 +146,7 @@ class Control:
         """Return the descriptor of the open connection; -1 if none is open."""
         return -1 if self._sock is None else self._sock.fileno()
 
-    def heard(self) -> dict[str, Any]:
+    def read_event(self) -> dict[str, Any]:
         """Return the daemon's next message that is not an answer, waiting for it.
 
         Raises:
@@ -184,7 +184,7 @@ class Control:
         return sock
 
     def _write(self, message: Mapping[str, Any]) -> None:
-        # A link frame is told by its first bytes: no space behind the colon.
+        # The daemon knows a link frame by its first bytes: there is no space after the colon.
         line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
         try:
             self._connected().sendall(line)

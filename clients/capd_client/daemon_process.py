@@ -14,7 +14,7 @@ left 54 MB, and 24 with the C library's. Both take the same time."""
 
 
 KEPT = "PYTHON_KEYRING_BACKEND"
-"""What the keyring library calls its setting; the interpreter has no use for it."""
+"""The one `PYTHON*` variable that is kept: the keyring library reads it, not the interpreter."""
 
 
 def daemon_arguments(arguments: Sequence[str] = ()) -> list[str]:

@@ -25,9 +25,9 @@ def status_line(status: Mapping[str, Any]) -> str:
     more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
     of = f" of {', '.join(names[:_NAMES_SHOWN])}{more}" if names else ""
     withheld = f", {found['withheld']} withheld" if found.get("withheld") else ""
-    said = f"{', '.join(counts)} tools{of}{withheld}" if counts else "nothing changed"
+    changed = f"{', '.join(counts)} tools{of}{withheld}" if counts else "nothing changed"
     gone = f"; what was trusted of {', '.join(lost)} is lost" if lost else ""
-    return f"definitions: {said}{gone} (see: {COMMAND})"
+    return f"definitions: {changed}{gone} (see: {COMMAND})"
 
 
 def overview(found: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ def main() -> int:
 
         return run_shim(arguments[1:])
     if arguments[:2] == ["daemon", "run"] and "--help" not in arguments:
-        # Nothing more is imported: see there.
+        # That module avoids all other imports, so nothing more is imported here.
         from capd_client import daemon_process  # noqa: PLC0415
 
         command = daemon_process.daemon_arguments(arguments[2:])
@@ -36,7 +36,7 @@ def main() -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # What is left in the buffer would be tried again when Python ends, and be told of.
+        # Python would try to write the rest of the buffer at its end, and report the failure.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
 

@@ -24,7 +24,7 @@ from capd_protos.places import Places, places, socket_path
 MESSAGE = "what changed in the last three commits of this repository?"
 LINGER = "1"
 FIRST, SECOND = "first-editor", "second-editor"
-"""Names of the clients; their session keys are others in each run (`_session`)."""
+"""Names of the clients; their session keys differ in each run (`_session`)."""
 PATIENCE = 120.0
 """Seconds for a step that may download a server or load the model for the first time."""
 
@@ -76,7 +76,7 @@ def _play(env: dict[str, str], control: Control) -> None:
         if turn["outcome"] != "activate" or turn["problem"]:
             raise StepError(f"nothing was switched on: {turn['reason'] or turn['problem']}")
         _show(f"switched on: {turn['name']} in {turn['ms']:.0f} ms, its server's start included")
-        first.heard("notifications/tools/list_changed")
+        first.wait_for("notifications/tools/list_changed")
         _show("the editor was told that its list of tools has changed")
         _show(f"listed now: {_names(first.tools())}")
 
@@ -117,8 +117,8 @@ def _play(env: dict[str, str], control: Control) -> None:
 def _session(client: str) -> str:
     """Return a session key that no earlier run has used.
 
-    A session that is over is kept for a day with what it had on: under the same key nothing would
-    be switched on any more.
+    An ended session is kept for a day with its active set: under the same key there would be
+    nothing left to switch on.
     """
     return f"{client}-{secrets.token_hex(4)}"
 
@@ -133,7 +133,7 @@ def _running(control: Control) -> list[str]:
 
 
 def _left(control: Control, server: dict[str, Any], keys: set[str]) -> list[str] | None:
-    """Return who holds the server when our editors have left it, None while that is not so."""
+    """Return who holds the server once our editors have left it; None while one holds it."""
     found = [each for each in _servers(control) if each["pid"] == server["pid"]]
     holders = [holder for each in found for holder in each["leases"]]
     if keys & set(holders) or (found and not holders):
@@ -240,7 +240,7 @@ def _model_ready(control: Control) -> None:
 
 
 def _project(home: Path) -> Path:
-    """Return a git repository: this checkout, or where it is none, a small one made for it."""
+    """Return a git repository: this checkout, or if it is none, a small new one."""
     here = Path.cwd()
     if (here / ".git").exists():
         return here

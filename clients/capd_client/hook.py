@@ -27,7 +27,7 @@ BUDGET_VARIABLE = "CAPD_HOOK_BUDGET"
 LONGEST_BUDGET = 4.0
 """The hooks that capd installs let clients wait 5 s, and some complain of a longer one."""
 _DELIVERY_TIME = 0.03
-"""Seconds of the budget that the answer takes from the daemon to the client."""
+"""Seconds of the budget that are reserved for passing the answer on to the client."""
 _SPARE_TIME = 1.0
 """Seconds of a client's limit that are left for Python's start and a loaded machine."""
 _LOOK_AGAIN = 0.05
@@ -75,7 +75,7 @@ def _serve(arguments: list[str]) -> int:
                 **prompt._asdict(),
                 "mute": not write("x", ""),
                 "patience": patience,
-                # Who waited for the start has all the time that there is already.
+                # A hook that waited for the daemon's start has extended its budget already.
                 "longest": _longest(prompt.client) if patience < BUDGET else 0.0,
             }
             turn = control.call("hook", params)
@@ -87,7 +87,7 @@ def _serve(arguments: list[str]) -> int:
             sys.stdout.write(printed + "\n")
             sys.stdout.flush()
     except (OSError, ValueError, RecursionError, ControlError, DaemonDownError):
-        # The prompt goes on as if capd were not there.
+        # The client sends the prompt as if there were no capd.
         return 0
     return 0
 
@@ -117,13 +117,13 @@ def _reached(client: str) -> Control:
 
 
 def _patience() -> float:
-    """Return the seconds for which an answer is of use from here on."""
+    """Return for how many more seconds an answer can still be used."""
     left = signal.getitimer(signal.ITIMER_REAL)[0]
     return round(max(left - _DELIVERY_TIME, _DELIVERY_TIME), 3)
 
 
 def _longest(client: str) -> float:
-    """Return the seconds that a hook of `client` may take; 0 where that is its budget."""
+    """Return the seconds that a hook of `client` may take; 0 if it has only the budget."""
     if os.environ.get(BUDGET_VARIABLE):
         return 0.0
     limit = min(HOOK_LIMITS.get(client, 0) - _SPARE_TIME, LONGEST_BUDGET)
@@ -162,5 +162,5 @@ def _input() -> bytes:
 
 
 def _give_up(*_: object) -> None:
-    # Without cleaning up: whatever this process hangs in, the editor waits no longer.
+    # No cleaning up: whatever blocks this process, the editor must not wait longer.
     os._exit(0)

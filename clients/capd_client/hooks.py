@@ -21,7 +21,7 @@ class Prompt(NamedTuple):
 
     text: str = ""
     client: str = ""
-    """The client that runs the hook, which need not be the one in its command line."""
+    """The client that runs the hook; it may differ from the one in the command line."""
     client_session: str = ""
     """The client's own id of the conversation."""
     project: str = ""
@@ -101,7 +101,7 @@ _LAYOUTS = {
         _Layout(
             "qwen",
             (("session_id",),),
-            # What the user typed counts before what qwen has made of it.
+            # The user's own text is preferred to the one that qwen made of it.
             text=(("submitted_prompt",), ("prompt",)),
             turn=("prompt_id",),
         ),
@@ -109,7 +109,7 @@ _LAYOUTS = {
             "windsurf",
             (("trajectory_id",),),
             text=(("tool_info", "user_prompt"),),
-            # It does not say which folder is open.
+            # It does not pass the open folder.
             project=(),
             turn=("execution_id",),
             events=("pre_user_prompt",),
@@ -155,7 +155,7 @@ def _read_claude(event: Event, env: Mapping[str, str]) -> Prompt:
 
 
 def _read_code(event: Event, env: Mapping[str, str]) -> Prompt:
-    """Read VS Code's hook; it lies in Copilot CLI's folder, so that Copilot CLI runs it too."""
+    """Read VS Code's hook; Copilot CLI runs it too, because it is in Copilot CLI's folder."""
     return _read("copilot" if _is_copilot(event, env) else "code", event, env)
 
 

@@ -16,10 +16,10 @@ from capd_client.terminal import many
 from capd_client.waiting import Waiting, bar
 
 _LAST_WORD = 0.5
-"""The last event may come a moment after the result."""
+"""Seconds to wait after the result: the last event may come later than it."""
 
 
-def indexed(
+def run_index(
     socket: str, session: str, *, show_progress: bool, asks_servers: bool = True
 ) -> dict[str, Any]:
     """Return the daemon's result, showing progress meanwhile."""
@@ -45,7 +45,7 @@ def indexed(
 
 @contextmanager
 def _shown(doing: str, *, is_bar: bool) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Yield what shows an event of `index.`."""
+    """Yield a function that shows an event of `index.`."""
     if not is_bar:
         yield _say
         return

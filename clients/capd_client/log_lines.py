@@ -21,7 +21,7 @@ LEVELS = ("debug", "info", "warning", "error", "critical")
 _FIRST = ("timestamp", "level", "event")
 _COLOURS = {"warning": "yellow", "error": "red", "critical": "red", "debug": "bright_black"}
 AGAIN = 1000
-"""Lines that the follower begins with."""
+"""Number of existing lines that the follower reads again, to find where it continues."""
 ALL = 1_000_000
 
 
@@ -49,11 +49,11 @@ def existing_lines(manager: Manager, count: int = ALL) -> Iterator[str]:
     check_log(command)
     with _running(command, subprocess.PIPE) as process:
         yield from _lines(process)
-        said = process.stderr.read().strip() if process.stderr is not None else ""
+        errors = process.stderr.read().strip() if process.stderr is not None else ""
         if process.wait():
             raise ServiceError(
-                f"the log cannot be read: {said or process.returncode}. A daemon that was started "
-                "by hand writes to its own terminal"
+                f"the log cannot be read: {errors or process.returncode}. A daemon "
+                "that you started by hand writes to its own terminal"
             )
 
 
@@ -75,7 +75,7 @@ def _running(command: list[str], errors_to: int) -> "Iterator[subprocess.Popen[s
         stderr=errors_to,
         text=True,
         errors="replace",
-        # Ctrl-C is for us: what we started ends with us.
+        # Ctrl-C is for this command, and it ends the program that it started.
         start_new_session=True,
     ) as process:
         try:
@@ -100,7 +100,7 @@ class LogLine:
     def is_wanted(self, session: str, level: str) -> bool:
         """Tell whether it belongs to `session`, if one is given, and is of `level` or above."""
         if self.facts is None:
-            # What an interpreter or a library writes belongs to no session and has no level.
+            # A line of an interpreter or a library belongs to no session and has no level.
             return not session and not level
         if session and self.facts.get("session") != session:
             return False
@@ -132,11 +132,11 @@ def _facts(line: str) -> Mapping[str, Any] | None:
 
 
 def _time(facts: Mapping[str, Any]) -> str:
-    said = str(facts.get("timestamp", ""))
+    timestamp = str(facts.get("timestamp", ""))
     try:
-        at = datetime.fromisoformat(said)
+        at = datetime.fromisoformat(timestamp)
     except ValueError:
-        return said
+        return timestamp
     return f"{at.astimezone():%m-%d %H:%M:%S}"
 
 

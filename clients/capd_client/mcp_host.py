@@ -88,7 +88,7 @@ class McpHost:
         """Return the result of a tool call."""
         return self.ask("tools/call", {"name": name, "arguments": dict(arguments)}, timeout)
 
-    def heard(self, method: str, timeout: float = 30.0) -> dict[str, Any]:
+    def wait_for(self, method: str, timeout: float = 30.0) -> dict[str, Any]:
         """Return the next notification of `method`, waiting for it."""
         while True:
             for at, message in enumerate(self._notifications):

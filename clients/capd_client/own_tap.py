@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from capd_client.taps import TapError, TapList, meant
+from capd_client.taps import TapError, TapList, find_name
 from capd_client.toml_files import text_of
 
 NAME = "own"
@@ -113,7 +113,7 @@ class OwnTap:
     def remove(self, name: str) -> Path:
         """Remove the definition of `name`; return its former folder."""
         hint = "What a tap has goes with it: capd tap remove TAP"
-        name = meant(name, self.names(), f"no server named {name} was added\n{hint}")
+        name = find_name(name, self.names(), f"no server named {name} was added\n{hint}")
         place = self._capabilities / name
         gone = Path(tempfile.mkdtemp(dir=self.folder, prefix=".removing.")) / name
         place.rename(gone)

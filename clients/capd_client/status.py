@@ -66,7 +66,7 @@ def show_in_client() -> int:
             status = control.call("status")
         line = client_line(status, str(asked.get("session_id") or ""), project)
     except (OSError, ValueError, AttributeError, RecursionError, ControlError, DaemonDownError):
-        # An editor's line is no place for what is wrong; `capd doctor` is.
+        # An editor's status line shows no errors; `capd doctor` reports them.
         return 0
     if line:
         sys.stdout.write(f"{line}\n")
@@ -79,7 +79,7 @@ def show(form: Form, session: str = "") -> int:
     with Control(places(os.environ, os.getuid()).socket) as control:
         status = control.call("status")
     if form == "json":
-        # ASCII: what servers say must not steer a terminal, and any JSON parser gives it back.
+        # ASCII: texts of servers must not steer a terminal, and any JSON parser restores them.
         lines = [json.dumps(status, indent=2)]
     elif form == "line":
         lines = active_lines(status, session)

@@ -10,7 +10,7 @@ from capd_client.remedies import remedy
 from capd_client.terminal import duration, printable, size, styled, wrapped
 
 WHOLE = 100
-"""Of a hundred: routing knows the whole catalog by meaning."""
+"""Percent: routing has embedded the whole catalog."""
 DECISIONS_SHOWN = 5
 REASONS_SHOWN = 3
 MOST_USED_SHOWN = 3
@@ -156,7 +156,7 @@ OWN_MEMORIES = "~"
 
 
 class _Page:
-    """Lines that grow downwards."""
+    """The lines of the status, in order."""
 
     def __init__(self, columns: int, is_coloured: bool) -> None:
         self.lines: list[str] = []
@@ -178,7 +178,7 @@ class _Page:
             self.lines.append("  none")
 
     def daemon(self, status: Document) -> None:
-        """Append what the daemon says of itself and of its model."""
+        """Append the state of the daemon and of its model."""
         daemon = status.get("daemon") or {}
         self.say(
             f"capd {daemon.get('version', '?')}, pid {daemon.get('pid', '?')}, "
@@ -210,7 +210,7 @@ class _Page:
         yield "  ", tap_line(tap) + (f"  [{tap['revision']}]" if tap.get("revision") else "")
 
     def session(self, session: Document, now: float) -> Iterator[tuple[str, str]]:
-        """Yield what a session is, sees, and has on."""
+        """Yield a session's client, its tools, and what is on in it."""
         client = f"{client_of(session)} {session.get('pid') or ''}".strip()
         where = str(session.get("project") or session.get("far_project") or "no project")
         over = f" over the bridge {session['bridge']}" if session.get("bridge") else ""
@@ -239,7 +239,7 @@ class _Page:
             yield "    ", line
 
     def server(self, server: Document) -> Iterator[tuple[str, str]]:
-        """Yield how a server is, and who has it running."""
+        """Yield a server's state, and the sessions that use it."""
         leases = [str(each) for each in server.get("leases") or []]
         held = f"held by {len(leases)} ({', '.join(leases)})" if leases else "held by nobody"
         pid = f"pid {server['pid']}, " if server.get("pid") else ""
@@ -291,7 +291,7 @@ def _surface(session: Document) -> str:
 
 
 def _tokens(session: Document) -> str:
-    """Say what a session costs and saves, as far as it has been counted."""
+    """Return what a session costs and saves in tokens, as far as they are counted."""
     tokens, saved = session.get("tokens"), session.get("tokens_saved")
     state = str(session.get("tokens_state") or "").replace("_", " ")
     if tokens is None:
@@ -313,7 +313,7 @@ def _memories(memories: Document) -> str:
 
 
 def _index(index: Document) -> str:
-    """Return how much the index holds, and what of it is used most."""
+    """Return the size of the index, and which of its capabilities are used most."""
     line = f"index: {index.get('capabilities', 0)} capabilities"
     if index.get("set_by_user"):
         line += f", {index['set_by_user']} values set by hand"
@@ -326,7 +326,7 @@ def _index(index: Document) -> str:
 
 
 def _index_line(session: Document) -> str:
-    """Return how much of the index a model got, and what there was no room for."""
+    """Return how much of the index a model got, and how much had no room."""
     index = session.get("index") or {}
     if not index.get("listed") and not index.get("left_out"):
         return ""
@@ -339,7 +339,7 @@ def _index_line(session: Document) -> str:
 
 
 def _records(ledger: Document) -> str:
-    """Return how many records are kept of what happened."""
+    """Return the number of rows that the ledger keeps."""
     if not ledger.get("enabled"):
         return "records: none are kept ([ledger] enabled = false)"
     rows = (ledger.get("rows") or {}).items()

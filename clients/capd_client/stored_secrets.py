@@ -157,7 +157,7 @@ def _keyring(hint: str) -> "Iterator[KeyringBackend]":
     except SecretError:
         raise
     except Exception as error:  # noqa: BLE001 - a plug-in's own, of whatever kind
-        # Its kind alone: what it says may quote what it was given.
+        # Only the error's type: its text may quote the value.
         raise SecretError(f"the keyring failed with {type(error).__name__}: {hint}") from None
 
 
@@ -218,15 +218,15 @@ def _values(text: str) -> dict[str, str]:
 
 def _check_written(file: Path, written: Path, wanted: Mapping[str, str]) -> None:
     if _values(written.read_bytes().decode()) != wanted:
-        # Never with a value, nor with what was read back.
+        # The message never contains a value, neither the given one nor the one read back.
         raise SecretError(
             f"{file} is left as it is: an edit of it would change other lines; edit it by hand"
         )
 
 
 def _replace(file: Path, text: str, wanted: Mapping[str, str]) -> None:
-    """Replace the file by `text`, once the disk gives back `wanted` and nothing else."""
-    # What a link leads to is replaced, and the link stays.
+    """Replace the file by `text` if its written copy reads back as exactly `wanted`."""
+    # The target of a link is replaced; the link stays.
     real = file.resolve()
     real.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     fd, name = tempfile.mkstemp(dir=real.parent, prefix=".secrets-")  # 0600 from its first moment

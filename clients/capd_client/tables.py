@@ -118,7 +118,7 @@ def _saved(session: Mapping[str, Any]) -> str:
 
 
 def _linked(session: Mapping[str, Any]) -> str:
-    """Say under which ids the client knows the session, and by what its hook found it."""
+    """Return under which ids the client knows the session, and by which its hook found it."""
     ids = ", ".join(map(str, session.get("client_sessions") or []))
     by = f"by {session['linked_by']}" if session.get("linked_by") else ""
     return " ".join(part for part in (ids, by) if part) or "no"
@@ -146,7 +146,7 @@ def print_capabilities(result: Mapping[str, Any]) -> None:
 
 
 def _metrics(metrics: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return how often a capability was used, how well and how fast, and what its tools take."""
+    """Return a capability's uses, success rate and mean time, and the tokens of its tools."""
     rate, mean = metrics.get("success_rate"), metrics.get("mean_ms")
     return (
         metrics.get("uses") or "",

@@ -27,7 +27,7 @@ from capd_client.taps import TapError
 from capd_client.toml_files import EditError, text_of
 
 SHORTEST_SECRET = 6
-"""Characters; a shorter stored value is no secret, and would be found in many words."""
+"""Characters: a shorter stored value is not searched for, because many words contain it."""
 _LARGEST_BYTES = 128 << 10
 _PLACEHOLDER = re.compile(r"\{\{(?:ENV|INPUT):([A-Za-z_][A-Za-z0-9_]*)\}\}")
 _HEADER = re.compile(r"^# ?(?:Title|Description):.*$", re.MULTILINE)
@@ -227,12 +227,12 @@ class TapExport:
                 text = file.read_text(encoding="utf-8", errors="replace")
                 wanted.update(_PLACEHOLDER.findall(text))
         values = [(key, value) for key in sorted(wanted) for value in self._known.all_of(key)]
-        # A secret that contains another one goes first.
+        # A secret that contains another one is replaced first.
         longest_first = sorted(values, key=lambda item: -len(item[1]))
         return [(key, value) for key, value in longest_first if len(value) >= SHORTEST_SECRET]
 
     def _overlays(self, name: str) -> Iterator[dict[str, Any]]:
-        """Yield what the user's overlays say of a capability of the own tap, in their order."""
+        """Yield the user's overlays of a capability of the own tap, in their order."""
         for head in sorted((self._config / "overlays").glob("*/overlay.toml")):
             file = head.parent / "capabilities" / f"{name}.toml"
             if file.is_file() and self._parsed(head).get("tap") == self._tap.folder.name:

@@ -75,7 +75,7 @@ def update(folder: Path) -> tuple[str, str] | None:
 
 def discard(folder: Path) -> bool:
     """Remove a clone unless it has local work; return whether it was removed."""
-    # A folder of that name may be anything; and only a clone can be had again.
+    # A folder of that name may be anything, and only a clone can be fetched again.
     if not (folder / ".git").exists() or _is_worked_in(folder):
         return False
     aside = folder.with_name(f".removed.{folder.name}.{os.getpid()}")
@@ -118,13 +118,13 @@ def _revision(folder: Path) -> str:
 def _git(*arguments: str) -> subprocess.CompletedProcess[bytes]:
     environment = dict(os.environ)
     if not sys.stdin.isatty():
-        # Nobody is there to type a password: fail instead of waiting for one.
+        # Nobody can type a password here: fail instead of waiting for one.
         environment["GIT_TERMINAL_PROMPT"] = "0"
     return subprocess.run(
         [_program(), *_SAFE, *arguments],
         env=environment,
         stdin=None if sys.stdin.isatty() else subprocess.DEVNULL,
-        # What git says is progress and complaint; standard output is capd's.
+        # git prints progress and errors; standard output is for capd's own result.
         stdout=2,
         check=False,
     )

@@ -90,7 +90,7 @@ class TapList:
             entries = self._entries(document)
             names = [entry["name"] for entry in entries]
             taps: Any = document["taps"]
-            at = names.index(meant(name, names, f"no tap named {name} in {self.path}"))
+            at = names.index(find_name(name, names, f"no tap named {name} in {self.path}"))
             if len(entries) == 1:
                 # An empty list is left out: tomlkit cannot append a table to `taps = []`.
                 del document["taps"]
@@ -137,7 +137,7 @@ class TapList:
             yield
 
 
-def meant(name: str, names: Sequence[str], unknown: str) -> str:
+def find_name(name: str, names: Sequence[str], unknown: str) -> str:
     """Return the one of `names` that `name` means.
 
     Raises:

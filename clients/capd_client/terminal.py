@@ -8,7 +8,7 @@ import sys
 import textwrap
 
 WIDTH_OF_FILES = 200
-"""Without a terminal there is no width: a file shall not break its lines at 80."""
+"""Columns without a terminal: lines in a file are not broken at 80."""
 _NARROWEST = 40
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
@@ -42,13 +42,13 @@ def width() -> int:
 
 
 def limited_width() -> int | None:
-    """Return how many columns a line may have at most; None in a pipe or a file."""
+    """Return the limit of columns of a line; None in a pipe or a file, unless `COLUMNS` is set."""
     asked = os.environ.get("COLUMNS", "")
     if asked.isdigit() and int(asked):
         return max(_NARROWEST, int(asked))
     if not sys.stdout.isatty():
         return None
-    # A terminal that does not know its width says 0.
+    # A terminal that does not know its width reports 0.
     return max(_NARROWEST, os.get_terminal_size(sys.stdout.fileno()).columns or 80)
 
 

@@ -96,7 +96,7 @@ class ToolEdits:
             store(path, document)
             return
         path.unlink(missing_ok=True)
-        # What is left of an overlay without a capability says nothing.
+        # An overlay without a capability has no effect.
         with suppress(OSError):
             path.parent.rmdir()
             (path.parents[1] / "overlay.toml").unlink()
@@ -176,7 +176,7 @@ def _apply(table: Any, changes: Changes, path: Path) -> None:
 
 
 def _put(table: Any, key: str, value: Any, *, is_given: bool = True) -> None:
-    """Set a key, or take it away where the value says nothing; a preset always says something."""
+    """Set a key, or remove it if the value is empty; a preset is never empty."""
     if not is_given:
         return
     says_nothing = value is None or (key != "preset" and value in ("", False))

@@ -16,7 +16,7 @@ from capd_client.control import Control, ControlError, DaemonDownError
 from capd_client.terminal import printable, width
 
 FIRST_AFTER = 1.0
-"""Seconds in which a command is done, for the most part, and nothing is said."""
+"""Seconds without a message: most commands are done by then."""
 _EVERY = 0.2
 _DOWNLOADS_AFTER = 3.0
 """A server whose package is there is ready before; npx and uvx say nothing while they fetch one."""

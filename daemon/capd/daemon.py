@@ -39,7 +39,7 @@ from capd.adapters.systemd import Notifier
 from capd.adapters.tracing import TRACES
 from capd.children import Children, Shared, addresses
 from capd.core.errors import CapdError
-from capd.core.machine_conditions import Machine, checked
+from capd.core.machine_conditions import Machine, check_machine
 from capd.runtime.bus import Bus
 from capd.runtime.pulse import beat
 from capd.runtime.supervision import Child, supervise
@@ -85,7 +85,7 @@ async def run_daemon(environment: "os._Environ[str]", problems: Sequence[str] = 
     socket_path = Path(where.socket)
     is_service = "NOTIFY_SOCKET" in environment
     _raise_descriptor_limit()
-    degraded = checked(_machine())
+    degraded = check_machine(_machine())
     notifier = Notifier(environment)
     for folder in (Path(where.state), Path(where.cache)):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

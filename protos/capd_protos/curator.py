@@ -1,4 +1,4 @@
-"""Messages of the curators: sessions, their active sets and their surfaces."""
+"""Messages of the curator: sessions, their active sets and their surfaces."""
 
 from typing import Literal
 
@@ -37,7 +37,10 @@ ApprovalHint = Literal["destructive", "not said", "not destructive", "read-only"
 
 
 class OpenSession(msgspec.Struct, frozen=True, tag="curator.open"):
-    """Serve a client's connection. Its hello was read; `connection` is the handle of its stream."""
+    """Serve a client's connection whose hello was accepted.
+
+    `connection` is the key of its stream in the handle table.
+    """
 
     connection: int
     hello: Hello
@@ -72,7 +75,7 @@ class TakeTurn(msgspec.Struct, frozen=True, tag="curator.turn"):
     """Seconds after which the client's prompt hook stops waiting for the answer; 0 for other turns.
     """
     longest: float = 0.0
-    """Seconds for which the client can wait where the turn is held; 0 where it cannot."""
+    """Seconds for which the client can wait if the turn is held; 0 if it cannot."""
     is_again: bool = False
     """Whether this asks for a turn that was held."""
 
@@ -139,7 +142,7 @@ class TakeHookTurn(msgspec.Struct, frozen=True, tag="curator.hook"):
     """Seconds after which the hook stops waiting for the answer; 0 if it waits for as long as it
     takes."""
     longest: float = 0.0
-    """Seconds for which the client can wait where the turn is held; 0 where it cannot."""
+    """Seconds for which the client can wait if the turn is held; 0 if it cannot."""
     is_again: bool = False
     """Whether this asks for a turn that was held."""
 
@@ -471,7 +474,7 @@ class MemoriesDescribed(msgspec.Struct, frozen=True, tag="curator.memories_descr
 
     memories: list[MemoryEntry]
     lessons: list[LessonEntry] = []
-    """The most frequent first."""
+    """The lessons, the most frequent first."""
 
 
 class LeaveProject(msgspec.Struct, frozen=True, tag="curator.leave_project"):
@@ -557,7 +560,7 @@ class AnswerApproval(msgspec.Struct, frozen=True, tag="curator.approve"):
 
 
 class ApprovalAnswered(msgspec.Struct, frozen=True, tag="curator.approved"):
-    """The calls that the answer settled: an approval that lasts may settle several."""
+    """The calls that the answer applies to. One that lasts may apply to several waiting calls."""
 
     numbers: list[int]
 
@@ -629,7 +632,7 @@ SessionRequest = (
     | SampleText
     | UseProfile
 )
-"""What is asked of one session, which may be left out while there is one."""
+"""Requests for one session. The key may be empty if exactly one session is open."""
 Request = (
     OpenSession
     | TakeHookTurn

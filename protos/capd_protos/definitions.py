@@ -101,7 +101,7 @@ class ServerDefinitions(msgspec.Struct, frozen=True):
     name: ServerName
     identity: ServerIdentity
     tools: int
-    """How many are trusted."""
+    """The number of its trusted tools."""
     standing: str
     """`project` or `pinned`, for which changes are withheld in every mode. No `Literal`, for the
     reason given at `DefinitionChange.kind`."""
@@ -147,7 +147,7 @@ class DefinitionsChanged(msgspec.Struct, frozen=True, tag="definitions.changed")
     withheld: list[ToolName] = []
 
 
-class DefinitionsSettled(msgspec.Struct, frozen=True, tag="definitions.settled"):
+class DefinitionsReviewed(msgspec.Struct, frozen=True, tag="definitions.settled"):
     """A person has decided on a server's definitions: check what it lists again."""
 
     name: ServerName
@@ -156,4 +156,4 @@ class DefinitionsSettled(msgspec.Struct, frozen=True, tag="definitions.settled")
 
 Request = VetTools | ScreenTools | LookUpWithheld | ListDefinitions | DecideDefinitions
 Reply = ToolsVetted | ToolsScreened | WithheldLookedUp | DefinitionsListed | DefinitionsDecided
-Event = DefinitionsChanged | DefinitionsSettled
+Event = DefinitionsChanged | DefinitionsReviewed

@@ -12,7 +12,9 @@ import msgspec
 from capd_protos.types import ActorName, Address, MessageId
 
 FailureCode = Literal["malformed", "no_answer", "crashed", "stopping", "lost"]
-"""`lost`: whom the request was passed on to has ended."""
+"""Why a request has no reply. `malformed`: the actor could not read it. `no_answer`: the actor gave
+none. `crashed`: it raised an error. `stopping`: it ended before it took the request. `lost`: the
+process that it passed the request on to has ended."""
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True):
@@ -21,7 +23,8 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True):
     id: MessageId
     sender: ActorName
     deadline: float
-    """Seconds that the sender still waits, counted from when it sent; clocks are never compared."""
+    """Seconds that the sender still waits, from the moment of sending: two processes' clocks are
+    never compared."""
     reply_to: Address
     """The mailbox the answer is meant for; in a reply, the mailbox that answers."""
     protocol: int = 1

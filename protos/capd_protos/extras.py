@@ -1,7 +1,7 @@
-"""The optional parts of capd, and how to get one that is missing.
+"""The optional parts of capd (extras of its package), and how to install a missing one.
 
-A default install leaves out what few people use. Somebody who uses a missing part is told the name
-of the extra and the command that installs it, which depends on how this capd was installed.
+A default install leaves out what few people use. The command that installs an extra depends on how
+this capd was installed: with uv, pipx or pip.
 """
 
 import sys

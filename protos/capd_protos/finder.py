@@ -213,13 +213,13 @@ class ToolsDescribed(msgspec.Struct, frozen=True, tag="finder.described"):
     """False before the catalog was read for the first time."""
     tools: int = 0
     size_bytes: int = 0
-    """Of all permitted definitions."""
+    """The size of all permitted definitions."""
     unlisted: int = 0
     matching: list[ToolHit] = []
     """By pattern, then in the order in which the servers list them."""
     eager: list[EagerServer] = []
     model_bytes: int = 0
-    """What a model reads of all permitted definitions: names, descriptions, input schemas."""
+    """The size of what a model reads of them: names, descriptions, input schemas."""
     skills: int = 0
     everything: list[ToolHit] = []
     """Every permitted tool, if together they are small enough and every server has been asked."""

@@ -10,16 +10,16 @@ class IndexEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
     id: CapabilityId
     verb: str
-    """One word for what it does; it stands before the noun on the first level."""
+    """One verb for what the capability does; the first level of the index groups by it."""
     do: str
     use_when: list[str] = []
-    """What a user says who needs it."""
+    """Phrases of users who need the capability."""
     tools: int | None = None
-    """How many it has; None if its servers have never been asked."""
+    """The number of its tools; None if its servers have never listed them."""
     tokens: int | None = None
     """The tokens of their definitions; None if they were not counted."""
     uses: int = 0
-    """Calls through it, over everything that the ledger keeps."""
+    """The number of calls of its tools that the ledger has."""
     priority: int = 0
     """Set by the user: a higher value is listed first."""
     is_automatic: bool = True
@@ -36,7 +36,7 @@ class ListIndex(msgspec.Struct, frozen=True, tag="index.list"):
 
 
 class IndexListed(msgspec.Struct, frozen=True, tag="index.listed"):
-    """The entries, most used first."""
+    """The entries, by priority and then by use, the highest first."""
 
     entries: list[IndexEntry]
     is_known: bool = True

@@ -31,9 +31,9 @@ class CallNote(msgspec.Struct, frozen=True, tag="ledger.call"):
     """`error` is an error that the tool itself returned."""
     ms: float
     bytes_in: int
-    """Of the arguments."""
+    """The size of the arguments."""
     bytes_out: int
-    """Of the result; 0 if there is none."""
+    """The size of the result; 0 if there is none."""
 
 
 class DecisionNote(msgspec.Struct, frozen=True, tag="ledger.decision"):

@@ -1,4 +1,4 @@
-"""Find the name that a person or a model means, by one rule for every kind of name.
+"""Finds the name that a person or a model means, by one rule for every kind of name.
 
     as it stands ─> whatever its case ─> hyphen = underscore = space ─> without accents
                  ─> one or many ─> the beginning of it ─> nothing: near names are offered
@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 SHORTEST_BEGINNING = 2
-"""Characters of a name that may stand for all of it: a single letter is a slip of the hand."""
+"""The fewest characters of a beginning that stands for a name: one letter may be a typing error."""
 OFFERED = 5
-"""Names that are offered where several fit."""
+"""How many names are offered if several fit."""
 _GAP = re.compile(r"[\s_\-‐-―]+")
 _SIBILANTS = ("ses", "xes", "zes", "ches", "shes")
 _NO_PLURALS = ("ss", "us", "is")
 _SPELLINGS = 3
-"""How many of the steps after the first leave every word as it is."""
+"""How many steps after the first keep every word as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class NameTable:
         self._names = dict.fromkeys(names)
 
     def find(self, wanted: str, *, is_call: bool = False) -> Named | Unclear:
-        """Return the name that `wanted` means.
+        """Return the name that `wanted` means; `Unclear` if none fits, or several do.
 
         With `is_call`, only another spelling of the same words fits: a call of `delete_row` must
         reach neither `delete_rows` nor `delete_row_and_all`.
@@ -122,7 +122,7 @@ def offer(found: Unclear) -> str:
 
 
 def advice(found: Unclear) -> str:
-    """Return `offer` as a sentence of its own."""
+    """Return `offer(found)` with a capital and a full stop; empty if there are no near names."""
     words = offer(found)
     return f"{words[0].upper()}{words[1:]}." if words else ""
 

@@ -1,8 +1,8 @@
-"""Where capd's socket and folders are: part of the contract, so that both ends agree.
+"""Where capd's socket and folders are. The daemon and its clients use the same rules.
 
 `CAPD_HOME` puts everything under one folder (tests, several daemons side by side);
 `CAPD_SOCKET` names the socket alone; otherwise the XDG places (docs/protocol.md).
-The shim repeats `socket_path` in builtins; a test holds the two together.
+The shim has a copy of `socket_path` that imports nothing; a test compares the two.
 """
 
 import os
@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 STATE_LOCK = "daemon.lock"
-"""In the state folder: locked (flock) by the daemon that serves it, with its pid inside."""
+"""The file in the state folder that the running daemon locks (flock(2)), and that has its pid."""
 
 
-# No dataclass: commands that must start fast would pay 8 ms for what it imports.
+# Not a dataclass, whose imports take 8 ms, because some commands have to start fast.
 class Places(NamedTuple):
     """Folders and socket of one daemon, as absolute paths; none of them need exist."""
 

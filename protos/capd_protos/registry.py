@@ -425,7 +425,7 @@ class ForgetLearning(msgspec.Struct, frozen=True, tag="registry.forget_learning"
 
 
 class LearningForgotten(msgspec.Struct, frozen=True, tag="registry.learning_forgotten"):
-    """What was forgotten."""
+    """The labels that routing has forgotten."""
 
     labels: int
     """How many labels were forgotten."""

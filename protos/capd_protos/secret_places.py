@@ -8,9 +8,10 @@ import re
 KEYRING_SERVICE = "capd"
 """The service of the keyring's entries; the key is their user name."""
 WORST_KEYRING = 1
-"""Backends of a lower priority fail always, keep nothing, or keep it in the clear."""
+"""The lowest priority (`keyring` package) of a usable backend. Others fail always, keep nothing, or
+keep secrets unencrypted."""
 FILE_NAME = "secrets.env"
-"""In the folder of the configuration, mode 0600, in the format of dotenv files."""
+"""The file with secrets in the configuration folder: mode 0600, in the format of dotenv files."""
 FILE_LIMIT_BYTES = 1 << 20
 KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 

@@ -251,7 +251,7 @@ class DiscoverParams(msgspec.Struct, frozen=True):
     """Params of `discover`."""
 
     intent: str
-    """What somebody wants to do, in their words."""
+    """The task that a capability is wanted for, in a user's or model's words."""
     limit: int = 5
     """The most capabilities to return."""
 
@@ -280,9 +280,9 @@ class NewWords(msgspec.Struct, frozen=True):
     name: str
     """`tap/name`."""
     verb: str = ""
-    """One verb for what it does."""
+    """One verb for what the capability does."""
     do: str = ""
-    """What it does."""
+    """A sentence on what the capability does."""
     use_when: list[str] = []
     """Situations that call for it, each in a few words."""
 

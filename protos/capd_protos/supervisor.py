@@ -72,7 +72,7 @@ class ReleaseSession(msgspec.Struct, frozen=True, tag="supervisor.release_sessio
     session: SessionKey
 
 
-class HoldsReleased(msgspec.Struct, frozen=True, tag="supervisor.released"):
+class LeasesReleased(msgspec.Struct, frozen=True, tag="supervisor.released"):
     """What is left after the release."""
 
     held_by: list[SessionKey] = []
@@ -161,7 +161,10 @@ class DependenciesFailed(msgspec.Struct, frozen=True, tag="supervisor.install_fa
 
 
 class LeaveInstall(msgspec.Struct, frozen=True, omit_defaults=True, tag="supervisor.leave_install"):
-    """Stop waiting for dependencies; not waiting is no error. Answered by `HoldsReleased`."""
+    """Stop waiting for dependencies. It is no error if the session does not wait for any.
+
+    The answer is `LeasesReleased`, without holders.
+    """
 
     session: SessionKey
     wait: str = ""
@@ -174,13 +177,13 @@ class InstallStarted(msgspec.Struct, frozen=True, tag="install.started"):
     dependency: str
 
 
-class InstallSaid(msgspec.Struct, frozen=True, tag="install.said"):
-    """The last line of a script's output, at most once a second."""
+class InstallOutput(msgspec.Struct, frozen=True, tag="install.said"):
+    """The newest line of a dependency script's output; sent at most once a second."""
 
     dependency: str
     line: str
     seconds: float
-    """Since the script started."""
+    """Seconds since the script started."""
 
 
 class InstallEnded(msgspec.Struct, frozen=True, tag="install.ended"):
@@ -229,7 +232,7 @@ class LogOut(msgspec.Struct, frozen=True, omit_defaults=True, tag="supervisor.lo
     name: ServerName
     account: str = ""
     server: ServerSpec | None = None
-    """As in `LogIn`."""
+    """The server's definition, if no session has asked for the server yet."""
 
 
 class LoggedOut(msgspec.Struct, frozen=True, tag="supervisor.logged_out"):
@@ -239,7 +242,7 @@ class LoggedOut(msgspec.Struct, frozen=True, tag="supervisor.logged_out"):
     is_revoked: bool = False
     """Whether the authorization server has revoked the tokens."""
     failure: str = ""
-    """Why it did not, though it says that it can."""
+    """Why the authorization server did not revoke the tokens, if it says that it can."""
 
 
 class AwaitLogin(msgspec.Struct, frozen=True, tag="supervisor.await_login"):
@@ -305,13 +308,13 @@ class TrustChanged(msgspec.Struct, frozen=True, tag="supervisor.trust_changed"):
 
 
 class ServersRestarted(msgspec.Struct, frozen=True, tag="supervisor.servers_restarted"):
-    """They are being stopped, and started again for their holders."""
+    """These servers are being stopped, and start again for the sessions that lease them."""
 
     servers: list[ServerName]
 
 
 class ProjectEnded(msgspec.Struct, frozen=True, tag="supervisor.project_ended"):
-    """They are being stopped."""
+    """These servers of the project are being stopped."""
 
     servers: list[ServerName]
 
@@ -334,7 +337,7 @@ Request = (
 Reply = (
     ServerReady
     | ServerRefused
-    | HoldsReleased
+    | LeasesReleased
     | ServersListed
     | ServerTools
     | DependenciesReady
@@ -353,6 +356,6 @@ Event = (
     | ServerToolsChanged
     | ToolListKept
     | InstallStarted
-    | InstallSaid
+    | InstallOutput
     | InstallEnded
 )

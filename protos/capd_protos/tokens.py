@@ -1,4 +1,4 @@
-"""What a session costs in tokens; `None` means not known."""
+"""What a session costs in tokens. A count of None is not known."""
 
 import msgspec
 
@@ -10,7 +10,7 @@ class TextsSent(msgspec.Struct, frozen=True):
 
     count: int = 0
     tokens: int | None = 0
-    """The tokens of all texts that can be counted; None until all of those are."""
+    """The tokens of all texts that can be counted; None until all of these are counted."""
     uncounted: int = 0
     """How many of the texts can never be counted."""
 
@@ -26,8 +26,8 @@ class ListSent(msgspec.Struct, frozen=True):
     """The tokens from the first byte that differs from the earlier list to the end."""
 
 
-class Everything(msgspec.Struct, frozen=True):
-    """All tools that a session may use, as an aggregator without selection would list them."""
+class AllTools(msgspec.Struct, frozen=True):
+    """All tools that a session may use, as a plain aggregator would list them."""
 
     tools: int
     tokens: int | None
@@ -36,7 +36,7 @@ class Everything(msgspec.Struct, frozen=True):
 
 
 class SessionTokens(msgspec.Struct, frozen=True):
-    """One session."""
+    """The tokens of one session: what it lists, what capd adds, and what a full list would take."""
 
     key: SessionKey
     client: str
@@ -50,7 +50,7 @@ class SessionTokens(msgspec.Struct, frozen=True):
     instructions: int | None
     surface: int | None
     """`list_tokens` plus `instructions`."""
-    everything: Everything | None
+    everything: AllTools | None
     saved: int | None
     """`everything` minus `surface`; negative if the surface is larger."""
     turns: TextsSent

@@ -1,4 +1,4 @@
-"""Marks that a server's processes inherit, which the daemon and its guards agree on here.
+"""Marks that a server's processes inherit, by which the daemon and its guards recognise them.
 
 The guard of a server puts two marks on itself before it starts the server, and everything below
 inherits both:
@@ -19,13 +19,13 @@ VARIABLE = "CAPD_INSTANCE"
 LIMIT = 10
 """RLIMIT_LOCKS of Linux, which the module `resource` does not name."""
 LIMIT_LINE = b"Max file locks"
-"""The begin of its line in `/proc/PID/limits`."""
+"""The beginning of the line of that limit in `/proc/PID/limits`."""
 _MAGIC = 0x4350 << 48
 _HOME_BITS, _LIFE_BITS = 32, 16
 
 
 class Wanted(NamedTuple):
-    """Which processes to match: those with one of the two marks."""
+    """Matches the processes that have one of the two marks of some daemons."""
 
     low: int
     high: int
@@ -34,7 +34,7 @@ class Wanted(NamedTuple):
     """The prefix of the variable's value."""
 
     def matches(self, limit: int | None, value: str) -> bool:
-        """Tell whether a process with this hard limit (None: none) and variable value matches."""
+        """Tell whether a process matches, by its hard limit (None for none) and its variable."""
         is_limited = limit is not None and self.low <= limit <= self.high
         return is_limited or value.startswith(self.prefix)
 
@@ -48,10 +48,11 @@ class Mark(NamedTuple):
     """Sixteen hexadecimal digits, made at random; the limit holds the first four."""
 
     def limit(self, ceiling: int | None) -> int:
-        """Return the hard limit of a server's tree; `ceiling` is the daemon's own, None for none.
+        """Return the hard limit for a server's processes.
 
-        Under another capd's server there is a ceiling. Then the limit only says that it is a
-        server's, and the variable says whose.
+        `ceiling` is the daemon's own hard limit; None for none. A daemon that was itself started by
+        a server of another capd has one. Then the limit only shows that a process is a server's,
+        and the variable shows of which daemon.
         """
         limit = _MAGIC | int(self.home, 16) << _LIFE_BITS | int(self.life[: _LIFE_BITS // 4], 16)
         return limit if ceiling is None else max(0, min(limit, ceiling - 1))
@@ -68,18 +69,18 @@ class Mark(NamedTuple):
 
     @property
     def this_life(self) -> Wanted:
-        """Match what this run of the daemon started."""
+        """Matches the processes that this run of the daemon has started."""
         limit = self.limit(None)
         return Wanted(limit, limit, f"{self.home}.{self.life}.")
 
 
 def home_mark(state: str) -> str:
-    """Return the part of a mark that stands for a daemon's state folder."""
+    """Return the part HOME of the marks of a daemon with this state folder."""
     digest = hashlib.sha256(os.fsencode(os.path.realpath(state))).hexdigest()
     return digest[: _HOME_BITS // 4]
 
 
 def any_life(home: str) -> Wanted:
-    """Match what any run of the daemon with this home started."""
+    """Return a match for the processes that any run of the daemon with this HOME has started."""
     low = _MAGIC | int(home, 16) << _LIFE_BITS
     return Wanted(low, low | (1 << _LIFE_BITS) - 1, f"{home}.")

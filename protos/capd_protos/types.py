@@ -14,7 +14,7 @@ MessageId = NewType("MessageId", int)
 """A request's number, unique among the requests of one sender."""
 
 SessionKey = NewType("SessionKey", str)
-"""One client conversation."""
+"""Identifies one client conversation, the session: 1 to 128 of A-Z a-z 0-9 . _ : -."""
 
 TapName = NewType("TapName", str)
 CapabilityName = NewType("CapabilityName", str)
@@ -26,13 +26,14 @@ WireName = NewType("WireName", str)
 """A tool's name as clients see it: `<server>__<tool>`, at most 64 characters."""
 
 ServerIdentity = NewType("ServerIdentity", str)
-"""Hash of everything that makes two server definitions the same (docs/design/catalog.md)."""
+"""Hash of everything in a server's definition that changes its behaviour (docs/design/catalog.md).
+"""
 
 InstanceId = NewType("InstanceId", str)
-"""One running connection to a server."""
+"""Identifies one running connection to a server: a process, or an HTTP connection."""
 
 FailedOutcome = Literal["not_sent", "outcome_unknown", "refused"]
-"""How a call ends that has no result of its server's (docs/design/outcomes.md)."""
+"""How a call ends that has no result of its server (docs/design/outcomes.md)."""
 Scope = Literal["shared", "project", "session"]
 SandboxLevel = Literal["off", "guard", "strict"]
 """How much of the machine a server is kept from, the least first (docs/sandbox.md)."""
@@ -84,7 +85,7 @@ class ClientFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a client says about itself, in its handshake or with a request."""
 
     version: str = ""
-    """The protocol version that it uses; empty until it has said so."""
+    """The MCP version that the client uses; empty until it is known."""
     info: bytes = b'{"name":"capd","version":"0"}'
     """Its name and version, as it wrote them in JSON."""
     capabilities: bytes = b"{}"
@@ -147,8 +148,8 @@ class ServerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
     name: ServerName
     transport: str
-    """`stdio`, `http` or `builtin`; of what a project brings beside servers its kind, which is
-    open and never started."""
+    """`stdio`, `http` or `builtin`. The files of a project that are trusted like servers, such as
+    its memories, have another word here, and are never started."""
     tap: TapName
     command: str = ""
     args: tuple[str, ...] = ()
@@ -181,7 +182,7 @@ class ServerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def program(self) -> str:
-        """Return the program of this machine that it needs; empty if it needs none by name."""
+        """The command that must be installed on this machine; empty if the server needs none."""
         return "" if self.container is not None else self.command
 
 
@@ -207,8 +208,8 @@ class CapabilitySpec(msgspec.Struct, frozen=True, omit_defaults=True):
     extra_description: str = ""
     """The description that an overlay adds to the tap's own."""
     files: tuple[str, ...] = ()
-    """Patterns of file names in a project's root that make it likelier; `.env:KEY` is a key in that
-    file."""
+    """Patterns of file names in a project's root that make the capability more likely. `.env:KEY`
+    matches if that file has that key."""
     triggers_from_tools: bool = False
     """Whether the first tool list of each of its servers becomes further triggers."""
 
@@ -218,10 +219,10 @@ class Finding(msgspec.Struct, frozen=True):
 
     path: str
     line: int
-    """From 1; 0 for the file as a whole."""
+    """The line, counted from 1; 0 for the file as a whole."""
     reason: str
     severity: Severity = "error"
-    """With `error`, something was left out."""
+    """`error` if something was left out because of the problem."""
 
 
 class Score(msgspec.Struct, frozen=True):
@@ -321,7 +322,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def shown_name(self) -> ToolName:
-        """Return the tool's name as it appears after the server's name in a wire name."""
+        """The tool's name in its wire name, after the server's name."""
         return ToolName(self.edit.name) if self.edit and self.edit.name else self.name
 
 

@@ -198,11 +198,11 @@ ROWS: list[Row] = [
     (
         *(SupervisorClient, lambda c: c.release(S, INSTANCE, at_once=True)),
         supervisor.ReleaseServer(S, INSTANCE, at_once=True),
-        *(supervisor.HoldsReleased([S]), [S]),
+        *(supervisor.LeasesReleased([S]), [S]),
     ),
     (
         *(SupervisorClient, lambda c: c.release_session(S), supervisor.ReleaseSession(S)),
-        *(supervisor.HoldsReleased(), None),
+        *(supervisor.LeasesReleased(), None),
     ),
     (
         *(SupervisorClient, lambda c: c.servers(), supervisor.ListServers()),
@@ -219,7 +219,7 @@ ROWS: list[Row] = [
     ),
     (
         *(SupervisorClient, lambda c: c.leave_install(S), supervisor.LeaveInstall(S)),
-        *(supervisor.HoldsReleased(), None),
+        *(supervisor.LeasesReleased(), None),
     ),
     *whole(
         SupervisorClient,

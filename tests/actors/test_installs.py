@@ -15,7 +15,7 @@ from capd_protos.supervisor import (
     DependenciesReady,
     InstallDependencies,
     InstallEnded,
-    InstallSaid,
+    InstallOutput,
     InstallStarted,
 )
 from capd_protos.types import SessionKey
@@ -189,7 +189,7 @@ async def test_what_a_script_does_is_told_and_what_was_there_is_no_installation(
         )
         async with trio.open_nursery() as nursery:
             nursery.start_soon(stage.ask, A)
-            while not any(isinstance(event, InstallSaid) for event in stage.bus.events):
+            while not any(isinstance(event, InstallOutput) for event in stage.bus.events):
                 await trio.sleep(0.01)
             (tmp_path / "go").touch()
 
@@ -198,11 +198,11 @@ async def test_what_a_script_does_is_told_and_what_was_there_is_no_installation(
         heard = [
             (type(event).__name__, getattr(event, "line", getattr(event, "outcome", "")))
             for event in stage.bus.events
-            if isinstance(event, InstallStarted | InstallSaid | InstallEnded)
+            if isinstance(event, InstallStarted | InstallOutput | InstallEnded)
         ]
         assert heard == [
             ("InstallStarted", ""),
-            ("InstallSaid", "fetching"),
+            ("InstallOutput", "fetching"),
             ("InstallEnded", "installed"),
             ("InstallEnded", "present"),
         ]

@@ -96,7 +96,7 @@ class Stage:
 
     async def release(self, session: str, instance: InstanceId) -> list[SessionKey]:
         reply = await self.ask(messages.ReleaseServer(SessionKey(session), instance))
-        assert isinstance(reply, messages.HoldsReleased)
+        assert isinstance(reply, messages.LeasesReleased)
         return reply.held_by
 
     async def release_session(self, session: str) -> None:

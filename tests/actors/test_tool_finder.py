@@ -126,7 +126,7 @@ class FakeSupervisor:
                 self.journal.append(f"release {request.instance} at_once={request.at_once}")
             case supervisor.ReleaseSession():
                 self.journal.append("release session")
-        return supervisor.HoldsReleased()
+        return supervisor.LeasesReleased()
 
 
 class Stage:

@@ -27,7 +27,7 @@ def values(name: str = "git", do: str = "Reads history", uses: int = 0) -> docum
         uses=uses,
     )
     parts = document.Parts(f'capability {{"action":"enable","name":"{name}"}}', ["log", "show"])
-    return document.with_digests(document.described(entry, parts))
+    return document.with_digests(document.file_entry(entry, parts))
 
 
 def content(**capabilities: document.Values) -> Content:

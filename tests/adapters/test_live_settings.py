@@ -17,7 +17,7 @@ from capd.adapters.live_settings import LiveSettings
 from capd.adapters.parsing.parser import Parser
 from capd.adapters.patient_reads import NoAnswerError, PatientReads
 from capd.core.sessions.policy import PolicyRules
-from capd.core.settings.settling import STANDS
+from capd.core.settings.settling import STABLE_SECONDS
 from hung_reads import HungReads
 
 T = TypeVar("T")
@@ -392,7 +392,7 @@ def test_a_save_in_place_never_drops_what_is_forbidden(tmp_path: Path) -> None:
         bad = ["[policy\n"] if rng.random() < 0.3 else []
         for part in ("", text[:at], *bad, text):
             write(tmp_path, part)
-            now += rng.uniform(0.0, STANDS * 0.6)
+            now += rng.uniform(0.0, STABLE_SECONDS * 0.6)
             if rng.random() < 0.8 or part is text:
                 live.load()
             held = set(live.current.policy.deny)
@@ -432,10 +432,10 @@ def test_what_was_taken_out_counts_after_it_has_stood_still(tmp_path: Path) -> N
     live.load()
     before = (live.current.policy.deny, live.wait, len(live.problems))
 
-    now += STANDS
+    now += STABLE_SECONDS
     live.load()
 
-    assert before == (("shell:*",), STANDS, 1)
+    assert before == (("shell:*",), STABLE_SECONDS, 1)
     assert (live.current.policy.deny, live.wait, live.problems) == ((), 0.0, [])
 
 

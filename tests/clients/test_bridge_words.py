@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from capd_client.bridge.opened import MOST_SAID, FarSideError, Prepared, ordered, told
+from capd_client.bridge.opened import MOST_SAID, FarSideError, Prepared, parse_report, send_order
 
 FOLDER = "/home/bob/.local/share/capd-bridge/far"
 
@@ -57,14 +57,14 @@ def test_a_folder_of_a_bridge_is_taken(home: str) -> None:
 
 
 def test_a_line_that_is_nested_without_end_says_nothing() -> None:
-    assert told(b"capd-bridge:" + b"[" * 200_000) is None
+    assert parse_report(b"capd-bridge:" + b"[" * 200_000) is None
 
 
 def test_words_without_end_are_refused(far: list[str], tmp_path: Path) -> None:
     play(tmp_path, "while True: sys.stdout.write('x' * 65536)")
 
     with pytest.raises(FarSideError, match=f"says more than {MOST_SAID >> 20} MiB"):
-        ordered(far, "far.example", {"do": "remove", "name": "far"}, timeout=60.0)
+        send_order(far, "far.example", {"do": "remove", "name": "far"}, timeout=60.0)
 
 
 def test_a_far_side_that_reads_nothing_and_says_nothing_is_given_up(
@@ -73,13 +73,13 @@ def test_a_far_side_that_reads_nothing_and_says_nothing_is_given_up(
     play(tmp_path, "import time; time.sleep(600)")
 
     with pytest.raises(FarSideError, match="does not answer"):
-        ordered(far, "far.example", {"do": "prepare"}, os.urandom(1 << 20), timeout=0.5)
+        send_order(far, "far.example", {"do": "prepare"}, os.urandom(1 << 20), timeout=0.5)
 
 
 def test_an_answer_that_comes_before_all_was_read_is_taken(far: list[str], tmp_path: Path) -> None:
     said = {"folder": FOLDER, "python": "python3"}
     play(tmp_path, f"print('Welcome!\\ncapd-bridge:' + {json.dumps(json.dumps(said))})")
 
-    found = ordered(far, "far.example", {"do": "prepare"}, os.urandom(1 << 20), timeout=60.0)
+    found = send_order(far, "far.example", {"do": "prepare"}, os.urandom(1 << 20), timeout=60.0)
 
     assert found == said

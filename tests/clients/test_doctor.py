@@ -16,7 +16,7 @@ from capd_client.doctor import programs, storage
 from capd_client.doctor.daemon import check_daemon, check_degraded, check_model
 from capd_client.doctor.editors import check_editors
 from capd_client.doctor.environment import Surroundings
-from capd_client.doctor.examination import examined
+from capd_client.doctor.examination import run_checks
 from capd_client.doctor.other_editors import check_other_editors
 from capd_client.doctor.programs import check_commands, check_runners, check_search_path
 from capd_client.doctor.sockets import check_other_sockets, check_socket
@@ -115,7 +115,7 @@ def test_what_the_daemon_says_cannot_steer_a_terminal(patient: Patient) -> None:
 def test_a_check_that_cannot_look_costs_itself_alone(patient: Patient) -> None:
     (patient.home / ".config/capd/taps.toml").mkdir(parents=True)
 
-    found = list(examined(patient.seen(down="no daemon")))
+    found = list(run_checks(patient.seen(down="no daemon")))
 
     [tap] = [each for each in found if each.check == "taps"]
     assert (tap.level, tap.what) == ("warning", "this could not be checked")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from capd_client.doctor.examination import examined
+from capd_client.doctor.examination import run_checks
 from capd_client.doctor.findings import Finding
 from capd_client.doctor.servers import check_servers
 from capd_protos.places import STATE_LOCK
@@ -56,7 +56,7 @@ class Case:
         seen = self.patient.seen(down=f"no daemon at {self.patient.socket}")
         return [
             each
-            for each in examined(seen)
+            for each in run_checks(seen)
             if each.check == check and each.level in {"warning", "error"}
         ]
 

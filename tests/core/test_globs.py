@@ -54,13 +54,13 @@ def test_several_looked_for_together_are_found_as_each_alone(
 ) -> None:
     alone = tuple(n for n, pattern in enumerate(patterns) if fnmatchcase(text, pattern))
 
-    assert GlobSet(patterns).found(text) == alone
+    assert GlobSet(patterns).matching(text) == alone
 
 
 def test_no_alphabet_fills_the_memory() -> None:
     patterns = GlobSet(["?*[x]", "[!a]"])
     before = len(patterns._masks)
     for code in range(0x4E00, 0x4E00 + 3000):
-        patterns.found(chr(code))
+        patterns.matching(chr(code))
 
     assert len(patterns._masks) == before

@@ -10,14 +10,14 @@ from capd.core.machine_conditions import (
     LEAST_DESCRIPTORS,
     Machine,
     MachineError,
-    checked,
+    check_machine,
 )
 
 ORDINARY = Machine(7, 7, 16_384, None, None)
 
 
 def test_an_ordinary_machine_has_nothing_to_tell() -> None:
-    assert checked(ORDINARY) == []
+    assert check_machine(ORDINARY) == []
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_without_the_least_it_does_not_start_and_says_why(
     lacks: dict[str, int | None], said: str
 ) -> None:
     with pytest.raises(MachineError, match=said):
-        checked(replace(ORDINARY, **lacks))  # type: ignore[arg-type]
+        check_machine(replace(ORDINARY, **lacks))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -47,12 +47,12 @@ def test_without_the_least_it_does_not_start_and_says_why(
     ],
 )
 def test_with_little_it_starts_and_says_so(little: dict[str, int], said: str) -> None:
-    (found,) = checked(replace(ORDINARY, **little))
+    (found,) = check_machine(replace(ORDINARY, **little))
 
     assert said in found
 
 
 def test_everything_that_is_little_is_told() -> None:
-    found = checked(Machine(7, 7, 200, LEAST_ADDRESS_BYTES, LEAST_DATA_BYTES))
+    found = check_machine(Machine(7, 7, 200, LEAST_ADDRESS_BYTES, LEAST_DATA_BYTES))
 
     assert len(found) == 3

@@ -157,7 +157,7 @@ SESSION_TOKENS = tokens.SessionTokens(
     own_tokens=600,
     instructions=200,
     surface=900,
-    everything=tokens.Everything(40, 9000, [GIT]),
+    everything=tokens.AllTools(40, 9000, [GIT]),
     saved=8100,
     turns=tokens.TextsSent(1, 20),
     searches=tokens.TextsSent(2, 900, 1),
@@ -268,7 +268,7 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     ),
     supervisor.LeaveInstall(ONE, "1"),
     supervisor.InstallStarted("org/tool"),
-    supervisor.InstallSaid("org/tool", "fetching", 1.5),
+    supervisor.InstallOutput("org/tool", "fetching", 1.5),
     supervisor.InstallEnded("org/tool", "failed", 2.5, "exit 1"),
     supervisor.LogIn(ServerName("git"), "work", "device", SERVER),
     supervisor.AwaitLogin(3),
@@ -285,7 +285,7 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     supervisor.ProjectEnded([ServerName("git")]),
     supervisor.ServerReady(INSTANCE, IDENTITY, GIT, 42, [TOOL]),
     supervisor.ServerRefused(GIT, "cannot_start", "it ended", ["boom"]),
-    supervisor.HoldsReleased([TWO]),
+    supervisor.LeasesReleased([TWO]),
     supervisor.ServersListed(
         [
             supervisor.ServerEntry(
@@ -618,7 +618,7 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     definitions.DefinitionsChanged(
         GIT, IDENTITY, [TOOL.name], [TOOL.name], [TOOL.name], [TOOL.name]
     ),
-    definitions.DefinitionsSettled(GIT, IDENTITY),
+    definitions.DefinitionsReviewed(GIT, IDENTITY),
 )
 
 

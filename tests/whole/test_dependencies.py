@@ -162,7 +162,7 @@ def test_a_client_that_wants_progress_hears_of_the_script(home: Home) -> None:
     params = {**call, "_meta": {"progressToken": "t"}}
 
     editor._write({"jsonrpc": "2.0", "id": 99, "method": "tools/call", "params": params})
-    heard = [editor.heard("notifications/progress")["params"] for _ in range(2)]
+    heard = [editor.wait_for("notifications/progress")["params"] for _ in range(2)]
     (home.folder / "go").touch()
     wait_for(lambda: active(home))
 

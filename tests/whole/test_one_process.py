@@ -38,7 +38,7 @@ def test_a_tool_that_was_switched_on_is_announced_listed_and_answers(home: Home)
 
     before = [tool["name"] for tool in editor.tools()]
     home.ask("enable", session="one", name="talk")
-    editor.heard("notifications/tools/list_changed")
+    editor.wait_for("notifications/tools/list_changed")
     after = [tool["name"] for tool in editor.tools()]
     result = editor.call("talk__echo", {"text": "hello"})
     pid = home.servers()[0]["pid"]
@@ -140,7 +140,7 @@ def test_a_prompt_hook_switches_on_what_the_user_asks_for_through_an_unlisted_to
     listed = [tool["name"] for tool in editor.tools()]
 
     first = editor.call("capd_turn", {"prompt": "please run talk", "session_id": "abc"})
-    editor.heard("notifications/tools/list_changed")
+    editor.wait_for("notifications/tools/list_changed")
     second = editor.call("capd_turn", {"prompt": "please run talk", "session_id": "abc"})
 
     assert listed == OWN_TOOLS
@@ -183,7 +183,7 @@ def test_a_hook_on_the_sessions_connection_is_answered_after_the_client_has_list
     turn = {"name": "capd_turn", "arguments": {"prompt": "please run talk"}}
 
     editor._write({"jsonrpc": "2.0", "id": 50, "method": "tools/call", "params": turn})
-    editor.heard("notifications/tools/list_changed")
+    editor.wait_for("notifications/tools/list_changed")
     editor._write({"jsonrpc": "2.0", "id": 51, "method": "tools/list"})
     answered = [editor._next("an answer", 30)["id"] for _ in range(2)]
 

@@ -63,7 +63,7 @@ class Recorded(McpHost):
         return [json.loads(bytes(r))[0]["text"] for r in self.results("content")]
 
     def change(self) -> None:
-        self.heard("notifications/tools/list_changed")
+        self.wait_for("notifications/tools/list_changed")
         self.tools()
 
 

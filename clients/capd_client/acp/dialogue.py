@@ -131,7 +131,7 @@ class Dialogue:
             if self._names_transport:
                 ours = {"type": "stdio", **ours}
             servers = [*servers, ours]
-        # An editor's own key is in use where the editor itself is connected by it.
+        # If the editor itself is connected to capd, its own key is in use there.
         ends = [{"name": _KEY, "value": key}, {"name": _SILENCE, "value": "1"}]
         env = [*_env_without_key(ours), *ends]
         servers = [{**ours, "env": env} if each is ours else each for each in servers]

@@ -66,7 +66,7 @@ def watch(mark: str, grace: float) -> int:
         os.close(readable)
         return writable
     try:
-        # Whoever ends the editor's processes as a group does not end this one before its time.
+        # In its own session, so that a signal to the editor's process group does not end it early.
         os.setsid()
         os.close(writable)
         nowhere = os.open(os.devnull, os.O_RDWR)

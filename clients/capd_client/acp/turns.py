@@ -16,7 +16,7 @@ _PAUSE = 0.02
 _RELIST = 0.06
 """An agent that was told of new tools lists them again within 8 to 26 ms."""
 _MOST_AT_ONCE = 8
-"""Turns that a daemon has not answered. A daemon that hangs gets no more."""
+"""Limit of turns without an answer: a daemon that hangs gets no more."""
 _NOT_FOUND = 4004
 _SAYING = 0.03
 """Seconds of the budget for the answer's way from the daemon to the agent."""

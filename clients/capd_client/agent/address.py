@@ -31,7 +31,7 @@ class Address:
     env: Mapping[str, str]
 
     def check(self, connection: socket.socket) -> None:
-        """Refuse a daemon of another user: it would receive the user's messages.
+        """Check that the daemon runs as this user: it will receive the user's messages.
 
         Raises:
             RefusedError: the socket belongs to another user's daemon.
@@ -42,9 +42,9 @@ class Address:
             raise RefusedError(text, 4003)
 
     def start(self) -> str:
-        """Start a daemon and wait until it answers; return why it does not, or an empty text.
+        """Start a daemon and wait until it answers; return why it does not, else an empty text.
 
-        A separate process starts it and ends, so that this library's user gets no child process.
+        A separate process starts it and ends, so that the program has no new child process.
         """
         command = [sys.executable, "-P", "-m", "capd_client.entry", "daemon", "start"]
         try:
@@ -60,19 +60,23 @@ class Address:
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             return str(error)
-        said = done.stderr.decode(errors="replace").strip()
-        return (said or f"`capd daemon start` failed with {done.returncode}") * bool(
+        errors = done.stderr.decode(errors="replace").strip()
+        return (errors or f"`capd daemon start` failed with {done.returncode}") * bool(
             done.returncode
         )
 
     def none(self, why: str) -> NoDaemonError:
-        """Return the error to raise if no daemon answers."""
+        """Return the error for a daemon that does not answer; `why` is the reason, if known."""
         reason = f" ({why})" if why else ""
         hint = "start it with: capd daemon start"
         return NoDaemonError(f"no daemon at {self.path}{reason}; {hint}", 4001)
 
 
 def address(path: str, env: Mapping[str, str], *, may_start: bool) -> Address:
-    """Return the daemon's address. If `path` names the socket, no daemon is started."""
+    """Return the daemon's address: `path`, or the socket of `env` if `path` is empty.
+
+    A daemon may be started only if `path` is empty, `may_start` is true, and CAPD_NO_START is not
+    set.
+    """
     is_allowed = may_start and not path and env.get("CAPD_NO_START", "") in {"", "0"}
     return Address(path or socket_path(env, os.getuid()), is_allowed, env)

@@ -1,4 +1,4 @@
-"""A session for programs on trio or asyncio. Two tasks do its I/O; any task may use it."""
+"""A session for programs on trio or asyncio. Its own tasks do the I/O; any task may use it."""
 
 import contextlib
 import socket
@@ -47,7 +47,7 @@ class AsyncSession:
         self._over_with: CapdError | None = None
 
     async def __aenter__(self) -> Self:
-        """Open the session."""
+        """Open the session; raise the error of `Connecting.open` if that is not possible."""
         await self._group.__aenter__()
         try:
             self._group.start_soon(self._move)
@@ -78,7 +78,7 @@ class AsyncSession:
 
     async def _leave(self) -> None:
         self._group.cancel_scope.cancel()
-        # Told of the body's exception, the group would wrap it, and no `except` would know it.
+        # Without the exception, so that the task group does not wrap it in an exception group.
         await self._group.__aexit__(None, None, None)
 
     @property
@@ -102,7 +102,7 @@ class AsyncSession:
     async def call(
         self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
     ) -> Result:
-        """Call a tool; raises the same errors as `Session.call`."""
+        """Call a tool. The errors are those of `Session.call`."""
         params = {"name": name, "arguments": dict(arguments or {})}
         return Result.read(await self._ask("tools/call", params, timeout))
 
@@ -146,7 +146,7 @@ class AsyncSession:
         self._has_output.set()
         return may_have_run
 
-    # What the tasks do
+    # The tasks that do the I/O
 
     async def _move(self) -> None:
         error: CapdError | None = None
@@ -196,13 +196,13 @@ class AsyncSession:
             self._where.check(connection)
 
     def _give_up(self, error: CapdError, last_key: int) -> None:
-        """Fail what waits. A session that was connected before goes on looking for a daemon."""
+        """Fail the waiting requests. If the session was never connected, raise `error` instead."""
         if not self._is_up.is_set():
             raise error
         self._resolve(self._link.abandon(error, last_key))
 
     async def _serve(self, stream: UNIXSocketStream) -> None:
-        """Move bytes until the connection is gone."""
+        """Read and write on a connection until it is lost."""
         self._link.connected()
         self._stream = stream
         why = ""
@@ -217,7 +217,7 @@ class AsyncSession:
         self._resolve(self._link.lost(why))
 
     async def _watch(self, group: TaskGroup) -> None:
-        """Close a connection if the daemon does not greet."""
+        """Close a connection if the session is not up within `GREETING_TIMEOUT` seconds."""
         await anyio.sleep(GREETING_TIMEOUT)
         if self._link.phase != "up":
             group.cancel_scope.cancel()

@@ -34,9 +34,9 @@ _FAREWELL = 1.0
 
 
 class Session:
-    """A conversation with capd: the user's messages, the tools, and their calls.
+    """A session with capd, for programs that block: send messages, list tools, and call them.
 
-    It reconnects by itself after a restart of the daemon. `with` opens and closes it.
+    It reconnects by itself after a restart of the daemon. Get one from `connect`, with `with`.
     """
 
     def __init__(self, facts: Facts, where: Address, patience: float) -> None:
@@ -100,7 +100,8 @@ class Session:
         Raises:
             NotSentError: nothing has run.
             OutcomeUnknownError: it may have run; also after `timeout` seconds.
-            RefusedError, NotFoundError, ServerError: capd or the server says that it has not run.
+            RefusedError, NotFoundError: capd says that it has not run.
+            ServerError: the server answered with a JSON-RPC error.
         """
         params = {"name": name, "arguments": dict(arguments or {})}
         return Result.read(self._ask("tools/call", params, timeout))
@@ -155,11 +156,11 @@ class Session:
         return may_have_run
 
     def _wake(self) -> None:
-        # Full is as good as one byte, and closed means that nobody sleeps.
+        # If the buffer is full, the thread wakes anyway; if it is closed, the thread has ended.
         with contextlib.suppress(OSError):
             self._wake_in.send(b"\0")
 
-    # What the thread does
+    # The thread that does the I/O
 
     def _move(self) -> None:
         error: CapdError | None = None
@@ -211,7 +212,7 @@ class Session:
             pause = min(pause * 2, LAST_PAUSE)
 
     def _give_up(self, error: CapdError, last_key: int) -> None:
-        """Fail what waits. A session that was connected before goes on looking for a daemon."""
+        """Fail the waiting requests. If the session was never connected, raise `error` instead."""
         if not self._is_up.is_set():
             raise error
         with self._lock:
@@ -227,7 +228,7 @@ class Session:
                     self._hear_wake()
 
     def _serve(self, connection: socket.socket) -> None:
-        """Move bytes until the connection is gone."""
+        """Read and write on a connection until it is lost, or the session is closed."""
         connection.setblocking(False)
         with self._lock:
             self._link.connected()

@@ -47,7 +47,8 @@ class Connecting:
 
     async def __aenter__(self) -> "AsyncSession":
         """Open a session for an asynchronous program."""
-        # anyio costs as much as all of capd's commands; a program of tasks has loaded it.
+        # Imported here: anyio takes as long as all of capd's commands, and only an asynchronous
+        # program, which has loaded it already, needs it.
         from capd_client.agent.asynchronous import AsyncSession  # noqa: PLC0415
 
         self._async_session = AsyncSession(self._facts, self._where, self._patience)

@@ -2,7 +2,7 @@
 
 
 class CapdError(Exception):
-    """The base class. `code` is a code of docs/protocol.md, or the server's own."""
+    """The base class. `code` is a JSON-RPC error code: one of docs/protocol.md, or a server's."""
 
     def __init__(self, message: str, code: int = 0) -> None:
         super().__init__(message)
@@ -54,7 +54,7 @@ _BY_CODE: dict[int, type[CapdError]] = {
 
 
 def error_of(error: object) -> CapdError:
-    """Return the error member of a response as an exception."""
+    """Return the exception for the member `error` of a JSON-RPC response."""
     found = error if isinstance(error, dict) else {}
     code = found.get("code")
     number = code if isinstance(code, int) else 0

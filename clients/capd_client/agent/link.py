@@ -44,7 +44,7 @@ _MCP_VERSION = "2025-11-25"
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Facts about the client, and the environment values that servers may ask for."""
+    """What the agent says about itself in the hello, and the environment that servers may use."""
 
     client: str
     version: str
@@ -88,12 +88,12 @@ class Link:
         self.trouble = ""
         """Why the last attempt to connect failed."""
         self.is_stopped = False
-        """Whether somebody has stopped capd. Then no daemon is started, and nothing waits for one.
-        """
+        """Whether a person has stopped capd. Then no daemon is started, and requests fail at
+        once."""
         self.changes = 0
-        """How often the list of tools has changed, according to the daemon."""
+        """How often the list of tools may have changed."""
         self.fatal: CapdError | None = None
-        """Why the session is over, if nobody has closed it."""
+        """Why the session is over; None if it is not, or if it was closed."""
         self._resume = ""
         self._daemon_pid = 0
         self._is_greeted = False
@@ -105,10 +105,11 @@ class Link:
         self._output = bytearray()
 
     def ask(self, method: str, params: Json) -> int:
-        """Queue a request and return the key of its outcome.
+        """Queue a request; return the key by which its outcome is known.
 
         Raises:
-            CapdError: the daemon does not offer this method, or the session has ended.
+            NotSentError: the params are not JSON, or too large.
+            CapdError: the session is over.
         """
         if self.phase == "over":
             raise self.fatal or ClosedError("the session is closed")
@@ -134,14 +135,14 @@ class Link:
             self._say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
 
     def may_have_run(self, key: int) -> bool:
-        """Return whether a pending request may have reached a server."""
+        """Tell whether a pending request was sent to the daemon, and so may have run."""
         request = self._pending.get(key)
         return request is not None and request.is_sent
 
     def connected(self) -> None:
         """Send the hello on a new connection."""
         facts = self._facts
-        # The set of the parent is copied once: a session that was welcomed has its own.
+        # The parent's active set is copied once. After its first welcome the session has its own.
         parent = "" if self._is_greeted else facts.parent
         frame = hello(
             {"name": facts.client, "version": facts.version, "pid": facts.pid},
@@ -158,14 +159,14 @@ class Link:
         self._say(frame)
 
     def output(self) -> bytes:
-        """Return the bytes to be written, and clear them."""
+        """Return the bytes to write to the connection, and remove them."""
         taken = bytes(self._output)
         self._output.clear()
         return taken
 
     @property
     def has_output(self) -> bool:
-        """Return whether there is anything to write."""
+        """Whether there are bytes to write."""
         return bool(self._output)
 
     def take(self, chunk: bytes) -> list[Outcome]:
@@ -186,9 +187,10 @@ class Link:
         return outcomes
 
     def lost(self, why: str) -> list[Outcome]:
-        """Note that the connection is gone; return the outcomes that are now unknown.
+        """Note that the connection is lost; return the requests that end because of that.
 
-        Requests that certainly have not run are kept, and sent again.
+        A request that may have run ends with `OutcomeUnknownError`. One that has not run is kept
+        and sent again, unless that has failed too often or capd was stopped.
         """
         self._input.clear()
         self._searched = 0
@@ -275,7 +277,7 @@ class Link:
             case "want_env":
                 self._send_env(frame.get("keys"))
             case "closing" if frame.get("reconnect") is False:
-                # What it answers before it goes is heard.
+                # Answers that come before the connection is closed are still taken.
                 self.is_stopped = True
             case _:
                 pass
@@ -293,7 +295,7 @@ class Link:
         if is_same:
             self._go_up()
             return
-        # To MCP this is a session that begins.
+        # For MCP this is a new session, which begins with a handshake.
         self.phase = "initializing"
         self._initialize_key = self._next_key()
         params = {
@@ -377,7 +379,7 @@ class Link:
 
 
 def _line(message: Json) -> bytes:
-    # A link frame is told by its first bytes: no space behind the colon.
+    # Without spaces, because the daemon recognises a link frame by its first bytes, `{"capd":`.
     text = json.dumps(message, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return text.encode() + b"\n"
 

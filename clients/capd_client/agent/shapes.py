@@ -1,4 +1,4 @@
-"""The values that an agent gets: turns, tools and results; `raw` is the daemon's whole answer."""
+"""The values that the library returns: turns, tools and results. `raw` is the daemon's answer."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ class Turn:
 
     @classmethod
     def read(cls, raw: Json) -> Self:
-        """Return the daemon's document as a turn."""
+        """Return the turn in the result of `capd/turn`."""
         outcome = raw.get("outcome")
         if outcome not in {"activate", "suggest", "abstain"}:
             raise CapdError(f"the daemon answered a turn with the outcome {outcome!r}")
@@ -57,7 +57,7 @@ class Change:
 
     @classmethod
     def read(cls, raw: Json) -> Self:
-        """Return the daemon's document as a change."""
+        """Return the change in the result of `enable` or `disable`."""
         changed = raw.get("changed")
         return cls(_text(raw, "text"), _names(changed, "added"), _names(changed, "removed"))
 
@@ -84,7 +84,7 @@ class Tool:
         )
 
     def as_openai(self) -> Json:
-        """Return it as an entry of `tools` in a request to an OpenAI-style chat completion."""
+        """Return the tool as an entry of `tools` in an OpenAI-style chat completion request."""
         function = {
             "name": self.name,
             "description": self.description,
@@ -93,7 +93,7 @@ class Tool:
         return {"type": "function", "function": function}
 
     def as_anthropic(self) -> Json:
-        """Return it as an entry of `tools` in a request to Anthropic's messages API."""
+        """Return the tool as an entry of `tools` in a request to Anthropic's messages API."""
         return {
             "name": self.name,
             "description": self.description,
@@ -121,7 +121,7 @@ class Result:
 
     @classmethod
     def read(cls, raw: Json) -> Self:
-        """Return the result of `tools/call`."""
+        """Return the `Result` for the result of `tools/call`."""
         content = raw.get("content")
         blocks = content if isinstance(content, list) else []
         return cls(
@@ -133,7 +133,7 @@ class Result:
 
 
 def tools_of(raw: Json) -> list[Tool]:
-    """Return the result of `tools/list`."""
+    """Return the tools in the result of `tools/list`."""
     listed = raw.get("tools")
     entries = listed if isinstance(listed, list) else []
     return [Tool.read(each) for each in entries if isinstance(each, dict)]

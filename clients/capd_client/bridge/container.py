@@ -20,13 +20,13 @@ from capd_client.bridge.opened import (
     FarBridge,
     FarSideError,
     Prepared,
-    ordered,
+    send_order,
 )
 from capd_client.bridge.streams import StreamEndedError, Streams
 
 ENGINES = ("podman", "docker")
 _OWN = {"podman": ("--detach-keys=",), "docker": ()}
-"""Podman takes its keys to detach out of any stream, and a frame may contain them."""
+"""Options of each engine: podman removes its detach keys from any stream, also from frames."""
 
 
 class ContainerBridge(FarBridge):
@@ -60,7 +60,7 @@ class ContainerBridge(FarBridge):
         self, order: dict[str, Any], payload: bytes, timeout: float | None
     ) -> dict[str, Any]:
         command = [*self._exec, "python3", "-c", RUN]
-        return ordered(command, self._target, order, payload, timeout)
+        return send_order(command, self._target, order, payload, timeout)
 
     def _serve(self, held: HeldBridge, prepared: Prepared, generation: str) -> bool:
         process = subprocess.Popen(
@@ -157,7 +157,7 @@ def engine_of(container: str) -> str:
     raise FarSideError(f"no container that runs is called {container}: see {found[0]} ps")
 
 
-def removed(name: str, container: str, engine: str = "", user: str = "") -> None:
-    """Remove what a bridge has left in a container; raises FarSideError."""
+def remove_files(name: str, container: str, engine: str = "", user: str = "") -> None:
+    """Remove the files that a bridge left in a container; raises FarSideError."""
     words = exec_words(engine or engine_of(container), container, user)
-    ordered([*words, "python3", "-c", RUN], container, {"do": "remove", "name": name})
+    send_order([*words, "python3", "-c", RUN], container, {"do": "remove", "name": name})

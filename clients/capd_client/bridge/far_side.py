@@ -57,7 +57,7 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             with contextlib.suppress(FileNotFoundError):
-                # Whoever had it may have removed the folder, and another one may be there.
+                # The previous holder may have removed the folder, and another made it again.
                 is_held = os.path.samestat(above.stat(), os.fstat(lock))
             if is_held:
                 yield

@@ -23,16 +23,16 @@ class HeldBridge:
         self.credential = str(opened["credential"])
 
     def fileno(self) -> int:
-        """Return the descriptor that becomes readable when `hear` has something to return."""
+        """Return the descriptor that becomes readable when `next_event` has one to return."""
         return self._control.fileno()
 
-    def hear(self) -> dict[str, Any]:
+    def next_event(self) -> dict[str, Any]:
         """Return the daemon's next message, waiting for it.
 
         Raises:
             DaemonDownError: the daemon is gone, and the bridge with it.
         """
-        return self._control.heard()
+        return self._control.read_event()
 
     def close(self) -> None:
         """End the bridge."""

@@ -1,4 +1,4 @@
-"""What all bridges of this machine do: open, serve, come back after a cut, and leave nothing.
+"""What all bridges of this machine do: open, serve, reopen after a cut, remove everything.
 
 open the bridge ──> prepare ──> serve ──cut──> prepare ... as long as it takes
                           ^         │
@@ -27,16 +27,16 @@ RUN = (
     "import sys; n = int(sys.stdin.buffer.readline()); "
     'exec(compile(sys.stdin.buffer.read(n), "capd-bridge", "exec"))'
 )
-"""Reads a program from standard input and runs it. Nothing of it is in the list of processes."""
+"""Reads a program from standard input and runs it, so that no process list shows it."""
 BEAT = 5.0
-"""Seconds between two words to the far side, which takes a minute of silence for the end."""
+"""Seconds between two messages to the far side, which ends after a minute without one."""
 FAREWELL = 5.0
-"""Seconds for the far side to remove what is there."""
+"""Seconds for the far side to remove its files."""
 MOST_SAID = 1 << 20
 """Bytes of a far side's answer; a login shell may print lines of its own before it."""
 _MOST_PATH = 1024
 _STEERING = frozenset("%$:\\")
-"""Characters by which ssh puts variables into the path of a socket, and tells paths apart."""
+"""Characters with a meaning for ssh in the path of a socket: variables, separators of paths."""
 _FIRST_PAUSE = 0.2
 _LAST_PAUSE = 2.0
 _PREPARE_TIMEOUT = 30.0
@@ -55,13 +55,13 @@ class Prepared:
     is_installed: bool
 
     @classmethod
-    def of(cls, said: dict[str, Any], name: str, host: str) -> "Prepared":
-        """Return what a far side says of the bridge `name`; raises FarSideError.
+    def of(cls, report: dict[str, Any], name: str, host: str) -> "Prepared":
+        """Return the far side's report on the bridge `name`; raises FarSideError.
 
         Its folder may become part of an argument of ssh, which replaces `${HOME}` or `%h` there by
         values of this machine, and sends the outcome to the other side.
         """
-        folder, python = said.get("folder"), said.get("python")
+        folder, python = report.get("folder"), report.get("python")
         is_folder = (
             isinstance(folder, str)
             and len(folder) <= _MOST_PATH
@@ -72,14 +72,14 @@ class Prepared:
         )
         if not is_folder or not isinstance(python, str) or len(python) > _MOST_PATH:
             raise FarSideError(f"{host} names no folder of a bridge, so nothing was forwarded")
-        return cls(str(folder), python, bool(said.get("installed")))
+        return cls(str(folder), python, bool(report.get("installed")))
 
 
 class FarBridge(ABC):
     """One bridge to one other place."""
 
     kind: str
-    """How it gets there, as `capd status` shows it."""
+    """The kind of connection, as `capd status` shows it."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class FarBridge(ABC):
             self._leave()
 
     def _attempt(self) -> bool:
-        """Open what is not open, and serve until it is cut; return whether a signal came."""
+        """Open the bridge if it is closed, and serve until a cut; return whether a signal came."""
         if self._held is None:
             self._held = HeldBridge(self._socket, self._name, self.kind, self._target)
         generation = secrets.token_hex(8)
@@ -145,16 +145,16 @@ class FarBridge(ABC):
             "install": self._is_installed,
             "size": len(shim),
         }
-        # Later nobody is there to be asked for a password for long.
+        # After the first time nobody may be there to type a password, so the time is limited.
         timeout = _PREPARE_TIMEOUT if self._has_been_up else None
-        said = self._ordered(order, shim, timeout)
-        return Prepared.of(said, self._name, self._target)
+        report = self._ordered(order, shim, timeout)
+        return Prepared.of(report, self._name, self._target)
 
     @abstractmethod
     def _ordered(
         self, order: dict[str, Any], payload: bytes, timeout: float | None
     ) -> dict[str, Any]:
-        """Have the far side do something, and return what it says."""
+        """Send the far side a command, and return its report."""
 
     @abstractmethod
     def _serve(self, held: HeldBridge, prepared: Prepared, generation: str) -> bool:
@@ -166,16 +166,16 @@ class FarBridge(ABC):
 
     def _hear(self, held: HeldBridge) -> None:
         try:
-            heard = held.hear()
+            event = held.next_event()
         except DaemonDownError:
             held.close()
             self._held = None
             raise
-        if heard.get("method") == "bridge_ended":
+        if event.get("method") == "bridge_ended":
             raise OverError(f"the bridge {self._name} was revoked")
 
-    def _on_removed(self, said: dict[str, Any]) -> None:
-        if said.get("why") == "stopped":
+    def _on_removed(self, report: dict[str, Any]) -> None:
+        if report.get("why") == "stopped":
             raise OverError(f"it was ended on {self._target}")
 
     def _on_held(self, prepared: Prepared) -> None:
@@ -191,7 +191,7 @@ class FarBridge(ABC):
 
 
 class OverError(FarSideError):
-    """The bridge is over, and is not tried again."""
+    """The bridge has ended, and is not opened again."""
 
 
 def instructions(name: str, host: str, prepared: Prepared) -> list[str]:
@@ -210,19 +210,19 @@ def instructions(name: str, host: str, prepared: Prepared) -> list[str]:
     return [f"The bridge {name} to {host} is up. Ctrl-C ends it.", *how]
 
 
-def told(line: bytes) -> dict[str, Any] | None:
+def parse_report(line: bytes) -> dict[str, Any] | None:
     """Return the message in a line from the far side; None if another program wrote the line."""
     text = line.decode("utf-8", "replace")
     if not text.startswith(MARK):
         return None
     try:
-        said = json.loads(text[len(MARK) :])
+        report = json.loads(text[len(MARK) :])
     except (ValueError, RecursionError):
         return None
-    return said if isinstance(said, dict) else None
+    return report if isinstance(report, dict) else None
 
 
-def ordered(
+def send_order(
     command: Sequence[str],
     target: str,
     order: dict[str, Any],
@@ -241,15 +241,15 @@ def ordered(
     except FileNotFoundError:
         raise FarSideError(f"there is no program `{command[0]}` here") from None
     answer, returncode = _answer(process, target, data, timeout)
-    said = [each for each in map(told, answer.split(b"\n")) if each is not None]
-    if not said:
+    reports = [each for each in map(parse_report, answer.split(b"\n")) if each is not None]
+    if not reports:
         raise FarSideError(
             f"{target} cannot be prepared ({command[0]} ended with {returncode}): it takes a shell"
             " and Python 3.8 or newer there, called python3"
         )
-    if "failed" in said[-1]:
-        raise FarSideError(f"{target}: {said[-1]['failed']}")
-    return said[-1]
+    if "failed" in reports[-1]:
+        raise FarSideError(f"{target}: {reports[-1]['failed']}")
+    return reports[-1]
 
 
 def _answer(
@@ -258,7 +258,7 @@ def _answer(
     """Return what the far side prints, and how ssh ended; the process has ended then."""
     assert process.stdin is not None
     assert process.stdout is not None
-    # It is more than a pipe holds, and a far side may print before it has read it.
+    # The program is larger than a pipe's buffer, and a far side may print before reading it.
     writer = threading.Thread(target=_write, args=(process.stdin, data), daemon=True)
     writer.start()
     until = None if timeout is None else time.monotonic() + timeout
@@ -286,7 +286,7 @@ def _write(pipe: IO[bytes], data: bytes) -> None:
 
 
 def next_chunk(pipe: IO[bytes], until: float | None) -> bytes:
-    """Return what comes next from a pipe; nothing at its end, and at `until`."""
+    """Return the next bytes of a pipe; empty at its end, and at the time `until`."""
     left = None if until is None else max(0.0, until - time.monotonic())
     if not select.select([pipe], [], [], left)[0]:
         return b""
@@ -294,5 +294,5 @@ def next_chunk(pipe: IO[bytes], until: float | None) -> bytes:
 
 
 def too_much(host: str) -> str:
-    """Return the reason for a far side that says more than it may."""
+    """Return the error text for a far side that sends more than the limit."""
     return f"{host} says more than {MOST_SAID >> 20} MiB where one line was asked for"

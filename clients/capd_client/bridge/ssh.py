@@ -28,8 +28,8 @@ from capd_client.bridge.opened import (
     OverError,
     Prepared,
     next_chunk,
-    ordered,
-    told,
+    parse_report,
+    send_order,
     too_much,
 )
 
@@ -69,7 +69,7 @@ class SshBridge(FarBridge):
         self, order: dict[str, Any], payload: bytes, timeout: float | None
     ) -> dict[str, Any]:
         command = [*self._ssh, "-o", "ConnectTimeout=5", "--", self._target, _RUN]
-        return ordered(command, self._target, order, payload, timeout)
+        return send_order(command, self._target, order, payload, timeout)
 
     def _serve(self, held: HeldBridge, prepared: Prepared, generation: str) -> bool:
         folder = shlex.quote(prepared.folder)
@@ -112,7 +112,7 @@ class SshBridge(FarBridge):
                 *lines, buffer = buffer.split(b"\n")
                 if len(buffer) > MOST_SAID:
                     raise OverError(too_much(self._target))
-                for each in filter(None, map(told, lines)):
+                for each in filter(None, map(parse_report, lines)):
                     if each.get("removed"):
                         self._on_removed(each)
                     elif each.get("held") and not is_held:
@@ -141,7 +141,7 @@ class SshBridge(FarBridge):
             process.stdin.close()
         until = time.monotonic() + FAREWELL
         while next_chunk(process.stdout, until):
-            # Whatever it says now is nothing that anybody waits for.
+            # Nobody waits for its further output.
             continue
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(max(0.0, until - time.monotonic()))
@@ -151,10 +151,10 @@ class SshBridge(FarBridge):
         self._process = None
 
 
-def removed(name: str, host: str, options: Sequence[str] = ()) -> None:
+def remove_files(name: str, host: str, options: Sequence[str] = ()) -> None:
     """Remove the files of a bridge from a host; raises FarSideError."""
     command = ["ssh", *options, *_ALWAYS, "--", host, _RUN]
-    ordered(command, host, {"do": "remove", "name": name})
+    send_order(command, host, {"do": "remove", "name": name})
 
 
 def name_of(host: str) -> str:

@@ -32,7 +32,7 @@ MOST_WAITING_BYTES = 16 << 20
 """For one connection: a result may have 8 MiB in a line."""
 MOST_WAITING_IN_ALL_BYTES = 64 << 20
 _PAUSE_BYTES = 1 << 20
-"""What may wait for the stream before connections are no longer read."""
+"""Bytes that may wait for the stream; beyond them connections are not read."""
 
 
 class StreamEndedError(Exception):
@@ -48,7 +48,7 @@ class _Connection:
 
 
 class Streams:
-    """One end of a stream: a listener's connections on the far side, made ones on the near."""
+    """One end of a stream: on the far side it accepts connections, on the near it makes them."""
 
     def __init__(
         self,
@@ -70,13 +70,13 @@ class Streams:
         self._words: list[dict[str, Any]] = []
 
     def say(self, **members: object) -> None:
-        """Send a word to the other side."""
+        """Send a message to the other side."""
         self._put(b"w", 0, json.dumps(members).encode())
 
     def turn(
         self, timeout: float, others: Sequence[int] = ()
     ) -> tuple[list[dict[str, Any]], list[int]]:
-        """Do what can be done; return the other side's words, and which `others` are readable.
+        """Read and write; return the other side's messages, and which `others` are readable.
 
         Raises:
             StreamEndedError: it is over.
@@ -200,7 +200,7 @@ class Streams:
         elif kind == b"o" and self._connect is not None and connection is None:
             self._open(number, self._connect)
         elif kind == b"d":
-            # Of a connection that has ended meanwhile nothing counts.
+            # Frames of a connection that has ended are ignored.
             if connection is not None and not connection.is_ending:
                 self._on_data(number, connection, payload)
         elif kind == b"e":

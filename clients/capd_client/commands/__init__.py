@@ -62,7 +62,7 @@ _WHERE = {
 _MODULES = {name: module for module, names in _WHERE.items() for name in names}
 _UNLISTED = set(purposes.FOR_PROGRAMS)
 _ALIASES = {"list": "caps"}
-"""Other names that people try first."""
+"""Other names that people type for a command."""
 
 
 class _Capd(click.Group):
@@ -131,7 +131,7 @@ class _Capd(click.Group):
         except BrokenPipeError:
             raise
         except KeyboardInterrupt:
-            # What an interrupted program says to a shell; the person knows what they did.
+            # The exit code of an interrupted program; no message, as the person pressed Ctrl-C.
             ctx.exit(EXIT_INTERRUPTED)
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""

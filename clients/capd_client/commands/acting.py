@@ -31,7 +31,9 @@ _MOST_PASTED = 9000
 _MOST_PASTES = 5
 
 
-def enabled(socket: str, name: str, session: str, *, show_progress: bool) -> dict[str, Any]:
+def enable_with_progress(
+    socket: str, name: str, session: str, *, show_progress: bool
+) -> dict[str, Any]:
     """Return the daemon's result; print the progress of dependency scripts to stderr."""
     params = {"name": name, **({"session": session} if session else {})}
     with Control(socket) as control:
@@ -74,7 +76,9 @@ def enable(*, name: str, session: str, as_json: bool) -> None:
     """Switch the capability NAME on."""
     result = in_session(
         session,
-        lambda key: enabled(this_places().socket, name, key, show_progress=not as_json),
+        lambda key: enable_with_progress(
+            this_places().socket, name, key, show_progress=not as_json
+        ),
     )
     _switched("enable", name, result, as_json=as_json)
 
@@ -126,7 +130,7 @@ def _switched(method: str, name: str, result: dict[str, Any], *, as_json: bool) 
 @json_option
 def turn(*, text: tuple[str, ...], budget: int, session: str, as_json: bool) -> None:
     """Send TEXT, the user's message, to a session; `-` reads it from standard input."""
-    # A terminal shows no more than what is on; whoever reads JSON may have a model to tell.
+    # A terminal shows only what is on; a reader of JSON may pass the context to a model.
     has_no_output = not as_json
     message = text_of(text)
     result = in_session(
@@ -269,7 +273,7 @@ def _paste(ticket: int) -> None:
             with Control(this_places().socket) as control:
                 control.call("login_paste", {"ticket": ticket, "address": line.strip()})
         except ControlError as error:
-            # What is left of a line that was too long is no answer to the next question.
+            # The rest of a line that was too long is no answer to the next question.
             if not tries_left or not line.endswith("\n"):
                 fail(error.message)
             click.echo(f"{tables.printable(error.message)}")
@@ -278,7 +282,7 @@ def _paste(ticket: int) -> None:
 
 
 def _say_who_has(account: str) -> None:
-    """Say which profiles use the account, for it may be none."""
+    """Print which profiles use the account; it may be none."""
     listed = ask("profiles").get("profiles") or []
     having = [
         each["name"]

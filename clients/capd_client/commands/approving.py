@@ -98,7 +98,7 @@ def _show(entry: Mapping[str, Any]) -> None:
 
 
 def _ask_about(entry: Mapping[str, Any]) -> list[int]:
-    """Ask on the terminal; return the calls that the answer is for."""
+    """Ask on the terminal and send the answer; return the numbers of the calls it answers."""
     typed = click.prompt(
         "Approve it: (o)nce, for this (s)ession, (a)lways, or (r)efuse",
         type=click.Choice([*_CHOICES, *_CHOICES.values()], case_sensitive=False),

@@ -4,12 +4,16 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
 from capd_client import tables
 from capd_client.commands.shared import ask, fail, json_option, print_json, this_places
 from capd_client.status_text import bridge_line
+
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 
 @click.group()
@@ -54,11 +58,24 @@ def revoke(*, name: str, as_json: bool) -> None:
         tables.say(f"The bridge {answer.get('revoked')} is revoked.")
 
 
+_INSTALL_OPTION = click.option(
+    "--install", type=click.Choice(["claude-code"]), help="Add it to an editor there."
+)
+_REMOVE_OPTION = click.option(
+    "--remove", is_flag=True, help="Remove the files of a bridge there, and exit."
+)
+
+
+def _name_option(source: str) -> Callable[[_F], _F]:
+    """Return `--name`, whose default is derived from the argument `source`."""
+    return click.option("--name", default="", help=f"The bridge's name.  [default: from {source}]")
+
+
 @bridge.command("ssh")
 @click.argument("host")
-@click.option("--name", default="", help="The bridge's name.  [default: from HOST]")
-@click.option("--install", type=click.Choice(["claude-code"]), help="Add it to an editor there.")
-@click.option("--remove", is_flag=True, help="Remove the files of a bridge there, and exit.")
+@_name_option("HOST")
+@_INSTALL_OPTION
+@_REMOVE_OPTION
 @click.option("-p", "port", type=click.IntRange(1, 65535), help="The port of its sshd.")
 @click.option("-i", "identity", metavar="FILE", default="", help="The key to log in with.")
 @click.option(
@@ -83,7 +100,7 @@ def ssh(
     """
     # Only for these commands: others start without it.
     from capd_client.bridge.opened import FarSideError  # noqa: PLC0415
-    from capd_client.bridge.ssh import SshBridge, name_of, removed  # noqa: PLC0415
+    from capd_client.bridge.ssh import SshBridge, name_of, remove_files  # noqa: PLC0415
 
     if host.startswith("-"):
         raise click.UsageError("HOST is written as for ssh, and cannot begin with a dash")
@@ -96,7 +113,7 @@ def ssh(
     ]
     try:
         if remove:
-            removed(name, host, own)
+            remove_files(name, host, own)
             tables.say(f"Nothing of the bridge {name} is left on {host}.")
             return
         SshBridge(
@@ -105,7 +122,7 @@ def ssh(
             host,
             options=own,
             is_installed=install is not None,
-            say=said,
+            say=print_report,
             wake=ended_by_signal(),
         ).run()
     except FarSideError as error:
@@ -114,11 +131,11 @@ def ssh(
 
 @bridge.command("container")
 @click.argument("container")
-@click.option("--name", default="", help="What the bridge is called.  [default: from CONTAINER]")
-@click.option("--engine", type=click.Choice(["podman", "docker"]), help="Which engine has it.")
-@click.option("--user", default="", help="Whose editor it is for.  [default: the container's]")
-@click.option("--install", type=click.Choice(["claude-code"]), help="Add it to an editor there.")
-@click.option("--remove", is_flag=True, help="Remove what a bridge has left there, and end.")
+@_name_option("CONTAINER")
+@click.option("--engine", type=click.Choice(["podman", "docker"]), help="The engine that runs it.")
+@click.option("--user", default="", help="The editor's user there.  [default: the container's]")
+@_INSTALL_OPTION
+@_REMOVE_OPTION
 def container(
     *,
     container: str,
@@ -135,7 +152,7 @@ def container(
     end.
     """
     # Only for these commands: others start without it.
-    from capd_client.bridge.container import ContainerBridge, removed  # noqa: PLC0415
+    from capd_client.bridge.container import ContainerBridge, remove_files  # noqa: PLC0415
     from capd_client.bridge.opened import FarSideError  # noqa: PLC0415
     from capd_client.bridge.ssh import name_of  # noqa: PLC0415
 
@@ -144,7 +161,7 @@ def container(
     name = name or name_of(container)
     try:
         if remove:
-            removed(name, container, engine or "", user)
+            remove_files(name, container, engine or "", user)
             tables.say(f"Nothing of the bridge {name} is left in {container}.")
             return
         ContainerBridge(
@@ -154,14 +171,14 @@ def container(
             engine=engine or "",
             user=user,
             is_installed=install is not None,
-            say=said,
+            say=print_report,
             wake=ended_by_signal(),
         ).run()
     except FarSideError as error:
         fail(str(error))
 
 
-def said(line: str) -> None:
+def print_report(line: str) -> None:
     """Print a line and flush it: a program may be reading."""
     tables.say(line)
     sys.stdout.flush()

@@ -11,7 +11,7 @@ from capd_client import tables
 from capd_client.commands import completing
 from capd_client.commands.shared import ask, fail, json_option, print_json, this_places
 from capd_client.control import DaemonDownError
-from capd_client.taps import TapError, TapList, meant
+from capd_client.taps import TapError, TapList, find_name
 
 
 @click.command()
@@ -24,7 +24,7 @@ def check(*, path: Path | None, as_json: bool) -> None:
     # -P: a folder `capd` in the working directory is not the daemon.
     command = [sys.executable, "-P", "-m", "capd", "check", *([str(path)] if path else [])]
     command += ["--json"] if as_json else []
-    # The rules are the daemon's, and no daemon need run for them.
+    # The daemon's own code checks the rules; no daemon has to run for it.
     done = subprocess.run(command, check=False)
     click.get_current_context().exit(done.returncode)
 
@@ -72,9 +72,9 @@ def tap_build(*, path: Path) -> None:
     """
     import subprocess  # noqa: PLC0415 - as in `tap add`
 
-    from capd_client.indexing import indexed  # noqa: PLC0415 - threads, as in `capd index`
+    from capd_client.indexing import run_index  # noqa: PLC0415 - threads, as in `capd index`
 
-    indexed(this_places().socket, "", show_progress=True, asks_servers=True)
+    run_index(this_places().socket, "", show_progress=True, asks_servers=True)
     # -P: a folder `capd` in the working directory is not the daemon.
     command = [sys.executable, "-P", "-m", "capd", "tap", "build", str(path)]
     click.get_current_context().exit(subprocess.run(command, check=False).returncode)
@@ -121,7 +121,7 @@ def tap_update(*, names: tuple[str, ...]) -> None:
 
     taps = TapList(this_places().config).read()
     known = sorted(each["name"] for each in taps)
-    names = tuple(meant(name, known, f"no tap named {name}") for name in names)
+    names = tuple(find_name(name, known, f"no tap named {name}") for name in names)
     failed = []
     for each in taps:
         if names and each["name"] not in names:

@@ -13,7 +13,7 @@ from capd_client.control import Control, ControlError, DaemonDownError
 from capd_protos.places import places
 
 PATIENCE = 0.1
-"""Seconds after which a person who has pressed a key believes that nothing happens."""
+"""Seconds to wait for the daemon: after them, a person thinks that the key did nothing."""
 PATIENCE_VARIABLE = "CAPD_COMPLETION_PATIENCE"
 
 Context = click.Context
@@ -104,11 +104,11 @@ def _give_up(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _items(named: Iterable[tuple[Any, Any]], incomplete: str) -> list[CompletionItem]:
-    """Return what begins with `incomplete`, once each, with one line of what it is."""
+    """Return the names that begin with `incomplete`, each once, with a one-line description."""
     found = {
         str(name): str(text or "").strip().partition("\n")[0] for name, text in reversed([*named])
     }
-    # The shells' scripts read a line a word, and what servers say must not steer a terminal.
+    # The shells' scripts read one item a line, and texts of servers must not steer a terminal.
     return [
         CompletionItem(name, help=text if text.isprintable() else None)
         for name, text in sorted(found.items())

@@ -19,16 +19,16 @@ _EXITS = {"ok": 0, "note": 0, "warning": EXIT_DEGRADED, "error": EXIT_FAILED}
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def doctor(*, as_json: bool) -> None:
     """Check everything that capd depends on; exit code 1 on errors, 4 on warnings only."""
-    # Imported here, as no other command has use for them.
-    from capd_client.doctor.environment import looked_around  # noqa: PLC0415
-    from capd_client.doctor.examination import examined  # noqa: PLC0415
+    # Imported here, because no other command uses them.
+    from capd_client.doctor.environment import read_surroundings  # noqa: PLC0415
+    from capd_client.doctor.examination import run_checks  # noqa: PLC0415
     from capd_client.doctor.findings import Finding, document, worst  # noqa: PLC0415
 
     findings: list[Finding] = []
-    for finding in examined(looked_around(os.environ, os.getuid())):
+    for finding in run_checks(read_surroundings(os.environ, os.getuid())):
         findings.append(finding)
         if not as_json:
-            # As it comes: a shell's start-up files or a hanging daemon may take seconds.
+            # Printed as it is found: a shell's start-up files or a hanging daemon may take seconds.
             _say(finding.level, finding.check, finding.what, finding.why, finding.fix)
     if as_json:
         print_json(document(findings))

@@ -104,7 +104,7 @@ def _chosen(names: tuple[str, ...]) -> list[KnownClient]:
 def planned(
     clients: list[KnownClient], config: str
 ) -> "tuple[Plan, list[Entry], OwnTap, KnownValues]":
-    """Return what would be taken over of `clients`, and the data that this is decided on."""
+    """Return the plan for `clients`, and the data that it was made from."""
     from capd_client.importing.own_servers import own_definitions  # noqa: PLC0415
     from capd_client.importing.plan import plan_import  # noqa: PLC0415
     from capd_client.importing.source_files import read_sources  # noqa: PLC0415
@@ -149,7 +149,7 @@ def _is_launched(server: "OwnServer") -> bool:
 
 
 def _triggers() -> dict[str, list[str]]:
-    """Return the triggers of what comes behind one's own tap; none where no daemon says them."""
+    """Return the triggers of all taps after the user's own; none if no daemon runs."""
     try:
         entries = ask("caps").get("capabilities") or []
     except (DaemonDownError, ControlError):
@@ -173,7 +173,7 @@ def _is_agreed(plan: "Plan", *, yes: bool, as_json: bool) -> bool:
 
 
 def _ask_of_project(plan: "Plan") -> None:
-    """Ask for each server that a file of this folder alone names, maybe a stranger's."""
+    """Ask for each server that only a file of this folder names: a stranger may have written it."""
     for each in [planned for planned in plan.added if planned.is_of_project]:
         where = tables.printable(str(each.origins[0].file))
         text = f"{each.name} is of {where}. Import it for all of your projects?"
@@ -184,15 +184,15 @@ def _ask_of_project(plan: "Plan") -> None:
 def _tell_daemon(plan: "Plan", *, as_json: bool) -> None:
     try:
         ask("reload")
-        said = "Switch one on with: capd enable NAME, or by saying what it is for."
+        outcome = "Switch one on with: capd enable NAME, or by saying what it is for."
     except DaemonDownError:
-        said = "They will be loaded when the daemon starts."
+        outcome = "They will be loaded when the daemon starts."
     except ControlError as error:
-        said = f"The daemon does not load them: {error.message}"
+        outcome = f"The daemon does not load them: {error.message}"
     if not as_json:
         click.echo()
         tables.say(f"Imported: {', '.join(each.name for each in plan.added)}")
-        tables.say(said)
+        tables.say(outcome)
 
 
 COMMANDS = {"import": import_}

@@ -30,9 +30,9 @@ def index(*, known: bool, with_model: bool, yes: bool, session: str, as_json: bo
         return
     if yes:
         raise click.UsageError("--yes accepts what a model proposes, so it needs --with-model")
-    from capd_client.indexing import indexed  # noqa: PLC0415 - threads, which few commands need
+    from capd_client.indexing import run_index  # noqa: PLC0415 - threads, which few commands need
 
-    result = indexed(
+    result = run_index(
         this_places().socket, session, show_progress=not as_json, asks_servers=not known
     )
     servers = result.get("servers") or []

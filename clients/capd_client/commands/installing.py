@@ -33,7 +33,7 @@ from capd_client.install.ledger import Ledger
 
 
 class Vendor(Protocol):
-    """A client that may have its own command for a change."""
+    """A client that may have a command of its own for installing capd."""
 
     def edits(self) -> Iterable[FileEdit]:
         """Return the edits that put capd into the client's files."""
@@ -70,7 +70,7 @@ class ClientName(click.Choice[str]):
         super().__init__(list(known_clients()))
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        """Return the word for it in usage lines: all names would fill a screen."""
+        """Return the placeholder in usage lines: all names would fill a screen."""
         del param, ctx
         return "CLIENT"
 
@@ -123,7 +123,7 @@ def install(
         chosen = [known for known in found if known.is_edited]
     _each(chosen, lambda known: _install(known, is_found=known in found, dry_run=dry_run))
     if trust_hooks and not dry_run:
-        # What is not asked for by name is not trusted.
+        # A hook that the person did not ask for by name is not trusted.
         _each([known_clients()[name] for name in dict.fromkeys(names)], _trust_hooks)
     if check and not dry_run:
         _each([known for known in chosen if known.is_edited], _start_once)
@@ -184,8 +184,8 @@ def check_prompts(chosen: Sequence[KnownClient]) -> None:
     if not problem and not is_daemon_up():
         problem = "no daemon runs, and CAPD_NO_START forbids to start one"
     if problem:
-        said = f"Not tried whether your prompts reach capd: {problem}"
-        click.echo(tables.printable(said, keep_lines=True), err=True)
+        note = f"Not tried whether your prompts reach capd: {problem}"
+        click.echo(tables.printable(note, keep_lines=True), err=True)
         return
     launcher = launcher_path(os.environ)
     for known in tried:
@@ -210,19 +210,19 @@ def uninstall(*, names: tuple[str, ...], is_all: bool, dry_run: bool) -> None:
 
 
 def _has_any(known: KnownClient) -> bool:
-    """Tell whether there is anything of capd's to take out of a client, or to say of it."""
+    """Tell whether a client has anything of capd's to remove or to report."""
     from capd_client.install.installed_clients import state_of  # noqa: PLC0415
 
     try:
         is_noted = bool(_ledger(known.id).entries())
     except InstallError:
-        # Said when its turn comes, so that it stops no other.
+        # Reported in its turn, so that it does not stop the others.
         return True
     return is_noted or state_of(known, os.environ).has_capd
 
 
 def _each(chosen: Sequence[KnownClient], act: Callable[[KnownClient], None]) -> None:
-    """Act on each; what fails stops none of the others, and the command fails in the end."""
+    """Act on each; after a failure the others go on, and the command fails at the end."""
     if len(chosen) == 1:
         act(chosen[0])
         return
@@ -241,7 +241,7 @@ def _each(chosen: Sequence[KnownClient], act: Callable[[KnownClient], None]) -> 
 
 
 def _install(known: KnownClient, *, is_found: bool, dry_run: bool) -> None:
-    # Imported here, as no other command has use for them.
+    # Imported here, because no other command uses them.
     from capd_client.commands.installing import make_with_vendor  # noqa: PLC0415
     from capd_client.install.edits import plan_install  # noqa: PLC0415
     from capd_client.install.installed_clients import client_of, state_of  # noqa: PLC0415
@@ -330,7 +330,7 @@ def _uninstall(known: KnownClient, *, dry_run: bool) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove what a client fetched by itself; it fetches it again when it needs it."""
+    """Remove a file that a client fetches again when it needs it."""
     shutil.rmtree(path) if path.is_dir() else path.unlink()
     tables.say(f"{path}: removed, as only capd's plugin needed it")
 
@@ -351,7 +351,7 @@ def _print_removal(known: KnownClient, ledger: "Ledger", edits: "list[FileEdit]"
 
 
 def _put_back_imported(known: KnownClient) -> None:
-    """Put back the servers that `capd import --replace` took out: nothing else would have them."""
+    """Restore the servers that `capd import --replace` removed: they are saved nowhere else."""
     from capd_client.importing.replacing import Replacements  # noqa: PLC0415
 
     for path in Replacements(Path(places(os.environ, os.getuid()).state)).put_back(known.id):

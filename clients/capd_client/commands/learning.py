@@ -159,14 +159,14 @@ def _show_forgotten(result: dict[str, Any], *, as_json: bool) -> None:
 def _learn(phrase: str, capability: str) -> None:
     """Write a phrase down, and have the daemon read it."""
     from capd_client.commands.learning import Learned  # noqa: PLC0415
-    from capd_client.taps import meant  # noqa: PLC0415
+    from capd_client.taps import find_name  # noqa: PLC0415
 
     found = [each for each in ask("caps").get("capabilities") or [] if each.get("routable")]
     by_name = {f"{each['tap']}/{each['name']}": each for each in found}
     for each in reversed(found):
         # Of two taps the first that has the name is meant by it.
         by_name[str(each["name"])] = each
-    chosen = by_name[meant(capability, list(by_name), f"no capability named {capability}")]
+    chosen = by_name[find_name(capability, list(by_name), f"no capability named {capability}")]
     if str(chosen["tap"]).startswith("project:"):
         fail(f"{chosen['name']} is the project's own\nWrite the phrase into its config.toml.")
     file = Learned(this_places().config).add(phrase, chosen["tap"], chosen["name"])

@@ -107,14 +107,14 @@ def update(*, name: str | None, given: tuple[str, ...], dry_run: bool, yes: bool
     from capd_client.mcp_registry.updating import from_registry, newer  # noqa: PLC0415
     from capd_client.own_tap import OwnTap  # noqa: PLC0415
     from capd_client.stored_secrets import SecretError  # noqa: PLC0415
-    from capd_client.taps import meant  # noqa: PLC0415
+    from capd_client.taps import find_name  # noqa: PLC0415
 
     config = this_places().config
     tap = OwnTap(config)
     known = from_registry(tap)
     if name is not None:
         hint = "Servers that were added by command or URL have no newer version to look up."
-        name = meant(name, list(known), f"no server {name} was added from a registry\n{hint}")
+        name = find_name(name, list(known), f"no server {name} was added from a registry\n{hint}")
     elif not known:
         click.echo("No server was added from a registry.")
         return

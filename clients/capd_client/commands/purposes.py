@@ -71,7 +71,7 @@ PURPOSES: dict[str, dict[str, str]] = {
     },
 }
 FOR_PROGRAMS = frozenset({"hook", "mcp"})
-"""What clients start, and nobody types."""
+"""Commands that clients start and no person types."""
 
 EXAMPLES = {
     "acp": "acp -- gemini --acp",
@@ -163,7 +163,7 @@ EXAMPLES = {
     "version": "version",
     "why": "why --limit 3",
 }
-"""What to type, behind `capd`, for each command's help."""
+"""Examples for each command's help, without the leading `capd`."""
 
 _LAST = ("session", "is_yes", "yes", "as_json")
 """Options that many commands have stand behind a command's own, in this order."""

@@ -15,11 +15,11 @@ from capd_client.tables import say
 from capd_client.terminal import width, wrapped
 
 WHOLE = 100
-"""Of a hundred: routing knows the whole catalog by meaning."""
+"""Percent: routing has embedded the whole catalog."""
 _SEEN = 4000
 _MOST_EDITS = 10
 ACTS = {"enabled": "switched on", "disabled": "switched off", "called": "called"}
-"""What followed messages, in words."""
+"""The words for the outcomes of decisions."""
 
 
 @click.command()
@@ -95,7 +95,7 @@ def logs(*, follow: bool, lines: int, session: str, level: str | None, as_json: 
 
 
 def _print_why(result: Mapping[str, Any]) -> None:
-    """Print decisions, the newest last, each with its reason and the way to another one."""
+    """Print decisions, the newest last, each with its reason and how to get another outcome."""
     decisions = result.get("decisions") or []
     for each in reversed(decisions):
         _print_decision(each)
@@ -149,8 +149,8 @@ def _print_decision(each: Mapping[str, Any]) -> None:
 
 def edit_line(each: Mapping[str, Any]) -> str:
     """Describe in one line what an edit changes in a tool."""
-    said = ", ".join(map(str, each.get("changes") or ()))
-    return f"{each.get('name')}  is {each.get('tool')}: {said}"
+    changes = ", ".join(map(str, each.get("changes") or ()))
+    return f"{each.get('name')}  is {each.get('tool')}: {changes}"
 
 
 def _say_wrapped(word: str, text: object) -> None:

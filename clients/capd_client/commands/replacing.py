@@ -112,8 +112,8 @@ def _replace_in(
 
     kept, known = _kept(), known_clients()[client]
     if not state_of(known, os.environ).has_capd:
-        said = io.StringIO()
-        with contextlib.redirect_stdout(said) if is_quiet else contextlib.nullcontext():
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output) if is_quiet else contextlib.nullcontext():
             _run(installing.install, client, check=False)
         kept.note_installed(client)
     changed = []

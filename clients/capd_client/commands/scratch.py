@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 _MODEL_PATIENCE = 60.0
 _POLL = 0.2
 _COLD_PATIENCE = 3.0
-"""A fresh daemon is cold until its model begins to load; one without a model stays so."""
+"""Seconds: a fresh daemon is cold until its model begins to load, or always if it has none."""
 
 
 def scratch_key(folder: str) -> str:
@@ -62,7 +62,7 @@ def is_daemon_up() -> bool:
         with Control(this_places().socket):
             return True
     except ControlError:
-        # The question itself says what is wrong with it.
+        # The request itself will report what is wrong with the daemon.
         return True
     except DaemonDownError:
         return False
@@ -117,7 +117,7 @@ def in_session(session: str, act: Callable[[str], _T]) -> _T:
     try:
         return act(session)
     except ControlError:
-        # Without any session the daemon can only have refused for want of one.
+        # There is no session, so the daemon can only have refused because it needs one.
         if session or ask("sessions").get("sessions"):
             raise
     return _in_scratch_session(act)

@@ -61,10 +61,10 @@ def _named(text: str) -> tuple[str, Any]:
 
 
 def _print(answer: dict[str, Any]) -> None:
-    """Print the value to standard output, and what is told of the calls to standard error."""
-    value, *told = answer.get("content") or [{}]
+    """Print the value to standard output, and the report on the calls to standard error."""
+    value, *blocks = answer.get("content") or [{}]
     tables.print_result({"content": [value]})
-    for each in told:
+    for each in blocks:
         click.echo(tables.printable(str(each.get("text", "")), keep_lines=True), err=True)
 
 

@@ -93,8 +93,8 @@ def secret_list(*, as_json: bool) -> None:
         tables.say(f"{name:<{width[0]}}  {source:<{width[1]}}  {wanted_by}")
     if not rows:
         click.echo("No definition asks for a secret, and none is kept.")
-    for said in (*(result.get("problems") or []), *(result.get("notes") or [])):
-        tables.say(said)
+    for line in (*(result.get("problems") or []), *(result.get("notes") or [])):
+        tables.say(line)
 
 
 def _from_keyring(key: str) -> bool:
@@ -117,7 +117,7 @@ def _value(key: str) -> str:
     if sys.stdin.isatty():
         asked: str = click.prompt(key, hide_input=True, default="", show_default=False)
         return asked
-    # What `echo` adds is no part of it.
+    # The line end that `echo` adds is not part of the value.
     try:
         return sys.stdin.read().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
@@ -129,7 +129,7 @@ def _file() -> Path:
 
 
 def _tell_daemon() -> None:
-    """Have a daemon that runs ask for it; one that does not will."""
+    """Have a running daemon read it again; another reads it when it starts."""
     with contextlib.suppress(DaemonDownError, ControlError):
         ask("reload")
 

@@ -73,8 +73,8 @@ def _print(shown: Mapping[str, Any], *, origin: bool, is_all: bool, is_running: 
         tables.say("# no daemon runs: as the files and this environment have it")
     values = [each for each in shown["values"] if is_all or origin or each["origin"]]
     for each in values:
-        said = f"{each['key']} = {json.dumps(each['value'], ensure_ascii=False)}"
-        tables.say(f"{said}  # {each['origin'] or 'default'}" if origin else said)
+        line = f"{each['key']} = {json.dumps(each['value'], ensure_ascii=False)}"
+        tables.say(f"{line}  # {each['origin'] or 'default'}" if origin else line)
     if not values:
         tables.say("# everything has its default: see them with --all")
     for key in shown.get("needs_restart") or []:

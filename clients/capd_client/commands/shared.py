@@ -69,7 +69,7 @@ _STARTS_SERVERS = frozenset({"call", "enable", "turn"})
 
 
 def _waiting(method: str) -> AbstractContextManager[object]:
-    """Say on a terminal what goes on, where it takes longer than a second."""
+    """Show on a terminal what the command waits for, if it takes longer than a second."""
     what = _WAITS.get(method, "waiting for the daemon")
     if method in _STARTS_SERVERS:
         return waiting_for_servers(this_places().socket, what)
@@ -78,7 +78,7 @@ def _waiting(method: str) -> AbstractContextManager[object]:
 
 def print_json(result: Mapping[str, Any], *, indent: int | None = 2) -> None:
     """Print a result object unchanged, as ASCII."""
-    # ASCII: what servers say must not steer a terminal, and any JSON parser gives it back.
+    # ASCII: texts of servers must not steer a terminal, and any JSON parser restores them.
     text = json.dumps(result)
     if indent is not None and len(text) > _LARGE:
         # Ten thousand capabilities take json a second to indent.

@@ -41,7 +41,7 @@ def in_words(session: Mapping[str, Any], age: object) -> str:
     if surface is None or everything.get("tokens") is None or net is None:
         return ""
     over = f"In {duration(age)}" if isinstance(age, int | float) else "So far"
-    told = (
+    growth = (
         f"{over} it added {added:,} more in texts and lists" if added else f"{over} it added none"
     )
     against = f"{abs(net):,} {'fewer' if net >= 0 else 'more'} than with every tool listed"
@@ -49,7 +49,7 @@ def in_words(session: Mapping[str, Any], age: object) -> str:
         against += ", because so few are installed"
     return (
         f"Each prompt carries {surface:,} tokens of tools instead of {everything['tokens']:,}. "
-        f"{told}: in all {against}."
+        f"{growth}: in all {against}."
     )
 
 
@@ -60,14 +60,14 @@ def _print_session(session: Mapping[str, Any], age: object) -> None:
     if surface.get("tools") is None:
         unknown = "not listed"
     loss = "the list of all tools is shorter"
-    saved: int | None = session.get("saved")
+    growth: int | None = session.get("saved")
     rows = [
         ("list of tools", surface.get("list"), many(surface.get("tools"), "tool")),
         ("  capd's own", surface.get("own_tools"), "of these"),
         ("instructions", surface.get("instructions"), ""),
         ("before every prompt", surface.get("tokens"), ""),
         ("all tools", everything.get("tokens"), _of_all(everything)),
-        ("lost", -saved, loss) if saved is not None and saved < 0 else ("saved", saved, ""),
+        ("lost", -growth, loss) if growth is not None and growth < 0 else ("saved", growth, ""),
         _sent("turns", added.get("turns"), "text"),
         _sent("searches", added.get("searches"), "answer"),
         _sent("answers", added.get("answers"), "answer"),
@@ -196,7 +196,7 @@ def top(*, every: float, in_browser: bool) -> None:
 
     socket = this_places().socket
     with Control(socket):
-        # Without a daemon it is said in a line, not on an empty screen.
+        # Without a daemon a line reports it, not an empty screen.
         pass
     app = TopApp(socket, every)
     app.run()
@@ -211,7 +211,7 @@ def _top_in_browser(every: float) -> None:
     except ModuleNotFoundError:
         fail(missing("web"))
     with Control(this_places().socket):
-        # As in a terminal: without a daemon it is said in a line.
+        # As in a terminal: without a daemon a line reports it.
         pass
     server = TokenServer(free_port(), every)
     click.echo(

@@ -112,7 +112,7 @@ def edit(
     tap, _, capability = str(found["capability"]).partition("/")
     place = edits.file(tap, capability)
     file = str((found.get("edit") or {}).get("file", ""))
-    # What a tap says itself comes after every overlay.
+    # A tap's own edits come after every overlay.
     is_of_overlay = bool(file) and (Path(file).parents[1] / "overlay.toml").exists()
     if is_of_overlay and file != str(place):
         fail(f"{found['tool']} is edited in {file}, which comes first\nMake the change there.")
@@ -174,8 +174,8 @@ def _signature(name: str, definition: Any) -> str:
 
 
 def _first_line(definition: Any) -> str:
-    said = definition.get("description") if isinstance(definition, dict) else None
-    return str(said or "no description").strip().partition("\n")[0]
+    description = definition.get("description") if isinstance(definition, dict) else None
+    return str(description or "no description").strip().partition("\n")[0]
 
 
 COMMANDS = {"tool": tool}

@@ -15,7 +15,7 @@ from capd_client.commands.shared import ask, fail, json_option, print_json
 _LAUNCHERS = "launchers"
 
 
-"""The transport of what stands for the files that launchers read."""
+"""The transport of the entry for the files that launchers read."""
 
 
 _NO_TERMINAL = (
@@ -201,7 +201,7 @@ def _decide(server: dict[str, Any], *, is_accepted: bool) -> None:
 DEFAULT = "project"
 
 
-"""The command that arguments are for which name none."""
+"""The command for arguments that name none."""
 
 
 class _Trust(click.Group):

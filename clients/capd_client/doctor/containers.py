@@ -16,11 +16,11 @@ _MOST_BYTES = 4 << 20
 _INFO = {"podman": ("info", "--format=json"), "docker": ("info", "--format={{json .}}")}
 
 Ask = Callable[[tuple[str, ...]], tuple[str, str]]
-"""Runs an engine's command; returns what it says, and why it does not work."""
+"""Runs an engine's command; returns its output, and why it failed, if it did."""
 
 
 def check_containers(seen: Surroundings, ask: Ask | None = None) -> Iterator[Finding]:
-    """Say which engine is used, whether it is rootless, and what it bounds."""
+    """Report which engine is used, whether it is rootless, and which limits it enforces."""
     reasons = []
     for kind, words in _INFO.items():
         command = shutil.which(kind, path=seen.env.get("PATH", os.defpath))
@@ -28,11 +28,11 @@ def check_containers(seen: Surroundings, ask: Ask | None = None) -> Iterator[Fin
             continue
         answer, why = (ask or _asked)((command, *words))
         try:
-            told = json.loads(answer) if not why else None
+            info = json.loads(answer) if not why else None
         except ValueError:
-            told, why = None, "its answer is not JSON"
-        if isinstance(told, dict):
-            yield finding(kind, told)
+            info, why = None, "its answer is not JSON"
+        if isinstance(info, dict):
+            yield finding(kind, info)
             return
         reasons.append(f"{kind}: {why or 'its answer is not a JSON object'}")
     if reasons:
@@ -42,21 +42,21 @@ def check_containers(seen: Surroundings, ask: Ask | None = None) -> Iterator[Fin
         )
 
 
-def finding(kind: str, told: Mapping[str, Any]) -> Finding:
-    """Return what an engine can do, by what it says of itself."""
+def finding(kind: str, info: Mapping[str, Any]) -> Finding:
+    """Return what an engine can do, from its own `info`."""
     if kind == "podman":
-        host = _table(told, "host")
-        version = _table(told, "version").get("Version", "?")
+        host = _table(info, "host")
+        version = _table(info, "version").get("Version", "?")
         is_rootless = _table(host, "security").get("rootless") is True
         listed = host.get("cgroupControllers")
         controllers = listed if isinstance(listed, list) else []
         bounds = {"memory": "memory" in controllers, "processes": "pids" in controllers}
     else:
-        version = told.get("ServerVersion", "?")
-        options = told.get("SecurityOptions")
+        version = info.get("ServerVersion", "?")
+        options = info.get("SecurityOptions")
         is_rootless = "rootless" in str(options)
         has = {"memory": "MemoryLimit", "processes": "PidsLimit"}
-        bounds = {name: told.get(key) is True for name, key in has.items()}
+        bounds = {name: info.get(key) is True for name, key in has.items()}
     how = "rootless" if is_rootless else "as root"
     missing = [name for name, is_bounded in bounds.items() if not is_bounded]
     what = f"servers can run in containers: {kind} {str(version)[:40]}, {how}"

@@ -60,7 +60,7 @@ def _not_answering(seen: Surroundings) -> Finding:
 
 
 def _ended_badly(seen: Surroundings) -> Iterator[Finding]:
-    """Say what the last daemon wrote last, where that is an error and no event of its log."""
+    """Report the last line of the last daemon if it is an error and no event of its log."""
     path = Path(seen.places.state, "capd.log")
     try:
         with path.open("rb") as file:
@@ -80,7 +80,7 @@ def _ended_badly(seen: Surroundings) -> Iterator[Finding]:
 
 
 def check_degraded(seen: Surroundings) -> Iterator[Finding]:
-    """Pass on the problems that the daemon itself reports."""
+    """Report the problems that the daemon itself reports."""
     told_elsewhere = {tap.get("error") for tap in seen.status.get("taps") or []}
     for problem in (seen.status.get("daemon") or {}).get("degraded") or []:
         if problem not in told_elsewhere and not str(problem).startswith(_ROUTING):

@@ -25,7 +25,7 @@ _VERSION = re.compile(r"v?(\d+)(?:\.(\d+|[x*]))?(?:\.(\d+|[x*]))?(?:[-+].*)?")
 _COMPARATOR = re.compile(r"(>=|<=|>|<|=|\^|~)?\s*(v?\d[^\s]*)")
 
 
-# What cannot be read counts as kept: a doctor that is in doubt does not accuse.
+# A range that cannot be read counts as met: in doubt, nothing is reported.
 def is_within(version: str, wanted: str) -> bool:
     """Tell whether `version` is in the npm version range `wanted`."""
     match = _VERSION.fullmatch(version.strip())
@@ -65,7 +65,7 @@ def _bottom(match: re.Match[str]) -> Version:
 
 
 def _top(match: re.Match[str], sign: str) -> Version:
-    """Return the first version that is beyond what was written."""
+    """Return the first version above the range that was written."""
     major, minor, patch = _bottom(match)
     is_minor, is_patch = (bool(part) and part.isdigit() for part in match.groups("")[1:])
     if sign == "^" and (major or not is_minor):
@@ -183,7 +183,7 @@ def _version(node: str) -> str:
     try:
         done = subprocess.run(
             [node, "--version"],
-            # A version manager would read what the folder that this is called in says.
+            # In the current folder a version manager would read that folder's settings.
             cwd="/",
             env={"PATH": os.path.dirname(node)},  # noqa: PTH120 - of a string, back to one
             stdin=subprocess.DEVNULL,

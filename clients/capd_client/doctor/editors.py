@@ -41,7 +41,7 @@ def _looked_at(seen: Surroundings, client: Client, launcher: Path) -> Iterator[F
             yield Finding(check, "note", f"{client.title} does not have capd (`{again}`)")
         return
     if Path(command).name != NAME:
-        # Put in by hand, which is looked at by itself.
+        # Added by hand: another check looks at it.
         return
     if not os.access(command, os.X_OK):
         yield Finding(
@@ -72,7 +72,7 @@ def _looked_at(seen: Surroundings, client: Client, launcher: Path) -> Iterator[F
 
 
 def _whole(seen: Surroundings, client: Client) -> Iterator[Finding]:
-    """See whether installing once more would change anything: a hook that is gone, for one."""
+    """Check whether installing again would change anything, such as restore a removed hook."""
     try:
         changes = plan_install(Ledger(Path(seen.places.state), client.name), client.edits())
     except InstallError as error:
@@ -109,5 +109,5 @@ def _is_hook_untrusted(seen: Surroundings, client: Client) -> bool:
         texts = [(read(edit.path) or b"").decode() for edit in edits]
         return any(edit.add(text) != text for edit, text in zip(edits, texts, strict=True))
     except (OSError, UnicodeDecodeError, UnreadableError, InstallError):
-        # What is wrong with the file was said above.
+        # The problem with the file was reported above.
         return False

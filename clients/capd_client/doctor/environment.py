@@ -59,7 +59,7 @@ def absolute_folders(path: str) -> str:
     return os.pathsep.join(each for each in path.split(os.pathsep) if each.startswith("/"))
 
 
-def looked_around(env: Mapping[str, str], uid: int) -> Surroundings:
+def read_surroundings(env: Mapping[str, str], uid: int) -> Surroundings:
     """Ask the daemon, and return the input of the checks."""
     where = places(env, uid)
     daemon: Mapping[str, Any] = {}

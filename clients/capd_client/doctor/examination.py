@@ -58,7 +58,7 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
-def examined(seen: Surroundings) -> Iterator[Finding]:
+def run_checks(seen: Surroundings) -> Iterator[Finding]:
     """Yield what each check finds; if one check fails, the others still run."""
     for check in CHECKS:
         try:

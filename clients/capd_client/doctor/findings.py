@@ -7,7 +7,7 @@ from typing import Literal
 Level = Literal["ok", "note", "warning", "error"]
 
 LEVELS: tuple[Level, ...] = ("ok", "note", "warning", "error")
-"""`note`: nothing is wrong, and somebody may wonder. `warning`: less than all of it works."""
+"""`note`: nothing is wrong, but a person may wonder. `warning`: a part of it does not work."""
 
 SCHEMA = 1
 

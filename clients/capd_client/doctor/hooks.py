@@ -23,7 +23,7 @@ def check_hooks(seen: Surroundings) -> Iterator[Finding]:
         if not client.hooks() or not _is_installed(seen, client):
             continue
         sessions = [each for each in seen.status.get("sessions") or [] if _is_of(each, client)]
-        # A tool that was called answers a prompt, and with each prompt the hook runs.
+        # A tool call follows a prompt, and the hook runs with each prompt.
         silent = [
             str(each.get("key"))
             for each in sessions
@@ -75,5 +75,5 @@ def _is_installed(seen: Surroundings, client: Client) -> bool:
     try:
         return all(change.is_none for change in plan_install(ledger, client.edits()))
     except InstallError:
-        # The check of the client itself says why.
+        # The check of the client itself reports why.
         return False

@@ -20,8 +20,8 @@ _AGAIN = "capd daemon install"
 _NO_SUCH_SERVICE = 113
 _TIMEOUT = 5.0
 _OFTEN = 5
-"""Starts since it was loaded from which on somebody should look: it begins again when it dies."""
-# One tab is the agent itself; what is deeper belongs to its endpoints and its environment.
+"""Number of starts since it was loaded that is reported: launchd restarts it when it dies."""
+# One tab is the agent itself; deeper lines belong to its endpoints and its environment.
 _FACT = re.compile(r"^(?:\t| {1,4})?([a-z][a-z ]*) = (.*)$")
 
 
@@ -36,10 +36,10 @@ class Agent:
     """The exit code of the last run; empty if it never exited, or exited with 0."""
 
 
-def agent_of(said: str) -> Agent:
+def agent_of(output: str) -> Agent:
     """Parse the output of `launchctl print`."""
     facts: dict[str, str] = {}
-    for line in said.splitlines():
+    for line in output.splitlines():
         if fact := _FACT.match(line):
             facts.setdefault(fact[1], fact[2].strip())
     code = facts.get("last exit code", "")
@@ -49,7 +49,9 @@ def agent_of(said: str) -> Agent:
     return Agent(facts.get("state", ""), _number(facts, "pid"), _number(facts, "runs"), last_exit)
 
 
-def agent_findings(written: bytes | None, wanted: bytes, code: int, said: str) -> Iterator[Finding]:
+def agent_findings(
+    written: bytes | None, wanted: bytes, code: int, output: str
+) -> Iterator[Finding]:
     """Compare a property list and launchd's report on the agent with what they should be.
 
     `written` is the installed property list, None if there is none; `code` is the exit code of
@@ -59,10 +61,10 @@ def agent_findings(written: bytes | None, wanted: bytes, code: int, said: str) -
         text = f"no agent of launchd is installed: the first client starts the daemon (`{_AGAIN}`)"
         yield Finding("service", "note", text)
         return
-    troubles = [*_as_written(written, wanted), *_as_loaded(code, said)]
+    troubles = [*_as_written(written, wanted), *_as_loaded(code, output)]
     yield from troubles
     if not troubles:
-        agent = agent_of(said)
+        agent = agent_of(output)
         runs = f"runs as pid {agent.pid}" if agent.pid else "is loaded, and does not run"
         yield Finding("service", "ok", f"{LABEL} is installed, as this capd writes it, and {runs}")
 
@@ -73,8 +75,8 @@ def check_agent(seen: Surroundings) -> Iterator[Finding]:
         return
     launchd = Launchd(seen.env)
     written = launchd.path.read_bytes() if launchd.is_installed() else None
-    code, said = _printed(launchd.target)
-    yield from agent_findings(written, launchd.plist(), code, said)
+    code, output = _printed(launchd.target)
+    yield from agent_findings(written, launchd.plist(), code, output)
 
 
 def _as_written(written: bytes, wanted: bytes) -> Iterator[Finding]:
@@ -102,8 +104,8 @@ def _as_written(written: bytes, wanted: bytes) -> Iterator[Finding]:
         yield Finding("service", "warning", text, why, _AGAIN)
 
 
-def _as_loaded(code: int, said: str) -> Iterator[Finding]:
-    if code == _NO_SUCH_SERVICE or "Could not find service" in said:
+def _as_loaded(code: int, output: str) -> Iterator[Finding]:
+    if code == _NO_SUCH_SERVICE or "Could not find service" in output:
         why = "it was unloaded, or installed in a session without a screen"
         yield Finding("service", "warning", f"{LABEL} is not loaded", why, _AGAIN)
         return
@@ -112,7 +114,7 @@ def _as_loaded(code: int, said: str) -> Iterator[Finding]:
         why = f"launchctl print ended with code {code}"
         yield Finding("service", "warning", text, why, f"launchctl print gui/{os.getuid()}/{LABEL}")
         return
-    agent = agent_of(said)
+    agent = agent_of(output)
     if agent.last_exit and (not agent.pid or agent.runs >= _OFTEN):
         yield Finding(
             "service",

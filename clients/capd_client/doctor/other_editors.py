@@ -23,7 +23,7 @@ def check_other_editors(seen: Surroundings) -> Iterator[Finding]:
         for file in client.user_files(seen.env) if client.is_edited else ():
             servers = _servers(file)
             if servers is None and file == client.user_file(seen.env):
-                # Said by the check of the client itself.
+                # The check of the client itself reports it.
                 continue
             if servers is None:
                 yield Finding(

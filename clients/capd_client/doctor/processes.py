@@ -24,7 +24,7 @@ def check_processes(seen: Surroundings, proc: Path = Path("/proc")) -> Iterator[
     left = [
         pid
         for pid in _marked(proc, wanted, seen.uid)
-        # Last: what ends during the look has no parents either.
+        # Checked last: a process that ends meanwhile has no parents either.
         if not _is_below(proc, pid, daemon) and not _is_dead(proc, pid)
     ]
     if left:
@@ -78,7 +78,7 @@ def _is_below(proc: Path, pid: int, daemon: int) -> bool:
 
 
 def _is_dead(proc: Path, pid: int) -> bool:
-    """Tell whether a process is gone, or only waits for somebody to collect it."""
+    """Tell whether a process is gone, or is a zombie."""
     fields = _fields(proc, pid)
     return not fields or fields[0] in {b"Z", b"X"}
 

@@ -24,8 +24,8 @@ _NAMED = 5
 def check_search_path(seen: Surroundings) -> Iterator[Finding]:
     """Compare the daemon's PATH with that of the user's shell."""
     shell = seen.env.get("SHELL") or "/bin/sh"
-    said = _output([shell, "-l", "-i", "-c", f'printf "\\n{_MARK}%s\\n" "$PATH"'], seen.env)
-    paths = [line.removeprefix(_MARK) for line in said.splitlines() if line.startswith(_MARK)]
+    output = _output([shell, "-l", "-i", "-c", f'printf "\\n{_MARK}%s\\n" "$PATH"'], seen.env)
+    paths = [line.removeprefix(_MARK) for line in output.splitlines() if line.startswith(_MARK)]
     if not paths:
         yield Finding(
             "PATH",
@@ -103,9 +103,9 @@ def check_runners(seen: Surroundings) -> Iterator[Finding]:
             how = f" ({missing('uv')})" if program == "uvx" else ""
             yield Finding("runners", "note", f"no {program}" + _unusable(registry) + how)
             continue
-        said = " ".join(_output([found, "--version"], {**seen.env, "PATH": path}).split())
-        major = re.match(r"v(\d+)\.", said)
-        if not said:
+        output = " ".join(_output([found, "--version"], {**seen.env, "PATH": path}).split())
+        major = re.match(r"v(\d+)\.", output)
+        if not output:
             yield Finding(
                 "runners",
                 "warning",
@@ -117,13 +117,13 @@ def check_runners(seen: Surroundings) -> Iterator[Finding]:
             yield Finding(
                 "runners",
                 "warning",
-                f"node is {said} ({found})",
+                f"node is {output} ({found})",
                 f"many servers from npm want {OLDEST_NODE} or later",
                 "install a current Node.js (nodejs.org, or your version manager)",
             )
         else:
-            name = "" if said.startswith(program) else f"{program} "
-            yield Finding("runners", "ok", f"{name}{said} ({found})")
+            name = "" if output.startswith(program) else f"{program} "
+            yield Finding("runners", "ok", f"{name}{output} ({found})")
 
 
 def check_launchers(seen: Surroundings) -> Iterator[Finding]:
@@ -144,12 +144,12 @@ def _unusable(registry: str) -> str:
 
 
 def _with_own_programs(path: str) -> str:
-    """Return `path` with the folder behind it into which capd's own uvx was installed."""
+    """Return `path` with the folder of capd's own uvx at its end."""
     return os.pathsep.join([path, str(Path(sys.executable).parent)])
 
 
 def _output(argv: list[str], env: Mapping[str, str]) -> str:
-    """Run a program, and return what it prints; nothing where it fails or hangs.
+    """Run a program and return its output; empty if it fails or hangs.
 
     It runs in `/`, not in the folder that this command is called in: that may be a fresh clone, and
     version managers, hooks of shells and npm read settings from where they run.

@@ -20,7 +20,7 @@ _TRIAL = ("--ro-bind", "/", "/", "--unshare-pid", "--dev", "/dev", "--proc", "/p
 
 _SCOPES = 6
 """The version of Landlock's interface that keeps processes apart."""
-# What the guard of a server does first; the daemon itself may not be there to be asked.
+# A server's guard does the same first; the daemon itself may not run.
 _MOUNT_TRIAL = """
 import ctypes, os, sys
 libc = ctypes.CDLL(None)
@@ -170,8 +170,8 @@ def _tried(bwrap: str) -> str:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
-    said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-    return (said or f"exit code {done.returncode}") if done.returncode else ""
+    last_line = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+    return (last_line or f"exit code {done.returncode}") if done.returncode else ""
 
 
 def _remedy(found: Abilities) -> str:

@@ -92,7 +92,7 @@ def _enabled(systemd: Systemd) -> Iterator[Finding]:
 
 
 def _program(unit: str) -> str:
-    """Return what a unit's ExecStart runs; empty where it has none, or one with specifiers."""
+    """Return the program of a unit's ExecStart; empty if it has none, or one with specifiers."""
     for line in unit.splitlines():
         key, equals, value = line.partition("=")
         if key == "ExecStart" and equals:

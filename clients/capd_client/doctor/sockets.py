@@ -11,7 +11,7 @@ from capd_client.doctor.environment import Surroundings
 from capd_client.doctor.findings import Finding
 
 LONGEST_PATH_BYTES = 107
-"""What fits into an address of a Unix socket."""
+"""The longest path that fits into the address of a Unix socket."""
 _TIMEOUT = 1.0
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
@@ -105,6 +105,6 @@ def _is_answered(path: str) -> bool:
         except (FileNotFoundError, ConnectionRefusedError):
             return False
         except OSError:
-            # Busy, or not ours to open: somebody is there.
+            # Busy, or not permitted: something listens there.
             return True
     return True

@@ -50,7 +50,7 @@ def _locked(what: str, folder: Path, loss: str) -> Finding:
 
 
 def _existing(folder: Path) -> Path:
-    """Return the folder, or the nearest one above it that there is."""
+    """Return the folder, or the nearest existing folder above it."""
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     return folder

@@ -126,7 +126,7 @@ def package(server: Definition) -> tuple[str, str]:
 
 def _located(server: Definition) -> dict[str, Text]:
     *before, last = server.url or ("",)
-    # Half of the world writes it with a slash.
+    # Many definitions write it with a slash.
     url = (*before, last.rstrip("/")) if isinstance(last, str) else server.url
     places: dict[str, Text] = {**server.env, "address": url}
     places |= {f"header {name.casefold()}": text for name, text in server.headers.items()}
@@ -136,7 +136,7 @@ def _located(server: Definition) -> dict[str, Text]:
 
 def _agree(one: Text, other: Text, values: Mapping[str, str]) -> bool:
     ours, theirs = _value(one, values), _value(other, values)
-    # Of what nobody knows the value, the name says whether it is meant to be the same.
+    # If the value is not known, the names are compared.
     is_known = ours is not None and theirs is not None
     return ours == theirs if is_known else _keys(one) == _keys(other)
 

@@ -37,7 +37,7 @@ _SECONDS = {"claude": 0.001, "gemini": 0.001, "qwen": 0.001, "cline": 1.0, "clin
 _OF_EVERY_SERVER = frozenset(
     ("HOME", "PATH", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "DISPLAY")
 )
-"""What every server gets from capd."""
+"""Variables that every server gets from capd."""
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _WORDS = 200
 _LONGEST_TIMEOUT = 3600.0
@@ -108,7 +108,7 @@ def _is_capd(entry: Entry) -> bool:
     names = [path.name for path in paths]
     is_program = names[:1] == ["capd-mcp"] or (names[:1] == ["capd"] and "mcp" in names[1:2])
     is_module = any(name.startswith("capd_client") for name in names)
-    # As the launcher starts the shim.
+    # The launcher starts the shim in this way.
     is_shim = any(path.match("capd_client/launch.py") for path in paths)
     return is_program or is_module or is_shim or "/capd.sock" in _url(entry)
 
@@ -237,7 +237,7 @@ def _headers(entry: Entry, reader: Reader) -> dict[str, Text]:
 
 def _folder(folder: Text, reader: Reader) -> Text:
     if folder in ((), (ProjectFolder(),), (".",), (str(reader.around.project),)):
-        # Where capd starts it anyway.
+        # capd starts it in that folder in any case.
         return ()
     if len(folder) == 1 and isinstance(folder[0], str):
         path = folder[0]

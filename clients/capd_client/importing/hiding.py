@@ -23,7 +23,7 @@ _NO_SECRET = re.compile(
     r"|budget|count|length|size|port|host|region|scopes?|endpoint|ur[il]|domain)$"
     r"|(?:^|[_-])(?:max|min|num|total)[_-](?:[a-z]+[_-])*tokens?$"
 )
-"""Of what a name ends in: that is no secret, or is known by its look."""
+"""Ends of names whose value is no secret, or is one only if it looks like a token."""
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _LOOKS = re.compile(
     r"gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|gl[a-z]{2,5}-[A-Za-z0-9_-]{20,}"
@@ -46,7 +46,7 @@ _LOOKS = re.compile(
 _USER_INFO = re.compile(r"(?<=://)(?P<user>[^:/@\s]{0,256}):(?P<password>[^@\s]{1,1024})(?=@)")
 _QUERY = re.compile(r"(?<=[?&])(?P<name>[^=&#\s]+)=(?P<value>[^&#\s]+)")
 _SEGMENT = re.compile(r"(?<=/)(?=[^/?#]*[0-9])(?=[^/?#]*[A-Za-z])[A-Za-z0-9_=.~-]{24,}(?=[/?#]|$)")
-"""A part of a URL's path that nobody could guess."""
+"""A part of a URL's path that looks random, as a token does."""
 _ASSIGNED = re.compile(r"-{0,2}(?P<name>[A-Za-z_][\w.-]*)\s*[=:](?!//)\s*(?P<value>.+)", re.DOTALL)
 _MEMBER = re.compile(
     r'\\?"(?P<name>[\w.-]+)\\?"\s*:\s*\\?"(?:(?:Bearer|Basic)\s+)?(?P<value>[^"\\]+)'
@@ -61,7 +61,7 @@ _STANDS_FOR = re.compile(
     r"|token|secret",
     re.IGNORECASE,
 )
-"""What a page writes in place of a secret."""
+"""Placeholders that documentation has in place of a secret."""
 _SWITCH = re.compile(r"-+(?:no|disable|enable|skip|with|without|use|allow|require)[-_]")
 """Flags without a value."""
 _HARMLESS = re.compile(r"true|false", re.IGNORECASE)
@@ -136,7 +136,7 @@ def _of_argument(text: Text) -> Text:
 
 
 def _all_of(text: Text, hint: str, *, is_named: bool = False) -> Text:
-    """Hide all that is plain in `text`, but for the word before a token."""
+    """Hide all plain parts of `text`, except a word before a token."""
     made: list[Part] = []
     for part in text:
         if not isinstance(part, str):
@@ -166,7 +166,7 @@ def _by_looks(text: Text, name: str, *, is_named: bool = False) -> Text:
 
 
 def _of_plain_address(plain: str) -> list[Part]:
-    """Hide what stands in the places of a URL where secrets stand, and what looks like one."""
+    """Hide the parts of a URL that may be secrets by their place or by their look."""
     spans = [(*match.span("password"), "PASSWORD") for match in _USER_INFO.finditer(plain)]
     spans += [
         (*match.span("value"), key_of(match["name"]))
@@ -183,7 +183,7 @@ def _of_plain_address(plain: str) -> list[Part]:
         spans += [(*match.span(), "PATH") for match in _SEGMENT.finditer(plain)]
     parts: list[Part] = []
     at = 0
-    # Of two that overlap the longer one, as it has the other in it.
+    # Of two overlapping matches the longer one, because it contains the other.
     for start, end, hint in sorted(spans, key=lambda span: (span[0], -span[1])):
         if start >= at:
             parts += [plain[at:start], Hidden(plain[start:end], hint)]

@@ -45,7 +45,7 @@ class Merged:
     """The names that people gave it."""
 
 
-def merged(
+def merge_definitions(
     found: Iterable[Read], own: Mapping[str, Definition], values: Mapping[str, str]
 ) -> list[Merged]:
     """Return each server once, under a unique name.
@@ -109,7 +109,7 @@ def _joined(one: Definition, other: Definition) -> Definition:
         return theirs if is_reference and any(isinstance(p, Hidden) for p in theirs) else ours
 
     env = {key: better(text, other.env.get(key, text)) for key, text in one.env.items()}
-    # No filter takes all.
+    # No filter allows all tools.
     tools = tuple(dict.fromkeys((*one.tools, *other.tools))) if one.tools and other.tools else ()
     return replace(
         one,
@@ -138,7 +138,7 @@ def _wanted(server: Merged) -> str:
     given = [name for each in server.given if (name := fit_name(each))]
     good = [name for name in given if name.casefold() not in _GENERIC]
     if good:
-        # What most call it; of equals the first.
+        # The most common name; of equally common ones, the first.
         return max(good, key=good.count)
     of_package = fit_name(short_package(package(server.server)[0]))
     return of_package or (given[0] if given else "server")

@@ -44,7 +44,7 @@ class Planned:
     from_tools: list[str] = field(default_factory=list)
     """Those of its triggers that come from its tools."""
     tools_of: str = ""
-    """The tap that says what tools it has; empty where it listed them here before."""
+    """The tap that has its tool list; empty if it has listed its tools on this machine."""
 
     def take_tools(self, proposed: Sequence[str], source: str) -> None:
         """Add the triggers that are proposed from its tools, which `source` knows."""
@@ -108,7 +108,7 @@ def plan_import(
     plan = Plan(len(sources.files), [], [], list(sources.unreadable))
     plan.left_out = [LeftOut(r.entry.origin, r.reason) for r in found if r.reason]
     keys = _Keys(values)
-    for each in merging.merged(found, own, values):
+    for each in merging.merge_definitions(found, own, values):
         if each.known:
             plan.planned.append(_there(each, values))
             continue

@@ -121,7 +121,7 @@ class Replacements:
         with self._ledger.locked():
             names = [path.stem for path in folder.glob("*.json") if path != self._path]
             ledgers = {name: Ledger(self._state, name) for name in names}
-            # All are read before the first copy goes: one that is damaged may name any of them.
+            # All records are read before a copy is deleted: a damaged one may refer to any copy.
             noted = {name: ledger.entries() for name, ledger in ledgers.items()}
             there = sorted(folder.glob("*.backup"))
             for path, taken in self.files().items():

@@ -17,7 +17,7 @@ from capd_client.install.jsonc import JsoncError, parse
 from capd_client.install.known_clients import KnownClient, ServersFile
 
 _LARGEST_BYTES = 32 << 20
-"""Claude Code keeps its sessions' histories beside its servers."""
+"""Limit of a file: Claude Code's contains its sessions' histories, beside its servers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def _json(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        # Slower by far, and for the megabytes of a history that has no comments not needed.
+        # Much slower, and not needed for megabytes of history without comments.
         return parse(text).value
 
 
@@ -132,7 +132,7 @@ def _yaml(text: str) -> Any:
     try:
         return yaml.safe_load(text)
     except (yaml.YAMLError, ArithmeticError, AttributeError, TypeError, ValueError) as error:
-        # Beside its own, what the constructors of its tags say of a text that is none of theirs.
+        # Its own errors, and those of the constructors of its tags for an invalid text.
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}: " if mark is not None else ""
         raise ValueError(f"{where}it is not YAML") from None
@@ -203,5 +203,5 @@ def _named(servers: Any) -> Iterator[tuple[str | int, str, Any]]:
 def _inputs(inputs: Any) -> Iterator[tuple[str, str]]:
     for each in inputs if isinstance(inputs, list) else ():
         if isinstance(each, dict) and isinstance(each.get("id"), str):
-            said = each.get("description")
-            yield each["id"], (said if isinstance(said, str) and said else each["id"])[:200]
+            text = each.get("description")
+            yield each["id"], (text if isinstance(text, str) and text else each["id"])[:200]

@@ -84,6 +84,6 @@ class KnownValues(Mapping[str, str]):
             try:
                 self._keyring[key] = stored_secrets.in_keyring(key)
             except SecretError:
-                # Whether it can be written to is seen, and said, when it is.
+                # Whether it can be written to is checked and reported when it is written.
                 self._keyring[key] = None
         return self._keyring[key]

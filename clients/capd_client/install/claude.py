@@ -45,7 +45,7 @@ SKILL_HOOK: dict[str, Any] = {
     },
 }
 _MATCHERS = {_TOOL: "Skill"}
-"""The tools for which the hooks of an event run, where they do not run for all."""
+"""The tools for which an event's hooks run; an event that is not here runs them for all."""
 
 
 class Claude(Client):
@@ -56,7 +56,7 @@ class Claude(Client):
         home = Path(env.get("HOME") or Path.home())
         folder = Path(env.get("CLAUDE_CONFIG_DIR") or home / ".claude")
         self.settings = folder / "settings.json"
-        # For ever the same words: a client may have made its user trust them.
+        # These words must never change: a client may have made its user trust them.
         command = f"{shlex.quote(str(launcher))} hook claude UserPromptSubmit"
         self._hooks = {
             _PROMPT: (HOOK, {"type": "command", "command": command, "timeout": 5}),
@@ -73,7 +73,7 @@ class Claude(Client):
         if program is None or change.path != self.config.resolve():
             return []
         if change.before and self.server.own_program(change.before.decode()) is not None:
-            # It refuses to change a server that is there.
+            # Claude Code's command refuses to change an existing server.
             return []
         entry = json.dumps(self.server.entry, separators=(",", ":"))
         return [program, "mcp", "add-json", "capd", entry, "--scope", "user"]
@@ -83,7 +83,7 @@ class Claude(Client):
         try:
             subprocess.run(
                 command,
-                # Not a clone: it reads settings of the project that it runs in.
+                # Not in a project's folder: the command reads the settings of that project.
                 cwd="/",
                 env=dict(self._env),
                 stdin=subprocess.DEVNULL,

@@ -50,7 +50,7 @@ def program_of(entry: Any) -> str:
     """Return the program of a server's entry, in any client's format."""
     if not isinstance(entry, dict):
         return ""
-    # Goose says `cmd`; older Zeds have a table, and opencode a list with the arguments.
+    # Goose's key is `cmd`; older Zeds have a table, and opencode a list with the arguments.
     command = entry.get("command", entry.get("cmd"))
     if isinstance(command, dict):
         command = command.get("path")

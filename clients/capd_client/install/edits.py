@@ -90,7 +90,7 @@ def plan_install(ledger: Ledger, edits: Iterable[FileEdit]) -> list[Change]:
         if entry is not None and before is not None:
             original = ledger.original(entry)
             if digest(before) != entry.left:
-                # Changed by others since: to undo is to take out ours from what is there.
+                # Others changed the file since, so only capd's part is removed from its text.
                 known = None if original is None else _text(path, original)
                 rest = _edited(path, partial(edit.remove, text, known))
                 original = rest.encode()
@@ -149,7 +149,7 @@ def unmake(ledger: Ledger, change: Change) -> Path | None:
         if change.after is None:
             change.path.unlink(missing_ok=True)
         else:
-            # What a person wrote is given back whatever it is.
+            # The user's original is restored, whatever its format.
             is_theirs = change.after == change.original
             check = None if is_theirs else partial(_check_format, change.path)
             replace(change.path, change.after, check=check)

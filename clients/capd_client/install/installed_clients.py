@@ -84,10 +84,7 @@ def plugin_text(env: Mapping[str, str]) -> str:
 
 
 def _remove_plugin(text: str, original: str | None) -> str:
-    """Return `text`.
-
-    A plugin that the user has edited is kept, as capd cannot tell whose lines are whose.
-    """
+    """Return `text` unchanged: capd cannot tell the user's edits from its own lines."""
     del original
     return text
 

@@ -84,10 +84,7 @@ def _demand(text: str, node: Node, kind: type, path: Path) -> None:
 
 
 def _span_to_cut(text: str, start: int, end: int, comma: int) -> tuple[int, int]:
-    """Return the span to cut with a child.
-
-    Its comma if that follows directly, and its lines or space.
-    """
+    """Return the span to cut with a child: its comma if it follows directly, its lines or space."""
     if comma >= 0 and not text[end:comma].strip(_SPACE):
         end = comma + 1
     line = text.rfind("\n", 0, start) + 1
@@ -99,7 +96,7 @@ def _span_to_cut(text: str, start: int, end: int, comma: int) -> tuple[int, int]
         while text[end : end + 1] in (" ", "\t"):
             end += 1
     else:
-        # Not the line end: it may be that of a comment.
+        # The line end is not cut: it may end a comment.
         while text[start - 1] in " \t":
             start -= 1
     return start, end
@@ -133,7 +130,7 @@ def _insert(text: str, root: Node, container: Node, name: str | None, value: Any
 def _is_inline(text: str, root: Node, container: Node) -> bool:
     if container.children:
         return "\n" not in text[container.start : container.end]
-    # An empty one says nothing of its layout; the document does.
+    # An empty container has no layout to follow, so the document's is used.
     return bool(root.children) and "\n" not in text[root.start : root.end]
 
 

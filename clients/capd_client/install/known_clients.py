@@ -22,7 +22,7 @@ Format = Literal["json", "jsonc", "toml", "yaml", "lua", "elisp", "ui"]
 Layout = Literal["map", "list"]
 """Whether servers are members by name, or items that have a `name`."""
 Transport = Literal["http", "sse", ""]
-"""Of a URL; empty where the entry's `type` says it."""
+"""How a URL is connected to; empty if the entry's `type` determines it."""
 Variable = Literal[
     "${VAR}",
     "${VAR:-DEFAULT}",
@@ -192,7 +192,7 @@ class KnownClient(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _has_files(pattern: Path) -> bool:
-    """Tell whether a folder has anything in it: `capd uninstall` leaves those that it made."""
+    """Tell whether a folder has files: `capd uninstall` leaves the folders that it made."""
     folders = glob.glob(str(pattern))  # noqa: PTH207 - a pattern from the root
     return any(path.is_file() for folder in folders for path in Path(folder).rglob("*"))
 

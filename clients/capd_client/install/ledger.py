@@ -77,7 +77,7 @@ class Ledger:
         former = entries.get(path)
         backup = ""
         if original is not None:
-            # Its client's alone: another's file may have the same name, and the same in it.
+            # The name contains the client: another's file may have the same name and content.
             name = f"{self._client}.{path.name.lstrip('.')}"
             backup = f"{name}.{digest(original)[:12]}.backup"
             replace(self._folder / backup, original, PRIVATE)
@@ -132,7 +132,7 @@ def _checked(path: str, entry: Entry) -> Entry:
     Raises:
         ValueError, TypeError, AttributeError: it is another kind.
     """
-    # A null byte is a ValueError in every call of the system's, and ".." leads elsewhere.
+    # A null byte is a ValueError in every system call, and ".." leads outside the folder.
     is_bare = Path(entry.backup).name == entry.backup and entry.backup.endswith(".backup")
     is_bare = is_bare and len(entry.backup) <= _LONGEST_NAME
     if (entry.backup and not is_bare) or "\0" in path + entry.left + entry.backup:

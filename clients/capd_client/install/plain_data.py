@@ -51,5 +51,5 @@ def is_same(one: Any, other: Any) -> bool:
 
 
 def _text(data: Any) -> str:
-    # Dates and times of TOML are what JSON does not have.
+    # TOML has dates and times, which JSON lacks.
     return json.dumps(data, sort_keys=True, default=repr)

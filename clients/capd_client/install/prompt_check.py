@@ -101,27 +101,27 @@ def _tried(
         if client.name == "claude":
             arguments = {"prompt": MESSAGE, "session_id": key, "cwd": project}
             host.call("capd_turn", arguments, _HOOK_TIMEOUT)
-            return _heard(control, key)
+            return _result_for(control, key)
         if client.name == "opencode":
             asked = {"text": MESSAGE, "session": key, "mute": False, "patience": 0.3}
             control.call("turn", asked)
-            return _heard(control, key)
+            return _result_for(control, key)
         commands = [found for edit in client.hooks() for found in _commands(edit.path)]
         if not commands:
             return PromptCheck("no", "no file of its hooks names capd's command", _CHECK_AGAIN)
         line, (hook, event) = commands[0]
         message = json.dumps(sample_event(hook, event, MESSAGE, key, project))
         problem = _run(line, message, own, project)
-        heard = _heard(control, key, problem)
-        if heard.answer == "yes" or problem or BUDGET_VARIABLE in env:
-            return heard
-        # On a machine that is busy a hook gives up before it is heard.
+        result = _result_for(control, key, problem)
+        if result.answer == "yes" or problem or BUDGET_VARIABLE in env:
+            return result
+        # On a busy machine a hook gives up before the daemon has read its message.
         patient = {**own, BUDGET_VARIABLE: str(LONGEST_BUDGET)}
         _run(line, message, patient, project)
-        if _heard(control, key).answer == "yes":
+        if _result_for(control, key).answer == "yes":
             reason = "only when it waited longer than it does by itself: the machine is busy"
             return PromptCheck("yes", reason, f"Let it wait with {BUDGET_VARIABLE}=1, in seconds")
-        return heard
+        return result
 
 
 def _run(line: str, message: str, env: Mapping[str, str], project: str) -> str:
@@ -139,13 +139,13 @@ def _run(line: str, message: str, env: Mapping[str, str], project: str) -> str:
     except subprocess.TimeoutExpired:
         return f"the hook's command did not end within {_HOOK_TIMEOUT:g} s: {line}"
     if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        words = f": {said[-1]}" if said else ""
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        words = f": {lines[-1]}" if lines else ""
         return f"the hook's command ended with code {done.returncode}{words}"
     return ""
 
 
-def _heard(control: Control, key: str, problem: str = "") -> PromptCheck:
+def _result_for(control: Control, key: str, problem: str = "") -> PromptCheck:
     """Return whether the daemon received a message for the session."""
     give_up_at = time.monotonic() + (0.0 if problem else _ARRIVAL)
     while True:

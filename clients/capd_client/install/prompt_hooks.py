@@ -28,13 +28,13 @@ _EVENT = "user_prompt_submit"
 _HASH = "trusted_hash"
 
 
-# Until its user has looked at a hook and trusted it, Codex skips it without a word
-# (docs/design/clients.md, finding 8) . That look is the user's: it is only written here for one who
-# has said so.
+# Codex skips a hook without a message until its user has reviewed and trusted it
+# (docs/design/clients.md, finding 8). The review is the user's: capd writes the trust only for a
+# user who has asked for it.
 def trusted_hash(hook: Mapping[str, Any]) -> str:
     """Return the hash that Codex stores for a trusted hook."""
-    said = {"event_name": _EVENT, "hooks": [{"async": False, **hook}]}
-    text = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    trusted = {"event_name": _EVENT, "hooks": [{"async": False, **hook}]}
+    text = json.dumps(trusted, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
@@ -133,7 +133,7 @@ def trust_edits(client_id: str, env: Mapping[str, str], launcher: Path) -> list[
 
 def _codex(env: Mapping[str, str], launcher: Path) -> list[FileEdit]:
     file, hooks = codex_hooks_file(env), _codex_hooks(launcher)
-    # What it was told to trust goes with the hook; putting that in is another step.
+    # The trust is removed together with the hook; adding it is a separate step.
     trust = FileEdit(
         _codex_config(env), lambda text: text, lambda text, _: untrusted(text, file, hooks)
     )
@@ -150,7 +150,7 @@ def _codex_config(env: Mapping[str, str]) -> Path:
 
 def _gemini(env: Mapping[str, str], launcher: Path) -> list[FileEdit]:
     command = hook_command(launcher, "gemini", "BeforeAgent")
-    # Gemini's seconds have a thousand times as many.
+    # Gemini's limit is in milliseconds.
     hook = {"name": "capd", "type": "command", "command": command, "timeout": _TIMEOUT * 1000}
     home = _folder(env, "GEMINI_CLI_HOME", "")
     return [
@@ -173,8 +173,8 @@ def _copilot(env: Mapping[str, str], launcher: Path) -> list[FileEdit]:
 
 
 def _vscode(env: Mapping[str, str], launcher: Path) -> list[FileEdit]:
-    # It has no folder of its own for a user's hooks. Copilot CLI runs this one as well, beside
-    # its own: the same words of one conversation count once.
+    # VS Code has no own folder for a user's hooks. Copilot CLI runs this one as well as its own;
+    # the daemon counts a message of one conversation once.
     command = hook_command(launcher, "code", "UserPromptSubmit")
     hook = {"type": "command", "command": command, "timeout": _TIMEOUT}
     hooks = HookList("UserPromptSubmit", "flat", hook, "code")

@@ -74,7 +74,7 @@ class ServerEntry:
             return (*self._file.servers, NAME)
         items = found(read_document(text, self._file.format), self._file.servers) or []
         named = [item.get("name") if isinstance(item, dict) else None for item in items]
-        # Of two of one name the last counts, as it does for `read_servers`.
+        # Of two entries with one name the last counts, as it does for `read_servers`.
         return (*self._file.servers, len(named) - 1 - named[::-1].index(NAME))
 
 
@@ -110,7 +110,7 @@ def _with_launcher(entry: Mapping[str, Any], launcher: FilePath) -> dict[str, An
 
 def edits_of(kind: Format) -> ModuleType:
     """Return the module that edits a format: with `put`, `take` and, if it has lists, `append`."""
-    # Imported here: their libraries take longer than all else.
+    # Imported here: their libraries take longer than everything else.
     if kind == "toml":
         from capd_client.install import toml_edits  # noqa: PLC0415
 

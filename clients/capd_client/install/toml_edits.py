@@ -38,7 +38,7 @@ def parse(text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text.removeprefix(_BOM))
     except tomllib.TOMLDecodeError as error:
-        # Its words are the only place where tomllib says the line.
+        # tomllib reports the line only in its message.
         at = _AT_LINE.search(str(error))
         line = int(at[1]) if at and at[1] else text.count("\n") + 1
         raise TomlError(_AT_LINE.sub("", str(error)), line) from None
@@ -84,7 +84,7 @@ def take(text: str, path: Path) -> str:
     for depth in range(len(path) - 1, 0, -1):
         if found(wanted, path[:depth]):
             break
-        # A table that had nothing but this one below it is gone with its header.
+        # A table that contained only this one disappears with its header.
         wanted = without(wanted, path[:depth])
         meanings.append(wanted)
     after = mark + _cut(body, path)
@@ -100,7 +100,7 @@ def _appended(text: str, path: Path, table: dict[str, Any]) -> str:
     gap = ""
     if text.strip():
         gap = newline if text.endswith("\n") else newline * 2
-    # A file whose last line has no end is left so, that nothing stays behind when it is cut.
+    # A last line without a line end stays without one, so that removal restores the text.
     end = newline if not text or text.endswith("\n") else ""
     return text + gap + newline.join(lines) + end
 
@@ -124,7 +124,7 @@ def _cut(text: str, path: Path) -> str:
         end = at + 1
         while end < len(lines) and not _HEADER.match(lines[end]):
             end += 1
-        # Comments in front of the next table are that table's.
+        # Comments before the next table belong to that table.
         while end > at + 1 and _is_blank_or_comment(lines[end - 1]):
             end -= 1
         is_last = end == len(lines)

@@ -55,7 +55,7 @@ def append(text: str, path: Path, value: Any) -> str:
         after = _into_flow(text, node, json.dumps(value, ensure_ascii=False))
     elif isinstance(node, yaml.SequenceNode) and node.value:
         dash = node.start_mark.column
-        # As far behind the dash as in the first item.
+        # As many spaces after the dash as in the first item.
         step = node.value[0].start_mark.column - dash
         lines = _as_item(_lines(root, value), step if step > 1 else _UNIT)
         after = _with_lines(text, _end(text, node), lines, dash)
@@ -78,7 +78,7 @@ def take(text: str, path: Path) -> str:
     after = _taken(text, container, path[-1])
     wanted = without(before, path)
     if not found(wanted, path[:-1]) and not _is_flow(container):
-        # Of a block nothing is left to say what it was of.
+        # An empty block would not show whether it was a map or a list.
         wanted = with_value(wanted, path[:-1], None)
     return _checked(after, wanted)
 
@@ -171,7 +171,7 @@ def _with_lines(text: str, at: int, lines: list[str], column: int) -> str:
     block = newline.join(" " * column + line for line in lines)
     if at < len(text) or not text.strip("\ufeff") or text.endswith("\n"):
         return text[:at] + block + newline + text[at:]
-    # A text whose last line has no end is left so, that nothing stays behind when it is cut.
+    # A last line without a line end stays without one, so that removal restores the text.
     return text + newline + block
 
 
@@ -183,7 +183,7 @@ def _lines(root: yaml.Node | None, value: Any) -> list[str]:
 
 
 def _unit(root: yaml.Node | None) -> int:
-    """Return what the text indents by: as its first map within a map does."""
+    """Return the number of spaces that the text indents by: that of its first nested map."""
     for _, key, value in members(root):
         if isinstance(value, yaml.MappingNode) and value.value and not value.flow_style:
             step = value.value[0][0].start_mark.column - key.start_mark.column
@@ -228,7 +228,7 @@ def _line_end(text: str, at: int) -> int:
 
 
 def _places(container: yaml.MappingNode) -> dict[str, int]:
-    """Return which member each name is; of two the last counts."""
+    """Return the position of each member by name; of two with one name the last counts."""
     return {
         key.value: at
         for at, (key, _) in enumerate(container.value)
@@ -265,7 +265,7 @@ def _is_flow(node: yaml.Node | None) -> bool:
 
 
 def _is_block(node: yaml.Node) -> bool:
-    """Tell whether a node takes lines of its own."""
+    """Tell whether a node is in block style, on lines of its own."""
     if isinstance(node, yaml.ScalarNode):
         return node.style in ("|", ">")
     return not _is_flow(node)

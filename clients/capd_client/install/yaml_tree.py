@@ -13,7 +13,7 @@ from capd_client.install import UnreadableError
 
 _DEEPEST = 200
 _MOST = 100_000
-"""Nodes, counted where an alias repeats them: a few lines can stand for more than memory holds."""
+"""Limit of nodes, counting those that an alias repeats: a few lines can exceed any memory."""
 
 
 class YamlError(UnreadableError):
@@ -71,11 +71,11 @@ def _value(node: yaml.Node | None, depth: int, count: Iterator[int]) -> Any:
 
 
 def _scalar(node: yaml.Node) -> Any:
-    """Return text, number, truth or nothing; whatever else it may mean, its text."""
+    """Return a scalar as text, number, bool or None; a value of any other type as its text."""
     text = str(node.value)
     if node.tag == "tag:yaml.org,2002:null":
         return None
-    # YAML 1.1's yes and on are words of YAML 1.2, which these clients read.
+    # These clients read YAML 1.2, where `yes` and `on` are texts, unlike in YAML 1.1.
     if node.tag == "tag:yaml.org,2002:bool" and text.lower() in ("true", "false"):
         return text.lower() == "true"
     if node.tag == "tag:yaml.org,2002:int" and text.lstrip("+-").isdecimal():

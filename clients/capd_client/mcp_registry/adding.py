@@ -21,7 +21,7 @@ import click
 from capd_client import tables
 from capd_client.importing.stores import KnownValues, SecretStore
 from capd_client.mcp_registry import report
-from capd_client.mcp_registry.asking import Answers, answered, given_values
+from capd_client.mcp_registry.asking import Answers, ask_inputs, given_values
 from capd_client.mcp_registry.process import RegistryError, ask
 from capd_client.mcp_registry.record import FILE, Record, read_record
 from capd_client.own_tap import OwnServer, OwnTap, check, definition
@@ -65,7 +65,7 @@ def add(wishes: Wishes, config: str) -> str:
     tap = OwnTap(config)
     given = given_values(wishes.given)
     full_name, _, version = wishes.name.partition("@")
-    entry = resolved(full_name, version or "latest", wishes.kind, tap)
+    entry = resolve_entry(full_name, version or "latest", wishes.kind, tap)
     for line in report.entry_lines(entry):
         tables.say(line)
     name = wishes.own_name or str(entry["short_name"])
@@ -73,7 +73,7 @@ def add(wishes: Wishes, config: str) -> str:
     if tap.place(name).exists():
         raise TapError(f"{name} exists already\nGive this one another name with --as NAME.")
     known = KnownValues(os.environ, config)
-    answers = answered(entry.get("inputs") or [], given, name, known, is_asked=is_asked)
+    answers = ask_inputs(entry.get("inputs") or [], given, name, known, is_asked=is_asked)
     if answers.missing:
         raise RegistryError(_missing(answers, entry))
     server = own_server(name, entry, answers.values, wishes.triggers, wishes.scope)
@@ -82,7 +82,7 @@ def add(wishes: Wishes, config: str) -> str:
     if is_asked and not click.confirm("Start it once, in a sandbox, to list its tools?"):
         raise NotAgreedError
     values = {**_referenced(server, known), **answers.secrets}
-    found = inspected(server, entry, values)
+    found = inspect_server(server, entry, values)
     triggers = list(wishes.triggers)
     if found.get("listed"):
         for line in report.inspection_lines(found):
@@ -100,10 +100,10 @@ def add(wishes: Wishes, config: str) -> str:
     return name
 
 
-def resolved(
+def resolve_entry(
     name: str, version: str, kind: str, tap: OwnTap, *, fetches: bool = True
 ) -> dict[str, Any]:
-    """Return a registry's entry, with its package downloaded and its digest checked."""
+    """Return a registry's entry; with `fetches`, its package is downloaded and checked."""
     records = [record for each in tap.names() if (record := read_record(tap.place(each)))]
     document = {
         "name": name,
@@ -143,7 +143,7 @@ def own_server(
     )
 
 
-def inspected(
+def inspect_server(
     server: OwnServer,
     entry: Mapping[str, Any],
     values: Mapping[str, str],
@@ -212,7 +212,7 @@ def _say_unlisted(found: Mapping[str, Any], name: str, *, is_allowed: bool) -> N
 
 
 def _agreed(triggers: list[str], *, is_asked: bool) -> list[str]:
-    """Return the triggers that a person takes, or has edited."""
+    """Return the triggers as the person accepted or edited them."""
     for each in triggers:
         tables.say(f"trigger: {each}")
     if not is_asked:
@@ -239,7 +239,7 @@ def _write(
     secrets: Mapping[str, str],
     store: SecretStore,
 ) -> None:
-    """Keep the secrets, then the definition that needs them; all of it or nothing."""
+    """Save the secrets, then the definition that needs them; all of it or nothing."""
     undo: list[Callable[[], object]] = []
     try:
         for key, value in secrets.items():

@@ -41,13 +41,13 @@ def given_values(words: Sequence[str]) -> dict[str, list[str]]:
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or not name:
-            # Never the whole word: it may be a secret.
+            # The message never has the whole word: it may be a secret.
             raise RegistryError(f"--set {name[:40]!r} is not NAME=VALUE")
         found.setdefault(name, []).append(value)
     return found
 
 
-def answered(
+def ask_inputs(
     inputs: Sequence[Mapping[str, Any]],
     given: Mapping[str, Sequence[str]],
     server: str,

@@ -13,7 +13,7 @@ _MOST_LINES = 20
 
 
 class RegistryError(Exception):
-    """It cannot be done; the text says why, and what would help."""
+    """The request failed; the text says why, and what would help."""
 
 
 def ask(
@@ -26,7 +26,7 @@ def ask(
     """
     # -P: a folder `capd` in the working directory is not the daemon.
     command = [sys.executable, "-P", "-m", "capd", "registry", action, *more]
-    said: list[str] = []
+    last_lines: list[str] = []
     with (
         Waiting(what) as waiting,
         subprocess.Popen(
@@ -36,7 +36,7 @@ def ask(
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
-        follower = threading.Thread(target=_follow, args=(process.stderr, waiting, said))
+        follower = threading.Thread(target=_follow, args=(process.stderr, waiting, last_lines))
         follower.start()
         try:
             # Secrets are in it: never an argument, which lists of processes show.
@@ -55,14 +55,14 @@ def ask(
     if "error" in read:
         raise RegistryError(str(read["error"]))
     if process.returncode != 0 or not isinstance(read, dict):
-        reason = said[-1] if said else f"exit code {process.returncode}"
+        reason = last_lines[-1] if last_lines else f"exit code {process.returncode}"
         raise RegistryError(f"the registry could not be asked: {reason}")
     return read
 
 
-def _follow(stream: IO[bytes], waiting: Waiting, said: list[str]) -> None:
+def _follow(stream: IO[bytes], waiting: Waiting, last_lines: list[str]) -> None:
     for line in stream:
         text = line.decode(errors="replace").strip()
-        said.append(text)
-        del said[:-_MOST_LINES]
+        last_lines.append(text)
+        del last_lines[:-_MOST_LINES]
         waiting.say(text)

@@ -27,16 +27,16 @@ def entry_lines(entry: Mapping[str, Any]) -> Iterator[str]:
 def input_line(each: Mapping[str, Any]) -> str:
     """Return the line for one input."""
     need = "needs" if each.get("is_required") and not each.get("default") else "takes"
-    said = [str(each["name"])]
+    words = [str(each["name"])]
     if each.get("is_secret"):
-        said.append("(secret)")
+        words.append("(secret)")
     if each.get("default"):
-        said.append(f"[{each['default']}]")
+        words.append(f"[{each['default']}]")
     if each.get("choices"):
-        said.append(f"one of {', '.join(map(str, each['choices']))}")
+        words.append(f"one of {', '.join(map(str, each['choices']))}")
     if each.get("description"):
-        said.append(f"- {_line(each['description'])}")
-    return f"{need}: {' '.join(said)}"
+        words.append(f"- {_line(each['description'])}")
+    return f"{need}: {' '.join(words)}"
 
 
 def start_line(command: Sequence[str], url: str) -> str:

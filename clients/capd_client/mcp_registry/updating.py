@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from capd_client.importing.stores import KnownValues
-from capd_client.mcp_registry.adding import inspected, own_server, record_of, referenced, resolved
+from capd_client.mcp_registry.adding import (
+    inspect_server,
+    own_server,
+    record_of,
+    referenced,
+    resolve_entry,
+)
 from capd_client.mcp_registry.process import RegistryError
 from capd_client.mcp_registry.record import FILE, Record, read_record
 from capd_client.own_tap import OwnServer, OwnTap
@@ -49,10 +55,10 @@ def newer(
     Raises:
         RegistryError: the latest version cannot be downloaded or used here.
     """
-    latest = resolved(record.name, "latest", record.kind, tap, fetches=False)
+    latest = resolve_entry(record.name, "latest", record.kind, tap, fetches=False)
     if latest["version"] == record.version and latest["package"] == record.package:
         return None
-    entry = resolved(record.name, str(latest["version"]), record.kind, tap)
+    entry = resolve_entry(record.name, str(latest["version"]), record.kind, tap)
     asked = {str(each["name"]): each for each in entry.get("inputs") or ()}
     answers = {key: values for key, values in record.answers.items() if key in asked}
     answers |= {key: values for key, values in given.items() if key in asked}
@@ -71,13 +77,13 @@ def newer(
     made = _edited(before[_DEFINITION], server)
     files = {**before, _DEFINITION: made}
     values = referenced([made], KnownValues(os.environ, config))
-    found = inspected(server, entry, values, files=files, previous=before)
+    found = inspect_server(server, entry, values, files=files, previous=before)
     kept = {_DEFINITION: made, FILE: record_of(entry, answers).text()}
     return Newer(name, record, entry, server, kept, found)
 
 
 def _edited(text: str, server: OwnServer) -> str:
-    """Return a definition with the way in which its server is started now."""
+    """Return a definition's text with the command, URL and values of `server`."""
     import tomlkit  # noqa: PLC0415 - 25 ms that most commands have no use for
 
     document = tomlkit.parse(text)

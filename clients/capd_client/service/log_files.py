@@ -6,7 +6,7 @@ The daemon moves a full file aside (`capd.log.1` is the newest). Reading goes ba
 from pathlib import Path
 
 _GENERATIONS = 9
-"""More than there are now, because another version of capd may keep more."""
+"""Number of older files that are looked for: another version of capd may keep more."""
 
 
 def log_command(log: Path, *, follow: bool, lines: int) -> list[str]:
@@ -16,7 +16,7 @@ def log_command(log: Path, *, follow: bool, lines: int) -> list[str]:
     missing = lines - _count(log, lines) if files else 0
     if missing <= 0:
         return ["tail", "-n", str(lines), *(["-F"] if follow else []), str(log)]
-    # The names are arguments, so that the shell reads nothing in them.
+    # The names are arguments, so that the shell does not interpret them.
     last = "tail -n +1 -F" if follow else "cat"
     script = f'log=$1 n=$2; shift 2; cat "$@" | tail -n "$n"; exec {last} "$log"'
     return ["sh", "-c", script, "sh", str(log), str(missing), *files]

@@ -81,6 +81,6 @@ def run(command: Sequence[str]) -> str:
     except OSError as error:
         raise ServiceError(f"{command[0]} cannot be run: {error.strerror}") from None
     if done.returncode:
-        said = (done.stderr or done.stdout).strip() or f"exit code {done.returncode}"
-        raise ServiceError(f"{' '.join(command)} failed: {said}")
+        output = (done.stderr or done.stdout).strip() or f"exit code {done.returncode}"
+        raise ServiceError(f"{' '.join(command)} failed: {output}")
     return done.stdout

@@ -55,7 +55,7 @@ class Systemd:
         else:
             drop_in.unlink(missing_ok=True)
         self._ctl("daemon-reload")
-        # The socket cannot be systemd's while a daemon that it did not start has it.
+        # systemd cannot listen at the socket while a daemon that it did not start does.
         written.extend(self._end_other())
         self._ctl("enable", SERVICE, SOCKET)
         self._ctl("restart", SOCKET)
@@ -95,13 +95,13 @@ class Systemd:
 
     def stop(self) -> bool:
         """Stop both units; the socket alone would start the daemon with the next connection."""
-        # Asked while nothing listens for it, the socket itself would start it.
+        # Checked first: if no daemon runs, a request to systemd's socket would start one.
         has_run = _is_active()
         if has_run:
-            # From systemd alone clients would hear that another one comes, and start it.
+            # If only systemd ended it, clients would expect a new daemon and start one.
             ask_to_end(places(self._env, os.getuid()).socket, for_good=True)
         self._ctl("stop", SOCKET, SERVICE)
-        # One that systemd knows nothing of may have the state.
+        # A daemon that systemd did not start may have the state folder.
         return bool(end(places(self._env, os.getuid()), for_good=True)) or has_run
 
     def restart(self) -> None:

@@ -1,4 +1,7 @@
-"""Saved answers of daemons to handshakes and tool lists, for a daemon that starts slowly."""
+"""Saves the daemon's answers to handshakes and tool lists.
+
+The shim uses them to answer at once while a daemon starts slowly.
+"""
 
 import posix
 
@@ -26,7 +29,7 @@ _MOST_LISTS = 16
 
 
 class _Answers:
-    """Answers of daemons of this version, by the question, in one file of this user."""
+    """Answers of daemons of this version, by what was asked, in one file."""
 
     def __init__(self, folder: str, name: str, most_bytes: int, most_answers: int) -> None:
         self._folder = folder
@@ -44,7 +47,7 @@ class _Answers:
             self._unsaved.append((question, answer))
 
     def save(self) -> None:
-        """Save new answers, except those that are only true at this moment."""
+        """Write the noted answers to the file, except errors, which may be temporary."""
         if not self._unsaved:
             return
         answers = self._read()
@@ -63,7 +66,7 @@ class _Answers:
             if is_other and len(text) <= self._most_bytes:
                 self._replace(text)
         except OSError:
-            # A shim that can keep nothing waits for the daemon instead.
+            # Without saved answers the shim waits for the daemon.
             return
 
     def _read(self) -> "dict[str, object]":
@@ -96,43 +99,46 @@ class _Answers:
 
 
 class Handshakes(_Answers):
-    """The daemons' last answers to `initialize` and `server/discover`.
+    """The last answers to `initialize` and `server/discover`.
 
-    An answer is used only for a request with the same version, because the answer depends on it.
-    Answers are the same for every session, and contain no secret.
+    An answer is used only for a request with the same MCP version. Apart from that, the answers are
+    the same for every session, and contain no secret.
     """
 
     def __init__(self, folder: str) -> None:
         super().__init__(folder, _FILE_NAME, _MOST_BYTES, _MOST_ANSWERS)
 
     def find(self, line: "bytes | bytearray") -> "dict[str, object]":
-        """Return the `result` or `error` for the request `line`; nothing if none is known."""
+        """Return the member `result` or `error` to answer `line` with; empty if none is saved."""
         return self._find(_question(line))
 
     def note(self, line: "bytes | bytearray", answer: "bytes | bytearray | TruncatedLine") -> None:
-        """Note a daemon's `answer` to the request `line`, to be saved later."""
+        """Note the daemon's `answer` to the request `line`; `save` writes it."""
         self._note(_question(line), answer)
 
 
 class ToolLists(_Answers):
-    """The tools that a client's last session started with, by client and folder.
+    """The first tool list of each client's last session, by client and folder.
 
-    These are capd's own tools, pinned tools and tools of eager servers, so the client's next
-    session starts with the same ones. Tools that a conversation has switched on are not included.
+    Such a list has capd's own tools, pinned tools and tools of eager servers, so the client's next
+    session begins with the same ones. Tools that a conversation has switched on are not in it.
     """
 
     def __init__(self, folder: str) -> None:
         super().__init__(folder, _LISTS_FILE_NAME, _MOST_LIST_BYTES, _MOST_LISTS)
 
     def find(self, client: str, folder: str) -> "dict[str, object]":
-        """Return the `result` for this folder.
+        """Return the member `result` of the client's list in this folder, else of its last one.
 
-        If there is none, that for another folder of the client.
+        Empty if none is saved.
         """
         return self._find(f"{client} {folder}") or self._find(client)
 
     def note(self, client: str, folder: str, answer: "bytes | bytearray | TruncatedLine") -> None:
-        """Note a daemon's `answer`, to be saved later; a part of a list is not noted."""
+        """Note the daemon's `answer` to `tools/list`; `save` writes it.
+
+        A list that is long, or has further pages, is not noted.
+        """
         if isinstance(answer, TruncatedLine):
             return
         if len(answer) < self._most_bytes // _MOST_LISTS and b'"nextCursor"' not in answer:
@@ -141,7 +147,7 @@ class ToolLists(_Answers):
 
 
 def _question(line: "bytes | bytearray") -> str:
-    """Return the method and version of a handshake, as one word to store its answer under."""
+    """Return the key of a handshake's answer: its method and its MCP version."""
     method = text_of(parse(line) or {}, "method")
     params = params_of(line)
     if method == DISCOVER:
@@ -150,7 +156,10 @@ def _question(line: "bytes | bytearray") -> str:
 
 
 def _reusable_outcome(answer: "dict[str, object]") -> "dict[str, object]":
-    """Return the part of `answer` that is valid for every session; errors are temporary."""
+    """Return the member of `answer` that is valid for every session; empty if there is none.
+
+    Errors may be temporary, and are not, unless the daemon does not know the method.
+    """
     if isinstance(answer.get("result"), dict):
         return {"result": answer["result"]}
     if object_of(answer, "error").get("code") == METHOD_NOT_FOUND:

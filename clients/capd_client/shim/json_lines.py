@@ -1,19 +1,19 @@
-"""Lines of JSON-RPC, parsed only as far as the shim needs.
+"""Splits a stream into lines of JSON-RPC, and parses them only as far as the shim needs.
 
-A line is passed on whole, and unparsed if possible. In a long line only the two ends are searched
-for its id, method and kind, because the part between them may be 32 MiB.
+A line is passed on unchanged. In a long line, only the two ends are searched for its id, its method
+and its kind, because the part between them may have 32 MiB.
 """
 
 import _json
 
 LINE_LIMIT_BYTES = 32 * 1024 * 1024
 WINDOW_BYTES = 4096
-"""How much of both ends of a line is searched for its id before the whole line is parsed."""
+"""How many bytes of each end of a long line are searched before the whole line is parsed."""
 _LONGEST_NUMBER = 24
 
 
 class _ScanOptions:
-    """The options that `_json.make_scanner` reads."""
+    """The options of `_json.make_scanner`, the C scanner below `json.loads`."""
 
     strict = False
     object_hook = None
@@ -71,7 +71,7 @@ def params_of(line: "bytes | bytearray") -> "dict[str, object]":
 
 
 class TruncatedLine:
-    """The two ends of a line that was too long."""
+    """The first and the last bytes of a line that was too long to keep."""
 
     __slots__ = ("head", "tail")
 
@@ -81,7 +81,10 @@ class TruncatedLine:
 
 
 class LineReader:
-    """Splits a stream into lines, newline included, in linear time."""
+    """Splits a stream into lines, newline included.
+
+    Of a line longer than `limit` only the two ends are kept.
+    """
 
     __slots__ = ("_cut", "_limit", "_partial")
 
@@ -96,7 +99,7 @@ class LineReader:
         return bool(self._partial) or self._cut is not None
 
     def feed(self, chunk: bytes) -> "list[bytes | bytearray | TruncatedLine]":
-        """Take the next bytes; return the lines that they complete."""
+        """Add the next bytes of the stream; return the lines that they complete."""
         lines: list[bytes | bytearray | TruncatedLine] = []
         start = 0
         while end := chunk.find(b"\n", start) + 1:
@@ -130,7 +133,7 @@ class LineReader:
 
 
 class Shape:
-    """The parts of a JSON-RPC line that the shim uses."""
+    """The kind, the id and the method of a JSON-RPC line."""
 
     __slots__ = ("key", "kind", "method")
 
@@ -144,8 +147,8 @@ class Shape:
 def shape_of(line: "bytes | bytearray | TruncatedLine") -> Shape:
     """Return the kind, id and method of a JSON-RPC line.
 
-    A line over 4 KiB is parsed whole only if its first and last 4 KiB do not give the kind. A
-    `TruncatedLine` never is.
+    A line over 4 KiB is parsed whole only if its first and last 4 KiB do not show its kind. A
+    `TruncatedLine` is never parsed whole.
     """
     if isinstance(line, TruncatedLine):
         head, tail = line.head, line.tail
@@ -168,7 +171,10 @@ _ANSWER = b'{"jsonrpc":"2.0","id":'
 
 
 def shape_from_daemon(line: "bytes | bytearray | TruncatedLine") -> Shape:
-    """Return the shape of a daemon's line. Its answers to numbered requests all begin alike."""
+    """Return the shape of a line of the daemon.
+
+    Most of its answers need no parsing: they begin with `{"jsonrpc":"2.0","id":` and a number.
+    """
     if not isinstance(line, TruncatedLine) and line.startswith(_ANSWER):
         end = line.find(b",", len(_ANSWER), len(_ANSWER) + _LONGEST_NUMBER)
         digits = line[len(_ANSWER) : end]
@@ -203,7 +209,7 @@ def _classify(members: "dict[str, object]", *, is_whole: bool = False) -> Shape:
 
 
 _LOOKED_AT = ("id", "method")
-"""Members whose value is needed, and not only their presence."""
+"""The members whose values are needed. Of the others only the presence matters."""
 
 
 def id_of(value: object) -> "int | str | None":
@@ -213,9 +219,9 @@ def id_of(value: object) -> "int | str | None":
 
 
 def _members_from_head(text: str) -> "dict[str, object]":
-    """Collect the members of an object up to the first container, of which only the name is kept.
+    """Return the members of an object up to the first whose value is an object or a list.
 
-    Returns nothing if a needed value cannot be read.
+    That value is None. Return nothing if a value that is needed cannot be read.
     """
     members: dict[str, object] = {}
     at = _after_space(text, 0)
@@ -231,7 +237,7 @@ def _members_from_head(text: str) -> "dict[str, object]":
         start = _after_space(text, at + 1)
         end = _scalar_end(text, start)
         at = _after_space(text, end)
-        # A value that the window cuts off is not looked at: 12 may be the start of 123.
+        # A value that is cut off at the end of the window is not used: 12 may be the start of 123.
         if end == start or at >= len(text):
             members[name] = None
             return {} if name in _LOOKED_AT else members
@@ -241,10 +247,10 @@ def _members_from_head(text: str) -> "dict[str, object]":
 
 
 def _members_from_tail(text: str) -> "dict[str, object]":
-    """Collect the members of an object from its last one back to the last container.
+    """Return the members of an object after its last object or list.
 
-    Reading backwards is unambiguous. After the closing brace there is no string, and backslashes
-    occur only in strings, so each quote without one opens or closes a string.
+    Reading backwards is unambiguous: backslashes occur only in strings, so each quote without a
+    backslash before it opens or closes a string.
     """
     members: dict[str, object] = {}
     at = _before_space(text, len(text))
@@ -301,13 +307,13 @@ def _string_end(text: str, start: int) -> int:
 
 
 def _string_start(text: str, end: int) -> int:
-    """Return the index of the string that ends before `end`; `end` if there is none."""
+    """Return the index at which the string ending before `end` begins; `end` if there is none."""
     if text[end - 1 : end] != '"':
         return end
     quote = text.rfind('"', 0, end - 1)
     while quote > 0 and _backslashes(text, quote) % 2:
         quote = text.rfind('"', 0, quote)
-    # Backslashes up to the edge of the window: whether they are odd is out of sight.
+    # If only backslashes are before the quote, their number cannot be seen within the window.
     return quote if quote > _backslashes(text, quote) else end
 
 

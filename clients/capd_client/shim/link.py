@@ -1,23 +1,24 @@
 """One MCP session between a host and the daemon.
 
-It keeps two rules. Every request of the host gets exactly one outcome, whatever becomes of
-the daemon. A request that may have run is never sent twice.
+The host is the editor or agent that has started the shim. Two rules hold, whatever becomes of the
+daemon: every request of the host gets exactly one outcome, and a request that may have run is never
+sent twice.
 
     down -> greeting -> (replaying ->) up -> down ...
 
 If there is no daemon, the shim starts one. If that fails, it answers as an MCP server with a single
 tool that says why, so that an editor never sees a broken server.
 
-A slow daemon does not block an editor. In any of these states the shim answers a handshake with a
-daemon's saved answer, and a prompt hook with an empty answer. Unless the session is up, it also
-answers a request for tools, with the tools that the client's last session began with. If none are
-saved, and for other lists, the answer is an empty list, provided that the host is known to list
-again. When the daemon answers, the host is told that the lists have changed. A hook waits longer
-while the daemon starts.
+A slow daemon does not block an editor, because the shim itself answers some requests after a short
+wait. In any state it answers a handshake with the saved answer of an earlier daemon, and a prompt
+hook with an empty answer. Unless the session is up, it answers `tools/list` with the tools that the
+client's last session began with. If none are saved, and for other lists, it answers with an empty
+list, provided that the host is known to list again. When the session is up, it notifies the host
+that the lists have changed. A hook is answered later while the daemon starts.
 
-Lines go through whole, so a daemon that dies in the middle of one leaves no half line behind.
-The price is memory: a result of 256 MiB takes as much here until the editor has read it. Each
-direction stops reading while the other side does not drain.
+Lines are passed on whole, so a daemon that dies in the middle of a line leaves no half line. This
+takes memory: a result of 256 MiB is held here until the editor has read it. Each direction stops
+reading while the other side does not.
 """
 
 import _socket
@@ -83,15 +84,15 @@ EXIT_FAILED = 1
 
 _READ_BYTES = 256 * 1024
 _FIRST_READ_BYTES = 64 * 1024
-"""For what may be a short line. From 128 KiB on, the C library takes the buffer of each read from
-the system and gives it back, which costs 12 us a read; a line that goes on is worth that."""
+"""The bytes of a read that may begin a line. From 128 KiB on, the C library gets the buffer of each
+read from the system and returns it, which takes 12 us; only a line that continues is worth that."""
 _QUEUE_BYTES = 1024 * 1024
-"""Where a side stops reading: what the other side has not taken yet."""
+"""If the other side has not taken this many bytes yet, a side stops reading."""
 _RETAINED_BYTES = 32 * 1024 * 1024
-"""What is kept of requests in flight so that they can be sent again."""
+"""The most bytes of requests in flight that are kept, so that they can be sent again."""
 _MOST_ANSWERED = 10_000
 _BATCH_BYTES = 64 * 1024
-"""Lines that wait are written in one piece up to this size."""
+"""Waiting lines of at most this many bytes together are written at once."""
 
 _BACKOFF_FIRST = 0.05
 _BACKOFF_LAST = 1.0
@@ -101,26 +102,27 @@ _GREETING_TIMEOUT = 10.0
 _REPLAY_TIMEOUT = 30.0
 _GOODBYE_TIMEOUT = 1.0
 _RESTART_GRACE = 2.0
-"""A service manager that restarts a lost daemon is faster; two of them would be in the way."""
+"""Seconds after a loss before the shim starts a daemon: a service manager may restart the lost one,
+and does so within that time."""
 _SLOW = 0.25
-"""From here on a daemon is slow: the shim answers what an editor stands still for. One that runs
-answers within 10 ms, one that starts needs longer; a prompt hook has 300 ms in all
-(docs/design/relay.md),
-and Claude Code waits 3 s for `server/discover`, 5 s for a server's start and 5 s for a hook."""
+"""Seconds after which the shim itself answers what an editor waits for. A running daemon answers
+within 10 ms, and one that starts needs longer. A prompt hook has 300 ms in all
+(docs/design/relay.md). Claude Code waits 3 s for `server/discover`, 5 s for a server's start and
+5 s for a hook."""
 _SLOW_LIST = 0.75
-"""For a list longer, as a daemon that has to be started needs 0.2 to 0.5 s: an empty list
-costs the host a second one."""
+"""The same for an empty list, after which the host has to list again. It is longer because a daemon
+that has to be started answers after 0.2 to 0.5 s."""
 
 _COLD_HOOK = 4.0
-"""For a hook while this shim, or another, starts the daemon: Claude Code waits 5 s for it."""
+"""The same for a hook while a shim starts the daemon. Claude Code waits 5 s for a hook."""
 
 _DOWN, _GREETING, _REPLAYING, _UP = "down", "greeting", "replaying", "up"
 _STATUS = "capd_status"
 _TURN = "capd_turn"
 """The tool that a prompt hook calls."""
 _LISTEN = "subscriptions/listen"
-"""The one request that is open as long as the host likes, and does nothing that could be done
-twice: it is never answered for want of a daemon, each daemon gets it in its turn."""
+"""The one request that stays open until the host cancels it. Repeating it is safe, so each new
+daemon gets it, and it does not fail while there is no daemon."""
 _ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 _LISTS = {
     "tools/list": ("tools", "tools"),
@@ -128,7 +130,7 @@ _LISTS = {
     "resources/list": ("resources", "resources"),
     "resources/templates/list": ("resources", "resourceTemplates"),
 }
-"""What each of a host's lists is of: the kind that changes, and the member of the result."""
+"""For each list method: the kind in `notifications/KIND/list_changed`, and the result's member."""
 _START_HINT = "Start it with: capd daemon start"
 _DISPATCHED = b'{"capd":"dispatched","id":'
 
@@ -142,14 +144,14 @@ class _HostRequest(Request):
         super().__init__(key, line)
         self.method = method
         self.is_acknowledged = False
-        """Whether a host that listens was told that it does."""
+        """Whether the host got `_ACKNOWLEDGED` for this `subscriptions/listen`."""
         self.is_hook = method == "tools/call" and line is not None and _is_hook_call(line)
 
 
 def _in_requested_form(
     result: "dict[str, object]", line: "bytes | bytearray"
 ) -> "dict[str, object]":
-    """Return `result` in the form of the protocol that the request `line` speaks."""
+    """Return `result` with the members that the MCP generation of the request `line` needs."""
     if META + "protocolVersion" not in object_of(params_of(line), "_meta"):
         return result
     caching = {} if "content" in result else {"ttlMs": 0, "cacheScope": "private"}
@@ -157,7 +159,7 @@ def _in_requested_form(
 
 
 def _text_in(path: str) -> str:
-    """Return the text of a small file; empty where it cannot be read."""
+    """Return the text of a small file; empty if it cannot be read."""
     try:
         fd = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
     except OSError:
@@ -171,7 +173,7 @@ def _text_in(path: str) -> str:
 
 
 def _is_hook_call(line: "bytes | bytearray") -> bool:
-    # The name stands before the arguments or behind them, never far from an end.
+    # The tool's name is before or after the arguments, so it is near one end of the line.
     name = _TURN.encode()
     is_named = name in line[:WINDOW_BYTES] or name in line[-WINDOW_BYTES:]
     return is_named and params_of(line).get("name") == _TURN
@@ -188,7 +190,7 @@ class _Outgoing:
         self.line = line
         self.request = request
         self.is_reply = is_reply
-        """An answer to a server's request, which only the daemon that asked can use."""
+        """Whether it answers a server's request, which only the daemon that sent it can use."""
 
 
 class FatalError(Exception):
@@ -203,10 +205,10 @@ class Shim:
     """One MCP session between a host and the daemon."""
 
     _own_out = -1
-    """The descriptor for lines to the host that never blocks; None if there is none."""
+    """A second, non-blocking descriptor of the host's pipe; -1 if there is none."""
 
     _is_first_list = True
-    """Whether the daemon's next list of tools is the one that this session begins with."""
+    """Whether the daemon's next list of tools is the first one of this session."""
     _starter: Starter | None = None
     credential_file = ""
     """The file with the credential for a bridge's socket; read again for each hello."""
@@ -256,7 +258,7 @@ class Shim:
         self._initialize_key: int | str | None = None
         self._is_initialized = False
         self._is_replay_due = False
-        """Whether the shim has answered `initialize`, of which the daemon may not know."""
+        """Whether the shim has answered `initialize` itself, so that the daemon has to get it."""
         self._is_list_due = False
         self._listed = {"tools"}
         self._initialized_line = b""
@@ -311,7 +313,7 @@ class Shim:
         return self._poll.poll(timeout)
 
     def _watch(self, fd: int, mask: int, *, is_kept: bool = True) -> None:
-        """Poll `fd` for `mask`; without `is_kept` an empty mask hears of no hang-up either."""
+        """Poll `fd` for `mask`. With an empty mask and without `is_kept`, stop polling it."""
         if self._masks.get(fd) == mask:
             return
         if mask or is_kept:
@@ -324,7 +326,7 @@ class Shim:
     def _is_reading_host(self) -> bool:
         if self._outbox_bytes >= _QUEUE_BYTES:
             return False
-        # Without a daemon the shim's own answers are what piles up.
+        # While the session is not up, the shim's own answers may fill the queue to the host.
         return self._phase == _UP or self._to_host_bytes < _QUEUE_BYTES
 
     def _has_output(self) -> bool:
@@ -341,7 +343,7 @@ class Shim:
         return min(due) if due else None
 
     def _run_timers(self) -> None:
-        """Do what is due by the clock, and what could wait until the host has its answers."""
+        """Do what is due; save noted answers once the host has taken everything."""
         now = time.monotonic()
         if not self._to_host:
             self._handshakes.save()
@@ -358,7 +360,7 @@ class Shim:
 
     def _connect(self) -> None:
         sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
-        # A full backlog blocks a blocking connect, and the host with it (docs/design/actors.md).
+        # A blocking connect would wait while the daemon's backlog is full (docs/design/actors.md).
         sock.setblocking(False)
         try:
             sock.connect(self._path)
@@ -379,7 +381,7 @@ class Shim:
         self._link_out.append(self._hello())
 
     def _connect_failed(self, error: OSError) -> None:
-        # This one error means that a daemon is there: its backlog is full.
+        # EAGAIN means that a daemon listens, but its backlog is full.
         is_absent = error.errno != errno.EAGAIN
         trouble = f"no daemon at {self._path}"
         if error.errno not in {errno.ENOENT, errno.ECONNREFUSED}:
@@ -387,7 +389,7 @@ class Shim:
         if not (self._has_given_up and self._trouble):
             self._trouble = trouble
         if is_absent and self._starter is None and not self._daemon_pid and not self._attempts:
-            # A host may try for seconds to start a server that ends.
+            # Serve anyway: a host would try for seconds to start a server that ends at once.
             write_stderr(f"capd: {trouble}\n{_START_HINT}")
             self._give_up()
         if is_absent and self._starter is not None and self._may_start():
@@ -397,7 +399,7 @@ class Shim:
         self._schedule()
 
     def _may_start(self) -> bool:
-        """Return whether starting the daemon is up to the shim."""
+        """Tell whether the shim may start the daemon now."""
         if not self._is_coming_back:
             return False
         return not self._daemon_pid or time.monotonic() >= self._lost_at + self._restart_grace
@@ -425,11 +427,11 @@ class Shim:
         if self._starter is not None and self._starter.is_busy:
             delay = self._starter.pause
         self._attempts += 1
-        # Jitter: 500 shims that lost one daemon shall not come back in one moment.
+        # Jitter, so that 500 shims that have lost one daemon do not reconnect at the same moment.
         self._attempt_at = time.monotonic() + delay * (0.5 + posix.urandom(1)[0] / 510)
 
     def _on_connection_lost(self, why: str) -> None:
-        """Drop the connection, and settle what becomes of the requests in flight."""
+        """Close the connection, and decide what becomes of the requests in flight."""
         if self._phase == _UP:
             self._lost_at = time.monotonic()
             self._attempts = 0
@@ -471,7 +473,7 @@ class Shim:
         self._outbox_bytes = sum(len(each.line) for each in again)
 
     def _give_up(self) -> None:
-        """Answer everything that waits; from here on the daemon is looked for now and then."""
+        """Answer every waiting request with an error. The shim then tries to connect less often."""
         self._has_given_up = True
         for request in list(self._pending.values()):
             if not self._is_waiting(request):
@@ -487,25 +489,26 @@ class Shim:
         self._outbox_bytes = sum(len(each.line) for each in self._outbox)
 
     def _is_waiting(self, request: _HostRequest) -> bool:
-        """Return whether `request` is kept for the next daemon, however late it comes."""
+        """Tell whether `request` waits for the next daemon, for as long as that takes."""
         return request.method == _LISTEN and request.line is not None and not self._refused_with
 
     def _set_due(self, request: _HostRequest) -> None:
-        """Plan when the shim answers by itself what an editor stands still for."""
+        """Set the time at which the shim answers `request` itself, if the editor waits for it."""
         if request.line is None or self._pending.get(request.key) is not request:
             return
         is_up = self._phase == _UP
         is_unheard = request.method == _LISTEN and not is_up and not request.is_acknowledged
         is_starting = self._starter is not None and self._starter.is_busy
         is_saved = request.method in HANDSHAKES or (
-            # A session that goes on has other tools than it began with, which the list is of.
+            # The saved list has the tools at the beginning of a session, not later ones.
             request.method == "tools/list"
             and self._is_first_list
             and not is_up
             and bool(self._saved_list(request.line))
         )
         if is_starting and not is_up and (request.is_hook or is_saved):
-            # Codex and Gemini CLI send their first request without servers that are not there.
+            # Codex and Gemini CLI send their first model request without the tools of servers that
+            # have not answered yet.
             slow = _COLD_HOOK if request.is_hook else 0.0
         elif is_saved or request.is_hook or is_unheard:
             slow = _SLOW
@@ -520,7 +523,7 @@ class Shim:
         return self._host_name(line) in RELISTING_CLIENTS
 
     def _host_name(self, line: "bytes | bytearray") -> str:
-        """Return what the host calls itself in its handshake, or in the request `line`."""
+        """Return the client's name in the handshake, or else in the request `line`."""
         params = object_of(self._initialize or {}, "params")
         client = object_of(params, "clientInfo")
         if not self._initialize:
@@ -528,7 +531,7 @@ class Shim:
         return text_of(client, "name")
 
     def _saved_list(self, line: "bytes | bytearray") -> "dict[str, object]":
-        """Return the tools that a session like this one begins with, for the first page."""
+        """Return the saved result for `line`, a `tools/list`; empty for later pages."""
         if params_of(line).get("cursor"):
             return {}
         saved = self._tool_lists.find(self._host_name(line), self._cwd)
@@ -559,7 +562,7 @@ class Shim:
                 listed = self._saved_list(line) or listed
             self._answer_with(request, {"result": _in_requested_form(listed, line)})
             return
-        # Claude Code asks for nothing before it hears this.
+        # Claude Code sends no other request before it has got this.
         request.is_acknowledged = True
         params = {
             "notifications": object_of(params_of(line), "notifications"),
@@ -568,7 +571,10 @@ class Shim:
         self._send_to_host({"jsonrpc": "2.0", "method": _ACKNOWLEDGED, "params": params})
 
     def _answer_hook(self, request: _HostRequest, line: "bytes | bytearray") -> None:
-        """Let the prompt go on; where the daemon comes back soon, it still hears of it."""
+        """Answer a hook with an empty text, so that the prompt is not delayed further.
+
+        If the hook's line still waits in the outbox, the daemon gets it later all the same.
+        """
         for each in self._outbox:
             if each.request is request:
                 each.request = None
@@ -576,7 +582,7 @@ class Shim:
         self._answer_with(request, {"result": _in_requested_form({"content": [text]}, line)})
 
     def _answer_with(self, request: _HostRequest, outcome: "dict[str, object]") -> None:
-        """Answer `request` by the shim alone: should the daemon answer too, that is dropped."""
+        """Answer `request` from the shim. A later answer of the daemon will be dropped."""
         self._forget(request)
         self._note_answered(request)
         self._send_to_host({"jsonrpc": "2.0", "id": request.key, **outcome})
@@ -598,7 +604,7 @@ class Shim:
             )
 
     def _answer_as_stand_in(self, request: _HostRequest, line: "bytes | bytearray") -> None:
-        """Answer as an MCP server of one tool, which says why it has no others."""
+        """Answer as an MCP server with one tool, whose description says why there are no others."""
         params = params_of(line)
         result: dict[str, object] = {}
         if request.method == "initialize":
@@ -631,11 +637,11 @@ class Shim:
     def _report(self) -> str:
         """Return why there are no tools, and what to do, for a person or a model."""
         words = [] if self._starter is None else self._starter.stderr_tail
-        said = ["Its last words:", *(f"  {line}" for line in words)] if words else []
+        last_words = ["Its last words:", *(f"  {line}" for line in words)] if words else []
         return "\n".join(
             [
                 f"capd has no tools to offer: {self._trouble}.",
-                *said,
+                *last_words,
                 "Ask the user to run `capd daemon run` in a terminal, which says what is wrong.",
                 "capd keeps trying, and its tools appear as soon as it runs.",
             ]
@@ -652,7 +658,7 @@ class Shim:
         project = self._env.get("CAPD_PROJECT", "")
         if project and not project.startswith("/"):
             project = absolute(join(self._cwd, project)) if self._cwd else ""
-        # Inherited once: a session that has been welcomed has its set.
+        # The parent's active set is copied once. After its first welcome the session has its own.
         parent = "" if self._daemon_pid else self._env.get("CAPD_PARENT_SESSION", "")
         frame = hello(
             client,
@@ -699,7 +705,7 @@ class Shim:
         daemon = frame.get("daemon")
         pid = daemon.get("pid") if isinstance(daemon, dict) else None
         is_same = is_same_session(self._daemon_pid, pid, frame)
-        # The tools of a session that begins anew need not be those that the host knows.
+        # A new session may have other tools than those that the host has listed.
         self._is_list_due = self._is_list_due or bool(self._daemon_pid and not is_same)
         self._daemon_pid = pid if isinstance(pid, int) and pid else -1
         self._session = text_of(frame, "session") or self._session
@@ -712,7 +718,7 @@ class Shim:
         if not is_same:
             self._keep_in_outbox(lambda each: not each.is_reply)
         if frame.get("resumed") is True:
-            # It has what its conversation has switched on.
+            # A resumed session has the tools that its conversation has switched on.
             self._is_first_list = False
         is_known = is_same and not self._is_replay_due
         if self._is_initialized and self._initialize is not None and not is_known:
@@ -726,7 +732,7 @@ class Shim:
         return f"capd-shim-{posix.getpid()}-{self._own_requests}"
 
     def _replay(self) -> None:
-        """Repeat the host's handshake to a daemon that has not seen it."""
+        """Send the host's `initialize` to a daemon that has not got it."""
         self._replay_key = self._own_key()
         self._link_out.append(encode({**(self._initialize or {}), "id": self._replay_key}))
         self._phase = _REPLAYING
@@ -743,7 +749,7 @@ class Shim:
         self._go_up()
 
     def _send_list_changed(self) -> None:
-        """Let the host list again what it has listed, if it has said that it listens."""
+        """Send `list_changed` for each kind that the host has listed, in the form that it uses."""
         self._is_list_due = False
         for kind in sorted(self._listed):
             change: dict[str, object] = {
@@ -795,7 +801,7 @@ class Shim:
 
     def _on_durable(self, key: "int | str | None") -> None:
         request = None if key is None else self._pending.get(key)
-        # A line that was too large to keep cannot be sent again.
+        # Without its line, which was too large to keep, the request cannot be sent again.
         if request is not None and request.line is not None:
             request.is_durable = True
         elif request is not None:
@@ -846,22 +852,22 @@ class Shim:
         self._queue_for_host(line)
 
     def _was_acknowledged(self, line: "bytes | bytearray") -> bool:
-        """Return whether the host has been told already that it listens: each daemon says so."""
+        """Tell whether an earlier daemon sent the host the acknowledgement in `line`."""
         key = id_of(object_of(params_of(line), "_meta").get(META + "subscriptionId"))
         request = None if key is None else self._pending.get(key)
-        was_told = request is not None and request.is_acknowledged
+        was_acknowledged = request is not None and request.is_acknowledged
         if request is not None:
             request.is_acknowledged = True
             self._due.pop(request, None)
-        return was_told
+        return was_acknowledged
 
     def _on_outcome(
         self, key: "int | str", shape: Shape, line: "bytes | bytearray | TruncatedLine"
     ) -> bool:
-        """Note that request `key` has its outcome; return whether the host shall see this one."""
+        """Note the outcome of request `key`; return whether to pass `line` on to the host."""
         request = self._pending.get(key)
         if request is None:
-            # Parked by the daemon for a request that was answered when the connection broke.
+            # The daemon kept it for a request that the shim has answered meanwhile.
             is_second = key in self._answered
             self._answered.pop(key, None)
             if is_second and key == self._initialize_key:
@@ -899,7 +905,7 @@ class Shim:
             self._write_failed(sock, error)
 
     def _next_output(self) -> bool:
-        """Have something in `_writing`; return whether there is anything."""
+        """Fill `_writing`, if it is empty, and return whether it has bytes to send."""
         if self._writing:
             return True
         if self._link_out:
@@ -909,7 +915,7 @@ class Shim:
         size = 0
         while self._phase == _UP and self._outbox:
             size += len(self._outbox[0].line)
-            # What a line waits for, a sign of life behind a hook, goes before the next one.
+            # A ping for a hook in this batch has to be sent right after the batch.
             if lines and (size > _BATCH_BYTES or self._link_out):
                 break
             item = self._outbox.popleft()
@@ -928,15 +934,18 @@ class Shim:
         return bool(lines)
 
     def _ping_behind(self, request: _HostRequest) -> None:
-        """Ask for a sign of life: a first turn may take seconds, a daemon that hangs is silent."""
+        """Send a ping after a hook. A daemon that answers it is alive, even if the turn takes long.
+
+        If no answer comes within `_SLOW`, the shim answers the hook itself.
+        """
         key = self._own_key()
         self._pings[key] = request
         self._due[request] = time.monotonic() + _SLOW
         self._link_out.append(encode({"jsonrpc": "2.0", "id": key, "method": "ping"}))
 
     def _write_failed(self, sock: _socket.socket, error: OSError) -> None:
-        # What the daemon wrote before it died still waits here, `dispatched` frames among it:
-        # a request must not count as unsent because its frame was not read yet.
+        # Read what the daemon wrote before it died. It may contain `dispatched` frames: without
+        # them, a request that may have run would be sent again.
         try:
             while self._sock is sock and (chunk := sock.recv(_READ_BYTES)):
                 for line in self._from_daemon.feed(chunk):
@@ -963,7 +972,7 @@ class Shim:
             return
         for line in self._from_host.feed(chunk):
             self._on_host_line(line)
-        # At once: the socket has room nearly always, and a poll for that is a turn of the loop.
+        # Without polling first: the socket has room nearly always.
         if self._has_output():
             self._write_daemon()
 
@@ -975,7 +984,7 @@ class Shim:
         if not line.strip():
             return
         if line.startswith(LINK_PREFIX):
-            # Only the shim speaks to the daemon as the client's end of the link.
+            # Link frames come from the shim alone, never from the host.
             shape = shape_of(line)
             if shape.kind == "request":
                 self._answer(shape.key, INVALID_REQUEST, "`capd` is not a member of MCP requests")
@@ -1001,13 +1010,13 @@ class Shim:
         is_kept = self._retained_bytes + len(line) <= _RETAINED_BYTES
         request = _HostRequest(key, method, line if is_kept else None)
         if method == "tools/call":
-            # It may switch something on.
+            # The call may switch tools on.
             self._is_first_list = False
         self._retained_bytes += len(line) if is_kept else 0
         self._pending[key] = request
         self._answered.pop(key, None)
         if request.is_hook and self._env.get("CAPD_ACP"):
-            # `capd acp` has handed the prompt over before its agent saw it.
+            # `capd acp` has sent the prompt already, before the agent got it.
             self._answer_hook(request, line)
             return
         if self._has_given_up and not self._is_waiting(request):
@@ -1025,7 +1034,7 @@ class Shim:
             self._post(_Outgoing(line, None))
 
     def _cancel(self, line: "bytes | bytearray") -> bool:
-        """Forget the request that the host cancels; return whether the daemon has heard of it."""
+        """Forget the request that the host cancels; return whether the daemon has to be told."""
         params = (parse(line) or {}).get("params")
         key = id_of(params.get("requestId")) if isinstance(params, dict) else None
         request = None if key is None else self._pending.get(key)
@@ -1051,7 +1060,7 @@ class Shim:
 
     def _fail(self, request: _HostRequest, code: int, text: str) -> None:
         if request.is_hook:
-            # A hook's error would be shown to the user; without capd the prompt just goes on.
+            # The client would show an error to the user. An empty answer lets the prompt go on.
             self._answer_hook(request, request.line or b"")
             return
         if request.is_durable and code == NOT_SENT:
@@ -1075,7 +1084,7 @@ class Shim:
         if is_gone:
             self._code = 0
             return
-        # PIPE_BUF bytes are what a writable pipe takes without blocking.
+        # A pipe that polls as writable takes PIPE_BUF bytes without blocking (pipe(7)).
         fd, most = (self._own_out, _READ_BYTES) if self._own_out >= 0 else (1, select.PIPE_BUF)
         text = self._to_host[0]
         if len(self._to_host) > 1 and len(text) < most:
@@ -1096,7 +1105,7 @@ class Shim:
             written -= len(line)
 
     def _say_goodbye(self) -> None:
-        """End the session on purpose, behind what is on its way."""
+        """Send what is queued, and then `goodbye`, which ends the session."""
         sock = self._sock
         if sock is None:
             return
@@ -1117,7 +1126,7 @@ def _bytes_to_read(reader: LineReader) -> int:
 
 
 def _first_bytes(lines: "deque[memoryview]", most: int) -> "list[memoryview]":
-    """Return as many of the first lines as make `most` bytes."""
+    """Return the first of `lines` that together have at least `most` bytes."""
     found: list[memoryview] = []
     for line in lines:
         found.append(line[:most])
@@ -1128,10 +1137,10 @@ def _first_bytes(lines: "deque[memoryview]", most: int) -> "list[memoryview]":
 
 
 def _own_output() -> int:
-    """Open the host's pipe once more, to write to it without ever blocking; -1 where it is none.
+    """Open the host's pipe a second time, non-blocking; -1 if stdout is no pipe.
 
-    Not by O_NONBLOCK on descriptor 1: its file description may be shared with the host's own
-    processes.
+    O_NONBLOCK on descriptor 1 itself would also affect other processes that share its file
+    description.
     """
     try:
         if posix.fstat(1).st_mode & 0o170000 != 0o010000:
@@ -1142,7 +1151,7 @@ def _own_output() -> int:
 
 
 def _wake_on_signals() -> int:
-    """Turn SIGTERM, SIGINT and SIGHUP into a readable descriptor."""
+    """Return a descriptor that becomes readable on SIGTERM, SIGINT or SIGHUP."""
     readable, writable = posix.pipe()
     posix.set_blocking(writable, False)
     _signal.set_wakeup_fd(writable)
@@ -1152,7 +1161,7 @@ def _wake_on_signals() -> int:
 
 
 def _peer_uid(sock: _socket.socket) -> int:
-    """Return the user at the far end; our own where the platform cannot say."""
+    """Return the user id of the daemon; our own on platforms where it is not available."""
     if sys.platform != "linux":
         return posix.getuid()
     credentials = sock.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
@@ -1167,17 +1176,20 @@ def _working_directory() -> str:
 
 
 def _process_name(pid: int) -> str:
-    """Return the client that `pid` runs: Node names its process `node` or `MainThread`."""
+    """Return the client's name for a process: by its command line, else its process name.
+
+    The process name of a client on Node is only `node` or `MainThread`.
+    """
     command = _read_of_process(pid, "cmdline").split("\0")
     return client_of(command) or _read_of_process(pid, "comm").strip() or "unknown"
 
 
 def client_of(command: "list[str]") -> str:
-    """Return the client whose program or package a command line names; empty if none.
+    """Return the client whose program or npm package a command line names; empty if none.
 
-    Of a path, the last part counts, and the part after `node_modules`.
+    The last part of a path is compared with `PROGRAMS`, and so are the parts after `node_modules`.
     """
-    # Node's own options stand before the script.
+    # Node's own options come before the script.
     for path in [each for each in command if not each.startswith("-")][:2]:
         folder, _, last = path.rpartition("/")
         packages = folder.rpartition("/node_modules/")[2] if "/node_modules/" in folder else ""

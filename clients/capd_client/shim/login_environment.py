@@ -1,4 +1,4 @@
-"""The environment of a daemon that one client starts and all clients use.
+"""Computes the environment of a daemon that one client starts and all clients use.
 
 One daemon serves every editor, so the editor that happens to start it must not decide for the
 others: an agent may strip or set a variable such as SSL_CERT_FILE for its own children, and a
@@ -78,11 +78,11 @@ _CLIENT_VARIABLES = (
     b"CAPD_RESTART_GRACE",
     b"CAPD_IDLE_RETRY",
 )
-"""What speaks of one client, and of no other."""
+"""Variables that are about one client or session, and must not reach the daemon."""
 _DIRENV = b"DIRENV_DIFF"
 _OF_NPM = b"/node_modules/.bin"
 _SYSTEMCTL = ("/usr/bin/systemctl", "/bin/systemctl", "/run/current-system/sw/bin/systemctl")
-"""Not looked for on PATH, where a clone may have one of its own."""
+"""Where systemctl may be. PATH is not used, because a project may have put a folder on it."""
 _SYSTEMD_PATIENCE = 1.0
 _LONGEST_BYTES = 1 << 20
 
@@ -94,10 +94,10 @@ def daemon_environment(
     is_whole: bool,
     folders: "tuple[bytes, ...]" = (),
 ) -> "dict[bytes, bytes]":
-    """Return the daemon's environment, from the client's (`own`) and the user's login (`login`).
+    """Return the daemon's environment, made of the client's (`own`) and the login's (`login`).
 
-    `is_whole`: a variable that is not in `login` is not taken from `own`. `folders` are the paths
-    of the folder in which the client works.
+    `is_whole` says that `login` is complete: then network variables are not taken from `own`.
+    `folders` are the paths of the client's working folder, whose programs must not be on PATH.
     """
     is_taken = not is_whole and _DIRENV not in own
     found = {
@@ -119,9 +119,10 @@ def daemon_environment(
 
 
 def nobodys_project(path: bytes, folders: "tuple[bytes, ...]", home: bytes) -> bytes:
-    """Return PATH without folders inside a project; `folders` are the paths of the client's folder.
+    """Return PATH without relative folders, npm's folders, and those inside `folders`.
 
-    The home folder and its parents never count as a project.
+    `folders` are the paths of the client's working folder. If that is the home folder or one above
+    it, it does not count as a project.
     """
     projects = [
         folder.rstrip(b"/") + b"/"
@@ -151,7 +152,7 @@ def is_of_network(name: bytes) -> bool:
 def clean_environment(
     own: "Mapping[bytes, bytes]", folders: "tuple[bytes, ...]"
 ) -> "dict[bytes, bytes]":
-    """Return the daemon's environment, reading the user's login environment from this system."""
+    """Return the daemon's environment; read the login environment from systemd or a file."""
     login = _of_systemd(own)
     is_whole = bool(login)
     login = login or _of_file(b"/etc/environment")
@@ -159,7 +160,7 @@ def clean_environment(
 
 
 def working_folders(own: "Mapping[bytes, bytes]") -> "tuple[bytes, ...]":
-    """Return the paths of the client's working folder: the real one, and the one in PWD."""
+    """Return the paths of the working folder: without symlinks, and as PWD has it."""
     try:
         real = posix.getcwdb()
     except OSError:
@@ -176,11 +177,11 @@ def working_folders(own: "Mapping[bytes, bytes]") -> "tuple[bytes, ...]":
 def _of_systemd(own: "Mapping[bytes, bytes]") -> "dict[bytes, bytes]":
     runtime = own.get(b"XDG_RUNTIME_DIR") or b"/run/user/%d" % posix.getuid()
     try:
-        # Without it `systemctl --user` has nobody to ask, and needs a while to find out.
+        # Without this socket no user manager runs, and `systemctl --user` would fail slowly.
         posix.stat(runtime + b"/systemd/private")
         for program in _SYSTEMCTL:
             if _is_there(program):
-                return parse_lines(_said_by_systemd(program, own))
+                return parse_lines(_systemd_output(program, own))
     except OSError:
         return {}
     return {}
@@ -194,10 +195,10 @@ def _is_there(path: str) -> bool:
     return True
 
 
-def _said_by_systemd(program: str, own: "Mapping[bytes, bytes]") -> bytes:
+def _systemd_output(program: str, own: "Mapping[bytes, bytes]") -> bytes:
     readable, writable = posix.pipe()
     pid = 0
-    said = b""
+    output = b""
     try:
         nowhere = (posix.POSIX_SPAWN_OPEN, 2, "/dev/null", posix.O_WRONLY, 0)
         pid = posix.posix_spawn(
@@ -211,15 +212,15 @@ def _said_by_systemd(program: str, own: "Mapping[bytes, bytes]") -> bytes:
         poll = select.poll()
         poll.register(readable, select.POLLIN)
         give_up_at = time.monotonic() + _SYSTEMD_PATIENCE
-        while len(said) < _LONGEST_BYTES:
+        while len(output) < _LONGEST_BYTES:
             left = int((give_up_at - time.monotonic()) * 1000)
             if left <= 0 or not poll.poll(left):
                 posix.kill(pid, 9)
                 return b""
             chunk = posix.read(readable, 65536)
             if not chunk:
-                return said
-            said += chunk
+                return output
+            output += chunk
         return b""
     finally:
         posix.close(readable)
@@ -243,9 +244,9 @@ def _of_file(path: bytes) -> "dict[bytes, bytes]":
 
 
 def parse_lines(text: bytes) -> "dict[bytes, bytes]":
-    """Return the variables of lines `NAME=VALUE`, as pam_env and systemctl write them.
+    """Return the variables in lines `NAME=VALUE`, the format of pam_env(8) and of systemctl.
 
-    A value that systemctl had to escape (`$'...'`) has a control character, and is left out.
+    A value that systemctl escapes (`$'...'`) contains a control character, and is left out.
     """
     found = {}
     for line in text.splitlines():

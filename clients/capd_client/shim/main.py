@@ -16,7 +16,7 @@ def _environment() -> "dict[str, str]":
 
 
 def main(arguments: "list[str]") -> int:
-    """Serve the host on stdin and stdout; `arguments` may name the socket."""
+    """Serve the host on stdin and stdout; return the exit code. `arguments` may name the socket."""
     if len(arguments) > 1 or any(each.startswith("-") for each in arguments):
         write_stderr("usage: capd mcp [SOCKET]")
         return EXIT_USAGE

@@ -1,4 +1,4 @@
-"""The rules for a broken connection to the daemon, without I/O.
+"""The rules for what follows when the connection to the daemon is lost. No I/O.
 
 The shim and the agent library (`capd_client.agent.link`) both follow them:
 
@@ -31,13 +31,13 @@ ERROR_NAMES = {
 }
 
 MOST_SENDS = 3
-"""A request during which a daemon has died this often is not sent again."""
+"""A request that was sent this often, and each time without an answer, is not sent again."""
 _TEMPORARY_REFUSALS = ("overloaded", "stopping", "session_in_use")
-"""Refusals that may not occur at another attempt."""
+"""Codes of refusals after which another attempt may succeed."""
 
 
 class Request:
-    """What matters about an unanswered request when the connection is lost."""
+    """A request without an answer, with the facts that decide what follows a lost connection."""
 
     __slots__ = ("is_dispatched", "is_durable", "is_sent", "key", "line", "sends")
 
@@ -48,18 +48,19 @@ class Request:
         self.is_sent = False
         """Whether it was written to the current connection."""
         self.is_dispatched = False
-        """Whether the daemon has said that a server gets the request."""
+        """Whether the daemon has sent `dispatched` for it: from then on it may have run."""
         self.is_durable = False
-        """Whether it may have run, and the next daemon goes on with it: it is sent again."""
+        """Whether the daemon has sent `durable` for it: the next daemon continues it, so it is sent
+        again although it may have run."""
         self.sends = 0
 
 
 def after_loss(
     request: Request, *, is_endless: bool = False
 ) -> "Literal['unknown', 'not_sent', 'again', 'waiting']":
-    """Return what becomes of `request` when the connection is lost.
+    """Return what to do with `request` when the connection is lost.
 
-    `is_endless`: the request stays open indefinitely, and is sent to every new daemon.
+    `is_endless` says that the request stays open indefinitely, and is sent to every new daemon.
 
     - `unknown`: a server has it, so it may have run. Its outcome is OUTCOME_UNKNOWN.
     - `not_sent`: no server has it, and it cannot be sent again. Its outcome is NOT_SENT.
@@ -78,7 +79,8 @@ def after_loss(
 def after_refusal(code: str, *, has_token: bool) -> "Literal['start_anew', 'retry', 'end']":
     """Return what to do after the daemon refused the hello with `code`.
 
-    `start_anew`: the token is of no use (its welcome never arrived); connect without it.
+    `start_anew` means to connect without the resume token, which is not valid: the welcome with a
+    newer one was lost. `has_token` says that the hello had one.
     """
     if code == "resume_refused" and has_token:
         return "start_anew"
@@ -86,12 +88,12 @@ def after_refusal(code: str, *, has_token: bool) -> "Literal['start_anew', 'retr
 
 
 def is_same_session(known_pid: int, pid: object, welcome: "Mapping[str, object]") -> bool:
-    """Return whether the daemon of `known_pid` still has the session."""
+    """Tell whether the session continues: the same daemon has answered, and has resumed it."""
     return pid == known_pid and welcome.get("resumed") is True
 
 
 def hello(client: "dict[str, object]", **members: str) -> "dict[str, object]":
-    """Return the hello frame; empty or undecodable `members` are left out."""
+    """Return the hello frame. Members that are empty, or no valid text, are left out."""
     frame: dict[str, object] = {
         "capd": "hello",
         "protocol": PROTOCOL,
@@ -111,7 +113,7 @@ def requested_values(env: "Mapping[str, str]", keys: object) -> "dict[str, str]"
 
 
 def is_encodable(text: str) -> bool:
-    """Return whether `text` is valid UTF-8. A lone surrogate stands for an invalid byte."""
+    """Tell whether UTF-8 can encode `text`: not a lone surrogate, for an invalid byte."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -19,10 +19,10 @@ else:
 
 _START_TIMEOUT = 30.0
 _START_AGAIN = 60.0
-"""Seconds after which a daemon that failed to start is started again, by any shim."""
+"""Seconds after which this shim tries again to start a daemon that failed to start."""
 _HANDOVER_GRACE = 1.0
 _FAILURE_VALID = 10.0
-"""Seconds for which shims that waited for a failed start do not try it themselves."""
+"""Seconds for which other shims, which waited for a start that failed, do not try it themselves."""
 _STDERR_LINES = 10
 _STDERR_BYTES = 8192
 _SERVING_POLL_MS = 20
@@ -61,7 +61,7 @@ def absolute(path: str) -> str:
     """Return the absolute form of a path, as `os.path.abspath` does."""
     if not path.startswith("/"):
         path = join(posix.getcwd(), path)
-    # POSIX leaves two leading slashes to the implementation; three are one.
+    # In POSIX two leading slashes may have a meaning of their own; three are the same as one.
     root = "//" if path.startswith("//") and not path.startswith("///") else "/"
     parts: list[str] = []
     for part in path.split("/"):
@@ -88,7 +88,7 @@ def _home(env: "Mapping[str, str]") -> str:
 
 
 def state_folder(env: "Mapping[str, str]") -> str:
-    """Return the folder of the daemon's log, as `capd_protos.places` does."""
+    """Return the state folder, with the daemon's log, as `capd_protos.places` does."""
     if env.get("CAPD_HOME"):
         return join(absolute(env["CAPD_HOME"]), "state")
     return join(env.get("XDG_STATE_HOME") or join(_home(env), ".local/state"), "capd")
@@ -106,7 +106,7 @@ def make_folders(path: str) -> None:
     """Create `path` and missing parents with mode 0700. An existing path keeps its mode.
 
     Raises:
-        OSError: it cannot be created, is not a folder, or belongs to somebody else.
+        OSError: it cannot be created, is not a folder, or belongs to another user.
     """
     if not _is_dir(path):
         above = path.rpartition("/")[0]
@@ -119,15 +119,15 @@ def make_folders(path: str) -> None:
 
 
 class Starter:
-    """Starts the daemon. If several shims try, only one of them does it."""
+    """Starts the daemon. Of several shims that try, the one that gets a file lock does it."""
 
     def __init__(self, socket: str, env: "Mapping[str, str]", *, is_named: bool) -> None:
         self._socket = socket
         self._env = env
         self._is_named = is_named
-        """Whether the socket was given as an argument, which a daemon would not know."""
+        """Whether the socket was given as an argument, so that the daemon needs CAPD_SOCKET."""
         self._folder = socket.rpartition("/")[0] or "/"
-        # Absolute from here on: the shim leaves its folder before it starts the daemon.
+        # Absolute, because the shim changes its folder before it starts the daemon.
         self._home = absolute(env["CAPD_HOME"]) if env.get("CAPD_HOME") else ""
         self._working_folders = working_folders(posix.environ)
         self._log_path = join(state_folder(env), "capd.log")
@@ -137,8 +137,8 @@ class Starter:
         self._has_lock = False
         self._is_checked = False
         self._parent: _socket.socket | None = None
-        """The connection to the parent process of the starting daemon. It reports if the daemon
-        ends, and ends when this shim does."""
+        """The socket to the process that has started the daemon. That process reports if the daemon
+        ends, and ends when this socket is closed."""
         self._failure = ""
         self._failure_at = 0.0
         self._deadline = 0.0
@@ -153,9 +153,9 @@ class Starter:
 
     @property
     def pause(self) -> float:
-        """Seconds until the socket is looked at again while `is_busy`.
+        """Seconds until the shim tries to connect again, while `is_busy`.
 
-        Of all shims that wait for one daemon, the one that starts it looks more often.
+        The shim that starts the daemon tries more often than others that wait for it.
         """
         if not self._has_lock:
             return _POLL
@@ -163,7 +163,10 @@ class Starter:
         return _OWN_POLL if is_started else 0.0
 
     def step(self) -> str:
-        """Take the next step if nobody answers; return why it is hopeless, or an empty text."""
+        """Continue the start; return why it has failed, or an empty text if it has not.
+
+        The shim calls it each time that no daemon answers at the socket.
+        """
         now = time.monotonic()
         if now < self._again_at:
             return ""
@@ -182,7 +185,7 @@ class Starter:
         return why
 
     def release(self) -> None:
-        """Let other shims start the daemon."""
+        """Release the lock, so that other shims may start the daemon."""
         self._deadline = 0.0
         self._is_checked = False
         self._failure = ""
@@ -196,13 +199,13 @@ class Starter:
         self._leave()
 
     def _leave(self) -> None:
-        """Let the daemon's parent process end; the daemon is then independent."""
+        """Close the socket, which ends the process that has started the daemon."""
         if self._parent is not None:
             self._parent.close()
             self._parent = None
 
     def _ended(self) -> str:
-        """Return how the starting daemon has ended; empty if it has not."""
+        """Return how the daemon that was started has ended; empty if it has not."""
         if self._parent is None:
             return ""
         try:
@@ -213,7 +216,7 @@ class Starter:
             word = b""
         if word:
             self._leave()
-        # Without a word it was killed, and the daemon may live: that shows at the socket.
+        # If it closed without a report, it was killed. The daemon may run: connecting will show it.
         return word.decode("utf-8", "replace")
 
     def _start_or_watch(self) -> str:
@@ -222,14 +225,14 @@ class Starter:
         if not self._take_lock():
             return ""
         if not self._is_checked:
-            # Whoever held the lock may have started it: look once more before.
+            # The former owner of the lock may have started the daemon, so try to connect once more.
             self._is_checked = True
             return self._read_failure()
         self._spawn()
         return ""
 
     def _watch(self) -> str:
-        """Check the daemon that was started; return why it is hopeless, or an empty text."""
+        """Check the daemon that was started; return why it has failed, else an empty text."""
         if self._parent is not None:
             why = self._ended()
             if not why:
@@ -237,7 +240,7 @@ class Starter:
             self.stderr_tail = self._read_stderr_tail()
             self._failure = why
             self._failure_at = time.monotonic()
-        # It may have made way for another one, which does not listen yet.
+        # It may have ended because another daemon is starting, which does not listen yet.
         if time.monotonic() < self._failure_at + _HANDOVER_GRACE:
             return ""
         self._record_failure(self._failure)
@@ -260,7 +263,7 @@ class Starter:
         return True
 
     def _record_failure(self, why: str) -> None:
-        """Tell waiting shims of the failure; otherwise each would try the same in turn."""
+        """Write the failure into the lock file, so that waiting shims do not repeat it."""
         if self._has_lock:
             word = {"at": time.monotonic(), "why": why, "last_words": self.stderr_tail}
             posix.ftruncate(self._lock, 0)
@@ -269,7 +272,7 @@ class Starter:
     def _read_failure(self) -> str:
         word = parse(posix.pread(self._lock, 4 * _STDERR_BYTES, 0))
         at = (word or {}).get("at")
-        # The clock starts anew with the machine: an older record lies in its future.
+        # The clock begins at 0 when the machine starts, so an older record may be in its future.
         if (
             word is None
             or not isinstance(at, float)
@@ -283,10 +286,10 @@ class Starter:
     def _spawn(self) -> None:
         posix.ftruncate(self._lock, 0)
         self._open_log()
-        # A daemon shall not keep the project's folder in use.
+        # So that the daemon does not keep the project's folder in use.
         posix.chdir("/")
-        # A client that quits kills every process below it: opencode and Copilot do. The process
-        # in between ends at once, so that the next one, and the daemon, are below no client.
+        # opencode and Copilot kill every process below them when they quit. The process in between
+        # ends at once, so that the next one, and with it the daemon, is below no client.
         ours, theirs = _socket.socketpair()
         pid = posix.fork()
         if pid == 0:
@@ -301,18 +304,18 @@ class Starter:
         try:  # noqa: SIM105 - contextlib costs a start more than all of this
             posix.waitpid(pid, 0)
         except ChildProcessError:
-            # The client ignores SIGCHLD, and with it the shim: the kernel has collected it.
+            # The client ignores SIGCHLD, which the shim inherits: the kernel has reaped the child.
             pass
         ours.setblocking(False)
         self._parent = ours
 
     def _serve_as_parent(self, shim: _socket.socket) -> None:
-        """Start the daemon, and tell `shim` if it ends before `shim` has left."""
-        # SIGCHLD: where a client ignores it, nobody learns how the daemon ended.
+        """Start the daemon, and report to the socket `shim` if it ends before that is closed."""
+        # SIGCHLD as well: if a client ignores it, the daemon's exit code would be lost.
         for number in (_signal.SIGINT, _signal.SIGHUP, _signal.SIGTERM, _signal.SIGCHLD):
             _signal.signal(number, _signal.SIG_DFL)
         _signal.set_wakeup_fd(-1)
-        # The client waits for the end of what the shim writes to.
+        # A client waits until every copy of the shim's stdout is closed.
         nowhere = posix.open("/dev/null", posix.O_RDWR)
         for fd in range(3):
             posix.dup2(nowhere, fd)
@@ -345,7 +348,7 @@ class Starter:
             actions.append((posix.POSIX_SPAWN_DUP2, self._log, 2))
         else:
             actions.append((posix.POSIX_SPAWN_OPEN, 2, "/dev/null", posix.O_WRONLY, 0))
-        # -P: a folder `capd` in the project of the editor is not the daemon.
+        # -P, so that a folder `capd` in the editor's project is not imported as the daemon.
         command = [sys.executable, "-P", "-m", "capd", "daemon", "run"]
         return posix.posix_spawn(
             sys.executable,
@@ -354,7 +357,8 @@ class Starter:
             file_actions=actions,
             setsid=True,
             setsigmask=[],
-            # What a client ignores is no choice of the daemon's, which counts its children.
+            # The daemon needs default signal handling, whatever the client ignores: it waits for
+            # its children.
             setsigdef=_signal.valid_signals() - {_signal.SIGKILL, _signal.SIGSTOP},
         )
 
@@ -390,7 +394,7 @@ class Starter:
 
 
 def _open_descriptors() -> "list[int]":
-    """Return the open descriptors, because the client may have left some open."""
+    """Return all open descriptors: the client may have passed some on."""
     try:
         return [int(name) for name in posix.listdir("/dev/fd")]
     except OSError:
@@ -401,7 +405,7 @@ def _close(fd: int) -> None:
     try:
         posix.close(fd)
     except OSError:
-        # The one that listed the others.
+        # The descriptor by which the folder was listed is closed already.
         return
 
 

@@ -9,7 +9,7 @@ from capd_protos.types import InstanceId, ServerName, SessionKey, ToolDefinition
 _SERVER_READY: MsgpackCodec[messages.ServerReady | messages.ServerRefused] = MsgpackCodec(
     messages.ServerReady | messages.ServerRefused
 )
-_HOLDS_RELEASED: MsgpackCodec[messages.HoldsReleased] = MsgpackCodec(messages.HoldsReleased)
+_HOLDS_RELEASED: MsgpackCodec[messages.LeasesReleased] = MsgpackCodec(messages.LeasesReleased)
 _SERVERS_LISTED: MsgpackCodec[messages.ServersListed] = MsgpackCodec(messages.ServersListed)
 _SERVER_TOOLS: MsgpackCodec[messages.ServerTools] = MsgpackCodec(messages.ServerTools)
 _DEPENDENCIES_READY: MsgpackCodec[messages.DependenciesReady | messages.DependenciesFailed] = (

@@ -10,7 +10,7 @@ import trio
 from capd.actor_clients.supervisor import SupervisorClient
 from capd.adapters.leftover_files import LeftoverFiles
 from capd.core.errors import CapdError
-from capd.core.records.leftovers import swept
+from capd.core.records.leftovers import files_to_delete
 from capd.core.records.retention import DAY
 from capd.runtime.bus import Bus
 
@@ -61,7 +61,7 @@ class Sweeper:
             log.warning("not_swept", reason=str(error))
             return
         running = {str(entry.identity) for entry in servers}
-        gone = swept(found, self._now(), projects=projects, running=running)
+        gone = files_to_delete(found, self._now(), projects=projects, running=running)
         if gone:
             await thread(self._files.remove, gone)
             log.info("leftovers_removed", files=[each.name for each in gone])

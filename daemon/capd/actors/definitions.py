@@ -304,7 +304,7 @@ class Definitions:
         )
         if decided:
             self._instances[request.identity].decided(decided)
-            self._bus.publish(messages.DefinitionsSettled(after.name, after.identity))
+            self._bus.publish(messages.DefinitionsReviewed(after.name, after.identity))
         stale = [name for name in request.digests if name not in decided]
         return messages.DefinitionsDecided(decided, stale, problem)
 

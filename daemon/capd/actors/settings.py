@@ -22,7 +22,7 @@ from capd.adapters.live_settings import CONFIG_FILE, LiveSettings
 from capd.adapters.patient_reads import NoAnswerError
 from capd.adapters.watched_files import Folders, Watch, WatchError
 from capd.core.settings.known_keys import Path as KeyPath
-from capd.core.settings.layers import written
+from capd.core.settings.layers import key_path_text
 from capd.core.settings.project_keys import FILE_NAME
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
@@ -170,7 +170,7 @@ def _values(settings: LiveSettings, project: str) -> list[messages.SettingValue]
         whole = {"domain": effective.domain, **whole}
     return [
         messages.SettingValue(
-            written(path), msgspec.json.encode(value), effective.merged.origins.get(path, "")
+            key_path_text(path), msgspec.json.encode(value), effective.merged.origins.get(path, "")
         )
         for path, value in _leaves(whole)
     ]

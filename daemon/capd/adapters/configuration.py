@@ -31,7 +31,14 @@ from capd.core.sessions.domains import Domains
 from capd.core.sessions.policy import PolicyRules
 from capd.core.sessions.profiles import Profile
 from capd.core.sessions.routing_switch import RoutingSwitch
-from capd.core.settings.layers import Layer, Merged, UnusableError, merged, parsed, with_variable
+from capd.core.settings.layers import (
+    Layer,
+    Merged,
+    UnusableError,
+    merge_layers,
+    parse_layer,
+    with_variable,
+)
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
 
@@ -487,14 +494,14 @@ def effective(
     for variable, path in VARIABLES.items():
         if variable not in environment:
             continue
-        below = merged(used).tables
+        below = merge_layers(used).tables
         try:
             layer = with_variable(below, Configuration, path, environment[variable], variable)
         except UnusableError as error:
             problems.append(f"{variable} is not used: {error}")
         else:
             used.append(layer)
-    whole = merged(used)
+    whole = merge_layers(used)
     return msgspec.convert(whole.tables, Configuration, strict=False), whole, problems
 
 
@@ -502,7 +509,7 @@ def load_configuration(
     file: Path, environment: Mapping[str, str]
 ) -> tuple[Configuration, list[str]]:
     """Return the configuration, and a line for each layer that could not be used."""
-    own = GoodFile(file, lambda text: parsed(text, Configuration, str(file)))
+    own = GoodFile(file, lambda text: parse_layer(text, Configuration, str(file)))
     own.load()
     configuration, _, problems = effective([own.layer] if own.layer else [], environment)
     return configuration, [*([own.problem] if own.problem else []), *problems]

@@ -16,7 +16,7 @@ from pathlib import Path
 from capd.adapters.private_files import write_whole
 from capd.adapters.regular_files import opened_regular, read_up_to
 from capd.core.settings.layers import Layer, UnusableError
-from capd.core.settings.settling import STANDS, Settling, is_doubtful
+from capd.core.settings.settling import STABLE_SECONDS, Settling, is_doubtful
 
 MOST_BYTES = 1 << 20
 
@@ -89,7 +89,7 @@ class GoodFile:
             what = "is gone" if text is None else "lacks what was in it"
             self.problem = (
                 f"{self.file} is not used yet: it {what}, as while it is being saved (its last "
-                f"good state stays in use until it has stayed so for {STANDS:g} s)"
+                f"good state stays in use until it has stayed so for {STABLE_SECONDS:g} s)"
             )
             return
         self._settling.forget()

@@ -234,7 +234,7 @@ def _merged(name: str, block: str, values: document.Values) -> str:
 
 def _is_touched(name: str, block: str) -> bool:
     entry = _round_trip(_outdented(block))[1].get(name)
-    return not isinstance(entry, dict) or document.is_touched(entry) or "#" in block
+    return not isinstance(entry, dict) or document.has_edits(entry) or "#" in block
 
 
 def revised(old: str, words: Mapping[str, Mapping[str, Any]]) -> tuple[str, int]:
@@ -289,7 +289,7 @@ def _rewritten_whole(old: str, content: Content) -> tuple[str, int]:
         changed += 1
     gone = [name for name in entries if name not in content.capabilities]
     for name in gone:
-        if isinstance(entries[name], dict) and not document.is_touched(entries[name]):
+        if isinstance(entries[name], dict) and not document.has_edits(entries[name]):
             del entries[name]
     facts = {"schema": document.SCHEMA, "sources": content.sources, "metrics": content.metrics}
     for key, fact in facts.items():

@@ -29,13 +29,13 @@ from capd.core.settings.layers import (
     Layer,
     Merged,
     UnusableError,
-    parsed,
-    written,
+    key_path_text,
+    parse_layer,
 )
 from capd.core.settings.project_keys import (
     FILE_NAME,
     LARGEST_BYTES,
-    lowered,
+    limit_to_user,
     value_at,
 )
 
@@ -163,7 +163,7 @@ class LiveSettings:
         before = self._began_with or self.current
         paths = dict.fromkeys(_up_to_names(key.path) for key in known_keys(Configuration))
         return [
-            written(path)
+            key_path_text(path)
             for path in paths
             if is_for_restart(path) and _value(before, path) != _value(self.current, path)
         ]
@@ -252,7 +252,7 @@ class LiveSettings:
     # Reading
 
     def _user_layer(self, text: str) -> Layer:
-        return parsed(text, Configuration, str(self.folder / CONFIG_FILE))
+        return parse_layer(text, Configuration, str(self.folder / CONFIG_FILE))
 
     def _client_table(self) -> tuple[Mapping[str, ClientTraits], list[str]]:
         table, problems = client_table(self._clients)
@@ -282,7 +282,7 @@ class LiveSettings:
         lists = (tuple(policy.get(key, ())) for key in ("allow", "deny", "ask"))
         rules = PolicyRules(place, *lists)
         users = self._user_configuration()
-        limits = lowered(own, msgspec.to_builtins(users))
+        limits = limit_to_user(own, msgspec.to_builtins(users))
         kept_pins = limits.tables.get("surface", {}).pop("pins", None)
         found, _ = self._effective(replace(file.layer, tables=limits.tables))
         origins: dict[KeyPath, str] = {("domain",): str(file.file)} if domain else {}

@@ -18,7 +18,7 @@ import structlog
 from structlog.typing import EventDict, WrappedLogger
 
 from capd.adapters.log_file import LogFile
-from capd.core.redaction import anywhere
+from capd.core.redaction import general_redactor
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
@@ -50,13 +50,13 @@ class SecretRemover:
         self.secrets: Callable[[], Collection[str]] = tuple
         """Returns every secret that is known at this moment."""
         self._values: Collection[str] = ()
-        self._redacted = anywhere(())
+        self._redacted = general_redactor(())
 
     def __call__(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
         """Remove secrets from an event."""
         values = frozenset(self.secrets())
         if values != self._values:
-            self._values, self._redacted = values, anywhere(values)
+            self._values, self._redacted = values, general_redactor(values)
         return {key: self._clean(value) for key, value in event.items()}
 
     def _clean(self, value: Any) -> Any:

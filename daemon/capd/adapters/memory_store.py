@@ -13,7 +13,7 @@ from capd.adapters.private_files import write_whole
 from capd.core.errors import CapdError
 from capd.core.memories.memory_format import OWN, SUFFIXES, MemoryFile, read_memory
 from capd.core.memories.memory_names import LONGEST, is_name
-from capd.core.redaction import anywhere
+from capd.core.redaction import general_redactor
 
 FORGOTTEN = ".forgotten"
 NEW = ".toml"
@@ -114,7 +114,7 @@ class MemoryStore:
             line = f"line {finding.line}: " if finding.line else ""
             reason = finding.reason.removeprefix("left out: ")
             raise NotStoredError(f"not written: {line}{reason}")
-        if anywhere(self._secrets())(text) != text:
+        if general_redactor(self._secrets())(text) != text:
             raise NotStoredError(
                 "not written: it holds the value of a secret that capd keeps, and what is in a "
                 "memory is told to models: take it out"

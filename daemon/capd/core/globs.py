@@ -28,7 +28,7 @@ def matches(text: str, pattern: str) -> bool:
 def compiled(pattern: str) -> Match:
     """Return a function that tells whether a text matches `pattern`."""
     if "?" in pattern or "[" in pattern:
-        found = GlobSet([pattern]).found
+        found = GlobSet([pattern]).matching
         return lambda text: bool(found(text))
     if "*" not in pattern:
         return pattern.__eq__
@@ -112,7 +112,7 @@ class GlobSet:
         self._size = size
         self._end = _mask(self._ends, size)
 
-    def found(self, text: str) -> tuple[int, ...]:
+    def matching(self, text: str) -> tuple[int, ...]:
         """Return the numbers of the patterns that match `text`, in order."""
         states, stays, masks = self._starts, self._stays, self._masks
         for character in text:

@@ -34,7 +34,7 @@ _MOST_CHARACTERS = 4096
 """Of a longer text only the beginning is compared: a paste must not cost the turn its time."""
 
 _MOST_STEMS = 4096
-"""Kept: a catalog's texts have the same words again and again."""
+"""Number of stems that are cached: a catalog's texts repeat the same words."""
 _SHORTEST_STEMMED = 4
 _SHORTEST_STEM = 3
 
@@ -131,20 +131,20 @@ class _Postings:
         self._weights = np.zeros(0, np.float32)
 
     def weigh(self, weights: "npt.NDArray[np.float64]") -> None:
-        """Take the weight of each entry."""
+        """Store the weight of each entry, and drop what was needed to compute it."""
         import numpy as np  # noqa: PLC0415 - as above
 
         self._weights = weights.astype(np.float32)
         del self.counts, self.present
 
     def of_entries(self, values: Sequence[float]) -> "npt.NDArray[np.float64]":
-        """Return what each term has once for each of its entries."""
+        """Return `values`, one for each term, repeated for each entry of the term."""
         import numpy as np  # noqa: PLC0415 - as above
 
         return np.repeat(np.array(values, np.float64), np.diff(self._starts))
 
     def columns(self, terms: Sequence[str]) -> list[int]:
-        """Return which of the terms each is; -1 for one that no document has."""
+        """Return the index of each of `terms`; -1 for one that no document has."""
         if self.is_empty or not terms:
             return [-1] * len(terms)
         import numpy as np  # noqa: PLC0415 - as above

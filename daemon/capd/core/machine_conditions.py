@@ -35,7 +35,7 @@ class Machine:
     data_bytes: int | None
 
 
-def checked(machine: Machine) -> list[str]:
+def check_machine(machine: Machine) -> list[str]:
     """Return the degraded conditions, each with its repair.
 
     Raises:
@@ -84,8 +84,8 @@ def _memory(what: str, repair: str, limit: int | None, least: int, little: int) 
             f"this process may have {limit // _MIB} MiB of {what}, and capd needs "
             f"{least // _MIB}. Allow more: {repair} in the service"
         )
-    told = (
+    note = (
         f"this process, its model and each server may have {limit // _MIB} MiB of {what} only, "
         f"and may fail for want of it. Allow more: {repair} in the service"
     )
-    return [told]
+    return [note]

@@ -26,7 +26,7 @@ _LOOKS = re.compile(
 """Tokens whose makers gave them a prefix: GitHub, GitLab, OpenAI and others, Slack, AWS, npm,
 PyPI, Google, and JSON web tokens."""
 
-_KEPT = (
+_STORED_SECRETS = (
     re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----"),
     re.compile(r"[a-z][a-z0-9+.-]{1,30}://[^\s/:@]{1,200}:[^\s/:@]{3,200}@", re.IGNORECASE),
     # A word for a secret, followed by a value that is no ordinary word.
@@ -64,7 +64,7 @@ def redactor(values: Iterable[str]) -> Callable[[str], str]:
     return redacted
 
 
-def anywhere(values: Iterable[str]) -> Callable[[str], str]:
+def general_redactor(values: Iterable[str]) -> Callable[[str], str]:
     """Return a function for texts of all kinds: it removes `values`, and what looks like a token.
 
     Short values and paths are left alone, because such texts are full of them.
@@ -75,4 +75,4 @@ def anywhere(values: Iterable[str]) -> Callable[[str], str]:
 
 def looks_secret(text: str) -> bool:
     """Tell whether a text that is to be stored contains what looks like a secret."""
-    return any(pattern.search(text) for pattern in (_LOOKS, *_KEPT))
+    return any(pattern.search(text) for pattern in (_LOOKS, *_STORED_SECRETS))

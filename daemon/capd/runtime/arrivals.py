@@ -1,6 +1,6 @@
-"""The source of a mailbox's requests, and the encoding of its messages.
+"""The interface between a mailbox and what carries its messages, and their encoding.
 
-It is independent of ZeroMQ, because the embedder's own process runs without it.
+The carrier is ZeroMQ in the daemon, and a socket pair in the embedder's process.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from capd_protos.types import ActorName
 
 ENVELOPES: MsgpackCodec[Envelope] = MsgpackCodec(Envelope)
 BODIES: MsgpackCodec[msgspec.Struct] = MsgpackCodec(msgspec.Struct)
-"""Encodes any message. The reader's own codec decodes what arrives."""
+"""Encodes any message. The receiver decodes it with the codec of its own messages."""
 
 LOST: Literal["lost"] = "lost"
 """The code of a `Failure` which says that the actor that got the request has ended."""
@@ -23,7 +23,7 @@ LOST: Literal["lost"] = "lost"
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A request as it arrived; its body is not decoded yet."""
+    """A request that has arrived, with its body still encoded."""
 
     peer: bytes
     envelope: Envelope
@@ -32,7 +32,7 @@ class Arrival:
 
 
 class Arrivals(Protocol):
-    """The source of one actor's requests, and the way back for its answers."""
+    """Delivers the requests to one actor, and sends its answers."""
 
     @property
     def actor(self) -> ActorName:

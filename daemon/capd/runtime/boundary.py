@@ -1,6 +1,6 @@
-"""The error boundary around one connection's or one server's task.
+"""An error boundary around the task of one connection, request or server.
 
-Without it, an error in one of them would end all others, as errors do in a nursery
+In a nursery an error in one task cancels all others. The boundary logs the error instead
 (docs/design/actors.md).
 """
 
@@ -15,9 +15,9 @@ _TEXT_LIMIT = 300
 
 
 def described(error: BaseException) -> dict[str, str]:
-    """Return log fields for `error`: type, text and place, never the values around it.
+    """Return log fields for `error`: its type, its text and where it was raised.
 
-    A group is described by its leaves, because its own text says nothing.
+    An exception group is described by the errors in it.
     """
     leaves = list(_leaves(error))
     text = "; ".join(" ".join(str(leaf).split()) for leaf in leaves)
@@ -50,7 +50,8 @@ async def contained(
     log: FilteringBoundLogger,
 ) -> None:
     """Run `fn(*args)`. An error is logged as `task_failed` and goes no further."""
-    # except*: a nursery may raise an error and a Cancelled in one group, and the latter must go on.
+    # `except*`: a nursery may raise an error and a Cancelled in one group, and the Cancelled
+    # must not be caught.
     try:
         await fn(*args)
     except* Exception as errors:  # noqa: BLE001 - the boundary

@@ -1,8 +1,8 @@
 """How the daemon's actors send each other messages, addressed by name.
 
-Every address is `inproc://`: nothing outside of this process can send or listen. Requests and
-replies of an actor are msgspec unions of tagged Structs, one codec each. No such union has a member
-tagged `failure`, so a `Failure` can be told from a reply.
+Every address is `inproc://`, so no other process can send or listen. The requests of an actor are a
+msgspec union of tagged Structs with one codec, and so are its replies. No union has a member tagged
+`failure`, so a `Failure` is never decoded as a reply.
 """
 
 import itertools
@@ -32,8 +32,8 @@ E = TypeVar("E")
 class Bus:
     """Owns a process's ZeroMQ sockets and the tasks that read them; use it as `async with`.
 
-    Mailboxes and subscriptions are closed before the bus. What it drops is counted in
-    `counts`, under the name that is logged with it.
+    Mailboxes and subscriptions must be closed before the bus. `counts` has how many messages were
+    dropped, by the name of the log event.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Bus:
     ) -> None:
         self._nursery.cancel_scope.cancel()
         try:
-            # Told nothing of `error`, the nursery does not wrap it in a group.
+            # Without `error`, so that the nursery does not wrap it in an exception group.
             await self._nursery_manager.__aexit__(None, None, None)
         finally:
             for endpoint in self._postboxes.values():
@@ -92,10 +92,10 @@ class Bus:
     def mailbox(
         self, actor: ActorName, request_codec: MsgpackCodec[Q]
     ) -> AbstractAsyncContextManager[Mailbox[Q]]:
-        """Listen as `actor` while a block runs; iterate what it yields for requests.
+        """Receive the requests to `actor` within a `with` block; iterate over the mailbox for them.
 
-        The address stays bound until the bus ends: requests that come after the block wait for
-        the next one, as long as their senders do.
+        The address stays bound until the bus ends. Requests that arrive between two blocks, as in
+        a restart of the actor, wait for the next block until their senders give up.
         """
         return self._mailbox(actor, request_codec)
 
@@ -106,7 +106,7 @@ class Bus:
         reply_codec: MsgpackCodec[R],
         timeout: float,
     ) -> R:
-        """Return the reply of `actor` to `request`; the actor may start to listen meanwhile.
+        """Return the reply of `actor` to `request`. The actor need not be listening yet.
 
         Raises:
             ActorUnavailableError: no usable reply came; the four errors below are its subclasses.
@@ -129,7 +129,7 @@ class Bus:
         return await peer.ask(MessageId(next(self._ids)), request, reply_codec, timeout)
 
     def publish(self, event: msgspec.Struct) -> None:
-        """Send `event` to whoever listens at this moment; never waits."""
+        """Send `event` to the present subscribers, without waiting."""
         if self._publisher is None:
             raise RuntimeError(f"{self._name} does not publish: its bus has no bind_events")
         self._publisher.publish(event)
@@ -137,7 +137,7 @@ class Bus:
     def subscribe(
         self, codec: MsgpackCodec[E], *topic_prefixes: str
     ) -> AbstractAsyncContextManager[Subscription[E]]:
-        """Listen to events whose tags start with one of `topic_prefixes`, or to all."""
+        """Receive events whose tags start with one of `topic_prefixes`; without any, all events."""
         return self._subscribe(codec, topic_prefixes)
 
     @asynccontextmanager

@@ -1,8 +1,7 @@
-"""The bound socket of one actor's address: where requests arrive and answers leave.
+"""The bound ZeroMQ socket of one actor's address, which receives requests and sends answers.
 
-An endpoint outlives the restarts of its actor: after an `inproc://` socket was closed, peers that
-were connected to it never find the address again. A request that comes between two runs of the
-actor waits.
+An endpoint outlives the restarts of its actor, because peers never reconnect to an `inproc://`
+address whose socket was closed. A request that arrives between two runs of the actor waits.
 """
 
 from collections import Counter
@@ -49,7 +48,7 @@ class ActorEndpoint:
         self._put, self._held = trio.open_memory_channel[Arrival](_HELD_LIMIT)
 
     async def collect(self) -> None:
-        """Receive requests until cancelled; if 1000 are waiting, let senders wait."""
+        """Receive requests until cancelled; while 1000 are not taken, senders are blocked."""
         while True:
             arrival = self._read(await self._socket.recv())
             if arrival is not None:
@@ -72,14 +71,14 @@ class ActorEndpoint:
                 return
 
     async def answer(self, arrival: Arrival, body: bytes) -> None:
-        """Send the answer, waiting for room only as long as its reader waits for it."""
+        """Send the answer. If the socket is full, wait at most as long as the sender waits."""
         frames = self._frames(arrival, body)
         wait = arrival.expires_at - trio.current_time()
         if wait <= 0:
             self.count("late_answer", arrival.envelope)
         else:
             try:
-                # At once if it can be: an actor that is being cancelled still answers.
+                # No checkpoint comes before it, so an actor that is being cancelled still answers.
                 self._socket.send_nowait(frames)
             except SocketFullError:
                 await self._answer_later(arrival, frames, wait)

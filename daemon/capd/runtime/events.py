@@ -1,6 +1,6 @@
-"""Events between actors: sent to current listeners, lost by slow or absent ones.
+"""Events between actors. A subscriber that is slow or absent misses events.
 
-The topic of an event is its tag, so a prefix of tags (`server.`) is a subscription.
+The topic of an event is its tag. A subscription is for all tags with a prefix, such as `server.`.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ log = structlog.get_logger()
 
 
 class Publisher:
-    """The only source of events in the process."""
+    """Sends the events of all actors of the process."""
 
     def __init__(self, context: Context, address: Address) -> None:
         self._socket = TrioSocket(context, zmq.SocketType.PUB)
@@ -32,12 +32,12 @@ class Publisher:
             raise
 
     def publish(self, event: msgspec.Struct) -> None:
-        """Send `event` to current listeners; one whose queue is full loses it."""
+        """Send `event` to the present subscribers. One whose queue is full misses it."""
         tag = event.__struct_config__.tag
         if not isinstance(tag, str):
             raise TypeError(f"{type(event).__name__} has no tag of text, so no topic")
-        # libzmq reads subscriptions at most once a millisecond when it only sends; this reads
-        # them at once, so that a subscriber misses nothing that comes after it.
+        # A socket that only sends looks for new subscriptions once a millisecond at most. `refresh`
+        # makes it look now, so that a new subscriber gets every later event.
         self._socket.refresh()
         self._socket.send_nowait([tag.encode(), BODIES.encode(event)])
 
@@ -47,7 +47,7 @@ class Publisher:
 
 
 class Subscription(Generic[E]):
-    """An endless iterator of events; events unknown to the codec are skipped."""
+    """An endless iterator of events. Events that the codec does not know are skipped."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Requests and replies between the daemon and one of its own processes, over a socket pair.
 
-The process inherits its end. There is no name in the file system, so no other process can connect,
-or listen in place of either of them.
+The process inherits its end of the pair. Neither end has an address, so no other process can
+connect to it.
 
 A frame is four bytes of length, most significant first, and that many bytes of msgpack: the
 number of the request, the seconds that its sender still waits (0 in a reply), and the message
@@ -29,7 +29,7 @@ from capd_protos.types import ActorName, Address, MessageId
 Q = TypeVar("Q")
 
 MOST_FRAME_BYTES = 16 << 20
-"""A batch of 64 texts is 100 kB, and so are its vectors."""
+"""The largest frame. A batch of 64 texts has 100 kB, and so have its vectors."""
 _LENGTH_BYTES = 4
 _QUEUED_FRAMES = 64
 _READ_BYTES = 256 << 10
@@ -38,11 +38,11 @@ log = structlog.get_logger()
 
 
 class ChannelOverError(CapdError):
-    """The other process has ended, or wrote something that is not a frame."""
+    """The channel cannot be used: the other process has ended, or wrote an invalid frame."""
 
 
 class FrameTooLargeError(CapdError):
-    """A message over the limit; nothing of it was sent."""
+    """A message is larger than the largest frame. Nothing of it was sent."""
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True):
@@ -66,10 +66,11 @@ class FrameChannel:
         self._put, self._queued = trio.open_memory_channel[bytes](_QUEUED_FRAMES)
 
     async def send(self, frame: Frame) -> None:
-        """Queue a frame, waiting for room; if cancelled, nothing was sent.
+        """Queue a frame, waiting for room in the queue. If this is cancelled, nothing is sent.
 
         Raises:
-            FrameTooLargeError, ChannelOverError: as documented there.
+            FrameTooLargeError: the message is larger than the largest frame.
+            ChannelOverError: the channel was closed.
         """
         try:
             await self._put.send(self._encoded(frame))
@@ -81,7 +82,7 @@ class FrameChannel:
         self._put.send_nowait(self._encoded(frame))
 
     async def write(self) -> None:
-        """Write queued frames in order, until cancelled or `finish`. Only one task may call this.
+        """Write queued frames in order until `finish` is called. Only one task may call this.
 
         Raises:
             ChannelOverError: the other end has closed.
@@ -107,7 +108,7 @@ class FrameChannel:
             raise ChannelOverError(f"a frame cannot be read: {error}") from error
 
     def finish(self) -> None:
-        """Let `write` return when everything that is queued has been written."""
+        """Accept no more frames, and let `write` return when all queued ones are written."""
         self._put.close()
 
     async def aclose(self) -> None:
@@ -142,7 +143,7 @@ class _Question:
 
 
 class FrameClient:
-    """The daemon's end: sends requests, and matches replies to them."""
+    """The daemon's end: sends requests, and matches the replies to them."""
 
     def __init__(self, stream: trio.abc.Stream) -> None:
         self._channel = FrameChannel(stream)
@@ -197,7 +198,7 @@ class FrameClient:
             except ChannelOverError as error:
                 log.info("channel_over", reason=str(error))
                 return
-            # A reply that comes late finds nobody.
+            # The sender of a request that is answered too late has gone.
             question = self._questions.get(frame.id)
             if question is not None:
                 question.body = frame.body
@@ -205,7 +206,7 @@ class FrameClient:
 
 
 class FramePostbox:
-    """The process's end: requests of the daemon come in, its one actor's answers go out."""
+    """The end in the other process, which has one actor: receives requests, and sends answers."""
 
     def __init__(self, actor: ActorName, stream: trio.abc.Stream) -> None:
         self.actor = actor

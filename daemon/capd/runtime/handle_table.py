@@ -1,8 +1,7 @@
-"""In-process handles that a message can only name: streams and server connections.
+"""Tables by which actors of one process pass objects such as streams to each other.
 
-A message between actors is bytes. If one actor must pass a live object to another one in the same
-process, it puts the object here under an id, and the message contains the id
-(docs/design/actors.md).
+A message between actors is bytes, and cannot contain a stream. The sender puts the object into a
+table under an id, and the message contains that id (docs/design/actors.md).
 """
 
 import threading
@@ -35,15 +34,15 @@ class HandleTable(Generic[K, V]):
 
 
 class Offers:
-    """Large replies that actors of this process fetch by number, each once, without a copy.
+    """Large replies that the receiver fetches by a number, each once, instead of decoding a copy.
 
-    Encoding a catalog of ten thousand capabilities would block the loop for a tenth of a second,
-    decoding it as long again, and every receiver would have a copy. The object is shared, so nobody
-    may change it.
+    Encoding a catalog of ten thousand capabilities would block the event loop for a tenth of a
+    second, and so would decoding it. The object is shared, so nobody may change it.
     """
 
     _MOST = 16
-    """A receiver that gave up fetches nothing, so the oldest entries are dropped."""
+    """How many replies may wait. A receiver that has given up fetches nothing, so older ones are
+    dropped."""
 
     def __init__(self) -> None:
         self._numbers = count(1)
@@ -66,4 +65,4 @@ class Offers:
 
 
 OFFERS = Offers()
-"""Of this process: an actor may have a bus of its own."""
+"""The one table of this process, because its actors may use several buses."""

@@ -28,7 +28,10 @@ class AlreadyAnsweredError(CapdError):
 
 
 class IncomingRequest(Generic[Q]):
-    """A request, and the duty to answer it; `async with request:` guarantees an answer."""
+    """A request that has to be answered once.
+
+    Leaving `async with request:` without an answer sends a `Failure`.
+    """
 
     def __init__(self, mailbox: "Mailbox[Q]", arrival: Arrival, request: Q) -> None:
         self.request = request
@@ -49,7 +52,7 @@ class IncomingRequest(Generic[Q]):
 
     @property
     def remaining(self) -> float:
-        """Seconds that the sender still waits; 0.0 when it has given up."""
+        """For how many seconds the sender still waits; 0.0 if it has given up."""
         return max(0.0, self.expires_at - trio.current_time())
 
     async def offer(self, message: msgspec.Struct) -> None:
@@ -93,7 +96,7 @@ class IncomingRequest(Generic[Q]):
         elif isinstance(error, trio.Cancelled):
             endpoint.stop(self._arrival)
         else:
-            # The type alone: the text may hold what the sender of another request wrote.
+            # Without the text of the error, which may contain parts of another actor's request.
             endpoint.fail(self._arrival, "crashed", f"{endpoint.actor}: {type(error).__name__}")
 
     def _close(self) -> None:
@@ -103,9 +106,9 @@ class IncomingRequest(Generic[Q]):
 
 
 class Mailbox(Generic[Q]):
-    """One run's access to an actor's requests: iterate over it.
+    """The requests to an actor during one run of it: iterate over the mailbox.
 
-    A body that is not a request of the actor is answered as `malformed`, and skipped.
+    A body that is no valid request is answered as `malformed`, and skipped.
     """
 
     def __init__(self, endpoint: Arrivals, request_codec: MsgpackCodec[Q]) -> None:
@@ -120,7 +123,7 @@ class Mailbox(Generic[Q]):
         while True:
             arrival = await self.endpoint.take()
             if arrival.body == _PING:
-                # Here, so that the answer proves that the actor takes its requests.
+                # Answered here, so that the answer proves that the actor takes its requests.
                 await self.endpoint.answer(arrival, _PONG)
                 continue
             try:
@@ -143,7 +146,7 @@ class Mailbox(Generic[Q]):
 
 
 class Mailboxes(Protocol):
-    """The source of an actor's mailbox: the bus, or the channel of its own process."""
+    """Opens the mailbox of an actor: the bus does, and the end of a frame channel."""
 
     def mailbox(
         self, actor: ActorName, request_codec: MsgpackCodec[Q]

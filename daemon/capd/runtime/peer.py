@@ -1,4 +1,4 @@
-"""The connection from this process to another actor, shared by all its clients in this process."""
+"""The connection over which all tasks of a bus send requests to one actor."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -142,7 +142,7 @@ class Peer:
         self, message_id: MessageId, body: bytes, patience: trio.CancelScope, question: _Question
     ) -> None:
         while True:
-            # Written at each attempt: the deadline counts from the sending.
+            # Encoded again for each attempt, because the deadline counts from the sending.
             envelope = Envelope(
                 id=message_id,
                 sender=self._sender,
@@ -158,7 +158,7 @@ class Peer:
                 return
 
     def _reply(self, body: bytes, reply_codec: MsgpackCodec[R]) -> R:
-        # The reply first: a Failure is rare, and its tag makes it no member of a reply union.
+        # The reply is tried first, because failures are rare. No reply has the tag of a failure.
         try:
             return reply_codec.decode(body)
         except MalformedError as not_a_reply:
@@ -171,7 +171,7 @@ class Peer:
             taken = OFFERS.take(failure.number)
             if taken is None:
                 raise AskFailedError(self._actor, "unreadable_reply", "it is offered no longer")
-            # What a codec would have checked: who offers it is an actor of this process.
+            # No codec checks the object, but an actor of this process has put it there.
             return cast("R", taken)
         if failure.code == LOST:
             raise AskLostError(f"{self._actor}: {failure.message}; it may have acted all the same")

@@ -13,7 +13,7 @@ from capd_protos.types import ActorName
 
 PONGS: MsgpackCodec[Pong] = MsgpackCodec(Pong)
 BEATS_PER_WATCHDOG = 3
-"""A beat may be late, or one lost, before the manager thinks that the daemon hangs."""
+"""How many beats are sent within the watchdog's time, so that one may be late or lost."""
 
 log = structlog.get_logger()
 
@@ -21,9 +21,9 @@ log = structlog.get_logger()
 async def beat(
     bus: Bus, actors: Sequence[ActorName], watchdog: float, alive: Callable[[], None]
 ) -> None:
-    """Call `alive` several times in `watchdog` seconds while every actor answers.
+    """Call `alive` three times in `watchdog` seconds, as long as every actor answers a ping.
 
-    If the event loop is blocked, or an actor no longer reads its mailbox, `alive` is not called.
+    It is not called while the event loop is blocked, or while an actor does not read its mailbox.
     """
     pause = watchdog / BEATS_PER_WATCHDOG
     while True:

@@ -19,12 +19,12 @@ K = TypeVar("K", bound=Hashable)
 FLUSH_TIMEOUT = 2.0
 """Seconds for the last save at the end of a run."""
 BACKOFF = Backoff(first=2.0, last=20.0)
-"""The pause between failing saves, as on a full disk. It grows to ten seconds at most, so that
+"""The wait after failed saves, as on a full disk. Without jitter it is at most ten seconds, so that
 `capd status` is right again soon after somebody has made room."""
 
 
 def not_saved(what: str, which: str = "") -> str:
-    """Return the line of `capd status` while a save fails; `which` says what, if known."""
+    """Return the line of `capd status` while saves of `what` fail; `which` names parts of it."""
     return (
         f"{what} cannot be written down at present{f': {which}' if which else ''};"
         " look for room on the disk of the state folder, and in capd logs"
@@ -32,12 +32,12 @@ def not_saved(what: str, which: str = "") -> str:
 
 
 class Saver(Generic[K]):
-    """Changes that are not saved yet, by key. For a single file there is one key."""
+    """Saves changed states, each known by a key. A single file has one key."""
 
     def __init__(self, save: Callable[[K], Awaitable[bool]], *, pause: float) -> None:
-        """`save` saves the current state of a key and returns whether that worked.
+        """`save` saves the present state of a key, and returns whether that worked.
 
-        `pause` is the seconds from a change to its save.
+        `pause` is how many seconds after a change it is saved.
         """
         self._save = save
         self._pause = pause
@@ -52,7 +52,7 @@ class Saver(Generic[K]):
         return list(self._refused)
 
     def changed(self, key: K) -> None:
-        """Save `key` soon."""
+        """Note that the state of `key` has changed, so that it is saved after the pause."""
         self._unsaved[key] = None
         self._has_unsaved.set()
 

@@ -1,7 +1,7 @@
-"""Serves an actor's mailbox: each request in a task and an error boundary of its own.
+"""Serves an actor's mailbox, each request in its own task with its own error boundary.
 
-An error in one request is answered as `crashed` and logged; other requests are not affected. An
-error outside of a request ends the actor, and supervision starts it again.
+A request that raises an error is answered as `crashed`, and the error is logged; other requests are
+not affected. An error outside of a request ends the actor, and supervision starts it again.
 """
 
 from collections.abc import Awaitable, Callable
@@ -30,9 +30,9 @@ async def serve(
     task_status: trio.TaskStatus[None],
     offers: tuple[type[msgspec.Struct], ...] = (),
 ) -> None:
-    """Answer every request to `actor` with the result of `replied(request)`, until cancelled.
+    """Answer every request to `actor` with `await replied(request)`, until cancelled.
 
-    Replies of a type in `offers` are large: they are passed as objects instead of being encoded.
+    Replies of the types in `offers` are large, and are passed as objects without being encoded.
     """
 
     async def answer(incoming: IncomingRequest[Q]) -> None:

@@ -1,4 +1,4 @@
-"""Keeps the actors running: restarts each by itself, starts and stops them in order.
+"""Keeps the actors running: starts and stops them in order, and restarts one that crashes.
 
 A child:  starting -> running -> crashed -> starting (while its intensity allows)
                                          -> given up (ends the whole tree)
@@ -37,7 +37,7 @@ class RunChild(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """One member of the tree."""
+    """One supervised task, such as an actor."""
 
     name: str
     run: RunChild
@@ -46,7 +46,7 @@ class Child:
 
 
 class _Ready:
-    """The `task_status` of a child, that may be reported by every one of its restarts."""
+    """The `task_status` of a child. Unlike trio's, it may be reported again after a restart."""
 
     def __init__(self) -> None:
         self._event = trio.Event()
@@ -96,10 +96,11 @@ class _Post:
         """Run the child once; return whether it has ended for good."""
         if self._is_stopping:
             return True
-        # Shielded: only `stop` may end a child, or a cancelled tree would end in any order.
+        # Shielded, so that only `stop` ends a child: a cancellation from outside would end all of
+        # them at once, in no order.
         self._scope = trio.CancelScope(shield=True)
         try:
-            # The scope is inside: it takes its own Cancelled out of a group before we look.
+            # The scope is inside `try`: it removes its own Cancelled from a group before `except`.
             with self._scope:
                 await self.child.run(task_status=self.ready)
         except Exception as error:  # noqa: BLE001 - the supervisor
@@ -110,7 +111,7 @@ class _Post:
         if not self.child.transient:
             self._log.error("child_returned")
             return False
-        # A transient child that has done its work holds up nobody.
+        # A transient child that ends before it reports readiness must not block the next child.
         self.ready.started()
         return True
 
@@ -124,10 +125,10 @@ async def supervise(
 ) -> None:
     """Start `children` in order and keep them running until cancelled.
 
-    Each starts after the one before it has called `started()`; each has an intensity of its own.
-    They are stopped in reverse order, and each is given `stop_timeout` seconds before the next is
-    cancelled. A child whose cleanup awaits must shield it; a child that takes longer is logged, and
-    the others no longer wait for it.
+    Each starts after the one before it has called `started()`, and each has its own restart
+    intensity. They are stopped in reverse order. Each has `stop_timeout` seconds to end; if it
+    takes longer, that is logged, and the next one is stopped. A child whose cleanup awaits must
+    shield it.
 
     Raises:
         SupervisionGaveUpError: a child crashed too often; all others have been stopped.

@@ -1,10 +1,12 @@
-"""One ZeroMQ socket that trio tasks may use together.
+"""A ZeroMQ socket that several trio tasks may use.
 
-The socket's FD is edge-triggered and says only that something changed (docs/design/actors.md). Two
-rules follow: a task reads EVENTS before it sleeps on the FD; and after every send or receive,
-EVENTS is read again for the sleeping tasks, because the operation may have consumed their edge.
-trio lets only one task wait for an FD, so one task (the leader) waits, and the others sleep until
-they are woken or become the leader.
+The socket's file descriptor becomes readable only once after its state has changed: it is
+edge-triggered (docs/design/actors.md). Two rules follow. A task reads the option EVENTS before it
+sleeps on the descriptor. And after every send or receive EVENTS is read again for the sleeping
+tasks, because the operation may have consumed the change that they wait for.
+
+trio lets only one task wait for a descriptor. So one task, the leader, waits, and the others sleep
+until they are woken, or become the leader.
 """
 
 from collections.abc import Sequence
@@ -46,7 +48,7 @@ class _Turn:
 
 
 class TrioSocket:
-    """Sends and receives multipart messages; whoever creates it must close it."""
+    """Sends and receives multipart messages. The creator must close it."""
 
     def __init__(
         self,
@@ -92,13 +94,13 @@ class TrioSocket:
 
     def close(self) -> None:
         """Drop unsent messages; waiting tasks get `trio.ClosedResourceError`."""
-        # Cancelling takes the leader out of trio's epoll before its fd goes away.
+        # Cancelling removes the leader's wait from trio's epoll before the descriptor is closed.
         for turn in self._turns:
             turn.scope.cancel()
         self._socket.close(linger=0)
 
     async def recv(self) -> list[bytes]:
-        """Return the next message; a cancellation never loses one."""
+        """Return the next message. If this is cancelled, no message is lost."""
         await trio.lowlevel.checkpoint_if_cancelled()
         while True:
             self._check_open()
@@ -109,12 +111,12 @@ class TrioSocket:
                 continue
             if self._turns:
                 self.refresh()
-            # The message is in no queue any more: a plain checkpoint could drop it.
+            # Shielded: a cancellation here would lose the message, which is in no queue any more.
             await trio.lowlevel.cancel_shielded_checkpoint()
             return frames
 
     async def send(self, frames: Sequence[bytes]) -> None:
-        """Send one message, waiting for room; if cancelled, nothing was sent.
+        """Send one message, waiting for room. If this is cancelled, nothing is sent.
 
         Raises:
             NoSuchPeerError: see `send_nowait`.
@@ -130,7 +132,7 @@ class TrioSocket:
                 return
 
     def send_nowait(self, frames: Sequence[bytes]) -> None:
-        """Send one message whole or not at all.
+        """Send one message without waiting.
 
         Raises:
             SocketFullError: there is no room, or nobody is connected yet.
@@ -152,13 +154,13 @@ class TrioSocket:
     async def wait_writable(self) -> None:
         """Sleep until `send_nowait` may succeed."""
         if self._kind == zmq.ROUTER:
-            # POLLOUT of a ROUTER means room for any peer, so it cannot wait for one of them.
+            # A ROUTER is writable if there is room for any of its peers, so polling does not help.
             await trio.sleep(_ROUTER_RETRY)
         else:
             await self._wait(zmq.POLLOUT)
 
     def refresh(self) -> None:
-        """Let libzmq do its pending work, and wake the tasks that can continue."""
+        """Let libzmq process its pending commands, and wake the tasks that can continue."""
         if self._socket.closed:
             return
         events = cast("int", self._socket.get(zmq.EVENTS))
@@ -175,7 +177,7 @@ class TrioSocket:
         turn = _Turn(flag)
         self._turns.append(turn)
         try:
-            # Re-arms the edge, and ends the wait below at once if it has come already.
+            # Reads EVENTS, which ends the wait below at once if the change has come already.
             self.refresh()
             with turn.scope:
                 if self._leader is None:
@@ -187,6 +189,7 @@ class TrioSocket:
             self._turns.remove(turn)
             if self._leader is turn:
                 self._leader = None
-            # Also when a follower leaves: it may have been woken to lead, and cancelled since.
+            # Also if this task was no leader: it may have been woken to become one, and then
+            # cancelled.
             if self._leader is None and self._turns:
                 self._turns[0].scope.cancel()

@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capd.adapters.tokens.token_counts import count
-from capd.core.index.summaries import Suggested, call_of, suggested, summary
+from capd.core.index.summaries import Suggestions, call_of, suggestions, summary
 from capd.core.index.token_costs import TokenCosts
-from capd.core.index.trigger_map import Mapped, trigger_map
+from capd.core.index.trigger_map import TriggerMap, trigger_map
 from capd_protos.index import IndexEntry
 from capd_protos.types import CapabilityId, CapabilityName, TapName
 from support.examples import examples
@@ -64,7 +64,7 @@ def test_the_map_is_flat_and_has_verbs_before_nouns() -> None:
     got = trigger_map(entries, EXACT)
 
     text = "Installed (verb: capabilities):\nshow: git, files\nrun: docker"
-    assert got == Mapped(text, listed=3, left_out=0, tokens=count(text))
+    assert got == TriggerMap(text, listed=3, left_out=0, tokens=count(text))
 
 
 def test_what_has_no_room_on_the_map_is_counted() -> None:
@@ -120,7 +120,7 @@ def test_the_next_call_is_that_of_the_client(tool: str) -> None:
 def test_several_have_one_call_and_say_what_they_do_as_far_as_there_is_room() -> None:
     entries = [entry("git", do="Reads history"), entry("files"), entry("web", do="Fetches pages")]
 
-    got = suggested(entries, CLAUDE, EXACT)
+    got = suggestions(entries, CLAUDE, EXACT)
 
     assert got.text == (
         'Installed, off; NEXT mcp__capd__capability {"action":"enable","name":"git"} or another '
@@ -132,7 +132,7 @@ def test_several_have_one_call_and_say_what_they_do_as_far_as_there_is_room() ->
 def test_those_that_have_no_room_are_counted_and_the_best_stays() -> None:
     entries = [entry("git"), entry("a-very-long-name-" * 9), entry("another-long-name-" * 9)]
 
-    got = suggested(entries, CLAUDE, EXACT)
+    got = suggestions(entries, CLAUDE, EXACT)
 
     assert (got.named, got.left_out) == (1, 2)
     assert '"name":"git"' in got.text
@@ -143,7 +143,7 @@ def test_those_that_have_no_room_are_counted_and_the_best_stays() -> None:
 def test_suggestions_take_no_more_than_their_budget_and_forget_nobody(
     entries: list[IndexEntry], costs: TokenCosts, room: int
 ) -> None:
-    got = suggested(entries, CLAUDE, costs, room)
+    got = suggestions(entries, CLAUDE, costs, room)
 
     assert count(got.text) <= room
     assert got.named + got.left_out == len(entries)
@@ -160,6 +160,6 @@ def test_one_capability_takes_sixty_tokens_at_most(
 
 
 def test_nothing_that_fits_is_nothing_said() -> None:
-    got = suggested([], CLAUDE, EXACT)
+    got = suggestions([], CLAUDE, EXACT)
 
-    assert got == Suggested()
+    assert got == Suggestions()

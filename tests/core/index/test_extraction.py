@@ -2,7 +2,7 @@
 
 import pytest
 
-from capd.core.index.extraction import Words, extracted
+from capd.core.index.extraction import Words, extract_words
 from capd_protos.types import CapabilityId, CapabilityName, CapabilitySpec, TapName
 
 
@@ -60,12 +60,12 @@ TABLE = {
 
 @pytest.mark.parametrize(("spec", "words"), TABLE.values(), ids=list(TABLE))
 def test_the_words_are(spec: CapabilitySpec, words: Words) -> None:
-    got = extracted(spec)
+    got = extract_words(spec)
 
     assert got == words
 
 
 def test_tools_say_the_verb_where_nothing_else_does() -> None:
-    got = extracted(capability("pages please"), ["list_pages", "list_links", "get_page"])
+    got = extract_words(capability("pages please"), ["list_pages", "list_links", "get_page"])
 
     assert got.verb == "list"

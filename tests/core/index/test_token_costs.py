@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from capd.adapters.tap_files import read_tap, starter_place
 from capd.adapters.tokens.token_counts import count
 from capd.core.index import usual_words
-from capd.core.index.extraction import extracted
+from capd.core.index.extraction import extract_words
 from capd.core.index.token_costs import FRAMES, TokenCosts, one_line, pieces
 from capd.core.index.trigger_map import trigger_map
 from capd_protos.index import IndexEntry
@@ -110,7 +110,7 @@ def test_no_usual_word_has_more_tokens_than_its_bound() -> None:
 
 def test_the_map_of_the_starter_tap_is_whole_before_anything_was_counted() -> None:
     starter = read_tap(starter_place())
-    words = {each.id: extracted(each) for each in starter.capabilities}
+    words = {each.id: extract_words(each) for each in starter.capabilities}
     entries = [IndexEntry(id_, each.verb, each.do) for id_, each in words.items()]
 
     got = trigger_map(entries, TokenCosts())

@@ -2,7 +2,13 @@
 
 import pytest
 
-from capd.core.records.leftovers import OF_PROJECTS, OF_SERVERS, Leftover, project_mark, swept
+from capd.core.records.leftovers import (
+    PROJECT_DELAY,
+    SERVER_DELAY,
+    Leftover,
+    files_to_delete,
+    project_mark,
+)
 
 NOW = 1_800_000_000.0
 APP, GONE = project_mark("/src/app"), project_mark("/src/gone")
@@ -12,21 +18,21 @@ HOUR = 3600.0
 @pytest.mark.parametrize(
     ("name", "age", "is_servers", "goes"),
     [
-        (f"vectors.{GONE}.bin", OF_PROJECTS + 1, False, True),
-        (f"tool_vectors.{GONE}.bin", OF_PROJECTS + 1, False, True),
-        (f"vectors.{GONE}.bin", OF_PROJECTS - 1, False, False),
-        (f"vectors.{APP}.bin", 10 * OF_PROJECTS, False, False),
-        ("vectors.bin", 10 * OF_PROJECTS, False, False),
-        ("tool_vectors.bin", 10 * OF_PROJECTS, False, False),
-        ("eras.json", 10 * OF_PROJECTS, False, False),
-        (f"vectors.{GONE}.bin.mine", 10 * OF_PROJECTS, False, False),
+        (f"vectors.{GONE}.bin", PROJECT_DELAY + 1, False, True),
+        (f"tool_vectors.{GONE}.bin", PROJECT_DELAY + 1, False, True),
+        (f"vectors.{GONE}.bin", PROJECT_DELAY - 1, False, False),
+        (f"vectors.{APP}.bin", 10 * PROJECT_DELAY, False, False),
+        ("vectors.bin", 10 * PROJECT_DELAY, False, False),
+        ("tool_vectors.bin", 10 * PROJECT_DELAY, False, False),
+        ("eras.json", 10 * PROJECT_DELAY, False, False),
+        (f"vectors.{GONE}.bin.mine", 10 * PROJECT_DELAY, False, False),
         (f"vectors.{GONE}.bin", -HOUR, False, False),
-        ("0123456789abcdef", OF_SERVERS + 1, True, True),
-        ("0123456789abcdef", OF_SERVERS - 1, True, False),
-        ("fedcba9876543210", 10 * OF_SERVERS, True, False),
-        ("mine", 10 * OF_SERVERS, True, False),
-        (f"vectors.{GONE}.bin", 10 * OF_SERVERS, True, False),
-        ("0123456789abcdef", 10 * OF_SERVERS, False, False),
+        ("0123456789abcdef", SERVER_DELAY + 1, True, True),
+        ("0123456789abcdef", SERVER_DELAY - 1, True, False),
+        ("fedcba9876543210", 10 * SERVER_DELAY, True, False),
+        ("mine", 10 * SERVER_DELAY, True, False),
+        (f"vectors.{GONE}.bin", 10 * SERVER_DELAY, True, False),
+        ("0123456789abcdef", 10 * SERVER_DELAY, False, False),
     ],
 )
 def test_what_is_old_goes_unless_somebody_has_a_use_for_it(
@@ -34,7 +40,7 @@ def test_what_is_old_goes_unless_somebody_has_a_use_for_it(
 ) -> None:
     found = Leftover(name, NOW - age, is_servers=is_servers)
 
-    gone = swept([found], NOW, projects=["/src/app"], running={"fedcba9876543210"})
+    gone = files_to_delete([found], NOW, projects=["/src/app"], running={"fedcba9876543210"})
 
     assert gone == ([found] if goes else [])
 

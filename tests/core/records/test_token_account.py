@@ -56,15 +56,15 @@ def test_a_list_is_read_anew_from_its_first_changed_byte_on(
 
 def test_a_session_is_the_sum_of_its_parts() -> None:
     account = TokenAccount()
-    account.instructed("12345")
-    account.listed([b"own", b"tool"], 1, 1.0)
-    account.said("turns", "on")
-    account.said("searches", "found")
-    account.said("searches", "")
-    account.said("answers", "list")
-    account.listed([b"own", b"tool", b"more"], 1, 2.0)
+    account.note_instructions("12345")
+    account.note_list([b"own", b"tool"], 1, 1.0)
+    account.note_text("turns", "on")
+    account.note_text("searches", "found")
+    account.note_text("searches", "")
+    account.note_text("answers", "list")
+    account.note_list([b"own", b"tool", b"more"], 1, 2.0)
 
-    account.settle(len)
+    account.store_counts(len)
 
     figures = account.figures()
     assert figures == Figures(
@@ -86,8 +86,8 @@ def test_a_session_is_the_sum_of_its_parts() -> None:
 
 def test_a_session_that_never_listed_has_no_surface() -> None:
     account = TokenAccount()
-    account.said("turns", "on")
-    account.settle(len)
+    account.note_text("turns", "on")
+    account.store_counts(len)
 
     figures = account.figures()
 
@@ -97,22 +97,22 @@ def test_a_session_that_never_listed_has_no_surface() -> None:
 
 def test_what_is_not_counted_yet_is_unknown_and_not_a_guess() -> None:
     account = TokenAccount()
-    account.listed([A], 0, 1.0)
-    account.said("turns", "on")
+    account.note_list([A], 0, 1.0)
+    account.note_text("turns", "on")
 
-    account.settle(never)
+    account.store_counts(never)
 
     figures = account.figures()
     assert (figures.list_tokens, figures.turns) == (None, Tally(1, None))
     assert (figures.surface, figures.added, figures.net(100)) == (None, None, None)
-    assert list(account.wanted()) == [A, b"on"]
+    assert list(account.uncounted_texts()) == [A, b"on"]
 
 
 def test_the_same_list_again_is_no_change() -> None:
     account = TokenAccount()
-    account.listed([A, B], 0, 1.0)
+    account.note_list([A, B], 0, 1.0)
 
-    account.listed([A, B], 0, 2.0)
+    account.note_list([A, B], 0, 2.0)
 
     assert account.figures().changes == Tally()
 
@@ -132,14 +132,14 @@ def replay(account: TokenAccount, events: list[tuple[str, Any]]) -> None:
     for now, (what, value) in enumerate(events):
         match what:
             case "listed":
-                account.listed(value, min(1, len(value)), float(now))
+                account.note_list(value, min(1, len(value)), float(now))
             case "instructed":
-                account.instructed(value)
+                account.note_instructions(value)
             case "settle":
                 count: Callable[[bytes], int | None] = value
-                account.settle(count)
+                account.store_counts(count)
             case _:
-                account.said(cast("Kind", what), value)
+                account.note_text(cast("Kind", what), value)
 
 
 @given(events=EVENTS)
@@ -149,7 +149,7 @@ def test_totals_are_the_sums_of_what_was_sent_whenever_it_was_counted(
     account = TokenAccount()
 
     replay(account, events)
-    account.settle(len)
+    account.store_counts(len)
 
     figures = account.figures()
     lists = [value for what, value in events if what == "listed"]
@@ -203,10 +203,10 @@ def test_what_nobody_counts_stays_bounded_and_is_said_to_be_uncounted() -> None:
     account = TokenAccount()
 
     for now in range(3 * MOST_OPEN):
-        account.said("searches", f"found {now}")
-        account.listed([b"%d" % now], 0, float(now))
-    held = list(account.wanted())
-    account.settle(len)
+        account.note_text("searches", f"found {now}")
+        account.note_list([b"%d" % now], 0, float(now))
+    held = list(account.uncounted_texts())
+    account.store_counts(len)
 
     figures = account.figures()
     uncounted = figures.searches.uncounted + figures.changes.uncounted
@@ -219,6 +219,6 @@ def test_what_nobody_counts_stays_bounded_and_is_said_to_be_uncounted() -> None:
 def test_texts_too_long_to_wait_for_a_count_are_uncounted() -> None:
     account = TokenAccount()
 
-    account.said("answers", "a" * (MOST_OPEN_BYTES + 1))
+    account.note_text("answers", "a" * (MOST_OPEN_BYTES + 1))
 
-    assert (account.figures().answers, list(account.wanted())) == (Tally(1, 0, 1), [])
+    assert (account.figures().answers, list(account.uncounted_texts())) == (Tally(1, 0, 1), [])

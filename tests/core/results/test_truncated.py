@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from capd.core.results.compaction import closed
+from capd.core.results.compaction import close_json
 
 TEXTS = st.text(max_size=20) | st.sampled_from(["\\u00", '"}]', "😀", "\\", '\\\\u00e9"', "é"])
 VALUES = st.recursive(
@@ -29,7 +29,7 @@ def test_every_beginning_of_a_value_becomes_a_value(value: Any, is_ascii: bool, 
     ends = range(1, len(whole) + 1) if data is None else [data.draw(st.integers(1, len(whole)))]
 
     for end in ends:
-        got = json.loads(closed(whole[:end]))
+        got = json.loads(close_json(whole[:end]))
 
         assert isinstance(got, list)
         assert end < len(whole) or got == [value]
@@ -51,4 +51,4 @@ def test_every_beginning_of_a_value_becomes_a_value(value: Any, is_ascii: bool, 
     ],
 )
 def test_what_is_whole_stays_and_a_text_keeps_its_beginning(beginning: bytes, value: bytes) -> None:
-    assert closed(beginning) == value
+    assert close_json(beginning) == value

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from capd.core.routing.deciding import Circumstances, Comparison, decided
 from capd.core.routing.gates import MINILM_INT8, Eligible, RoutingProfile, eligible
 from capd.core.routing.learning import NOTHING as NOTHING_LEARNT
-from capd.core.routing.learning import Learnt, replayed
+from capd.core.routing.learning import Learnt, replay
 from capd.core.routing.phrases import ContainedTriggers, Phrases
 from capd.core.routing.siblings import Siblings
 from capd_protos.types import (
@@ -273,14 +273,14 @@ def test_what_was_wanted_in_the_project_before_decides_between_siblings(
     labels = [RoutingLabel(0.0, name, "enabled", 0.0, "", "here") for name in wanted]
     scores = {"chat-slack": 0.9, "chat-discord": 0.05}
 
-    got = decision_on("tell the team", CHATS, scores, learnt=replayed(labels), project=project)
+    got = decision_on("tell the team", CHATS, scores, learnt=replay(labels), project=project)
 
     assert got.outcome == expected
 
 
 def test_what_was_learnt_moves_the_bar() -> None:
-    more = replayed([RoutingLabel(0.0, "t/pods", "enabled", 0.4)] * 3)
-    less = replayed([RoutingLabel(0.0, "t/pods", "disabled", 0.9)] * 3)
+    more = replay([RoutingLabel(0.0, "t/pods", "enabled", 0.4)] * 3)
+    less = replay([RoutingLabel(0.0, "t/pods", "disabled", 0.9)] * 3)
 
     got = [decision_on("x", LOCKED, {"pods": 0.45}, learnt=each).outcome for each in (more, less)]
     sure = decision_on("x", LOCKED, {"pods": 0.55}, learnt=less).outcome
@@ -289,7 +289,7 @@ def test_what_was_learnt_moves_the_bar() -> None:
 
 
 def test_the_published_rule_learns_nothing() -> None:
-    more = replayed([RoutingLabel(0.0, "t/pods", "enabled", 0.4)] * 9)
+    more = replay([RoutingLabel(0.0, "t/pods", "enabled", 0.4)] * 9)
 
     got = decision_on("x", LOCKED, {"pods": 0.4}, profile=MINILM_INT8, learnt=more)
 

@@ -23,7 +23,7 @@ from capd.core.routing.learning import (
     Learnt,
     lowest_activated,
     project_mark,
-    replayed,
+    replay,
     shifted,
 )
 from capd_protos.types import (
@@ -91,13 +91,13 @@ def probabilities(draw: st.DrawFn) -> list[Score]:
     ],
 )
 def test_an_offset_follows_what_was_done(acts: list[RoutingAct], offset: float) -> None:
-    learnt = replayed(label(act) for act in acts)
+    learnt = replay(label(act) for act in acts)
 
     assert learnt.offset("t/git") == pytest.approx(offset)
 
 
 def test_what_is_learnt_in_a_project_counts_there_alone() -> None:
-    learnt = replayed([label("called", project=HERE)])
+    learnt = replay([label("called", project=HERE)])
 
     assert learnt.offset("t/git", HERE) == pytest.approx(2 * learning.STEP_UP)
     assert learnt.offset("t/git", project_mark("/other")) == pytest.approx(learning.STEP_UP)
@@ -106,13 +106,13 @@ def test_what_is_learnt_in_a_project_counts_there_alone() -> None:
 
 
 def test_what_is_switched_off_is_wanted_in_its_project_no_more() -> None:
-    learnt = replayed([label("enabled", project=HERE), label("disabled", project=HERE)])
+    learnt = replay([label("enabled", project=HERE), label("disabled", project=HERE)])
 
     assert learnt.wanted_in(HERE) == frozenset()
 
 
 def test_a_capability_of_which_the_message_does_not_speak_moves_no_other() -> None:
-    learnt = replayed([label("enabled", score=0.0)])
+    learnt = replay([label("enabled", score=0.0)])
 
     assert learnt.shared == 0.0
     assert learnt.offset("t/web") == 0.0
@@ -120,7 +120,7 @@ def test_a_capability_of_which_the_message_does_not_speak_moves_no_other() -> No
 
 @given(st.lists(LABELS, max_size=40))
 def test_calls_alone_never_lift_above_their_bound(labels: list[RoutingLabel]) -> None:
-    learnt = replayed(each for each in labels if each.act == "called")
+    learnt = replay(each for each in labels if each.act == "called")
 
     assert learnt.shared == 0.0
     for name in ("t/git", "t/web"):
@@ -129,7 +129,7 @@ def test_calls_alone_never_lift_above_their_bound(labels: list[RoutingLabel]) ->
 
 @given(st.lists(LABELS, max_size=60))
 def test_no_history_leaves_the_bounds(labels: list[RoutingLabel]) -> None:
-    learnt = replayed(labels)
+    learnt = replay(labels)
 
     assert -MOST_OF_A_PART <= learnt.shared <= MOST_OF_A_PART
     assert all(LOWEST <= each <= MOST_OF_A_PART for each in learnt.capabilities.values())
@@ -245,7 +245,7 @@ def test_what_is_forgotten_is_as_if_it_had_never_been(name: str, left: list[str]
 
     assert [each.capability for each in history.labels] == left
     assert count == 3 - len(left)
-    assert history.learnt == replayed(each for each in labels if each.capability in left)
+    assert history.learnt == replay(each for each in labels if each.capability in left)
 
 
 def test_progress_says_what_was_learnt_and_since_when() -> None:
@@ -300,7 +300,7 @@ class Teaching(RuleBasedStateMachine):
 
     @invariant()
     def replay_gives_the_same(self) -> None:
-        assert replayed(self.history.labels) == self.history.learnt
+        assert replay(self.history.labels) == self.history.learnt
 
     @invariant()
     def bounds_hold(self) -> None:

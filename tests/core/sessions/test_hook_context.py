@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capd.adapters.tokens.token_counts import count
-from capd.core.index.summaries import call_of, suggested
+from capd.core.index.summaries import call_of, suggestions
 from capd.core.index.token_costs import TokenCosts
 from capd.core.sessions.hook_context import (
     TURN_TOKENS,
@@ -170,7 +170,7 @@ def test_suggestions_take_sixty_tokens_together_and_a_turn_what_it_may(
     ]
 
     on = context(CapabilityName(name), [WireName(each) for each in added], costs)
-    capabilities = suggested(entries, call_of("mcp__capd__capability"), costs).text
+    capabilities = suggestions(entries, call_of("mcp__capd__capability"), costs).text
     names = [WireName(each) for each in tools]
     cards = [CallCard(each, "a, b?", "Does it", is_whole=True) for each in names]
     words = fitting_cards(cards, CALL, costs, beside=capabilities).text

@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capd.core.settings.known_keys import unknown_keys
-from capd.core.settings.layers import Layer, UnusableError, merged, parsed, with_variable, written
+from capd.core.settings.layers import (
+    Layer,
+    UnusableError,
+    key_path_text,
+    merge_layers,
+    parse_layer,
+    with_variable,
+)
 from capd.core.settings.toml_lines import line_of
 
 
@@ -33,7 +40,7 @@ def test_a_key_that_a_nearer_layer_lacks_is_reset_by_none() -> None:
     )
     near = Layer("near", {"servers": {"linger": 7}, "clients": {"y": {"domain": "e"}}})
 
-    got = merged([far, near])
+    got = merge_layers([far, near])
 
     assert got.tables == {
         "servers": {"linger": 7, "names": ["a"]},
@@ -55,7 +62,7 @@ _TABLES: st.SearchStrategy[dict[str, Any]] = st.dictionaries(
 
 @given(st.lists(_TABLES, max_size=4))
 def test_every_key_of_a_layer_is_from_the_nearest_that_has_it(tables: list[dict[str, Any]]) -> None:
-    got = merged([Layer(str(number), each) for number, each in enumerate(tables)])
+    got = merge_layers([Layer(str(number), each) for number, each in enumerate(tables)])
 
     for path, origin in got.origins.items():
         inner: Any = tables[int(origin)]
@@ -90,7 +97,7 @@ def _has(tables: Any, path: tuple[str, ...]) -> bool:
 )
 def test_a_wrong_layer_says_where_and_why(text: str, said: str) -> None:
     with pytest.raises(UnusableError) as raised:
-        parsed(text, Model, "f")
+        parse_layer(text, Model, "f")
 
     assert said in str(raised.value)
 
@@ -98,7 +105,7 @@ def test_a_wrong_layer_says_where_and_why(text: str, said: str) -> None:
 def test_a_key_that_nobody_knows_is_said_with_its_line_and_the_nearest_one() -> None:
     text = "[servers]\nlinger = 1\nlnger = 5\n[future]\nx = 1\n[clients.zed]\ndomian = 'd'\n"
 
-    got = parsed(text, Model, "f")
+    got = parse_layer(text, Model, "f")
 
     assert got.notes == (
         "line 3: unknown key `servers.lnger` is read over; did you mean `linger`?",
@@ -147,4 +154,4 @@ def test_a_key_is_found_on_its_line(path: tuple[str, ...], line: int) -> None:
 
 
 def test_a_key_that_is_not_bare_is_written_in_quotes() -> None:
-    assert written(("projects", "/src/app", "domain")) == 'projects."/src/app".domain'
+    assert key_path_text(("projects", "/src/app", "domain")) == 'projects."/src/app".domain'

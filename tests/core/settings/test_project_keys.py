@@ -11,7 +11,7 @@ from capd.core.settings.project_keys import (
     PROJECT_KEYS,
     Permitted,
     check_bounds,
-    lowered,
+    limit_to_user,
     permitted,
 )
 
@@ -74,7 +74,7 @@ def test_a_key_that_is_not_a_projects_is_left_out_and_the_rest_counts(
 def test_limits_go_downwards_alone() -> None:
     project = {"sessions": {"capabilities": 9, "tools": 3}, "surface": {"mode": "stable"}}
 
-    got = lowered(project, {"sessions": {"capabilities": 4, "tools": 24}})
+    got = limit_to_user(project, {"sessions": {"capabilities": 4, "tools": 24}})
 
     assert got == Permitted(
         {"sessions": {"tools": 3}, "surface": {"mode": "stable"}},
@@ -100,7 +100,7 @@ def test_no_key_of_a_project_starts_a_command_or_opens_anything() -> None:
 def test_a_mode_lists_no_more_than_the_users(user: str, allowed: set[str]) -> None:
     modes = ("stable", "auto", "dynamic", "pass-through")
 
-    kept = {m for m in modes if lowered(surface(m), surface(user)).tables == surface(m)}
+    kept = {m for m in modes if limit_to_user(surface(m), surface(user)).tables == surface(m)}
 
     assert kept == allowed
 
@@ -112,8 +112,8 @@ def surface(mode: str) -> dict[str, dict[str, str]]:
 def test_what_is_on_may_be_switched_off_and_never_on() -> None:
     on, off = {"routing": {"files": True}}, {"routing": {"files": False}}
 
-    assert lowered(off, on) == Permitted(off, ())
-    assert lowered(on, off) == Permitted(
+    assert limit_to_user(off, on) == Permitted(off, ())
+    assert limit_to_user(on, off) == Permitted(
         {"routing": {}}, ("`routing.files` = true is left out: yours is false, and lower",)
     )
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capd.core.settings.settling import STANDS, Settling, is_doubtful
+from capd.core.settings.settling import STABLE_SECONDS, Settling, is_doubtful
 
 DENY = {"policy": {"deny": ["shell:*", "git:push"]}, "servers": {"linger": 5}}
 
@@ -58,12 +58,12 @@ def test_a_state_counts_only_after_it_was_the_same_for_so_long(
 
         wait = settling.wait(text, now)
 
-        assert wait == pytest.approx(max(0.0, since + STANDS - now))
+        assert wait == pytest.approx(max(0.0, since + STABLE_SECONDS - now))
 
 
 def test_what_the_disk_says_has_stood_still_counts_at_once() -> None:
-    assert Settling().wait("", 100.0, still_for=STANDS) == 0.0
-    assert Settling().wait("", 100.0, still_for=0.5) == pytest.approx(STANDS - 0.5)
+    assert Settling().wait("", 100.0, still_for=STABLE_SECONDS) == 0.0
+    assert Settling().wait("", 100.0, still_for=0.5) == pytest.approx(STABLE_SECONDS - 0.5)
 
 
 LINES = st.sampled_from(

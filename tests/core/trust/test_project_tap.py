@@ -2,7 +2,7 @@
 
 from capd.core.taps.catalog import Catalog, Tap, Unknown
 from capd.core.taps.tap_format import CapabilityFiles, read_capability
-from capd.core.trust.project_tap import bound, project_of, servers_of, tap_name, trusted_part
+from capd.core.trust.project_tap import bind_servers, project_of, servers_of, tap_name, trusted_part
 from capd_protos.types import CapabilityName, Finding, TapName
 
 PROJECT = "/src/app"
@@ -29,7 +29,7 @@ def test_every_server_is_the_projects_alone() -> None:
     scopes = {"one": "", "two": 'scope = "shared"', "three": 'scope = "session"'}
     providers = {name: SERVER.format(name=name, more=more) for name, more in scopes.items()}
 
-    got = bound(tap(tap_name(PROJECT), **providers), PROJECT)
+    got = bind_servers(tap(tap_name(PROJECT), **providers), PROJECT)
 
     assert [(s.name, s.project, s.scope, s.is_scope_fixed) for s in servers_of(got)] == [
         ("one", PROJECT, "project", True),
@@ -41,7 +41,7 @@ def test_every_server_is_the_projects_alone() -> None:
 def test_no_script_of_a_project_is_ever_run() -> None:
     requires = '[deps]\nrequire = ["org/tool"]\n' + SERVER.format(name="one", more="")
 
-    got = bound(tap(tap_name(PROJECT), one=requires), PROJECT)
+    got = bind_servers(tap(tap_name(PROJECT), one=requires), PROJECT)
 
     assert (got.scripts, [each.requires for each in got.capabilities]) == ({}, [()])
     assert [f.reason for f in got.findings if isinstance(f, Finding)][-1].startswith(
@@ -51,7 +51,9 @@ def test_no_script_of_a_project_is_ever_run() -> None:
 
 def test_a_capability_is_usable_once_all_its_servers_are_trusted() -> None:
     both = SERVER.format(name="one", more="") + SERVER.format(name="two", more="")
-    own = bound(tap(tap_name(PROJECT), both=both, one=SERVER.format(name="one", more="")), PROJECT)
+    own = bind_servers(
+        tap(tap_name(PROJECT), both=both, one=SERVER.format(name="one", more="")), PROJECT
+    )
     one, _ = servers_of(own)
 
     got = trusted_part(own, [one])
@@ -65,7 +67,7 @@ def test_a_capability_is_usable_once_all_its_servers_are_trusted() -> None:
 def test_a_project_adds_and_replaces_nothing() -> None:
     text = SERVER.format(name="one", more="")
     users = tap(TapName("mine"), one=text)
-    own = bound(tap(tap_name(PROJECT), one=text, two=text), PROJECT)
+    own = bind_servers(tap(tap_name(PROJECT), one=text, two=text), PROJECT)
 
     catalog = Catalog([users, own])
 

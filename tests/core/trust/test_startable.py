@@ -12,7 +12,7 @@ from capd.core.trust.startable import (
     UNTRUSTED,
     Agreed,
     Startable,
-    agreed_with,
+    agreements_after,
 )
 from capd_protos.types import OAuthClient, ServerName, ServerSpec, TapName
 
@@ -89,13 +89,13 @@ def test_nobody_can_agree_to_what_cannot_be_looked_at() -> None:
     unreadable = Startable(SERVER, PROJECT, {"server.js": "aa"}, "server.js cannot be read")
 
     assert unreadable.state(agreed(STARTABLE)) == CHANGED
-    assert agreed_with([unreadable], {}, [unreadable.digest]) == {}
+    assert agreements_after([unreadable], {}, [unreadable.digest]) == {}
 
 
 def test_an_older_state_that_comes_back_asks_again() -> None:
     newer = Startable(SERVER, PROJECT, {"server.js": "bb"})
 
-    kept = agreed_with([newer], agreed(STARTABLE), [newer.digest])
+    kept = agreements_after([newer], agreed(STARTABLE), [newer.digest])
 
     assert kept == agreed(newer)
     assert STARTABLE.state(kept) == CHANGED
@@ -104,7 +104,7 @@ def test_an_older_state_that_comes_back_asks_again() -> None:
 def test_agreeing_to_one_server_leaves_the_agreement_to_another() -> None:
     other = Startable(msgspec.structs.replace(SERVER, name=ServerName("web")), PROJECT)
 
-    kept = agreed_with([STARTABLE, other], agreed(STARTABLE), [other.digest])
+    kept = agreements_after([STARTABLE, other], agreed(STARTABLE), [other.digest])
 
     assert kept == agreed(STARTABLE, other)
 

@@ -103,7 +103,7 @@ def _described(
 
 
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
-Hint = ToolListKept | registry.CatalogChanged | definitions.DefinitionsSettled | SessionStarted
+Hint = ToolListKept | registry.CatalogChanged | definitions.DefinitionsReviewed | SessionStarted
 HINTS: MsgpackCodec[Hint] = MsgpackCodec(Hint)
 MOST_MEASURED = 8
 """The size up to which definitions are measured exactly, as a multiple of the limit for listing

@@ -27,7 +27,7 @@ from capd.adapters.project_files import project_files
 from capd.adapters.tokens.piece_counts import PieceCounts
 from capd.core.index import document
 from capd.core.index.entries import Facts, entry_of, entry_texts, in_order
-from capd.core.index.extraction import Words, extracted
+from capd.core.index.extraction import Words, extract_words
 from capd.core.index.summaries import Call, call_of, surrounding_texts
 from capd.core.index.trigger_map import trigger_map
 from capd.core.routing.priors import spoken_for
@@ -76,7 +76,7 @@ class _Read:
         spec, tools = described.capability, described.tools
         known = self.words.get(spec.id)
         if known is None or known.capability is not spec or known.tools != tools:
-            known = _Known(spec, tools, extracted(spec, tools or ()))
+            known = _Known(spec, tools, extract_words(spec, tools or ()))
         return known
 
 
@@ -261,7 +261,7 @@ class Index:
         described = [self._with_tokens(each) for each in described]
         words = {each.capability.id: before.words_of(each) for each in described}
         entries = [
-            document.applied(
+            document.with_overrides(
                 entry_of(
                     each,
                     facts.get(str(each.capability.id), Facts()),
@@ -463,5 +463,5 @@ def _values(users: _Read, skills: Mapping[str, list[str]], call: Call) -> dict[s
         )
         # The generated values, without a person's changes, which are found by comparison.
         entry = entry_of(described, fact)
-        values[str(spec.id)] = document.with_digests(document.described(entry, parts))
+        values[str(spec.id)] = document.with_digests(document.file_entry(entry, parts))
     return values

@@ -18,8 +18,8 @@ from capd.adapters.trust.project_taps import ProjectRead
 from capd.core.servers.placeholders import wanted_keys
 from capd.core.servers.sandbox_rules import declared_level
 from capd.core.taps.package_pins import unpinned_package
-from capd.core.trust.project_tap import READ_BY_LAUNCHERS, TOLD
-from capd.core.trust.startable import Agreed, Startable, agreed_with
+from capd.core.trust.project_tap import MEMORY_TRANSPORT, READ_BY_LAUNCHERS
+from capd.core.trust.startable import Agreed, Startable, agreements_after
 from capd_protos import registry as messages
 from capd_protos.types import ServerSpec
 
@@ -73,7 +73,7 @@ class ProjectTrust:
         read = self._projects.read(listed.project)
         trusted = await trio.to_thread.run_sync(self._projects.trust.read)
         found = [*read.startables, *await self._read_by_launchers(listed.project)]
-        agreed = agreed_with(found, trusted.of(listed.project), request.digests)
+        agreed = agreements_after(found, trusted.of(listed.project), request.digests)
         await trio.to_thread.run_sync(
             self._projects.trust.write, {**trusted.projects, listed.project: agreed}
         )
@@ -129,7 +129,7 @@ def _entry(
 
 def _warnings(server: ServerSpec) -> list[str]:
     found = []
-    if server.transport == TOLD:
+    if server.transport == MEMORY_TRANSPORT:
         found.append("it starts nothing: models are given the text of these files, word for word")
     if server.transport == READ_BY_LAUNCHERS:
         found.append(

@@ -9,7 +9,7 @@ import structlog
 import trio
 
 from capd.adapters.clients.session_environment import SessionEnvironments
-from capd.core.redaction import anywhere
+from capd.core.redaction import general_redactor
 from capd.core.sessions.approval import Answer, Approvals, Lasting, Question
 from capd.runtime.bus import Bus
 from capd.runtime.saver import Saver, not_saved
@@ -82,7 +82,7 @@ class ApprovalService:
 
     def redact(self, text: str) -> str:
         """Return a text without the values of secrets."""
-        return anywhere(self._environments.all_values())(text)
+        return general_redactor(self._environments.all_values())(text)
 
     async def ask(
         self, question: Question, within: float, elicit: Callable[[int], Awaitable[Answer | None]]

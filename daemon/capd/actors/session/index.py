@@ -13,9 +13,9 @@ import trio
 
 from capd.actors.session.policy import Denials
 from capd.adapters.tokens.piece_counts import PieceCounts
-from capd.core.index.summaries import Suggested, call_of, suggested, surrounding_texts
+from capd.core.index.summaries import Suggestions, call_of, suggestions, surrounding_texts
 from capd.core.index.token_costs import TokenCosts
-from capd.core.index.trigger_map import Mapped, trigger_map
+from capd.core.index.trigger_map import TriggerMap, trigger_map
 from capd.core.sessions.domains import is_inside
 from capd.core.sessions.policy import Policy
 from capd.core.sessions.session import SessionState
@@ -165,7 +165,7 @@ class SessionIndex:
         """The policy, with the capabilities that it denies; None if these are not known."""
         self.loaded_for: Policy | None = None
         """The policy with which the index was last loaded for a connection."""
-        self.mapped = Mapped()
+        self.mapped = TriggerMap()
         """The map that was delivered last."""
         self.left_out = 0
         """How many capabilities fitted a message and had no room in its turn."""
@@ -223,13 +223,13 @@ class SessionIndex:
         reads_map = self._view.traits.reads_instructions or self._view.wants_all
         return "" if reads_map else self.map()
 
-    def suggested(self, ids: Sequence[CapabilityId]) -> str:
+    def suggestions(self, ids: Sequence[CapabilityId]) -> str:
         """Return the second level of the index: a line for each capability of `ids`.
 
         The line says what the capability is for, and how it is switched on.
         """
         entries = [self._cache.entry(self._place.project, id_) for id_ in ids]
-        said: Suggested = suggested(
+        said: Suggestions = suggestions(
             entries, call_of(self._view.name_for_client(self._view.enabler)), self._cache.costs
         )
         self.left_out += said.left_out

@@ -12,7 +12,7 @@ from capd.runtime.bus import Bus
 from capd_protos import supervisor
 from capd_protos.codec import MsgpackCodec
 
-InstallEvent = supervisor.InstallStarted | supervisor.InstallSaid | supervisor.InstallEnded
+InstallEvent = supervisor.InstallStarted | supervisor.InstallOutput | supervisor.InstallEnded
 INSTALL_EVENTS: MsgpackCodec[InstallEvent] = MsgpackCodec(InstallEvent)
 
 INSTALL_TIMEOUT = 900.0
@@ -83,7 +83,7 @@ def _line(event: InstallEvent) -> str:
     match event:
         case supervisor.InstallStarted(dependency):
             return f"{dependency}: installing"
-        case supervisor.InstallSaid(dependency, line, seconds):
+        case supervisor.InstallOutput(dependency, line, seconds):
             return f"{dependency}: {line} ({seconds:.0f} s)"
         case supervisor.InstallEnded(dependency, outcome, seconds):
             return f"{dependency}: {outcome} ({seconds:.0f} s)"

@@ -265,7 +265,7 @@ class SessionLeases:
         try:
             with trio.CancelScope(shield=True):
                 reply = await self.ask_supervisor(request, ASK_TIMEOUT)
-                held_by = reply.held_by if isinstance(reply, supervisor.HoldsReleased) else []
+                held_by = reply.held_by if isinstance(reply, supervisor.LeasesReleased) else []
         except NotActivatedError as error:
             log.warning("release_failed", session=self._place.key, reason=str(error))
         finally:

@@ -69,7 +69,7 @@ class TokenAccounting:
         self._bus = bus
         self._finder = FinderClient(bus)
         self._counts = counts
-        self._everything: dict[Terms, tokens.Everything] = {}
+        self._everything: dict[Terms, tokens.AllTools] = {}
         self._problem = ""
         self._due = trio.Event()
         self._hurried = trio.Event()
@@ -109,7 +109,7 @@ class TokenAccounting:
         found = [session.described() for session in sessions()]
         return messages.TokensDescribed(VOCABULARY, found, self._problem)
 
-    def everything(self, terms: Terms) -> tokens.Everything | None:
+    def everything(self, terms: Terms) -> tokens.AllTools | None:
         """Return the cost of listing all permitted tools; None if it was not requested yet."""
         return self._everything.get(terms)
 
@@ -130,7 +130,7 @@ class TokenAccounting:
         for session in sessions:
             # A checkpoint each: a thousand sessions have a hundred thousand texts.
             await trio.lowlevel.checkpoint()
-            wanted.update(dict.fromkeys(session.account.wanted()))
+            wanted.update(dict.fromkeys(session.account.uncounted_texts()))
         problem = ""
         try:
             counted = await counts.counted(list(wanted))
@@ -141,12 +141,12 @@ class TokenAccounting:
         self._problem = problem
         for session in sessions:
             await trio.lowlevel.checkpoint()
-            session.account.settle(counted.get)
+            session.account.store_counts(counted.get)
         await self._ask_for_everything(sessions)
 
     async def _ask_for_everything(self, sessions: "list[SessionTokenCount]") -> None:
         views = {session.terms: session.view for session in sessions if session.account.has_listed}
-        found: dict[Terms, tokens.Everything] = {}
+        found: dict[Terms, tokens.AllTools] = {}
         for terms, view in views.items():
             try:
                 reply = await self._finder.count(rules_of(view), view.project, timeout=ASK_TIMEOUT)
@@ -154,7 +154,7 @@ class TokenAccounting:
                 log.warning("tools_not_counted", reason=str(error))
                 continue
             if reply.is_known:
-                found[terms] = tokens.Everything(reply.tools, reply.tokens, reply.unlisted)
+                found[terms] = tokens.AllTools(reply.tools, reply.tokens, reply.unlisted)
         self._everything = found
 
 
@@ -171,18 +171,18 @@ class SessionTokenCount:
 
     def listed(self, definitions: list[bytes], own: int, now: float) -> None:
         """Note a list of tools that is sent at `now`; `own` of its tools are capd's."""
-        self.account.listed(definitions, own, now)
+        self.account.note_list(definitions, own, now)
         self._wake()
 
     def instructed(self, text: str) -> str:
         """Note the instructions that are sent, and return them."""
-        self.account.instructed(text)
+        self.account.note_instructions(text)
         self._wake()
         return text
 
     def turned(self, text: str) -> str:
         """Note a turn's text for the model, and return it."""
-        self.account.said("turns", text)
+        self.account.note_text("turns", text)
         self._wake()
         return text
 
@@ -191,7 +191,7 @@ class SessionTokenCount:
         kind = KINDS.get(own)
         if kind is not None and isinstance(result, bytes):
             for block in _CONTENT.decode(result).content:
-                self.account.said(kind, block.text)
+                self.account.note_text(kind, block.text)
             self._wake()
         return result
 

@@ -552,7 +552,7 @@ class SessionTurns:
 
     def _suggestion(self, suggested: Sequence[CapabilityId]) -> str:
         """Return how suggested capabilities are switched on; empty without a tool for that."""
-        return self._index.suggested(suggested) if suggested and self._view.has_enabler else ""
+        return self._index.suggestions(suggested) if suggested and self._view.has_enabler else ""
 
     async def _route(self, text: str, waits: float) -> Decision:
         try:

@@ -129,7 +129,7 @@ class Installs:
             self._bus.publish(messages.InstallStarted(run.dependency))
 
         def on_line(line: str) -> None:
-            self._bus.publish(messages.InstallSaid(run.dependency, line, seconds()))
+            self._bus.publish(messages.InstallOutput(run.dependency, line, seconds()))
 
         outcome: messages.InstallOutcome = "failed"
         try:

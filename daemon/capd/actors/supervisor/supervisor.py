@@ -41,15 +41,15 @@ from capd.runtime.serving import serve
 from capd_protos import supervisor as messages
 from capd_protos.codec import MsgpackCodec
 from capd_protos.curator import SessionStarted
-from capd_protos.definitions import DefinitionsSettled
+from capd_protos.definitions import DefinitionsReviewed
 from capd_protos.naming import Named, NameTable
 from capd_protos.registry import CatalogChanged
 from capd_protos.types import InstanceId, ServerIdentity, ServerSpec, SessionKey
 
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
 
-HINTS: MsgpackCodec[CatalogChanged | DefinitionsSettled] = MsgpackCodec(
-    CatalogChanged | DefinitionsSettled
+HINTS: MsgpackCodec[CatalogChanged | DefinitionsReviewed] = MsgpackCodec(
+    CatalogChanged | DefinitionsReviewed
 )
 
 SESSIONS: MsgpackCodec[SessionStarted] = MsgpackCodec(SessionStarted)
@@ -123,7 +123,7 @@ class Supervisor:
                 now = trio.current_time()
                 self._carry_out(self._leases.release_session(request.session, now))
                 self._installs.leave(request.session)
-                return messages.HoldsReleased()
+                return messages.LeasesReleased()
             case messages.EndProject() | messages.TrustChanged():
                 return await self._on_trust(request)
             case messages.ListServers():
@@ -137,7 +137,7 @@ class Supervisor:
                 return await self._installs.ensure(request, environment, self._nursery)
             case messages.LeaveInstall():
                 self._installs.leave(request.session, request.wait)
-                return messages.HoldsReleased()
+                return messages.LeasesReleased()
             case _:
                 return await self._on_login(request)
 
@@ -207,18 +207,18 @@ class Supervisor:
         link = self._running.get(self._instances[key].id)
         return link is None or not link.is_alive
 
-    def _release(self, request: messages.ReleaseServer) -> messages.HoldsReleased:
+    def _release(self, request: messages.ReleaseServer) -> messages.LeasesReleased:
         session, known = request.session, self._instances.values()
         instance = next(
             (i for i in known if request.instance in {i.id, i.known_runs.get(session)}), None
         )
         if instance is None:
-            return messages.HoldsReleased()
+            return messages.LeasesReleased()
         instance.known_runs.pop(session, None)
         self._carry_out(self._leases.release(instance.key, session, trio.current_time()))
         if request.at_once:
             self._carry_out(self._leases.end_unheld(instance.key))
-        return messages.HoldsReleased(list(self._leases.holders(instance.key)))
+        return messages.LeasesReleased(list(self._leases.holders(instance.key)))
 
     async def _on_trust(
         self, request: messages.EndProject | messages.TrustChanged

@@ -17,7 +17,7 @@ from capd.core.trust.project_tap import (
     FOLDER,
     MOST_CAPABILITIES,
     MOST_SERVERS,
-    bound,
+    bind_servers,
     memories_of,
     servers_of,
     tap_name,
@@ -61,7 +61,7 @@ def read_project(project: str, trust: TrustFile, reader: Reader = DIRECT) -> Pro
         if (folder / "capabilities").is_dir():
             _check_size(folder / "capabilities")
         place = TapPlace(tap_name(project), folder, within=Path(project))
-        tap = bound(read_tap(place, reader), project)
+        tap = bind_servers(read_tap(place, reader), project)
     except TapUnreadableError as error:
         return ProjectRead(project, error=str(error))
     except OSError as error:

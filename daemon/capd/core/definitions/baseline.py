@@ -6,9 +6,10 @@
        └──no running instance lists it─────────────┴──rejected──> withheld for good
     not trusted ──listed──> added ──accepted──> trusted
 
-Only a person changes what is trusted. A tool may have several trusted definitions, because a
-server's list may depend on its settings: each has one digest. If a baseline was lost, and changes
-are withheld for this server, everything is withheld until a person has looked at it again.
+Apart from the first list, only a person decides what is trusted. A tool may have several trusted
+definitions, because a server's list may depend on its settings; each has a digest. If the baseline
+of a server was lost, and changes of this server are withheld, all its tools are withheld until a
+person accepts them.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -29,7 +30,7 @@ MOST_TOOLS = 4000
 MOST_TEXT_BYTES = 24 << 20
 
 
-"""Limit for one server's definitions; beyond it only their digests are kept."""
+"""The most bytes of definitions that are kept of one server; beyond it, only digests are."""
 
 
 ADDED, CHANGED, REMOVED = "added", "changed", "removed"
@@ -39,9 +40,9 @@ class TrustedTool(msgspec.Struct, frozen=True):
     """A tool with its trusted definitions."""
 
     digests: tuple[str, ...]
-    """The newest first."""
+    """The digests of the trusted definitions, the newest first."""
     text: bytes = b""
-    """The newest, as canonical JSON."""
+    """The newest trusted definition, as canonical JSON; empty if it was too large to keep."""
     rejected: tuple[str, ...] = ()
 
 
@@ -57,7 +58,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Baseline(msgspec.Struct, frozen=True):
-    """Everything that is saved of a server's definitions."""
+    """What is saved about one server: its trusted tools, and the changes since."""
 
     identity: ServerIdentity
     name: ServerName
@@ -71,7 +72,7 @@ class Baseline(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """When a change withholds a tool."""
+    """Decides which changes withhold a tool, by the user's mode."""
 
     is_quarantine: bool = False
 
@@ -95,11 +96,11 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The result of comparing a list with the baseline."""
+    """The new baseline after a list was compared with the old one, and the new changes."""
 
     baseline: Baseline
     news: dict[ToolName, Change] = field(default_factory=dict)
-    """Changes that were not known before."""
+    """The changes that the old baseline did not have."""
 
 
 def standing_of(server: ServerSpec) -> str:
@@ -116,10 +117,11 @@ def compared(
     now: float,
     elsewhere: Mapping[ToolName, Sequence[bytes]] = {},
 ) -> Compared:
-    """Return the new baseline after a server has listed its tools, given as canonical JSON.
+    """Return the new baseline after an instance of a server has listed its tools.
 
-    `elsewhere` are the lists of its other running instances; an empty text stands for a trusted
-    tool.
+    `listed` has their definitions as canonical JSON. `elsewhere` has those that the server's other
+    running instances list; an empty definition is a trusted one. `now` is in seconds since the
+    epoch.
     """
     if not listed and not baseline.known:
         return Compared(baseline)
@@ -136,7 +138,7 @@ def compared(
             old = baseline.changes.get(name)
             is_same = old is not None and old.kind == REMOVED
             changes[name] = old if is_same and old else Change(REMOVED, known.digests[0], b"", now)
-    # The tool is withheld at other instances, so its change must be here for a person to decide on.
+    # A change that only other instances list is kept, so that a person can decide on it.
     for name, others in elsewhere.items():
         found = [_change(baseline, name, text, now) for text in others if text]
         undecided = [each for each in found if each is not None]
@@ -162,7 +164,7 @@ def compared(
 
 
 def accepted(baseline: Baseline, digests: Mapping[ToolName, str]) -> Baseline:
-    """Trust the definitions in `digests`, as far as they are still listed."""
+    """Return a baseline that trusts the changes in `digests`, if they are still the same."""
     known, changes = dict(baseline.known), dict(baseline.changes)
     for name in decided_on(baseline, digests):
         change = changes.pop(name)
@@ -178,7 +180,7 @@ def accepted(baseline: Baseline, digests: Mapping[ToolName, str]) -> Baseline:
 
 
 def rejected(baseline: Baseline, digests: Mapping[ToolName, str]) -> Baseline:
-    """Withhold the definitions in `digests` for as long as they are listed."""
+    """Return a baseline that withholds the changes in `digests` for good."""
     known, changes = dict(baseline.known), dict(baseline.changes)
     for name in decided_on(baseline, digests):
         change = changes[name]
@@ -202,7 +204,7 @@ def decided_on(baseline: Baseline, digests: Mapping[ToolName, str]) -> list[Tool
 
 
 def withheld(baseline: Baseline, rule: Rule) -> dict[ToolName, Change]:
-    """Return the withheld tools, each with the reason."""
+    """Return the withheld tools of a server, each with its change."""
     return {
         name: change
         for name, change in baseline.changes.items()
@@ -213,9 +215,10 @@ def withheld(baseline: Baseline, rule: Rule) -> dict[ToolName, Change]:
 def withheld_of(
     digests: Mapping[ToolName, str], baseline: Baseline, rule: Rule
 ) -> dict[ToolName, Change]:
-    """Return the withheld tools of one instance's list, each with the reason.
+    """Return the withheld tools in the list of one instance, each with its change.
 
-    Another instance may list the same tool with a trusted definition.
+    `digests` are those of its definitions. A tool is not withheld at an instance that lists it with
+    a trusted definition.
     """
     return {
         name: change
@@ -226,20 +229,20 @@ def withheld_of(
 
 
 def reason(baseline: Baseline, tool: ToolName, change: Change, *, command: str) -> str:
-    """Return why a tool is withheld, for a model and its user."""
-    said = {
+    """Return why a tool is withheld, for a model and its user; `command` shows the difference."""
+    how = {
         ADDED: "is not among the tools that were trusted",
         CHANGED: "is not defined as it was when it was trusted",
     }[change.kind]
     why = "" if not change.is_rejected else ", and a person has rejected its definition"
     return (
-        f"{tool} of {baseline.name} is withheld: it {said}{why}. "
+        f"{tool} of {baseline.name} is withheld: it {how}{why}. "
         f"The person sees the difference, and accepts it, with: {command}"
     )
 
 
 def texts(tools: Iterable[tuple[ToolName, bytes]]) -> dict[ToolName, bytes]:
-    """Return definitions by name, as canonical JSON."""
+    """Return `tools` as canonical JSON, by name."""
     return {name: canonical(written) for name, written in tools}
 
 
@@ -271,7 +274,7 @@ def _with(
 
 
 def _bounded(baseline: Baseline) -> Baseline:
-    """Enforce the limits: what is no longer listed is forgotten first."""
+    """Return the baseline within the limits; tools that are not listed are dropped first."""
     known, changes = baseline.known, baseline.changes
     if len(known) > MOST_TOOLS:
         gone = [name for name in known if name in changes and changes[name].kind == REMOVED]
@@ -294,10 +297,10 @@ def _size(parts: Sequence[TrustedTool | Change]) -> int:
 MOST_REPORTED = 4000
 
 
-# An instance of a project writes its roots into a description, and another has other roots. What
-# one of them lists and nobody has decided on is remembered while it runs, whatever the others list.
+# Instances of one server may list different definitions: some servers write the project's folder
+# into a description. So each instance's list is remembered while it runs.
 class Instances:
-    """The lists of one server by instance, and which of their changes were reported."""
+    """The tool lists of one server's running instances, and which changes were reported."""
 
     def __init__(self) -> None:
         self._listed: dict[InstanceId, Mapping[ToolName, bytes]] = {}
@@ -306,7 +309,7 @@ class Instances:
     def elsewhere(
         self, instance: InstanceId, running: Collection[InstanceId]
     ) -> dict[ToolName, list[bytes]]:
-        """Return what the other running instances list; instances that ended are forgotten."""
+        """Return the definitions that other running instances list; forget ended instances."""
         self._listed = {
             each: listed
             for each, listed in self._listed.items()
@@ -321,7 +324,7 @@ class Instances:
     def lists(
         self, instance: InstanceId, texts: Mapping[ToolName, bytes], changed: Collection[ToolName]
     ) -> None:
-        """Store the list of an instance; keep the text only of `changed` tools."""
+        """Store the list of an instance, with the definitions of `changed` tools only."""
         self._listed[instance] = {
             name: text if name in changed else b"" for name, text in texts.items()
         }
@@ -339,5 +342,5 @@ class Instances:
         return found
 
     def decided(self, names: Collection[ToolName]) -> None:
-        """Report these changes again the next time, because a person has decided on them."""
+        """Forget that changes of these tools were reported, after a person's decision."""
         self._reported = {key: None for key in self._reported if key[0] not in names}

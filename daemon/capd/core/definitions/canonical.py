@@ -15,7 +15,7 @@ from capd.core.definitions.hidden_text import visible
 from capd_protos.codec import MalformedError
 
 MOST_LINES = 2000
-"""Lines of one difference. A person reads no more; the rest is counted."""
+"""The most lines of one difference. The others are only counted."""
 _MOST_COMPARED = 5000
 
 
@@ -37,7 +37,7 @@ def digest(of: bytes) -> str:
 
 
 def laid_out(text: bytes) -> str:
-    """Return canonical JSON for a person: one member a line, hidden characters spelled out."""
+    """Return canonical JSON for a person: a line for each member, hidden characters spelled out."""
     try:
         return "\n".join(_lines(msgspec.json.decode(text) if text else {}, "", ""))
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
@@ -45,7 +45,7 @@ def laid_out(text: bytes) -> str:
 
 
 def difference(before: bytes, after: bytes, *, named: str) -> str:
-    """Return the unified difference of two canonical definitions."""
+    """Return the unified difference of two definitions in canonical JSON; `named` is the tool."""
     lines = list(
         difflib.unified_diff(
             laid_out(before).splitlines()[:_MOST_COMPARED] if before else [],
@@ -86,5 +86,5 @@ def _nested(items: list[tuple[str, Any]], opened: str, closed: str, indent: str)
 
 
 def _visible_json(value: Any) -> str:
-    # Escaped by JSON: line ends and controls. Spelled: what a terminal would not show.
+    # JSON escapes line ends and controls; `visible` spells out what a terminal would not show.
     return visible(json.dumps(value, ensure_ascii=False))

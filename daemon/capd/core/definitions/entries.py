@@ -1,7 +1,8 @@
-"""Entries of prompts, resources and templates: cleaned and bounded.
+"""Checks the entries of a server's lists of prompts, resources and templates.
 
-An entry is requested by its name or URI, which cannot be changed. So an entry with hidden
-characters there is left out. Of a list with too many entries, the first ones are listed.
+Hidden characters are removed from the texts of an entry. Its name or URI cannot be changed, because
+clients request the entry by it, so an entry with hidden characters there is left out. Of a list
+with too many entries only the first ones are listed.
 """
 
 import msgspec
@@ -10,14 +11,15 @@ from capd.core.definitions.hidden_text import TooMuchHiddenError, cleaned_json
 from capd_protos.codec import JsonCodec, MalformedError
 
 MOST_ENTRIES = {"prompts": 1000, "resources": 10_000, "resources/templates": 1000}
-"""For one server. Real ones list tens of prompts and templates, and some thousands of resources."""
+"""The most entries of one server. Real servers list tens of prompts and templates, and some
+thousands of resources."""
 MOST_BYTES = 16 * 1024 * 1024
-"""For one list of one server."""
+"""The most bytes of one list of one server."""
 MOST_ENTRY_BYTES = 256 * 1024
 
 
 class _Asked(msgspec.Struct, rename="camel"):
-    """The key by which `prompts/get` or `resources/read` requests an entry."""
+    """The members of an entry by which `prompts/get` or `resources/read` requests it."""
 
     name: object = ""
     uri: object = ""
@@ -28,7 +30,7 @@ _ASKED: JsonCodec[_Asked] = JsonCodec(_Asked)
 
 
 class EntryIntake:
-    """The entries of one list, one by one. The cost of `take` is linear in the entry's bytes."""
+    """The entries of one list, given one by one to `take`."""
 
     def __init__(self, kind: str) -> None:
         """`kind` is `prompts`, `resources` or `resources/templates`."""
@@ -36,13 +38,13 @@ class EntryIntake:
         self._bytes = 0
         self._left_out = 0
         self.is_full = False
-        """Whether the limit is reached."""
+        """Whether an entry was left out because the list has reached a limit."""
         self.entries: dict[str, bytes] = {}
-        """The entries in their order, by the key that requests them."""
+        """The accepted entries in order, by their names or URIs."""
 
     @property
     def finding(self) -> str:
-        """What is not listed and why, for a person; empty if everything is listed."""
+        """Why some entries are left out, for a person; empty if all were accepted."""
         if self.is_full:
             most = MOST_ENTRIES[self._kind]
             bound = f"a server may have {most} in {MOST_BYTES >> 20} MiB"
@@ -52,7 +54,7 @@ class EntryIntake:
         return ""
 
     def take(self, entry: bytes) -> None:
-        """Take the next entry, unless the list is full or the entry cannot be requested."""
+        """Accept the next entry, which is JSON, unless a limit is reached or it is not valid."""
         has_room = self._bytes + len(entry) <= MOST_BYTES
         if not has_room or len(self.entries) == MOST_ENTRIES[self._kind]:
             self.is_full = True

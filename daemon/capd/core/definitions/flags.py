@@ -1,8 +1,8 @@
-"""Parts of definitions that resemble published attacks. A flag informs, and decides nothing.
+"""Flags parts of definitions that resemble published attacks, for a person to look at.
 
-A scanner gives no protection: in MCPTox (arXiv 2508.14925, 2025) models obeyed poisoned tools in
-36.5 % of cases on average. So a flag only shows a person what was found and which publication
-describes it; no tool is withheld for a flag.
+Such a scan does not protect: in MCPTox (arXiv 2508.14925, 2025) models obeyed poisoned tools in
+36.5 % of cases on average. So no tool is withheld because of a flag. A flag shows what was found,
+and which publication describes it.
 """
 
 import re
@@ -17,15 +17,15 @@ from capd_protos.codec import MalformedError
 from capd_protos.types import ServerName, ToolName
 
 MOST_CHARACTERS = 6000
-"""A description over this is flagged: of 409 tools of 33 ordinary servers one has 6,993, and the
-next one 3,507."""
+"""A longer description is flagged. Of 409 tools of 33 ordinary servers, the longest description has
+6,993 characters, and the second 3,507."""
 _SHOWN = 80
 _LEAST_NAME = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """One published attack, and how its text is recognised."""
+    """One published attack: the flag's code, the publication, and the pattern of its text."""
 
     code: str
     source: str
@@ -34,7 +34,7 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """One thing that a person should look at."""
+    """A part of one tool's definition that a person should look at."""
 
     tool: ToolName
     code: str
@@ -158,7 +158,10 @@ def flags_among(
     others: Mapping[ServerName, Iterable[ToolName]],
     own: Iterable[str],
 ) -> list[Flag]:
-    """Return flags for tools that have or mention the names of others; `own` are capd's tools."""
+    """Return flags for tools of `server` that have, or mention, the names of other tools.
+
+    `others` are the tools of all servers, `own` the names of capd's own tools.
+    """
     servers = {str(name) for name in others if name != server}
     own_names = set(own)
     theirs: dict[str, ServerName] = {}
@@ -178,8 +181,8 @@ def flags_among(
         elif "__" in tool and (prefix in servers or prefix == "capd"):
             found.append(Flag(tool, "shadows", f"it is named like a tool of {prefix}"))
         text = _description(definition)
-        # `fill_form` is the name of many tools. `git_commit`, or a server named beside it, is
-        # specific.
+        # `fill_form` may be the name of many tools. A mention counts only if the name contains the
+        # server's name, as `git_commit`, or the text mentions the server as well.
         words = set(re.findall(r"[A-Za-z0-9-]+", text.lower()))
         spoken_of = next(
             (

@@ -1,4 +1,4 @@
-r"""Characters in a definition that a person does not see and a model may read.
+r"""Removes characters from definitions that a person does not see and a model may read.
 
 These are removed, for these reasons:
 
@@ -85,7 +85,7 @@ _FOUR_DIGITS = 0xFFFF
 
 
 MOST_HIDDEN = 5000
-"""For one document, kept or removed: each costs some microseconds."""
+"""The most hidden characters of one document, kept or removed: each takes some microseconds."""
 
 
 class TooMuchHiddenError(Exception):
@@ -107,7 +107,7 @@ def cleaned(text: str) -> Cleaned:
 
 
 def cleaned_json(written: bytes) -> tuple[bytes, Counter[str]]:
-    """Return a JSON document with every string cleaned, and how many characters of each kind went.
+    """Return a JSON document with every string cleaned, and how many characters were removed.
 
     Only strings with hidden characters are changed; a document without any is returned unchanged.
 
@@ -143,7 +143,7 @@ def visible(text: str) -> str:
 
 
 def _is_suspect(written: str) -> bool:
-    # The search for a backslash is cheap: most definitions have none, and all are checked here.
+    # A search for a backslash is fast, and most definitions have none.
     has_escape = "\\" in written and _ESCAPE.search(written) is not None
     return has_escape or _RAW.search(written) is not None
 
@@ -178,7 +178,10 @@ def _cleaned(text: str, *, is_pattern: bool) -> Cleaned:
 
 
 def _belongs(hidden: str, before: str, after: str, *, is_right_to_left: bool) -> bool:
-    """Tell whether people write the character `hidden` at this place."""
+    """Tell whether ordinary text has the character `hidden` at this place.
+
+    `before` are the two characters before it, `after` is the one after it.
+    """
     last = before[-1:]
     if not last and hidden not in _MARKS:
         return False
@@ -239,7 +242,7 @@ def _has_right_to_left(text: str) -> bool:
 
 
 def _escaped(char: str) -> str:
-    """Return a character as regular expressions of ECMA-262 write it."""
+    """Return a character as an escape in a regular expression of ECMA-262."""
     if ord(char) <= _FOUR_DIGITS:
         return f"\\u{ord(char):04x}"
     return f"\\u{{{ord(char):x}}}"

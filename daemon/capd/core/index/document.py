@@ -1,4 +1,4 @@
-"""One capability in capability-index.yaml: what capd writes, and what a person changed.
+"""One capability in capability-index.yaml: capd's values, and those that a person changed.
 
 A word or setting belongs to a person once it differs from what capd wrote last; `written` has a
 short digest of each such value. A person's values stay. Facts are overwritten. Everything else in
@@ -30,7 +30,7 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What the index file says of a capability besides its entry."""
+    """The values that the index file has for a capability besides its entry."""
 
     call: str = ""
     tools: Sequence[str] = ()
@@ -52,7 +52,7 @@ class Overrides:
         return len(self.values)
 
 
-def described(entry: IndexEntry, parts: Parts) -> Values:
+def file_entry(entry: IndexEntry, parts: Parts) -> Values:
     """Return the entry that capd writes for a capability, its keys in the order of the file."""
     rate = round(parts.successes / entry.uses, 3) if entry.uses else None
     return {
@@ -134,7 +134,7 @@ def overrides(old: Mapping[str, Any]) -> Overrides:
     return Overrides(found)
 
 
-def applied(entry: IndexEntry, own: Overrides) -> IndexEntry:
+def with_overrides(entry: IndexEntry, own: Overrides) -> IndexEntry:
     """Return an entry with a person's values; values of a wrong type are ignored."""
     values = own.values
     changed: dict[str, Any] = {}
@@ -153,7 +153,7 @@ def applied(entry: IndexEntry, own: Overrides) -> IndexEntry:
     return msgspec.structs.replace(entry, **changed) if changed else entry
 
 
-def is_touched(old: Mapping[str, Any], usual: frozenset[str] = frozenset()) -> bool:
+def has_edits(old: Mapping[str, Any], usual: frozenset[str] = frozenset()) -> bool:
     """Tell whether a person changed a value or added a key in one capability's entry."""
     known = {DIGEST, WRITTEN, ACTIVATION, *OWN_WORDS, *FACTS, *usual}
     return bool(overrides(old)) or bool(set(old) - known)

@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from capd.core.index.extraction import Words, extracted
+from capd.core.index.extraction import Words, extract_words
 from capd.core.index.trigger_map import HEAD
 from capd_protos.finder import CapabilityTools
 from capd_protos.index import IndexEntry
@@ -24,7 +24,7 @@ class Facts:
 def entry_of(described: CapabilityTools, facts: Facts, words: Words | None = None) -> IndexEntry:
     """Return the entry of a capability, in the words of its tap; `words` if they are known."""
     spec = described.capability
-    words = words or extracted(spec, described.tools or ())
+    words = words or extract_words(spec, described.tools or ())
     return IndexEntry(
         spec.id,
         words.verb,

@@ -53,7 +53,7 @@ class Words:
     use_when: tuple[str, ...]
 
 
-def extracted(capability: CapabilitySpec, tools: Sequence[str] = ()) -> Words:
+def extract_words(capability: CapabilitySpec, tools: Sequence[str] = ()) -> Words:
     """Return the words for a capability whose servers list `tools`."""
     triggers = [one_line(each) for each in (*capability.triggers, *capability.extra_triggers)]
     about = [capability.description, capability.extra_description]

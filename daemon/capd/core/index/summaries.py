@@ -17,9 +17,9 @@ from capd_protos.types import CapabilityId, CapabilityName, TapName
 
 SUMMARY_TOKENS = 60
 _LEAST_DO = 4
-"""Tokens below which a shortened sentence says nothing."""
+"""Least tokens of a shortened sentence; a shorter one is left out."""
 _FAIR_DO = 12
-"""Tokens that each of the better ones gets before the others get any."""
+"""Tokens of a description that the better entries get before the others share the rest."""
 
 _NOBODY = CapabilityId(TapName("t"), CapabilityName("n"))
 _NOTHING = TokenCosts()
@@ -29,7 +29,7 @@ Call = Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Suggested:
+class Suggestions:
     """The text, how many capabilities it names, and how many did not fit."""
 
     text: str = ""
@@ -47,21 +47,21 @@ def call_of(tool: str) -> Call:
     return call
 
 
-def suggested(
+def suggestions(
     entries: Sequence[IndexEntry], call: Call, costs: TokenCosts, room: int = SUMMARY_TOKENS
-) -> Suggested:
+) -> Suggestions:
     """Return the text about capabilities that may be meant, the best first."""
     if not entries:
-        return Suggested()
+        return Suggestions()
     if len(entries) == 1:
         text = summary(entries[0], call, costs, room)
-        return Suggested(text, 1 if text else 0, 0 if text else 1)
+        return Suggestions(text, 1 if text else 0, 0 if text else 1)
     for count in range(len(entries), 1, -1):
         text = _together(entries[:count], call, costs, room)
         if text:
-            return Suggested(text, count, len(entries) - count)
+            return Suggestions(text, count, len(entries) - count)
     alone = summary(entries[0], call, costs, room)
-    return Suggested(alone, 1 if alone else 0, len(entries) - (1 if alone else 0))
+    return Suggestions(alone, 1 if alone else 0, len(entries) - (1 if alone else 0))
 
 
 def summary(entry: IndexEntry, call: Call, costs: TokenCosts, room: int = SUMMARY_TOKENS) -> str:

@@ -15,11 +15,11 @@ from capd_protos.index import IndexEntry
 MAP_TOKENS = 150
 HEAD = "Installed (verb: capabilities):"
 _TRIED_ON = 12
-"""Names that may fail to fit before the rest is left out: a shorter one may still fit."""
+"""Names in a row that may fail to fit, before all further ones are left out."""
 
 
 @dataclass(frozen=True, slots=True)
-class Mapped:
+class TriggerMap:
     """The map, and what did not fit."""
 
     text: str = ""
@@ -28,7 +28,9 @@ class Mapped:
     tokens: int = 0
 
 
-def trigger_map(entries: Iterable[IndexEntry], costs: TokenCosts, room: int = MAP_TOKENS) -> Mapped:
+def trigger_map(
+    entries: Iterable[IndexEntry], costs: TokenCosts, room: int = MAP_TOKENS
+) -> TriggerMap:
     """Return the map of `entries`, which are in the order of their importance."""
     by_verb: dict[str, list[str]] = {}
     text, listed, left_out, in_vain = "", 0, 0, 0
@@ -46,7 +48,7 @@ def trigger_map(entries: Iterable[IndexEntry], costs: TokenCosts, room: int = MA
         by_verb[verb].pop()
         if not by_verb[verb]:
             del by_verb[verb]
-    return Mapped(text, listed, left_out, costs.of(text))
+    return TriggerMap(text, listed, left_out, costs.of(text))
 
 
 def _written(by_verb: dict[str, list[str]]) -> str:

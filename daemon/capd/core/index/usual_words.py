@@ -51,7 +51,7 @@ _TWO = """
 _MOST: Final = {word: most for most, words in ((1, _ONE), (2, _TWO)) for word in words.split()}
 
 JOINTS = ("-", "_", "\n", "):\n")
-"""What stands before a word without a space. It takes one token more at most."""
+"""What may come before a word in place of a space; each adds one token at most."""
 
 
 def bound(piece: str) -> int | None:
@@ -64,5 +64,5 @@ def bound(piece: str) -> int | None:
 
 
 def words() -> list[str]:
-    """Return all of them."""
+    """Return all words with a known bound."""
     return list(_MOST)

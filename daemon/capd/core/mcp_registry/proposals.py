@@ -1,7 +1,7 @@
 """Proposes triggers and a name for a server that is about to be added.
 
-Triggers are made only from its publisher's words: its title, its description and its tools. A
-person sees them before they are used.
+Triggers are made of the server's title, its description and its tools. A person sees them before
+they are used.
 """
 
 import re
@@ -14,7 +14,7 @@ from capd.core.routing.words_alone import FEWEST_WORDS
 MOST_TRIGGERS = 10
 LONGEST_NAME = 40
 _SAME = 0.75
-"""The share of words from which two phrases are one to a router that looks at words."""
+"""Two phrases collide if at least this share of their words is the same."""
 _LAUNCHERS = frozenset({"npx", "bunx", "uvx"})
 _VERSION = re.compile(r"(?<=.)(?:@|==)[^@/]*$")
 _NOISE = re.compile(r"(?i)\b(?:an?|the)?\s*(?:mcp|model context protocol)(?:[ -]server)?\b")
@@ -38,7 +38,7 @@ def short_name(name: str, taken: Iterable[str]) -> str:
 def proposed_triggers(
     name: str, title: str, description: str, tools: Sequence[tuple[str, str]]
 ) -> list[str]:
-    """Return phrases in a user's words; `tools` are names with descriptions."""
+    """Return at most ten triggers for a server; `tools` pairs names with descriptions."""
     spoken = re.sub(r"[-_.]+", " ", name).strip()
     found = [f"use {spoken}", *map(_phrase, (title, *_SENTENCE.split(description)[:2]))]
     for tool, text in tools:
@@ -66,9 +66,10 @@ def package_of(command: str, args: Sequence[str]) -> str:
 def collisions(
     triggers: Sequence[str], catalog: Mapping[str, Sequence[str]]
 ) -> list[tuple[str, str, str]]:
-    """Return phrases that resemble another capability's: (phrase, its phrase, its name).
+    """Return those of `triggers` that resemble one of another capability.
 
-    Two phrases collide if most words of both are the same; of each capability the nearest counts.
+    `catalog` has the triggers of each capability by its name. Each collision is (trigger, other
+    trigger, capability), with the nearest trigger of that capability.
     """
     theirs = [
         (name, phrase, frozenset(words(phrase)))

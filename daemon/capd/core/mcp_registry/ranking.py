@@ -1,8 +1,8 @@
 """Ranks servers of a registry for a text: by words, and by meaning if there are vectors.
 
-Words alone rank by BM25 over name, title and description, times the share of the query's words that
-a server has, so that a server with all of them precedes one that repeats a single word. Vectors add
-their cosine. A server that its publisher calls deprecated comes after equal ones.
+The score by words is BM25 over name, title and description, scaled by the share of the query's
+words that a server has. So a server with all words precedes one that repeats a single word. With
+vectors, the cosine is added. The score of a deprecated server is lowered.
 """
 
 import re
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     Numbers = npt.NDArray[np.float32]
 
 CANDIDATES = 256
-"""Of the best by words, whose meaning is compared."""
+"""How many of the best servers by words are compared by meaning, and can be returned."""
 _NAME_WEIGHT = 2
 _MEANING = 1.0
 _LEAST_COSINE = 0.3
 _DEPRECATED = 0.7
 _COMMON = frozenset({"mcp", "server", "io", "github", "com", "ai", "tool"})
-"""Words that hundreds of names have, and that tell nothing apart."""
+"""Words that are ignored because hundreds of servers have them in their names."""
 
 Meaning = Callable[[Sequence[int]], "Numbers"]
-"""Return the cosine of the query with each of the servers, by their places."""
+"""Returns the cosine of the query with each of the servers at these indexes."""
 
 
 def text_of(summary: Summary) -> str:
@@ -40,7 +40,11 @@ def text_of(summary: Summary) -> str:
 def ranked(
     text: str, summaries: Sequence[Summary], most: int, meaning: Meaning | None = None
 ) -> list[tuple[Summary, float]]:
-    """Return the best servers for a text, with their scores."""
+    """Return at most `most` servers for a text with their scores, the best first.
+
+    `meaning` compares by vectors; None to use words alone. A server with `text` as its exact name
+    comes first.
+    """
     import numpy as np  # noqa: PLC0415 - 60 ms that only a search pays
 
     if not summaries:

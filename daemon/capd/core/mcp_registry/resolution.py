@@ -3,10 +3,10 @@
     resolve(entry, machine)            -> Resolution: package or remote, templates, inputs
     launch(resolution, artifact, values) -> Launch: command, arguments, environment, URL, headers
 
-Both are pure. The first way that works on this machine is chosen, in this order: a package of npm
-or PyPI, an image, a remote. There are no shell lines, and no text of a publisher can become an
-option of the launcher: identifiers and versions are checked by their grammar, and launcher options
-must be in a list.
+Both are pure. An entry may have several packages and remotes. The first that works on this machine
+is chosen, in the order npm, PyPI, container image, remote. No shell is used, and no text of a
+publisher can become an option of the launcher: identifiers and versions are checked by their
+grammar, and launcher options must be in a list.
 """
 
 import re
@@ -43,7 +43,7 @@ LAUNCHERS: Mapping[Kind, tuple[str, ...]] = {
     "oci": ("docker", "podman"),
     "remote": (),
 }
-"""The programs that start each kind; the first that is there is used."""
+"""The programs that start each kind of package; the first that is installed is used."""
 _ORDER: tuple[Kind, ...] = ("npm", "pypi", "oci", "remote")
 _INSTALL = {
     "npx": "install Node.js",
@@ -51,7 +51,7 @@ _INSTALL = {
     "docker": "install Docker or Podman",
 }
 _KINDS: Mapping[str, Kind] = {"npm": "npm", "pypi": "pypi", "oci": "oci", "docker": "oci"}
-"""Kinds of packages, as entries write them."""
+"""The kind for each `registryType` of an entry."""
 _UNSUPPORTED = {
     "nuget": "a .NET tool, of which no digest is checked before it runs; with .NET 10 installed:"
     " capd add NAME -- dnx ID@VERSION --yes",
@@ -85,16 +85,16 @@ _PASSED: Mapping[Kind, frozenset[str]] = {
     ),
     "remote": frozenset(),
 }
-"""Options of a launcher that an entry may use, with a value."""
+"""The options with a value that an entry may pass to its launcher."""
 _FLAGS: Mapping[Kind, frozenset[str]] = {
     "npm": frozenset({"-y", "--yes"}),
     "pypi": frozenset(),
     "oci": frozenset({"-i", "--interactive", "--rm", "--init", "--read-only"}),
     "remote": frozenset(),
 }
-"""Options without a value."""
+"""The options without a value that an entry may pass to its launcher."""
 _OWN_FLAGS = frozenset({"-y", "--yes", "-i", "--interactive", "--rm", "run"})
-"""What capd passes by itself."""
+"""Words that capd passes itself, and that are ignored in an entry."""
 _MOUNTS = frozenset({"-v", "--volume", "--mount"})
 _SPELLED = {"wheel", "python", "stdio"}
 _LONGEST_VALUE = 4096
@@ -115,7 +115,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A value that a person may be asked for."""
+    """An input of an entry: a value that a person may be asked for."""
 
     name: str
     where: Where
@@ -145,9 +145,9 @@ class Artifact:
     """A package that was downloaded and checked."""
 
     integrity: str
-    """As its registry writes it: `sha512-...`, `sha256:...`."""
+    """The digest in the form of its registry: `sha512-...`, `sha256:...`."""
     file: str = ""
-    """The file that was checked; empty for an image, which its digest names."""
+    """The path of the downloaded file; empty for an image, which is started by its digest."""
     program: str = ""
     """The program in the package that is the server."""
     digest: str = ""
@@ -173,7 +173,7 @@ class Resolution:
     url: Template = ()
     inputs: tuple[Asked, ...] = ()
     others: tuple[str, ...] = ()
-    """The other ways that work on this machine."""
+    """The kinds of the other packages and remotes that work on this machine."""
     notes: tuple[str, ...] = ()
 
 
@@ -203,7 +203,7 @@ class Image:
 
 
 def resolve(entry: Entry, machine: Machine, wanted: Kind | None = None) -> Resolution:
-    """Return how an entry is started here; `wanted` allows only that kind.
+    """Return how to start an entry on this machine; `wanted` allows only that kind.
 
     Raises:
         EntryError: there is no way to start it here. The text says why, for each of its packages
@@ -211,8 +211,8 @@ def resolve(entry: Entry, machine: Machine, wanted: Kind | None = None) -> Resol
     """
     server = entry.server
     if entry.status == "deleted":
-        said = f": {entry.status_message}" if entry.status_message else ""
-        raise EntryError(f"was deleted from the registry{said}. Look for another: capd find TEXT")
+        reason = f": {entry.status_message}" if entry.status_message else ""
+        raise EntryError(f"was deleted from the registry{reason}. Look for another: capd find TEXT")
     usable: list[Resolution] = []
     refused: list[str] = []
     ways: list[Package | Transport] = [*(server.packages or ()), *(server.remotes or ())]
@@ -237,8 +237,8 @@ def resolve(entry: Entry, machine: Machine, wanted: Kind | None = None) -> Resol
         raise EntryError(f"cannot be started here: {reasons}")
     notes = []
     if entry.status == "deprecated":
-        said = f": {entry.status_message}" if entry.status_message else ""
-        notes.append(f"its publisher calls it deprecated{said}")
+        reason = f": {entry.status_message}" if entry.status_message else ""
+        notes.append(f"its publisher calls it deprecated{reason}")
     others = dict.fromkeys(each.kind for each in usable if each is not chosen)
     return replace(chosen, others=tuple(others), notes=tuple(notes))
 
@@ -246,9 +246,10 @@ def resolve(entry: Entry, machine: Machine, wanted: Kind | None = None) -> Resol
 def launch(
     resolution: Resolution, artifact: Artifact, values: Mapping[str, Sequence[str]]
 ) -> Launch:
-    """Return the definition's command line or URL.
+    """Return the command line, or the URL, for a server's definition.
 
-    `values` are the answers by the name of the input; a secret's is `{{ENV:KEY}}`.
+    `values` are the values of each input by its name; that of a secret is `{{ENV:KEY}}`. `artifact`
+    is the downloaded package.
 
     Raises:
         EntryError: a required value is missing, or a value is not allowed for its input.
@@ -293,7 +294,7 @@ def missing_inputs(inputs: Sequence[Asked], values: Mapping[str, Sequence[str]])
 
 
 def value_problem(asked: Asked, value: str) -> str:
-    """Return why `value` is not allowed for an input; empty if it is."""
+    """Return why `value` is not valid for an input; empty if it is."""
     if len(value) > _LONGEST_VALUE or any(each in value for each in "\0\r\n"):
         return f"a value is one line of at most {_LONGEST_VALUE} characters"
     if asked.choices and value not in asked.choices:
@@ -416,7 +417,7 @@ def _check_url(url: str) -> None:
 
 
 class _Asking:
-    """Collects the inputs of one package or remote; each has a name of its own."""
+    """Collects the inputs of one package or remote, and gives each a unique name."""
 
     def __init__(self) -> None:
         self._inputs: dict[str, Asked] = {}
@@ -429,29 +430,29 @@ class _Asking:
         self,
         name: str,
         where: Where,
-        said: Input,
+        given: Input,
         *,
         is_repeated: bool = False,
         is_secret: bool = False,
     ) -> Slot:
-        """Return the place of an input; `is_secret` if it is a part of a secret."""
+        """Add an input and return its slot; `is_secret` says that it is a part of a secret."""
         base = re.sub(r"[^A-Za-z0-9_.-]+", "_", name.strip().lstrip("-"))[:100] or "value"
         unique = base
         for number in range(2, _NAME_NUMBER):
             if unique not in self._inputs:
                 break
             unique = f"{base}_{number}"
-        choices = tuple(plain(each) for each in said.choices or () if plain(each))
+        choices = tuple(plain(each) for each in given.choices or () if plain(each))
         self._inputs[unique] = Asked(
             unique,
             where,
-            (said.description or "")[:600],
-            bool(said.is_required),
-            is_secret or bool(said.is_secret) or _looks_secret(base, where, said),
+            (given.description or "")[:600],
+            bool(given.is_required),
+            is_secret or bool(given.is_secret) or _looks_secret(base, where, given),
             is_repeated,
-            said.format or "string",
-            _own_text(plain(said.default), f"the default of {base}"),
-            said.placeholder or "",
+            given.format or "string",
+            _own_text(plain(given.default), f"the default of {base}"),
+            given.placeholder or "",
             tuple(_own_text(each, f"the choices of {base}") for each in choices),
         )
         return Slot(unique)
@@ -459,28 +460,28 @@ class _Asking:
     def variables(
         self, variables: Mapping[str, Input] | None, where: Where, *, is_secret: bool = False
     ) -> dict[str, str]:
-        """Return the slots of variables, by their names."""
+        """Add the variables of a template; return the name of each one's slot by its name."""
         found = {}
-        for name, said in (variables or {}).items():
-            found[name] = self.slot(name, where, said, is_secret=is_secret).name
+        for name, given in (variables or {}).items():
+            found[name] = self.slot(name, where, given, is_secret=is_secret).name
         return found
 
-    def template(self, said: KeyValue | Argument, name: str, where: Where) -> Template:
-        """Return the template of an input: fixed, with variables, or a slot of its own."""
-        if said.value is not None:
-            names = self.variables(said.variables, where, is_secret=bool(said.is_secret))
-            return template(plain(said.value), names, name)
-        is_repeated = isinstance(said, Argument) and bool(said.is_repeated)
-        return (self.slot(name, where, said, is_repeated=is_repeated),)
+    def template(self, given: KeyValue | Argument, name: str, where: Where) -> Template:
+        """Return the template of an input: its fixed value with variables, or its own slot."""
+        if given.value is not None:
+            names = self.variables(given.variables, where, is_secret=bool(given.is_secret))
+            return template(plain(given.value), names, name)
+        is_repeated = isinstance(given, Argument) and bool(given.is_repeated)
+        return (self.slot(name, where, given, is_repeated=is_repeated),)
 
-    def key_values(self, said: Sequence[KeyValue] | None, where: Where) -> dict[str, Template]:
-        """Return variables of the environment, or headers.
+    def key_values(self, given: Sequence[KeyValue] | None, where: Where) -> dict[str, Template]:
+        """Return the templates of environment variables or headers, by name.
 
         Raises:
-            EntryError: one of them says where programs load code from, or has no proper name.
+            EntryError: a name is not valid, or it is a variable that decides what programs load.
         """
         found: dict[str, Template] = {}
-        for each in said or ():
+        for each in given or ():
             pattern = _VARIABLE if where == "environment" else _HEADER
             if not pattern.fullmatch(each.name):
                 raise EntryError(f"{_shown(each.name)!r} is not a name of a {_noun(where)}")
@@ -493,10 +494,10 @@ class _Asking:
         return found
 
 
-def _looks_secret(name: str, where: Where, said: Input) -> bool:
-    """Tell whether a value is to be kept as a secret although its publisher forgot to say so."""
-    is_open = where in {"environment", "header"} and said.default is None and not said.choices
-    return is_open and said.format != "number" and _SECRET.search(name) is not None
+def _looks_secret(name: str, where: Where, given: Input) -> bool:
+    """Tell whether an input is a secret by its name, although it is not marked as one."""
+    is_open = where in {"environment", "header"} and given.default is None and not given.choices
+    return is_open and given.format != "number" and _SECRET.search(name) is not None
 
 
 def _noun(where: Where) -> str:
@@ -508,10 +509,14 @@ def _own_text(text: str, what: str) -> str:
 
 
 def _arguments(
-    said: Sequence[Argument] | None, asking: _Asking, launcher: Kind | None
+    given: Sequence[Argument] | None, asking: _Asking, launcher: Kind | None
 ) -> Iterator[Word]:
-    """Yield arguments; those of a launcher are options of a list, and capd's own are left out."""
-    for each in said or ():
+    """Yield the words of arguments.
+
+    With `launcher`, they are options of that launcher: they have to be in a list, and those that
+    capd passes itself are left out.
+    """
+    for each in given or ():
         if each.type == "named":
             name = (each.name or "").strip()
             if not re.fullmatch(r"-{0,2}[A-Za-z0-9][\w.:-]*", name):
@@ -541,7 +546,7 @@ def _named_word(each: Argument, name: str, asking: _Asking, launcher: Kind | Non
     if each.value is not None and plain(each.value) == "":
         return Word(name)
     is_repeated = bool(each.is_repeated)
-    # Some write the flag's word once more in its value, as in `--port={port}`.
+    # Some entries repeat the flag in its value, as in `--port={port}`.
     value = asking.template(each, name, "argument")
     return Word(name, value, is_repeated, is_switch=each.value is None and each.format == "boolean")
 

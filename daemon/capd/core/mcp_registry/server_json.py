@@ -1,7 +1,7 @@
-"""An entry of an MCP registry in the format of its API v0.1: a `server.json` and metadata.
+"""Parses entries of an MCP registry, in the format of its API v0.1: a `server.json` and metadata.
 
-Its publisher writes all of it, so limits are enforced before anything uses it: on its bytes, on the
-length of each list and on the length of each text. Unknown members are ignored. The schema is
+Publishers write the entries, so limits are enforced first: on the bytes of an entry, and on the
+length of each list and text. Unknown members are ignored. The schema is
 https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json.
 """
 
@@ -16,7 +16,7 @@ from capd.core.errors import CapdError
 
 MOST_ENTRY_BYTES = 256 << 10
 MOST_ITEMS = 64
-"""Packages, remotes, arguments or choices of one entry."""
+"""The most items of each list in an entry: packages, remotes, arguments, choices."""
 LONGEST_TEXT = 4096
 LONGEST_DESCRIPTION = 300
 LONGEST_NAME = 200
@@ -29,11 +29,11 @@ _VERSION = re.compile(r"[A-Za-z0-9][\w.+!-]*")
 
 
 class EntryError(CapdError):
-    """An entry cannot be used; the text continues a sentence that begins with its name."""
+    """An entry cannot be used. The text continues a sentence that begins with the entry's name."""
 
 
 class Input(msgspec.Struct, rename="camel"):
-    """A value that a person has to give, or that is fixed."""
+    """A value that a person gives, or a fixed `value`."""
 
     description: str | None = None
     is_required: bool | None = False
@@ -159,16 +159,16 @@ class Page:
     entries: tuple[Entry, ...]
     next_cursor: str
     unreadable: int = 0
-    """Entries that cannot be used; they are left out."""
+    """How many entries of the page were left out because they are not valid."""
 
 
 def is_name(text: str) -> bool:
-    """Tell whether a text can be the name of an entry: a namespace, a slash and a name."""
+    """Tell whether a text is a valid name of an entry: `namespace/name`."""
     return len(text) <= LONGEST_NAME and _NAME.fullmatch(text) is not None
 
 
 def is_version(text: str) -> bool:
-    """Tell whether a text can be one exact version."""
+    """Tell whether a text is one exact version: not a range, and not `latest`."""
     is_text = len(text) <= LONGEST_NAME and _VERSION.fullmatch(text) is not None
     return is_text and text != "latest"
 
@@ -211,10 +211,13 @@ def read_entry(data: bytes) -> Entry:
     if not is_version(server.version):
         raise EntryError("has a version that is not one exact version")
     _check_bounds(server)
-    said = (read.meta.official if read.meta is not None else None) or Official()
-    status = _STATUSES.get(said.status or server.status or "active", "active")
+    official = (read.meta.official if read.meta is not None else None) or Official()
+    status = _STATUSES.get(official.status or server.status or "active", "active")
     return Entry(
-        server, status, (said.status_message or "")[:LONGEST_DESCRIPTION], said.updated_at or ""
+        server,
+        status,
+        (official.status_message or "")[:LONGEST_DESCRIPTION],
+        official.updated_at or "",
     )
 
 

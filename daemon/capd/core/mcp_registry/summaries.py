@@ -1,7 +1,7 @@
 """The compact copy of a registry: one short summary for each server, of its latest version.
 
-A copy is bounded in entries and in the length of each text, so its size on disk has a bound. A
-deleted server leaves the copy; the registry names it in an answer to `updated_since`.
+The number of entries and the length of each text are limited, and so is the size on disk. A server
+that was deleted from the registry is removed: answers to `updated_since` list deleted servers.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ from capd.core.mcp_registry.server_json import (
 VERSION = 1
 MOST_ENTRIES = 50_000
 MOST_BYTES = 64 << 20
-"""Of one copy on disk."""
+"""The most bytes of one copy on disk."""
 _MOST_NEEDS = 8
 _LONGEST_WORD = 120
 
@@ -55,7 +55,7 @@ class Copy(msgspec.Struct):
     since: str = ""
     """The time of that refresh, as the registry expects it in `updated_since`."""
     etag: str = ""
-    """The ETag, if the list is a single page."""
+    """The HTTP ETag of the list, if it has a single page."""
     cursor: str = ""
     """The cursor from which an interrupted first refresh continues."""
     entries: dict[str, Summary] = {}
@@ -81,7 +81,7 @@ def summary(entry: Entry) -> Summary:
 
 
 def updated(copy: Copy, entries: Iterable[Entry]) -> int:
-    """Add entries to a copy; return how many were left out because it is full."""
+    """Add, replace or remove `entries` in a copy; return how many it had no room for."""
     left_out = 0
     for entry in entries:
         name = entry.server.name
@@ -95,10 +95,10 @@ def updated(copy: Copy, entries: Iterable[Entry]) -> int:
 
 
 def _needs(way: Package | Transport) -> tuple[str, ...]:
-    said: Sequence[KeyValue] = (
+    inputs: Sequence[KeyValue] = (
         way.environment_variables if isinstance(way, Package) else way.headers
     ) or ()
-    named = [each.name for each in said if each.is_required and each.default is None]
+    named = [each.name for each in inputs if each.is_required and each.default is None]
     if isinstance(way, Package):
         named += [
             (each.value_hint or each.name or "an argument").lstrip("-")

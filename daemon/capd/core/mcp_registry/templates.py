@@ -3,8 +3,8 @@
     Slot("host")                      a place for the value of an input
     ("postgres://", Slot("host"))     a template: literal parts and slots
 
-A literal part was written by the publisher. If it contains `{{`, it is refused: capd fills in
-secrets there, so a publisher could get a secret that was stored for another server.
+Publishers write the literal parts. One that contains `{{` is refused: capd replaces `{{ENV:KEY}}`
+by a secret, so a publisher could get a secret that was stored for another server.
 """
 
 import re
@@ -17,7 +17,7 @@ from capd.core.mcp_registry.server_json import EntryError
 
 _BRACES = re.compile(r"\{([A-Za-z0-9_.-]+)\}")
 SECRET = re.compile(r"\{\{ENV:[A-Za-z_][A-Za-z0-9_]*\}\}")
-"""How capd's own definitions name a stored secret."""
+"""The placeholder of a stored secret in capd's own definitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +31,17 @@ Template: TypeAlias = tuple[str | Slot, ...]
 
 
 def plain(value: Any) -> str:
-    """Return a value in a `server.json` as text."""
+    """Return a scalar of a `server.json` as text; empty for any other value."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, str | int | float) else ""
 
 
 def literal(text: str, what: str) -> str:
-    """Return a publisher's text, if it may be used as a literal.
+    """Return a publisher's text unchanged, if it may be a literal; `what` names it in errors.
 
     Raises:
-        EntryError: it contains `{{` or a line break.
+        EntryError: it contains `{{`, a line break or another unprintable character.
     """
     if "{{" in text:
         raise EntryError(f"has `{{{{` in {what}, which capd would fill in")
@@ -51,7 +51,7 @@ def literal(text: str, what: str) -> str:
 
 
 def template(text: str, names: Mapping[str, str], what: str) -> Template:
-    """Return the template of a fixed value; `names` are the slots of its variables, by name.
+    """Return the template of a fixed value; `names` has the slot's name for each variable.
 
     An identifier in braces that is not a variable stays unchanged, as the schema says.
 
@@ -82,9 +82,10 @@ def filled(text: Template, values: Mapping[str, str]) -> str | None:
 
 
 def filled_url(text: Template, values: Mapping[str, str]) -> str | None:
-    """Return a URL with its values; no value can change another part of the URL.
+    """Return a URL with its values percent-encoded, so that none changes another part of it.
 
-    If the URL begins with a slot, the user chooses its beginning.
+    A value is not encoded if the URL begins with its slot, or if it is a secret's placeholder.
+    None if a value is missing.
     """
     encoded = {
         name: value

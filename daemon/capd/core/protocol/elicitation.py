@@ -97,7 +97,6 @@ def result_for_client(server: ServerName, result: Result) -> Result:
 
     A result without elicitations is returned unchanged.
 
-
     Raises:
         RefusedError: a server may not ask a person this.
     """

@@ -31,7 +31,6 @@ def without_roots(members: Members) -> Members:
 
     They are `_meta`, with the client's capabilities, and `inputResponses`, its answers to a server.
 
-
     Raises:
         MalformedError: one of them is not an object.
     """

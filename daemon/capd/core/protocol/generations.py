@@ -100,7 +100,7 @@ _INPUT_REQUIRED: JsonCodec[InputRequired] = JsonCodec(InputRequired)
 
 
 class EnvelopeError(CapdError):
-    """What a stateless request says about its sender is invalid; has the JSON-RPC error."""
+    """The `_meta` of a stateless request is invalid; has the JSON-RPC error."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
@@ -110,7 +110,7 @@ class EnvelopeError(CapdError):
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """What a stateless request says in `_meta` about its sender."""
+    """The sender of a stateless request, as its `_meta` describes it."""
 
     client: ClientFacts
     log_level: str

@@ -37,7 +37,7 @@ _TASK: JsonCodec[_Task] = JsonCodec(_Task)
 
 
 def task_of(result: Result) -> str:
-    """Return the id of the task in a result; empty for a result without a task."""
+    """Return the id of the task in a result; empty if it has none, or is too large to have one."""
     if isinstance(result, LargeResult) or len(result) > _MOST_BYTES or _MARK not in result:
         return ""
     try:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from capd.core.records.retention import DAY
 
-OF_PROJECTS = 7 * DAY
+PROJECT_DELAY = 7 * DAY
 """The reason for the delay: somebody may agree again, and a disk may be mounted again."""
-OF_SERVERS = 30 * DAY
+SERVER_DELAY = 30 * DAY
 _VECTORS = re.compile(r"(?:tool_)?vectors\.([0-9a-f]{12})\.bin")
 _IDENTITY = re.compile(r"[0-9a-f]{16}")
 
@@ -34,7 +34,7 @@ def project_mark(project: str) -> str:
     return hashlib.sha256(project.encode("utf-8", "surrogateescape")).hexdigest()[:12]
 
 
-def swept(
+def files_to_delete(
     found: Iterable[Leftover], now: float, *, projects: Iterable[str], running: Collection[str]
 ) -> list[Leftover]:
     """Return what to delete.
@@ -48,11 +48,11 @@ def swept(
         age = now - each.used_at
         if each.is_servers:
             is_ours = _IDENTITY.fullmatch(each.name) is not None
-            is_over = age > OF_SERVERS and each.name not in running
+            is_over = age > SERVER_DELAY and each.name not in running
         else:
             vectors = _VECTORS.fullmatch(each.name)
             is_ours = vectors is not None
-            is_over = age > OF_PROJECTS and vectors is not None and vectors[1] not in marks
+            is_over = age > PROJECT_DELAY and vectors is not None and vectors[1] not in marks
         if is_ours and is_over:
             gone.append(each)
     return gone

@@ -16,7 +16,7 @@ from typing import Literal
 
 Kind = Literal["turns", "searches", "answers", "changes"]
 Count = Callable[[bytes], int | None]
-"""Says how many tokens a text is, None where that is not known yet."""
+"""Returns the number of tokens of a text; None if it is not counted yet."""
 
 MOST_CHANGES = 10
 """The number of changes that are kept one by one."""
@@ -121,7 +121,7 @@ class TokenAccount:
 
     # What was sent
 
-    def listed(self, definitions: Sequence[bytes], own: int, now: float) -> None:
+    def note_list(self, definitions: Sequence[bytes], own: int, now: float) -> None:
         """Note a list of tools as it was sent; the first `own` of them are capd's."""
         before, after = self._listed, tuple(definitions)
         if after == before:
@@ -132,14 +132,14 @@ class TokenAccount:
             change = ListChange(now, len(new - old), len(old - new), None)
             self._note(_Open("changes", sent_anew(before, after), change))
 
-    def instructed(self, text: str) -> None:
+    def note_instructions(self, text: str) -> None:
         """Note the instructions as they were sent."""
         if text != self._text:
             # Interned: a thousand sessions have the same text.
             self._text = sys.intern(text)
             self._instructions = None if text else 0
 
-    def said(self, kind: Kind, text: str) -> None:
+    def note_text(self, kind: Kind, text: str) -> None:
         """Note a text that reaches the model."""
         if text:
             self._note(_Open(kind, (_encoded(text),)))
@@ -157,8 +157,8 @@ class TokenAccount:
         is_list_open = self._listed is not None and self._list is None
         return is_list_open or self._instructions is None or bool(self._open)
 
-    def wanted(self) -> Iterator[bytes]:
-        """Yield the texts whose counts `settle` needs."""
+    def uncounted_texts(self) -> Iterator[bytes]:
+        """Yield the texts whose counts `store_counts` needs."""
         if self._listed is not None and self._list is None:
             yield from self._listed
         if self._instructions is None:
@@ -166,7 +166,7 @@ class TokenAccount:
         for each in self._open:
             yield from each.texts
 
-    def settle(self, count: Count) -> None:
+    def store_counts(self, count: Count) -> None:
         """Store the counts that are known by now."""
         if self._listed is not None and self._list is None:
             own = _summed(self._listed[: self._own], count)

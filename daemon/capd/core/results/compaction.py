@@ -57,7 +57,7 @@ _DEEPEST = 200
 # {"content":[{"type":"text","text":"abc\u00   ->   {"content":[{"type":"text","text":"abc"}]}
 #
 # A string that was cut keeps its beginning. Any other value that was cut is dropped.
-def closed(beginning: bytes) -> bytes:
+def close_json(beginning: bytes) -> bytes:
     """Return valid JSON made of `beginning`, the first bytes of a JSON value."""
     at, depth = 0, bytearray()
     safe, closers = 0, b""
@@ -325,7 +325,7 @@ def compacted_beginning(beginning: bytes, wanted: Wanted, *, is_error: bool) -> 
     None if they cannot be parsed, or if nothing within the limit is possible.
     """
     try:
-        parts = parts_of(closed(beginning))
+        parts = parts_of(close_json(beginning))
     except MalformedError:
         return None
     if is_error:
@@ -440,11 +440,11 @@ class _Attempt:
             return _Part(joined(block.members))
         uri = link_to(self._wanted.handle, index)
         size = block.media_characters
-        said = f"part {index}: {block.kind} {block.mime} of {size:,} characters, read as {uri}"
+        line = f"part {index}: {block.kind} {block.mime} of {size:,} characters, read as {uri}"
         name = f"{block.kind} {index}"
         if self._wanted.knows_links:
-            return _Part(block.as_link(uri, name), [said])
-        return _Part(joined({"type": raw("text"), "text": raw(f"[{name}: {uri}]")}), [said])
+            return _Part(block.as_link(uri, name), [line])
+        return _Part(joined({"type": raw("text"), "text": raw(f"[{name}: {uri}]")}), [line])
 
     def _text(self, text: str, room: int, part: str) -> tuple[str, list[str], str]:
         handle = self._wanted.handle
@@ -458,16 +458,16 @@ class _Attempt:
         if short is None:
             return "", [f"{where}{len(text):,} characters"], ""
         counted = f"{short.lines:,} lines, " if short.lines else ""
-        said = f"{where}{counted}{short.end - short.start:,} characters from offset {short.start}"
+        line = f"{where}{counted}{short.end - short.start:,} characters from offset {short.start}"
         chosen = f',"part":"{part}"' if part else ""
-        return short.text, [said], f'{{"handle":"{handle}","offset":{short.start}{chosen}}}'
+        return short.text, [line], f'{{"handle":"{handle}","offset":{short.start}{chosen}}}'
 
     def _json_text(self, text: str, room: int) -> CutJson | None:
         data = text.encode()
         if not is_container(data):
             return None
         if self._wanted.beyond_bytes:
-            data = closed(data)
+            data = close_json(data)
         inner = room * len(text) // max(encoded_width(text), 1)
         try:
             for _ in _SCALES:
@@ -497,9 +497,9 @@ class _Attempt:
             # Clients accept a missing structured content only in a result that is an error.
             members["isError"] = raw(True)
         meta = members_or_none(members.get("_meta", b""))
-        said = {"handle": wanted.handle, "characters": parts.characters}
+        facts = {"handle": wanted.handle, "characters": parts.characters}
         meta[_META] = raw(
-            said | ({"beyondBytes": wanted.beyond_bytes} if wanted.beyond_bytes else {})
+            facts | ({"beyondBytes": wanted.beyond_bytes} if wanted.beyond_bytes else {})
         )
         members["_meta"] = msgspec.Raw(joined(meta))
         data = [each.data for each in content if each.data]
@@ -512,10 +512,10 @@ class _Attempt:
         members["content"] = msgspec.Raw(b"[" + b",".join([block, *data]) + b"]")
         return joined(members)
 
-    def _summary(self, told: Sequence[_Part], room: int, shown: Sequence[bytes]) -> str:
+    def _summary(self, cut_parts: Sequence[_Part], room: int, shown: Sequence[bytes]) -> str:
         parts, wanted = self._parts, self._wanted
-        missing = list(dict.fromkeys(line for part in told for line in part.missing))
-        examples = [part.example for part in told if part.example]
+        missing = list(dict.fromkeys(line for part in cut_parts for line in part.missing))
+        examples = [part.example for part in cut_parts if part.example]
         remark = ""
         if self._forbids:
             remark = (
@@ -526,9 +526,9 @@ class _Attempt:
             remark += marked if wanted.is_promised else "."
         elif (
             parts.structured
-            and told
-            and told[0].missing
-            and schema_fit.NOTE.encode() not in told[0].data
+            and cut_parts
+            and cut_parts[0].missing
+            and schema_fit.NOTE.encode() not in cut_parts[0].data
         ):
             remark = "The structured content is cut as well; its schema has no place to say so."
         visible = b"".join(shown).decode(errors="replace") + "".join(missing)

@@ -87,7 +87,6 @@ def cut_json(
     `kept` are places that must not be cut. `split` is a cache for a value that is cut several
     times.
 
-
     Raises:
         MalformedError: it is not JSON.
     """

@@ -42,25 +42,25 @@ class SummaryFacts:
     hints: Sequence[str] = ()
 
 
-def summary(told: SummaryFacts, room: int) -> str:
+def summary(facts: SummaryFacts, room: int) -> str:
     """Return the text: as many of its lines as fit into `room`, and always the first."""
-    size = f"{told.characters:,} characters"
-    if told.beyond_bytes:
-        size = f"{told.beyond_bytes + told.characters:,} bytes"
+    size = f"{facts.characters:,} characters"
+    if facts.beyond_bytes:
+        size = f"{facts.beyond_bytes + facts.characters:,} bytes"
     lines = [
         (
-            f"[capd] The result of {told.tool} is cut: {size} is too long to show. Nothing is "
-            f'lost: {told.reader} reads all of it, with handle "{told.handle}" and one of offset, '
-            "query (words) or json_path."
+            f"[capd] The result of {facts.tool} is cut: {size} is too long to show. Nothing is "
+            f'lost: {facts.reader} reads all of it, with handle "{facts.handle}" and one of '
+            "offset, query (words) or json_path."
         ),
     ]
-    if told.example:
-        lines.append(f"For what comes next: {told.example}")
-    if told.remark:
-        lines.append(told.remark)
-    lines.append(f"The whole is {told.whole}.")
-    if told.missing:
-        lines += ["Left out:", *(f"- {each}" for each in told.missing)]
+    if facts.example:
+        lines.append(f"For what comes next: {facts.example}")
+    if facts.remark:
+        lines.append(facts.remark)
+    lines.append(f"The whole is {facts.whole}.")
+    if facts.missing:
+        lines += ["Left out:", *(f"- {each}" for each in facts.missing)]
     kept: list[str] = []
     room -= 2
     for line in lines:
@@ -68,7 +68,7 @@ def summary(told: SummaryFacts, room: int) -> str:
         if room < 0 and kept:
             return "\n".join(kept)
         kept.append(line)
-    return "\n".join(kept + _hint_lines(told.hints, room))
+    return "\n".join(kept + _hint_lines(facts.hints, room))
 
 
 def _hint_lines(hints: Sequence[str], room: int) -> list[str]:

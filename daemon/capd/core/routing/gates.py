@@ -2,7 +2,6 @@
 
 They come in this order, and each abstention carries its reason (docs/design/routing.md):
 
-
     disabled, system_content, too_short   the message never reaches the model
     model_not_ready                       nothing waits for a model
     no_candidates                         filters left nothing; each is counted

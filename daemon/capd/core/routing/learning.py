@@ -128,7 +128,7 @@ def after(learnt: Learnt, label: RoutingLabel) -> Learnt:
     return Learnt(shared, {**learnt.capabilities, id_: own}, projects)
 
 
-def replayed(labels: Iterable[RoutingLabel]) -> Learnt:
+def replay(labels: Iterable[RoutingLabel]) -> Learnt:
     """Return the offsets that result from `labels`, which are in order of time."""
     learnt = NOTHING
     for label in labels:
@@ -242,4 +242,4 @@ class History:
             dropped = {at for at, _ in zip(chain(calls, rest), range(excess), strict=False)}
             recent = [each for at, each in enumerate(recent) if at not in dropped]
         self._labels = recent
-        self.learnt = replayed(recent)
+        self.learnt = replay(recent)

@@ -31,12 +31,12 @@ def sure(text: str, capabilities: Sequence[CapabilitySpec]) -> CapabilityId | No
     if sum(len(each.triggers) + len(each.extra_triggers) for each in capabilities) > MOST_PHRASES:
         return None
     message = _joined(words(text))
-    meant = [
+    named = [
         each.id
         for each in capabilities
         if any(_contains(message, phrase) for phrase in (*each.triggers, *each.extra_triggers))
     ]
-    return meant[0] if len(meant) == 1 else None
+    return named[0] if len(named) == 1 else None
 
 
 def fitting(text: str, capabilities: Sequence[CapabilitySpec]) -> list[Score]:

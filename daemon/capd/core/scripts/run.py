@@ -30,14 +30,14 @@ from capd.core.errors import CapdError
 from capd_protos.types import WireName
 
 ENGINE = "pydantic-monty 1.4.0"
-"""What snapshots are of; another version does not go on with them."""
+"""The interpreter that writes snapshots. Another version cannot continue from them."""
 MOST_AT_ONCE = 8
 MOST_CALLS = 256
 SLEEP = WireName("asyncio.sleep")
-"""Stands for a wait of the script, which is no call of a tool."""
+"""The name by which the script's waits are in the list of calls; they call no tool."""
 LONGEST_SLEEP = 60.0
 RETENTION = 900.0
-"""Seconds for which the run of a daemon that has died waits for its client."""
+"""Seconds for which the saved run of a daemon that has died can be continued."""
 
 AnswerKind = Literal["value", "ToolError", "NotSent", "Refused", "OutcomeUnknown"]
 CallStatus = Literal["issued", "begun", "sent", "answered"]
@@ -63,12 +63,12 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
     kind: AnswerKind
     value: bytes
     size_bytes: int = 0
-    """The size of the server's whole result."""
+    """The size of the server's result."""
     milliseconds: float = 0.0
 
 
 class Begun(msgspec.Struct, frozen=True, tag="begun"):
-    """The first frame: the script, and whose it is."""
+    """The first frame: the script, and the session and request that it is from."""
 
     session: str
     request: str
@@ -79,26 +79,26 @@ class Begun(msgspec.Struct, frozen=True, tag="begun"):
     """The interpreter and its version, for which the snapshot is valid."""
     began_at: float
     functions: list[tuple[WireName, str]] = []
-    """The names of tools that the script may call."""
+    """The functions of tools that the script may call: each tool's wire name and function name."""
 
 
 class Suspended(msgspec.Struct, frozen=True, tag="suspended"):
-    """The interpreter waits for calls; `past` are the calls whose answers it has had."""
+    """The state of a run that waits for `calls`; `past` are the calls whose answers it has got."""
 
     snapshot: bytes
     calls: list[IssuedCall]
     past: list["PastCall"]
     printed: str = ""
     seconds: float = 0.0
-    """Seconds of computing so far."""
+    """Seconds that the script has computed so far."""
     sent: list[int] = []
-    """Those of its calls that had been sent."""
+    """The ids of those calls that had been sent."""
     answers: dict[int, Answer] = {}
-    """Answers that had arrived and that the interpreter has not had yet."""
+    """The answers that have arrived and that the interpreter has not got yet."""
 
 
 class PastCall(msgspec.Struct, frozen=True, array_like=True):
-    """One row of the table of calls."""
+    """A call that has ended, for the table of calls."""
 
     id: int
     tool: WireName
@@ -135,10 +135,10 @@ class ScriptRun:
 
     def __init__(self) -> None:
         self._open: dict[int, _Call] = {}
-        """Every call of which the interpreter has no answer yet, in the order of issue."""
+        """Every call whose answer the interpreter has not got yet, in the order of issue."""
         self.past: list[PastCall] = []
         self.has_sent = False
-        """Whether any call has ever been sent: from then on the run cannot begin again."""
+        """Whether any call was sent. From then on the run cannot start again."""
 
     @property
     def issued_count(self) -> int:
@@ -168,7 +168,7 @@ class ScriptRun:
             self._open[call.id] = _Call(call)
 
     def begin(self) -> list[IssuedCall]:
-        """Return the calls that may begin; they count as in progress from now on."""
+        """Return the calls to start now, so that at most `MOST_AT_ONCE` are in progress."""
         under_way = sum(each.status in {"begun", "sent"} for each in self._open.values())
         begun: list[IssuedCall] = []
         for call in self._open.values():
@@ -189,7 +189,7 @@ class ScriptRun:
         self.has_sent = True
 
     def was_sent(self, id_: int) -> bool:
-        """Tell whether a call's first byte was written in an earlier round."""
+        """Tell whether a call's first byte was written, and its answer has not come."""
         return self._open[id_].status == "sent"
 
     def answered(self, id_: int, answer: Answer) -> None:
@@ -200,11 +200,11 @@ class ScriptRun:
         call.status, call.answer = "answered", answer
 
     def due(self) -> dict[int, Answer]:
-        """Return the answers that the interpreter has not had yet."""
+        """Return the answers that the interpreter has not got yet, by the ids of the calls."""
         return {id_: call.answer for id_, call in self._open.items() if call.answer is not None}
 
     def delivered(self, ids: Iterable[int]) -> None:
-        """Note that the interpreter has these answers."""
+        """Note that the interpreter has got the answers to these calls."""
         for id_ in ids:
             call = self._open.pop(id_)
             assert call.answer is not None
@@ -212,14 +212,14 @@ class ScriptRun:
                 self.past.append(_past(call.issued, call.answer))
 
     def suspended(self, snapshot: bytes, printed: str, seconds: float) -> Suspended:
-        """Return the frame for the waiting run."""
+        """Return the frame to save while the run waits for calls."""
         calls = [each.issued for each in self._open.values()]
         sent = [id_ for id_, each in self._open.items() if each.status == "sent"]
         return Suspended(snapshot, calls, list(self.past), printed, seconds, sent, self.due())
 
     @property
     def open_ids(self) -> frozenset[int]:
-        """The calls that a suspension would contain now."""
+        """The ids of the calls whose answers the interpreter has not got yet."""
         return frozenset(self._open)
 
     def table(self) -> list[PastCall]:
@@ -242,7 +242,7 @@ def _no_answer(status: CallStatus) -> Answer:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """A run that another daemon began, ready to be continued."""
+    """A run that an earlier daemon has saved, to be continued."""
 
     begun: Begun
     suspended: Suspended
@@ -250,7 +250,7 @@ class Restored:
 
 
 def restored(frames: Sequence[Frame]) -> Restored:
-    """Return the saved run; calls that were sent but not answered have an unknown outcome.
+    """Return the run in saved frames. Calls that were sent and not answered are `OutcomeUnknown`.
 
     Raises:
         DamagedRunError: the frames are in an impossible order.

@@ -23,7 +23,7 @@ from capd_protos.codec import JsonCodec, MalformedError
 from capd_protos.types import WireName
 
 MOST_VALUE_BYTES = 4 << 20
-"""Of one result in a script."""
+"""The most bytes of one result that a script gets."""
 MOST_PRINTED = 8_000
 MOST_LINES = 40
 MOST_MESSAGE = 2_000
@@ -47,7 +47,7 @@ _RESULT: JsonCodec[_Result] = JsonCodec(_Result)
 
 
 def answer_of(result: bytes) -> Answer:
-    """Return the script's answer for a tool's result."""
+    """Return what a script gets for a tool's result, which is JSON: a value or an exception."""
     size = len(result)
     if size > MOST_VALUE_BYTES:
         text = f"The result has {size:,} bytes, more than a script may hold: ask for less."
@@ -113,9 +113,9 @@ class ScriptEnd:
     """How a script ended."""
 
     value: bytes = b""
-    """JSON; empty if it ended with an error, or without a value."""
+    """The value as JSON; empty if the script ended with an error, or without a value."""
     error: str = ""
-    """The exception with its line; empty if there was none."""
+    """The exception with its line; empty if the script ended without one."""
     printed: str = ""
     seconds: float = 0.0
 
@@ -123,7 +123,10 @@ class ScriptEnd:
 def report(
     end: ScriptEnd, calls: Sequence[PastCall], names: Mapping[WireName, str], shown_bytes: int
 ) -> str:
-    """Return the text for the model besides the value: errors, prints and the table of calls."""
+    """Return the text for the model besides the value: the error, the output, and the calls.
+
+    `names` has another name to show for a tool. `shown_bytes` is the size of the value.
+    """
     parts: list[str] = []
     if end.error:
         parts.append(end.error)
@@ -145,7 +148,7 @@ def cut_printed(printed: str) -> str:
 
 
 def summed(calls: Sequence[PastCall]) -> list[tuple[str, str, int, float]]:
-    """Return calls by tool and outcome: how many, and their mean milliseconds."""
+    """Return (tool, outcome, number of calls, mean milliseconds) for each tool and outcome."""
     ordered = sorted(calls, key=lambda each: (each.tool, each.kind))
     found: list[tuple[str, str, int, float]] = []
     for (tool, kind), grouped in groupby(ordered, key=lambda each: (each.tool, each.kind)):

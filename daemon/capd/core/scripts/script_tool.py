@@ -7,7 +7,7 @@ from capd_protos.types import WireName
 
 SCRIPT_RUN = WireName("script_run")
 MOST_CODE = 64_000
-"""Characters of one script."""
+"""The most characters of one script."""
 MOST_INPUT_BYTES = 1 << 20
 
 DEFINITION = msgspec.json.encode(
@@ -33,14 +33,14 @@ class BadScriptError(CapdError):
 
 
 class ScriptArguments(msgspec.Struct, frozen=True):
-    """The arguments of `script_run`; `inputs` as the model wrote them."""
+    """The arguments of `script_run`. `inputs` is unparsed JSON, as the model wrote it."""
 
     code: str = ""
     inputs: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 def checked_script(given: ScriptArguments) -> ScriptArguments:
-    """Return the arguments, checked.
+    """Return valid arguments.
 
     Raises:
         BadScriptError: the code is too long, or the inputs are not an object.

@@ -1,4 +1,4 @@
-"""Tools as typed Python functions, which a script calls and its types are checked against.
+"""Writes tools as typed Python functions, which scripts call and are type-checked against.
 
     server "git", tool "git_log"   ->   git.log(*, repo_path: str, max_count: int = 10) -> Any
 
@@ -24,17 +24,17 @@ from capd_protos.types import WireName
 
 MOST_ARGUMENTS = 40
 MOST_MEMBERS = 60
-"""Of one type of an output schema."""
+"""The most members of one type that is made of an output schema."""
 MOST_VALUES = 12
 DEEPEST = 4
 MOST_STEPS = 300
 MOST_NAME = 60
 MOST_STUB_CHARACTERS = 24_000
-"""Of the stubs in one answer: about 6,000 tokens."""
+"""The most characters of stubs in one answer, about 6,000 tokens."""
 MOST_REFERENCES = 4
 
 CALL = "__call__"
-"""The one function outside of the sandbox: every call of a tool goes through it."""
+"""The one function that the sandbox gets from outside. Every call of a tool goes through it."""
 
 EXCEPTIONS: Mapping[str, str] = {
     "ToolError": "decimal.Clamped",
@@ -42,10 +42,10 @@ EXCEPTIONS: Mapping[str, str] = {
     "Refused": "decimal.Inexact",
     "OutcomeUnknown": "decimal.Subnormal",
 }
-"""How each exception of a script is called in the sandbox.
+"""The built-in exception of the sandbox that stands for each exception of a script.
 
-The interpreter has no classes of a script's own with a base, and lets the outside raise its
-built-in exceptions alone. These four have no other use in a script, and no common base but
+In this interpreter a script cannot define exception classes, and code outside can raise only
+built-in exceptions. These four have no other use in a script, and no common base but
 `ArithmeticError`.
 """
 
@@ -74,13 +74,13 @@ _TAKEN = frozenset(
     {*EXCEPTIONS, "asyncio", "decimal", "inputs", "json", "math", "re", "datetime", "time", "str"}
     | {"dict", "list", "int", "float", "bool", "print", "sys", "os", "random", "itertools"}
 )
-"""Names that a server's module does not take from a script."""
+"""Names that a script may use for something else, and that no server's module gets."""
 _SIMPLE = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
 
 
 @dataclass(frozen=True, slots=True)
 class ToolFunction:
-    """One tool as a script calls it."""
+    """The function by which a script calls one tool."""
 
     module: str
     function: str
@@ -113,10 +113,11 @@ def tool_function(
 def tool_functions(
     tools: Iterable[tuple[str, str, WireName, bytes]], called: Collection[tuple[str, str]] = ()
 ) -> list[ToolFunction]:
-    """Return the functions of tools, each a server, a tool, its name and its definition.
+    """Return the functions of `tools`, each (server, tool, wire name, definition).
 
-    A tool whose function is short has a second one under its whole name if that is `called`: the
-    call cards of a turn have `git__git_log`.
+    `called` are the (module, function) names in a script. A tool `git_log` of the server `git` has
+    the function `git.log`, and `git.git_log` as well if the script calls that: call cards show the
+    wire name `git__git_log`.
     """
     taken: dict[str, set[str]] = {}
     found: list[ToolFunction] = []
@@ -151,19 +152,18 @@ def references(code: str, most: int) -> list[tuple[str, str]]:
 
 
 def bound_names(code: str) -> frozenset[str]:
-    """Return the names that a script assigns itself, and builtin names.
+    """Return the names that a script assigns, and the names in `_TAKEN`.
 
-    A call on such a name is not a tool call, so no tool need be looked up.
+    A call like `name.method()` on such a name is no call of a tool.
     """
     found = {name for match in _BINDING.finditer(code) for name in _NAME.findall(match[0])}
     return frozenset(found | _TAKEN)
 
 
 def checking_stubs(functions: Sequence[ToolFunction]) -> str:
-    """Return the declarations that go in front of a script when its types are checked.
+    """Return the declarations of `functions` for the type check of a script.
 
-    They follow `COMMON_STUBS`. They are never run, and errors in them are not reported, because
-    bodies and defaults are `...`.
+    The checker reads `COMMON_STUBS`, these declarations and the script. They are never run.
     """
     lines = [f"from typing import {_TYPING}"]
     for module, group in _by_module(functions).items():
@@ -171,9 +171,9 @@ def checking_stubs(functions: Sequence[ToolFunction]) -> str:
         lines += [line for each in written for line in each.types]
         lines.append(f"class _{module}:")
         lines += [f"    {each.declared}" for each in written]
-        # Without a declared type: a script may use the name for a value of its own.
+        # Without a declared type, because a script may assign the name to something else.
         lines.append(f"{module} = _{module}()")
-    # A script has none of these names.
+    # A script must not use these names without importing them.
     lines.append(f"del {_TYPING}")
     return "\n".join(lines) + "\n"
 
@@ -194,7 +194,7 @@ def prelude(functions: Sequence[ToolFunction]) -> str:
 def described_stubs(
     functions: Sequence[ToolFunction], most: int = MOST_STUB_CHARACTERS
 ) -> tuple[str, int]:
-    """Return the declarations for a model to read, and how many did not fit."""
+    """Return the declarations for a model, and how many of them did not fit into `most`."""
     parts: list[str] = []
     room, left_out = most, 0
     for module, group in _by_module(functions).items():
@@ -244,7 +244,7 @@ def _arguments(schema: object) -> list[str]:
         return []
     properties = schema.get("properties")
     if not isinstance(properties, dict) or not properties:
-        # One that names none, not even none of them, says nothing of its arguments.
+        # Without `properties` the schema says nothing about arguments, so all are accepted.
         is_free = schema.get("additionalProperties", "properties" not in schema)
         return ["**more: Any"] if is_free else []
     listed = schema.get("required")
@@ -255,7 +255,7 @@ def _arguments(schema: object) -> list[str]:
     is_open = bool(schema.get("additionalProperties"))
     for name, each in list(properties.items())[:MOST_ARGUMENTS]:
         if not _can_be_named(name):
-            # Passed as **{"max-count": 1}.
+            # A script passes such an argument as **{"max-count": 1}.
             is_open = True
             continue
         type_ = writer.written(each)

@@ -139,7 +139,6 @@ def container_request(
 
     `mounted` is the project's path without symlinks, or empty.
 
-
     Raises:
         ContainerRefusedError: see `wrong_with_container`.
         MissingValueError: a placeholder's key has no value.

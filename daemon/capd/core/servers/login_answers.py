@@ -64,7 +64,6 @@ def read_pasted(text: str, redirect: str, state: str) -> Answer:
 
     `redirect` is the redirect address of the login, without a query, and `state` is its state.
 
-
     Raises:
         PasteError: it is not this login's redirect.
     """
@@ -135,7 +134,6 @@ def next_interval(interval: float, status: int, error: str) -> float:
     """Return the seconds until the next poll, after a response without a token.
 
     `interval` is the present one, `status` the HTTP status, `error` the OAuth error code.
-
 
     Raises:
         DeviceError: the login was refused or has expired.

@@ -45,7 +45,6 @@ class SandboxRules:
         `is_project` says that a project's files define it. `least` is the weakest level that the
         session's profile allows, which even the user's setting for the server cannot weaken.
 
-
         Raises:
             ValueError: `declared` is invalid.
         """
@@ -68,7 +67,6 @@ def declared_level(declared: str) -> tuple[Level | None, bool]:
     """Return the level, and whether the network is asked for, in a text like `strict+network`.
 
     An empty text asks for nothing.
-
 
     Raises:
         ValueError: it is invalid; the text says what is valid.

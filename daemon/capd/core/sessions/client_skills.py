@@ -3,7 +3,6 @@
 When the client uses a skill, capd switches on the tools and capabilities that the frontmatter of
 its SKILL.md names:
 
-
     ---
     name: tidy
     allowed-tools: mcp__capd__git__git_log, Bash(git add:*)      a tool, as its client names it
@@ -95,7 +94,6 @@ def tool_of(word: str) -> str:
 
     `SERVER__*` stands for all tools of a server. A client's own tools, such as `Read`, and capd's
     own tools, such as `tool_search`, give an empty name.
-
 
         mcp__capd__git__git_log, capd-git__git_log, mcp__git__git_log   git__git_log
         mcp__git, mcp__git__*                                           git__*

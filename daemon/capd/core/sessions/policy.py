@@ -185,7 +185,7 @@ class _Rules:
 
     def first(self, server: str, name: str) -> str | None:
         """Return the first rule that matches, as it was written."""
-        named = self._names.found(name)
+        named = self._names.matching(name)
         if not named:
             return None
         scoped = self._by_server(server)
@@ -198,7 +198,7 @@ class _Rules:
         return next((self._patterns[n] for n in named if n in scoped), None)
 
     def _of_server(self, server: str) -> frozenset[int]:
-        return frozenset(self._scopes.found(server))
+        return frozenset(self._scopes.matching(server))
 
 
 @lru_cache(maxsize=512)

@@ -139,7 +139,6 @@ def called(given: CallArguments) -> tuple[str, msgspec.Raw]:
 
     Arguments that are a JSON object within a string are accepted, and `null` counts as `{}`.
 
-
     Raises:
         BadCallError: there is no name, or the arguments are not an object.
     """

@@ -4,7 +4,6 @@ capd's own tools take about 700 tokens of every prompt, a turn's text about tool
 search is one more request. Listing a few tools costs less. So mode `auto` lists all tools and none
 of capd's own, as a plain aggregator does, if
 
-
 - every server has listed its tools, so that there is nothing to find,
 - no skill is installed, which a tool of capd's own would have to use,
 - the client's list has room for all of them, and

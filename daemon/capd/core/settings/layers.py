@@ -51,7 +51,7 @@ class Merged:
     """The layer of each key; a key that no layer sets has its default."""
 
 
-def merged(layers: Sequence[Layer]) -> Merged:
+def merge_layers(layers: Sequence[Layer]) -> Merged:
     """Merge layers, the nearest last."""
     result = Merged()
     origins = result.origins
@@ -69,7 +69,7 @@ def merged(layers: Sequence[Layer]) -> Merged:
     return result
 
 
-def parsed(text: str, model: type[msgspec.Struct], origin: str) -> Layer:
+def parse_layer(text: str, model: type[msgspec.Struct], origin: str) -> Layer:
     """Return a TOML text as a layer.
 
     Raises:
@@ -102,8 +102,8 @@ def tables_of(text: str) -> dict[str, Any]:
         raise UnusableError("nested too deeply") from None
     # tomllib also raises a plain ValueError, for a number of five thousand digits.
     except ValueError as error:
-        said = str(error)
-        raise UnusableError(said if line_of_error(error) else f"not TOML: {said}") from None
+        message = str(error)
+        raise UnusableError(message if line_of_error(error) else f"not TOML: {message}") from None
 
 
 def check(tables: Tables, model: type[msgspec.Struct], text: str) -> None:
@@ -111,7 +111,7 @@ def check(tables: Tables, model: type[msgspec.Struct], text: str) -> None:
     try:
         msgspec.convert(tables, model)
     except msgspec.ValidationError as error:
-        raise UnusableError(_said_of(error, text)) from None
+        raise UnusableError(_message_of(error, text)) from None
 
 
 def with_variable(
@@ -137,7 +137,7 @@ def with_variable(
     return Layer(origin, wanted)
 
 
-def written(path: Sequence[str]) -> str:
+def key_path_text(path: Sequence[str]) -> str:
     """Return a key as a person would write it."""
     plain = re.compile(r"[A-Za-z0-9_-]+")
     return ".".join(part if plain.fullmatch(part) else f'"{part}"' for part in path)
@@ -145,7 +145,7 @@ def written(path: Sequence[str]) -> str:
 
 def key_text(path: Sequence[str]) -> str:
     """Return a key for a message, shortened: a stranger's key may be a megabyte long."""
-    key = written(path)
+    key = key_path_text(path)
     return key if len(key) <= _LONGEST_KEY else f"{key[:_LONGEST_KEY]}…"
 
 
@@ -168,15 +168,15 @@ def _leaves(tables: Tables, above: Path = ()) -> Iterator[Path]:
             yield (*above, key)
 
 
-def _said_of(error: msgspec.ValidationError, text: str) -> str:
+def _message_of(error: msgspec.ValidationError, text: str) -> str:
     """Return which key is wrong, on which line, and why."""
-    said = str(error)
-    at = _AT.search(said)
+    message = str(error)
+    at = _AT.search(message)
     if at is None:
-        return said
+        return message
     steps = [step[0] or step[1] for step in _STEP.findall(at[1])]
     key = [step for step in steps if not step.isdigit()]
-    reason = said[: at.start()]
+    reason = message[: at.start()]
     line = line_of(text, key) or _line_of_last(text, key)
     where = f"line {line}, " if line else ""
     return f"{where}`{'.'.join('NAME' if step == '...' else step for step in key)}`: {reason}"

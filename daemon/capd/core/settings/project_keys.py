@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from capd.core.settings.known_keys import Path
-from capd.core.settings.layers import Tables, UnusableError, key_text, notes_of, written
+from capd.core.settings.layers import Tables, UnusableError, key_path_text, key_text, notes_of
 from capd.core.settings.toml_lines import KeyLines
 
 FILE_NAME = ".capd.toml"
@@ -134,10 +134,12 @@ def check_bounds(tables: Tables, text: str) -> None:
         elif any(isinstance(each, str) and len(each) > LONGEST_TEXT for each in texts):
             wrong = f"a text in it has more than {LONGEST_TEXT} characters"
         if wrong:
-            raise UnusableError(f"line {KeyLines(text).line_of(path)}, `{written(path)}`: {wrong}")
+            raise UnusableError(
+                f"line {KeyLines(text).line_of(path)}, `{key_path_text(path)}`: {wrong}"
+            )
 
 
-def lowered(project: Tables, effective: Tables) -> Permitted:
+def limit_to_user(project: Tables, effective: Tables) -> Permitted:
     """Return a project's tables with no value above the user's in `effective`."""
     kept: dict[str, Any] = {key: _copied(value) for key, value in project.items()}
     notes: list[str] = []
@@ -151,13 +153,15 @@ def lowered(project: Tables, effective: Tables) -> Permitted:
             wanted, most, less = order.index(wanted), order.index(most), "lists less"
         # Written as `not <=`, so that NaN counts as above everything.
         if not wanted <= most:
-            value, yours = (_said(value_at(each, path)) for each in (project, effective))
+            value, yours = (_value_text(value_at(each, path)) for each in (project, effective))
             del kept[path[0]][path[1]]
-            notes.append(f"`{written(path)}` = {value} is left out: yours is {yours}, and {less}")
+            notes.append(
+                f"`{key_path_text(path)}` = {value} is left out: yours is {yours}, and {less}"
+            )
     return Permitted(kept, tuple(notes))
 
 
-def _said(value: object) -> str:
+def _value_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

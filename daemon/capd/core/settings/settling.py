@@ -11,7 +11,7 @@ empty file or the first half, and both are valid TOML that forbids less than bef
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-STANDS = 2.0
+STABLE_SECONDS = 2.0
 """Seconds for which a state that may be half written must stay the same."""
 
 
@@ -56,7 +56,7 @@ class Settling:
         if self._seen != (text,) or now < self._since:
             self._seen, self._since = (text,), now
         since = min(self._since, now - still_for)
-        return max(0.0, since + STANDS - now)
+        return max(0.0, since + STABLE_SECONDS - now)
 
     def forget(self) -> None:
         """Reset: a state was used, or cannot be read."""

@@ -38,8 +38,8 @@ def npm_packages(servers: Iterable[ServerSpec]) -> list[str]:
 
 def unpinned_package(server: ServerSpec) -> str | None:
     """Return the package that `server` runs without an exact version; None if it runs none."""
-    package, version_is_told = _from_registry(server)
-    return None if version_is_told else package
+    package, is_exact = _from_registry(server)
+    return None if is_exact else package
 
 
 def is_pinned(server: ServerSpec) -> bool:

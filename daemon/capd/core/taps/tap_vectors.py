@@ -75,7 +75,6 @@ def read_vectors(data: bytes, model_key: str, dimensions: int) -> TapVectors:
 
     `model_key` identifies the embedding model that is in use.
 
-
     Raises:
         TapVectorsError: it is damaged, or was made with another model.
     """

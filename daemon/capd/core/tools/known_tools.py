@@ -72,7 +72,7 @@ class Unlisted:
 
 
 class KnownTools:
-    """The tools of a catalog."""
+    """Every listed tool of a catalog's capabilities by wire name, and why some may not be used."""
 
     def __init__(
         self,

@@ -119,7 +119,6 @@ def sent_arguments(name: str, edit: ToolEdit | None, arguments: bytes) -> bytes:
     `name` is the tool's wire name. `edit` is `ToolDefinition.edit`, which contains only parts that
     apply. Presets are added.
 
-
     Raises:
         NotSentError: they name an argument that the client does not have, or are not an object.
     """
@@ -161,7 +160,7 @@ def given_arguments(edit: ToolEdit, arguments: bytes) -> bytes:
 
 def changes(edit: ToolEdit) -> list[str]:
     """Return each change of an edit in a few words for a person, such as `called find`."""
-    said = [
+    lines = [
         text
         for text, is_so in (
             ("switched off", edit.is_disabled),
@@ -173,14 +172,14 @@ def changes(edit: ToolEdit) -> list[str]:
     ]
     for each in edit.arguments:
         if each.preset:
-            said.append(f"{each.argument} is always {each.preset.decode('utf-8', 'replace')}")
+            lines.append(f"{each.argument} is always {each.preset.decode('utf-8', 'replace')}")
         elif each.is_hidden:
-            said.append(f"{each.argument} is hidden")
+            lines.append(f"{each.argument} is hidden")
         if each.name:
-            said.append(f"{each.argument} is called {each.name}")
+            lines.append(f"{each.argument} is called {each.name}")
         if each.description:
-            said.append(f"{each.argument} is described otherwise")
-    return said
+            lines.append(f"{each.argument} is described otherwise")
+    return lines
 
 
 class _Arguments:
@@ -233,16 +232,16 @@ class _Arguments:
         """Return why a preset is not a valid value of its argument; empty if it may be valid."""
         value = msgspec.json.decode(edit.preset)
         try:
-            said = msgspec.json.decode(self._properties[edit.argument], type=dict[str, Any])
+            lines = msgspec.json.decode(self._properties[edit.argument], type=dict[str, Any])
         except _UNREADABLE:
             return ""
-        types = said.get("type", [])
+        types = lines.get("type", [])
         names = [types] if isinstance(types, str) else types
         listed = names if isinstance(names, list) else []
         known = [each for each in listed if isinstance(each, str) and each in _TYPES]
         if known and not any(_is_of(value, each) for each in known):
             return f"its type is {' or '.join(known)}"
-        choices = said.get("enum")
+        choices = lines.get("enum")
         if isinstance(choices, list) and value not in choices:
             return f"its value is one of {msgspec.json.encode(choices).decode()[:200]}"
         return ""
@@ -271,12 +270,12 @@ class _Arguments:
     def _apply(self, edits: Sequence[ArgumentEdit]) -> None:
         by_name = {each.argument: each for each in edits}
         properties: Raws = {}
-        for name, said in self._properties.items():
+        for name, lines in self._properties.items():
             edit = by_name.get(name)
             if edit is None:
-                properties[name] = said
+                properties[name] = lines
             elif not _is_hidden(edit):
-                properties[_shown(edit)] = _described(said, edit.description)
+                properties[_shown(edit)] = _described(lines, edit.description)
         required = [
             _shown(by_name[name]) if name in by_name else name
             for name in self._required
@@ -307,11 +306,11 @@ def _is_of(value: Any, name: str) -> bool:
     return isinstance(value, _TYPES[name]) or (name == "integer" and is_whole)
 
 
-def _described(said: msgspec.Raw, description: str) -> msgspec.Raw:
+def _described(lines: msgspec.Raw, description: str) -> msgspec.Raw:
     if not description:
-        return said
+        return lines
     try:
-        members = _raws.decode(said)
+        members = _raws.decode(lines)
     except _UNREADABLE:
         # `true` is a valid schema, which accepts every value and has no members.
         members = {}

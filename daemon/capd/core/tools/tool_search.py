@@ -9,7 +9,6 @@ tiers 0 to 2. Otherwise words of a name count like words of a description. A too
 may not use is never a hit; it is reported separately, with the reason. Equal scores are ordered by
 wire name, so that the same tools, question and vectors always give the same order.
 
-
 The weights are measured in docs/design/tool-search.md.
 """
 

@@ -19,8 +19,8 @@ _BETWEEN = re.compile(r"[\s=:,;|&<>()\"'`]+")
 _SCHEME = re.compile(r"\bfile://")
 _FOLDERS = re.compile(r"\{\{(?:CWD|PROJECT)\}\}")
 
-# By the name of a program: what it goes by in the folder that it runs in, beside the names in
-# `core.servers.launchers`.
+# By the name of a program: the files that it reads in the folder that it runs in, besides those
+# in `core.servers.launchers`.
 _IMPLIED: Mapping[str, tuple[str, ...]] = {
     "bun": ("package.json", "bunfig.toml"),
     "bunx": ("package.json",),

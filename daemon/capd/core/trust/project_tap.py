@@ -19,8 +19,8 @@ FOLDER = ".capd"
 PREFIX = "project:"
 MEMORIES = ServerName(f"{FOLDER}/memories")
 """The entry for a project's memories in an agreement: no server can have this name."""
-TOLD = "memories"
-"""The transport of that entry: it starts nothing, and is delivered to models."""
+MEMORY_TRANSPORT = "memories"
+"""The transport of that entry: it starts no server; its texts are delivered to models."""
 LAUNCHERS = ServerName(f"{FOLDER}/launchers")
 """The entry for the files that launchers read: no server can have this name."""
 READ_BY_LAUNCHERS = "launchers"
@@ -45,7 +45,7 @@ def project_of(tap: str) -> str:
     return tap.removeprefix(PREFIX) if tap.startswith(PREFIX) else ""
 
 
-def bound(tap: Tap, project: str) -> Tap:
+def bind_servers(tap: Tap, project: str) -> Tap:
     """Return a project's tap with its servers bound to the project's real path."""
     findings = list(tap.tap_findings)
     if tap.skill_reads:
@@ -74,7 +74,7 @@ def memories_of(tap: Tap) -> Startable | None:
     if not files:
         return None
     project = project_of(tap.name)
-    server = ServerSpec(MEMORIES, TOLD, tap.name, project=project)
+    server = ServerSpec(MEMORIES, MEMORY_TRANSPORT, tap.name, project=project)
     return Startable(server, project, files)
 
 

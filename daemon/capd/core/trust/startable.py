@@ -89,7 +89,7 @@ class Startable:
         return next((each for each in agreed.values() if each.name == self.server.name), None)
 
 
-def agreed_with(
+def agreements_after(
     startables: Iterable[Startable], agreed: Mapping[str, Agreed], digests: Collection[str]
 ) -> dict[str, Agreed]:
     """Return what is trusted in a project after a person trusts `digests` as well.
