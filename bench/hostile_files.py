@@ -212,7 +212,7 @@ async def measured(name: str, folder: Path) -> tuple[float, int, float, str]:
         await trio.sleep(0.05)
         before, longest[0] = forget_peak(), 0.0
         began = time.perf_counter()
-        await live.meet(str(folder))
+        await live.load_project(str(folder))
         rules = live.rules(str(folder)).policy(["zed"], str(folder))
         for number in range(200):
             rules.restriction("server", f"some_tool_of_a_server_{number}")
@@ -222,7 +222,7 @@ async def measured(name: str, folder: Path) -> tuple[float, int, float, str]:
             tap = await trio.to_thread.run_sync(read_tap, place, reader)
             said = next((f.reason for f in tap.findings), "")
         else:
-            await catalogs.meet(str(folder))
+            await catalogs.load(str(folder))
             while not catalogs.known(str(folder)):
                 await trio.sleep(0.01)
             read = catalogs.read(catalogs.known(str(folder)))

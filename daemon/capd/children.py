@@ -53,7 +53,7 @@ from capd.adapters.ledger.database import Database
 from capd.adapters.ledger.journal import Journal
 from capd.adapters.leftover_files import LeftoverFiles
 from capd.adapters.live_settings import LiveSettings
-from capd.adapters.log import NET
+from capd.adapters.log import SECRET_REMOVER
 from capd.adapters.memory_files import MEMORIES
 from capd.adapters.memory_outcome_file import MemoryOutcomeFile
 from capd.adapters.parsing.parser import Parser
@@ -160,7 +160,7 @@ class Children:
             ),
         )
         environments = SessionEnvironments(stored)
-        NET.secrets = environments.all_values
+        SECRET_REMOVER.secrets = environments.all_values
         shared_cwd = Path(where.state, "shared")
         shared_cwd.mkdir(mode=0o700, exist_ok=True)
         install_cwd = Path(where.state, "installs")
@@ -401,11 +401,11 @@ class Children:
         # Imported here: whoever does not switch it on has nothing of it in memory.
         from capd.actors.gateway import http as http_gateway  # noqa: PLC0415
         from capd.adapters.clients.http_front.admission import Admission  # noqa: PLC0415
-        from capd.adapters.clients.http_front.bearer_token import kept_token  # noqa: PLC0415
+        from capd.adapters.clients.http_front.bearer_token import load_token  # noqa: PLC0415
         from capd.adapters.clients.http_front.tcp_peers import can_tell  # noqa: PLC0415
 
         try:
-            token = kept_token(Path(self._where.state, "http.token"))
+            token = load_token(Path(self._where.state, "http.token"))
             listener = http_gateway.listener_on(table.port)
         except (CapdError, OSError) as error:
             problem = f"[listen_http] is not served on port {table.port}: {error}"

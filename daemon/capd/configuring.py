@@ -43,5 +43,5 @@ async def _shown(project: str) -> dict[str, Any]:
     where = places(os.environ, os.getuid())
     settings = LiveSettings(Path(where.config), os.environ, None)
     settings.load()
-    await settings.meet(project)
+    await settings.load_project(project)
     return config_document(project, described(settings, project))

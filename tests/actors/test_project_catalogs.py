@@ -97,7 +97,7 @@ async def test_what_is_another_by_now_than_what_was_shown_is_not_agreed_to(folde
         answered = await world.bus.ask(REGISTRY, request, REGISTRY_REPLIES, float("inf"))
 
         assert answered == registry.RegistryRefused(
-            "changed", "1 of what was shown is another by now: look again"
+            "changed", "servers changed since they were shown (1): look at them again"
         )
         assert not world.tap_list.with_name("trust.json").exists()
 
@@ -190,7 +190,7 @@ async def test_a_project_that_stops_answering_stays_as_it_was_for_a_reload(
         await agree(world, "gamma")
         project = str(world.project.resolve())
     async with trio.open_nursery() as nursery, catalogs(folder, reads, nursery) as known:
-        await known.meet(project)
+        await known.load(project)
         reads.hung.add(project)
 
         await known.reload()
@@ -206,7 +206,7 @@ async def test_what_was_agreed_to_can_be_taken_back_while_a_project_does_not_ans
         await agree(world, "gamma")
         project = str(world.project.resolve())
     async with trio.open_nursery() as nursery, catalogs(folder, reads, nursery) as known:
-        await known.meet(project)
+        await known.load(project)
         reads.hung.add(project)
         known.trust.write({})
 
@@ -221,7 +221,7 @@ async def test_a_project_that_does_not_answer_keeps_no_other_from_being_met(
     async with trio.open_nursery() as nursery, catalogs(folder, reads, nursery) as known:
         reads.hung.add("/mnt/far")
 
-        met = [await known.meet("/mnt/far"), await known.meet(str(folder))]
+        met = [await known.load("/mnt/far"), await known.load(str(folder))]
 
         assert met == ["", str(folder.resolve())]
 

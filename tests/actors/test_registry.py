@@ -485,7 +485,7 @@ async def test_a_project_may_switch_off_that_its_files_count(
             project.mkdir()
             project.joinpath("alpha.lock").touch()
             project.joinpath(".capd.toml").write_text(rule)
-            await world.live.meet(str(project))
+            await world.live.load_project(str(project))
             decision = await routed(world, message, project=str(project))
             scores.append({each.id: each.score for each in decision.top}[ALPHA])
 

@@ -158,8 +158,8 @@ async def test_files_are_followed_while_a_project_does_not_answer(
     live.load()
     reads.hung.add(str(far))
     async with RecordingBus() as bus, trio.open_nursery() as nursery:
-        await live.meet(str(far))
-        await live.meet(str(near))
+        await live.load_project(str(far))
+        await live.load_project(str(near))
         async with bus.subscribe(EVENTS, "settings.changed") as events:
             await nursery.start(SettingsWatcher(bus, live).run)
 

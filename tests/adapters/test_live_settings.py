@@ -64,7 +64,7 @@ async def test_a_nearer_layer_sets_its_keys_and_resets_no_other(
     (project / ".capd.toml").write_text('[surface]\nmode = "stable"\n[sessions]\ntools = 3\n')
     live = settings(tmp_path, CAPD_TOOLS="2")
 
-    await live.meet(str(project))
+    await live.load_project(str(project))
 
     effective = live.of(str(project))
     assert effective.configuration == Configuration(
@@ -126,7 +126,7 @@ async def test_a_project_adds_to_what_is_forbidden_and_takes_nothing_away(
     (project / ".capd.toml").write_text('[policy]\ndeny = ["git:push"]\nallow = ["*"]\n')
     live = settings(tmp_path)
 
-    await live.meet(str(project))
+    await live.load_project(str(project))
 
     rules = live.rules(str(project))
     place = f"[policy] of {project}/.capd.toml"
@@ -142,7 +142,7 @@ async def test_what_a_project_may_not_set_is_left_out_and_said(
     (project / ".capd.toml").write_text(text)
     live = settings(tmp_path)
 
-    await live.meet(str(project))
+    await live.load_project(str(project))
 
     assert live.of(str(project)).configuration == Configuration(surface=SurfaceTable("stable"))
     why = "it could weaken the sandbox; only your own config.toml may set it"
@@ -159,7 +159,7 @@ async def test_a_bad_file_of_a_project_is_said_and_costs_nobody_else(
 ) -> None:
     (project / ".capd.toml").write_text('domain = "devops"\n')
     live = settings(tmp_path)
-    await live.meet(str(project))
+    await live.load_project(str(project))
 
     (project / ".capd.toml").write_text("domain = 3\n")
     await live.reload()
@@ -180,7 +180,7 @@ async def test_a_pipe_in_place_of_a_projects_file_is_not_waited_for(
     os.mkfifo(project / ".capd.toml")
     live = settings(tmp_path)
 
-    await live.meet(str(project))
+    await live.load_project(str(project))
 
     assert "it is not a file" in live.project_problems[str(project)][0]
 
@@ -196,8 +196,8 @@ async def test_the_users_word_on_a_project_goes_before_the_projects_own(
     write(tmp_path, text)
     live = settings(tmp_path)
 
-    await live.meet(str(project))
-    await live.meet(str(other))
+    await live.load_project(str(project))
+    await live.load_project(str(other))
 
     assert live.domain("zed", str(project)) == "users"
     assert live.domain("zed", str(other)) == "client"
@@ -255,7 +255,7 @@ async def test_a_project_that_does_not_answer_is_met_without_its_file_and_said(
     live = settings(tmp_path, reads)
     reads.hung.add(str(project))
 
-    await live.meet(str(project))
+    await live.load_project(str(project))
 
     why = f"{project} did not answer within 0.01 s"
     assert live.of(str(project)) == live.effective
@@ -272,12 +272,12 @@ async def test_a_project_that_stops_answering_holds_up_neither_a_reload_nor_anot
     for each, most in ((project, 3), (other, 4)):
         (each / ".capd.toml").write_text(f"[sessions]\ntools = {most}\n")
     live = settings(tmp_path, reads)
-    await live.meet(str(project))
+    await live.load_project(str(project))
     reads.hung.add(str(project))
 
     write(tmp_path, "[servers]\nlinger = 5\n")
     has_changed = await live.reload()
-    await live.meet(str(other))
+    await live.load_project(str(other))
 
     assert (has_changed, live.current) == (True, Configuration(ServersTable(5.0)))
     tools = [live.of(str(each)).configuration.sessions.tools for each in (project, other)]
@@ -290,7 +290,7 @@ async def test_a_project_that_answers_again_is_read(
     (project / ".capd.toml").write_text("[sessions]\ntools = 3\n")
     live = settings(tmp_path, reads)
     reads.hung.add(str(project))
-    await live.meet(str(project))
+    await live.load_project(str(project))
 
     reads.answer()
     await live.reload()
@@ -325,13 +325,13 @@ async def test_two_sessions_of_a_slow_project_begin_and_the_second_reads_nothing
     live = settings(tmp_path, reads)
 
     async def first() -> None:
-        await live.meet(str(project))
+        await live.load_project(str(project))
         reads.has_answered.set()
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(first)
         await trio.testing.wait_all_tasks_blocked()
-        nursery.start_soon(live.meet, str(project))
+        nursery.start_soon(live.load_project, str(project))
 
     assert live.of(str(project)).configuration.sessions.tools == 3
     assert live.project_problems == {}
@@ -351,7 +351,7 @@ async def test_a_project_that_could_not_be_read_for_now_is_read_again_without_a_
     parser = Parser(environment=environment)
     live = LiveSettings(tmp_path / "config", {}, None, reader=parser, age=lambda _: 60.0)
     try:
-        await live.meet(str(project))
+        await live.load_project(str(project))
         reason = f"{project}/.capd.toml is not used: the process that reads it cannot be started"
         [[problem]] = live.project_problems.values()
         assert problem.startswith(reason)

@@ -147,7 +147,7 @@ async def of_project(folder: Path) -> Kept:
     async def use(told: list[str]) -> None:
         live = LiveSettings(folder / "config", {}, None)
         live.load()
-        await live.meet(str(folder))
+        await live.load_project(str(folder))
         live.rules(str(folder))
         live.domain("zed", str(folder))
         told += [line for lines in live.project_problems.values() for line in lines]

@@ -17,7 +17,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from capd.adapters.client_table import client_table
-from capd.adapters.clients.http_front.bearer_token import TokenUnsafeError, kept_token
+from capd.adapters.clients.http_front.bearer_token import TokenUnsafeError, load_token
 from capd.adapters.configuration import load_configuration
 from capd.adapters.ledger.database import Database
 from capd.adapters.model.vector_cache import VectorCache
@@ -380,11 +380,11 @@ async def handshake(folder: Path) -> Kept:
 
 async def http_token(folder: Path) -> Kept:
     path = folder / "http.token"
-    kept_token(path)
+    load_token(path)
 
     async def use(told: list[str]) -> None:
         try:
-            assert len(kept_token(path)) >= 32
+            assert len(load_token(path)) >= 32
         except TokenUnsafeError as error:
             told.append(str(error))
 

@@ -60,15 +60,16 @@ class SettingsWatcher:
     async def _replied(self, request: messages.Request) -> messages.Reply:
         if isinstance(request, messages.ReloadSettings):
             await self._reload()
-            # A person who took something out waits until it counts, and is told what holds then.
+            # A file without some of its lines may be half written, and counts only when it is
+            # stable. Wait for that, so that the reply has the settings in force.
             for _ in range(MOST_LOOKS):
                 if not self._settings.wait:
                     break
                 await trio.sleep(self._settings.wait)
                 await self._reload()
-            return self._described("", has_values=False)
-        await self._settings.meet(request.project)
-        return self._described(request.project)
+            return self._describe("", has_values=False)
+        await self._settings.load_project(request.project)
+        return self._describe(request.project)
 
     async def _reload(self) -> None:
         has_changed = await self._settings.reload()
@@ -81,7 +82,7 @@ class SettingsWatcher:
             log.info("settings_changed", needs_restart=self._settings.needs_restart)
             self._bus.publish(messages.SettingsChanged())
 
-    def _described(self, project: str, *, has_values: bool = True) -> messages.SettingsDescribed:
+    def _describe(self, project: str, *, has_values: bool = True) -> messages.SettingsDescribed:
         found = described(self._settings, project, has_values=has_values)
         return msgspec.structs.replace(found, watch=self._watch_error)
 
@@ -94,12 +95,12 @@ class SettingsWatcher:
 
     async def _follow_changes(self) -> None:
         while True:
-            self._settings.met = trio.Event()
+            self._settings.project_added = trio.Event()
             folders = await self._folders()
             try:
                 async with Watch(folders) as watch, trio.open_nursery() as nursery:
                     self._watch_error = ""
-                    # Only what is watched already can be read without missing a change.
+                    # Read after the watch has begun; otherwise a change in between would be missed.
                     await self._reload()
                     if self._settings.wait:
                         nursery.start_soon(self._until_still)
@@ -115,7 +116,7 @@ class SettingsWatcher:
 
     async def _wait_ready(self, scope: trio.CancelScope) -> None:
         """Watch again when another project is to be followed."""
-        await self._settings.met.wait()
+        await self._settings.project_added.wait()
         scope.cancel()
 
     async def _until_still(self) -> None:
@@ -131,7 +132,7 @@ class SettingsWatcher:
 
     async def _folders(self) -> Folders:
         found: dict[Path, frozenset[str] | None] = {}
-        # A folder that is not there yet is waited for at the nearest one above it.
+        # If the folder does not exist yet, watch the nearest existing folder above it.
         below = self._settings.folder
         names = frozenset({CONFIG_FILE, CLIENTS_FILE})
         while not below.is_dir() and below != below.parent:

@@ -8,7 +8,7 @@ from capd.core.results.large_results import LargeResult, Result
 
 PIECE_BYTES = 256 * 1024
 READABLE_BYTES = 32 * 1024 * 1024
-"""The longest result that is read whole if it has to be used."""
+"""The longest result that `read_all` loads into memory."""
 
 
 class LargeFrame:
@@ -32,10 +32,10 @@ class LargeFrame:
         return changed
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
-        """Yield its parts in order, and the newline.
+        """Yield the parts of the frame in order, with the newline at the end.
 
         Raises:
-            OSError: the disk fails.
+            OSError: the spool cannot be read.
         """
         yield self._before
         at = self._result.start
@@ -50,11 +50,11 @@ class LargeFrame:
         yield self._after + b"\n"
 
 
-async def held(result: Result) -> bytes:
-    """Return the whole of a result that is used here instead of being passed on.
+async def read_all(result: Result) -> bytes:
+    """Return a result as bytes in memory, for capd's own use.
 
     Raises:
-        OutcomeUnknownError: it is too long for memory.
+        OutcomeUnknownError: it is over `READABLE_BYTES`, or cannot be read from the spool.
     """
     if isinstance(result, bytes):
         return result

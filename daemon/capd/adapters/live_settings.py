@@ -42,8 +42,7 @@ from capd.core.settings.project_keys import (
 CONFIG_FILE = "config.toml"
 MOST_PROJECTS = 256
 LONGEST_READ = 4.0
-"""Seconds for a project's file. It may be the first one, for which the parser process is started.
-"""
+"""Seconds for reading a project's file, with the start of the parser process."""
 
 _NO_PINS = "`surface.pins` has no effect: it chooses among your own pins, and you have none"
 
@@ -116,7 +115,7 @@ class LiveSettings:
         self._variable_problems: list[str] = []
         self._began_with: Configuration | None = None
         self._loading = trio.Lock()
-        self.met = trio.Event()
+        self.project_added = trio.Event()
         """Set when another project is to be followed; whoever follows projects replaces it."""
 
     @property
@@ -188,23 +187,23 @@ class LiveSettings:
         async with self._loading:
             return await trio.to_thread.run_sync(self.load)
 
-    async def meet(self, project: str) -> None:
+    async def load_project(self, project: str) -> None:
         """Read the file of a project, and follow its changes from now on."""
         if not project or project in self._projects:
             return
         file = self._project_file(project)
-        # Outside the lock: one that does not answer keeps nobody else waiting.
+        # Outside the lock, so that a project that does not answer delays no other.
         reason = await self._read(project, file)
         async with self._loading:
             if project in self._projects:
-                # Somebody else read it meanwhile, and looks again where that was in vain.
+                # Another task has read it meanwhile.
                 return
             if len(self._projects) >= MOST_PROJECTS:
                 self._forget_one()
             self._projects[project] = file
             self._note_silence(project, reason)
             self._of_projects[project] = self._of_file(file)
-        self.met.set()
+        self.project_added.set()
 
     async def _read_again(self, project: str, file: GoodFile) -> None:
         self._note_silence(project, await self._read(project, file))

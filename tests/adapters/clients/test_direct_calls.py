@@ -37,7 +37,7 @@ class TalkRoute:
         self._talk.left.append(None if result is None else bytes(result))  # type: ignore[arg-type]  # no large one here
         return self._talk.is_release_due
 
-    def is_left(self, result: Result) -> bool:
+    def is_unchanged(self, result: Result) -> bool:
         del result
         return self._talk.passed_as is None
 

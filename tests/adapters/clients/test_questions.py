@@ -62,8 +62,8 @@ WITHDRAWN = {
 
 async def test_an_answer_is_taken_byte_for_byte_and_once(autojump_clock: MockClock) -> None:
     async with asked() as question:
-        question.questions.answered("capd-1", b'{"roots":[ ]}', b"")
-        question.questions.answered("capd-1", b'{"roots":["other"]}', b"")
+        question.questions.on_answer("capd-1", b'{"roots":[ ]}', b"")
+        question.questions.on_answer("capd-1", b'{"roots":["other"]}', b"")
         await wait_all_tasks_blocked()
 
         assert question.ends == [b'{"roots":[ ]}']
@@ -74,7 +74,7 @@ async def test_an_answer_is_taken_byte_for_byte_and_once(autojump_clock: MockClo
 
 async def test_a_clients_error_is_passed_on_as_it_is(autojump_clock: MockClock) -> None:
     async with asked() as question:
-        question.questions.answered("capd-1", b"", b'{"code":-1,"x": 2}')
+        question.questions.on_answer("capd-1", b"", b'{"code":-1,"x": 2}')
         await wait_all_tasks_blocked()
 
         error = question.ends[0]
@@ -87,7 +87,7 @@ async def test_an_answer_to_what_was_not_asked_is_dropped(
     autojump_clock: MockClock, foreign: object
 ) -> None:
     async with asked() as question:
-        question.questions.answered(foreign, b"{}", b"")
+        question.questions.on_answer(foreign, b"{}", b"")
         await wait_all_tasks_blocked()
 
         assert question.ends == []
@@ -124,9 +124,9 @@ async def test_progress_of_an_answer_goes_back_under_the_servers_own_token(
 ) -> None:
     async with asked(b'{"_meta":{"progressToken":"mine","a":1}}') as question:
         told = question.lines[0]["params"]["_meta"]
-        question.questions.progressed(b'{"progressToken":"capd-1","progress":1,"x":2}')
-        question.questions.progressed(b'{"progressToken":"capd-9","progress":1}')
-        question.questions.progressed(b"[]")
+        question.questions.on_progress(b'{"progressToken":"capd-1","progress":1,"x":2}')
+        question.questions.on_progress(b'{"progressToken":"capd-9","progress":1}')
+        question.questions.on_progress(b"[]")
 
         assert told == {"progressToken": "capd-1", "a": 1}
         assert question.steps == [{"progressToken": "mine", "progress": 1, "x": 2}]

@@ -129,7 +129,7 @@ def secret(tmp_path: Path) -> Path:
 def started(interpreter: Interpreter, code: str, *, checks_types: bool = False) -> Stepped:
     stubs = checking_stubs(FUNCTIONS)
     step = Start("a", code, b"{}", prelude(FUNCTIONS), stubs, checks_types=checks_types)
-    return interpreter.done(step)
+    return interpreter.run(step)
 
 
 @pytest.mark.parametrize("code", ERRORS)
@@ -179,7 +179,7 @@ def test_a_snapshot_that_was_changed_is_an_error_and_nothing_else(
     waiting = started(interpreter, "await web.get(n=1)\n'done'")
     assert isinstance(waiting, Waiting)
 
-    stepped = interpreter.done(
+    stepped = interpreter.run(
         Resume("other", change(waiting.snapshot), {waiting.calls[0].id: Answer("value", b"1")})
     )
 

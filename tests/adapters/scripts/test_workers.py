@@ -48,13 +48,13 @@ def is_alive(pid: int) -> bool:
 
 
 async def waiting(made: ScriptWorkers, code: str = CODE, script: str = "a") -> Waiting:
-    stepped = await made.done(start(code, script))
+    stepped = await made.run(start(code, script))
     assert isinstance(stepped, Waiting), stepped
     return stepped
 
 
 async def ended(made: ScriptWorkers, step: Start | Resume) -> tuple[bytes, str]:
-    stepped = await made.done(step)
+    stepped = await made.run(step)
     assert isinstance(stepped, Ended), stepped
     return stepped.value, stepped.error
 
@@ -63,7 +63,7 @@ async def test_a_script_waits_at_its_calls_and_goes_on_with_their_answers() -> N
     async with workers() as made:
         first = await waiting(made)
 
-        stepped = await made.done(resume(first))
+        stepped = await made.run(resume(first))
 
         assert [(each.tool, each.arguments) for each in first.calls] == [("web__get", b"{}")]
         assert isinstance(stepped, Ended)
@@ -111,7 +111,7 @@ async def test_the_calls_are_told_before_their_snapshot_and_again_by_another_pro
             if is_alive(pid):
                 os.kill(pid, signal.SIGKILL)
 
-        stepped = await made.done(start(CODE), killed)
+        stepped = await made.run(start(CODE), killed)
 
         # Twice, unless its snapshot was out before it died.
         assert isinstance(stepped, Waiting)
@@ -145,7 +145,7 @@ async def test_a_cancelled_step_ends_its_process() -> None:
         (pid,) = made.pids
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(made.done, start("while True: pass"))
+            nursery.start_soon(made.run, start("while True: pass"))
             while made.pids:
                 await trio.sleep(0.01)
             nursery.cancel_scope.cancel()
@@ -205,7 +205,7 @@ async def test_an_error_has_the_line_of_the_script(code: str, error: str) -> Non
 @pytest.mark.parametrize("code", ["web.get()", "await web.get(1)", "await web.nope()", "for", "y"])
 async def test_what_is_no_valid_script_is_not_run(code: str) -> None:
     async with workers() as made:
-        stepped = await made.done(start(f"print('run')\n{code}"))
+        stepped = await made.run(start(f"print('run')\n{code}"))
 
         assert isinstance(stepped, Ended)
         assert (stepped.is_refused, stepped.printed) == (True, "")
@@ -213,7 +213,7 @@ async def test_what_is_no_valid_script_is_not_run(code: str) -> None:
 
 async def test_types_are_checked_by_the_lines_of_the_script() -> None:
     async with workers() as made:
-        stepped = await made.done(start("x = 1\nawait web.get(1)"))
+        stepped = await made.run(start("x = 1\nawait web.get(1)"))
 
         assert isinstance(stepped, Ended)
         assert stepped.error == (
@@ -243,7 +243,7 @@ async def test_no_script_is_checked_by_what_another_one_has_declared() -> None:
         assert await ended(made, start("own = 1\nown")) == (b"1", "")
         assert await ended(made, start("own = 'a'\nown")) == (b'"a"', "")
 
-        stepped = await made.done(start("own"))
+        stepped = await made.run(start("own"))
 
         assert isinstance(stepped, Ended)
         assert "line 1:1: error[unresolved-reference]" in stepped.error
@@ -252,7 +252,7 @@ async def test_no_script_is_checked_by_what_another_one_has_declared() -> None:
 @pytest.mark.parametrize("name", ["Any", "TypedDict", "_nobody"])
 async def test_names_of_the_stubs_alone_are_not_the_scripts(name: str) -> None:
     async with workers() as made:
-        stepped = await made.done(start(name))
+        stepped = await made.run(start(name))
 
         assert isinstance(stepped, Ended)
         assert stepped.is_refused
@@ -260,11 +260,11 @@ async def test_names_of_the_stubs_alone_are_not_the_scripts(name: str) -> None:
 
 async def test_a_snapshot_that_is_none_is_said_to_be_damaged() -> None:
     async with workers() as made:
-        assert isinstance(await made.done(Resume("a", b"garbage", {})), Damaged)
+        assert isinstance(await made.run(Resume("a", b"garbage", {})), Damaged)
 
 
 async def test_a_process_that_cannot_be_started_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", "/nowhere/python")
     async with workers() as made:
         with pytest.raises(ScriptsUnavailableError, match="cannot be started"):
-            await made.done(start("1"))
+            await made.run(start("1"))

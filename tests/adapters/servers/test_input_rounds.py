@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from capd.adapters.servers.input_rounds import MOST_ROUNDS, settled
+from capd.adapters.servers.input_rounds import MOST_ROUNDS, answer_rounds
 from capd.core.protocol.generations import Members, members_of
 from capd.core.protocol.outcomes import OutcomeUnknownError, RefusedError, ServerError
 from line_server import Editor, Json
@@ -51,7 +51,7 @@ FORM = ("elicitation/create", {"message": "who?"})
 async def test_a_result_that_asks_nothing_is_the_result(autojump_clock: MockClock) -> None:
     server = Server([DONE])
 
-    assert await settled(server.relay, REQUEST, Editor()) == DONE
+    assert await answer_rounds(server.relay, REQUEST, Editor()) == DONE
     assert server.requests == [REQUEST]
 
 
@@ -60,7 +60,7 @@ async def test_the_answers_and_the_state_go_with_the_same_request(
 ) -> None:
     server, editor = Server([asking(a=FORM, b=("roots/list", {})), DONE]), Editor()
 
-    result = await settled(server.relay, REQUEST, editor)
+    result = await answer_rounds(server.relay, REQUEST, editor)
 
     assert result == DONE
     first, second = server.requests
@@ -83,7 +83,7 @@ def test_the_state_comes_back_byte_for_byte(state: str, ascii_only: bool) -> Non
         written = json.dumps(state).encode()
     server = Server([asking(written, a=FORM), DONE])
 
-    trio.run(settled, server.relay, REQUEST, Editor())
+    trio.run(answer_rounds, server.relay, REQUEST, Editor())
 
     assert bytes(server.requests[1]["requestState"]) == written
 
@@ -92,7 +92,7 @@ async def test_the_second_round_has_nothing_of_the_first(autojump_clock: MockClo
     without_state = b'{"resultType":"input_required","inputRequests":{"b":{"method":"roots/list"}}}'
     server = Server([asking(b'"1"', a=FORM), without_state, DONE])
 
-    await settled(server.relay, REQUEST, Editor())
+    await answer_rounds(server.relay, REQUEST, Editor())
 
     last = server.requests[2]
     assert "requestState" not in last
@@ -103,7 +103,7 @@ async def test_a_state_alone_is_sent_back_after_a_pause(autojump_clock: MockCloc
     state_alone = b'{"resultType":"input_required","requestState":"later"}'
     server, started_at = Server([state_alone, state_alone, DONE]), trio.current_time()
 
-    await settled(server.relay, REQUEST, Editor())
+    await answer_rounds(server.relay, REQUEST, Editor())
 
     assert [sorted(each.keys() - REQUEST.keys()) for each in server.requests] == [
         [],
@@ -117,7 +117,7 @@ async def test_an_elicitation_by_url_has_an_id_for_its_client(autojump_clock: Mo
     by_url = ("elicitation/create", {"mode": "url", "message": "go", "url": "https://e.org"})
     server, editor = Server([asking(a=by_url), DONE]), Editor()
 
-    await settled(server.relay, REQUEST, editor)
+    await answer_rounds(server.relay, REQUEST, editor)
 
     asked = json.loads(editor.asked[0][1])
     assert asked == {**by_url[1], "elicitationId": asked["elicitationId"]}
@@ -136,7 +136,7 @@ async def test_what_the_client_does_not_offer_is_not_asked(
     server, editor = Server([asking(a=FORM, b=question)]), Editor("s", capabilities)
 
     with pytest.raises(RefusedError, match=question[0]):
-        await settled(server.relay, REQUEST, editor)
+        await answer_rounds(server.relay, REQUEST, editor)
 
     assert (editor.asked, len(server.requests)) == ([], 1)
 
@@ -149,7 +149,7 @@ async def test_a_client_that_does_not_answer_ends_the_request(
     editor.result = error
 
     with pytest.raises(type(error)) as caught:
-        await settled(server.relay, REQUEST, editor)
+        await answer_rounds(server.relay, REQUEST, editor)
 
     assert caught.value is error
 
@@ -160,13 +160,13 @@ async def test_a_server_that_is_lost_between_two_rounds_is_told_of(
     server = Server([asking(a=FORM), OutcomeUnknownError("gone")])
 
     with pytest.raises(OutcomeUnknownError):
-        await settled(server.relay, REQUEST, Editor())
+        await answer_rounds(server.relay, REQUEST, Editor())
 
 
 async def test_a_server_that_asks_without_end_is_refused(autojump_clock: MockClock) -> None:
     server = Server([asking(a=FORM)])
 
     with pytest.raises(RefusedError, match="20 times"):
-        await settled(server.relay, REQUEST, Editor())
+        await answer_rounds(server.relay, REQUEST, Editor())
 
     assert len(server.requests) == MOST_ROUNDS

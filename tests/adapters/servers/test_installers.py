@@ -110,7 +110,7 @@ async def test_a_script_that_takes_too_long_is_quoted_with_its_last_words(
     with pytest.raises(InstallFailedError) as raised:
         await ensured(script, "echo fetching; sleep 600\n")
 
-    assert str(raised.value) == "tool.sh did not end within 1 s; the last it said: fetching"
+    assert str(raised.value) == "tool.sh did not end within 1 s; its last line: fetching"
 
 
 async def test_what_a_script_says_is_told_line_by_line_and_safe_to_print(

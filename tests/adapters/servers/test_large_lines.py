@@ -13,7 +13,7 @@ import trio
 from trio.testing import memory_stream_one_way_pair, wait_all_tasks_blocked
 
 from capd.adapters import large_frames
-from capd.adapters.large_frames import LargeFrame, held
+from capd.adapters.large_frames import LargeFrame, read_all
 from capd.adapters.servers import server_connection as server_connections
 from capd.adapters.servers.callers import CallHooks
 from capd.adapters.servers.server_connection import ServerConnection
@@ -190,7 +190,7 @@ async def test_a_large_result_is_used_where_it_can_be_read(tmp_path: Path) -> No
     file = Spool(tmp_path).of_server().file()
     file.add(b"...[1,2]...")
 
-    got = await held(LargeResult(file, 4, 8, b"", b"", b"["))
+    got = await read_all(LargeResult(file, 4, 8, b"", b"", b"["))
 
     assert msgspec.json.decode(got) == [1, 2]
 
@@ -203,4 +203,4 @@ async def test_a_large_result_that_is_too_long_to_be_used_is_lost(
     file.add(b"...[1,2]...")
 
     with pytest.raises(OutcomeUnknownError, match="5 bytes is over the limit of 3"):
-        await held(LargeResult(file, 3, 8, b"", b""))
+        await read_all(LargeResult(file, 3, 8, b"", b""))

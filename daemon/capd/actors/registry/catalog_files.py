@@ -4,7 +4,7 @@
     a file changes ──> load again (if files can be watched)
 
 A tap that cannot be read keeps its last good state, and so does the list of taps. Loads run one
-after the other, so that the later one has read the newer files.
+after the other; otherwise an older read could replace a newer one.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -107,7 +107,7 @@ class CatalogFiles:
         return True
 
     async def text_of(self, skill: SkillSpec) -> str | None:
-        """Return the current text of a skill; None if its file has none any longer."""
+        """Read a skill's text from its file; return None if the file is gone or has no text."""
         return await trio.to_thread.run_sync(skill_body, Path(skill.file), self._reader())
 
     def _reader(self) -> Reader:
@@ -136,11 +136,11 @@ class CatalogFiles:
                 await trio.sleep(TRY_AGAIN)
 
     async def _follow_once(self) -> None:
-        """Load, and return after the next change: watched folders may have been replaced."""
+        """Load, and return after the next change, because it may have replaced watched folders."""
         folders = await self._watched()
         async with Watch(folders) as watch:
             self.watch_error = ""
-            # Only what is watched already can be loaded without missing a change.
+            # Load after the watch has begun; otherwise a change in between would be missed.
             await self.load()
             if folders == await self._watched():
                 log.info("taps_watched", folders=len(folders))

@@ -1,13 +1,14 @@
 """The vectors of every text that messages are compared with.
 
     cold ──a message needs them──> loading ──> ready ──embedder gone, catalog changed──> cold
-                                      └──> unusable (tried again at the next need)
+                                      └──> unusable (tried again with the next message)
 
 A vector comes from the cache on disk (by model and text hash), from the tap that ships it, or from
-the model. If many have to be computed, messages are compared with the vectors that exist, and with
-the letters of all texts; `percent` says how many exist. If only a few are missing, messages are
-compared with the old catalog until they are ready. Nothing waits here: a caller who asks too early
-gets an error, and its request starts the loading. A user's text is embedded and not stored.
+the model. While 256 or more are missing, messages are compared with the vectors that exist, and by
+letters with all texts; `percent` says how many exist. While fewer are missing, messages are
+compared with the catalog before the change. `compared` never waits for the loading: a caller that
+comes too early gets `NotReadyError`, and its request starts the loading. A user's text is embedded
+and not stored.
 """
 
 import signal
@@ -48,7 +49,7 @@ HINTS: MsgpackCodec[embedder.EmbedderExited | SessionStarted] = MsgpackCodec(
 )
 
 RENEWING_TIMEOUT = 1.0
-"""Seconds for a batch while the texts of a catalog are embedded, a few at a time."""
+"""Seconds for the vector of a message while the texts of a catalog are being embedded."""
 MESSAGE_TIMEOUT = 0.25
 """Seconds for the vector of one message. A loaded model takes 10 to 17 ms."""
 WARM_UP_AFTER = 1.0
@@ -58,13 +59,14 @@ WARM_UP_TIMEOUT = 20.0
 then is ended and started again."""
 BATCH = 32
 RENEWING_BATCH = 16
-"""Texts in a batch, of like lengths: few, so that a message does not wait long behind one."""
+"""Texts in a batch while messages come: few, because a message waits behind one batch."""
 PARTLY_FROM = 256
-"""Missing vectors from which messages are not let wait for all of them: a second's work."""
+"""From this many missing vectors on (a second's work), messages use the vectors that exist."""
 SORTED_TOGETHER = 256
-"""Texts within which the order of importance gives way to that of length."""
+"""The texts are embedded by importance. This many at a time are sorted by length, which saves
+padding in a batch."""
 SAVED_TOGETHER = 4096
-"""Vectors made between two saves; the whole file is written each time."""
+"""Vectors computed between two saves; each save writes the whole file."""
 BATCH_TIMEOUT = 60.0
 TRY_AGAIN = 1.0
 LOOK_AGAIN = 0.05
@@ -87,10 +89,10 @@ class CatalogVectors:
         users: "CatalogVectors | None" = None,
         preferred: Callable[[], Collection[str]] = tuple,
     ) -> None:
-        """`users` are the vectors of the user's catalog.
+        """`users` are the vectors of the user's catalog, for the vectors of a project's catalog.
 
-        They are shared, but computed and saved only there. `preferred` returns the capabilities, as
-        `tap/name`, whose vectors are computed first.
+        Vectors of the user's catalog are shared; they are computed and saved only there.
+        `preferred` returns the capabilities, as `tap/name`, whose vectors are computed first.
         """
         self._users = users
         self._preferred = preferred
@@ -116,7 +118,7 @@ class CatalogVectors:
         """The share of the catalog's texts that have vectors, in percent."""
         if not self._wanted:
             return 100
-        # All but one of ten thousand is not all.
+        # Rounded down, so that 9999 of 10,000 are not 100 %.
         return int(100 * (self._wanted - self._missing) / self._wanted)
 
     def catalog_changed(self, catalog: Catalog) -> None:
@@ -126,7 +128,7 @@ class CatalogVectors:
             self.state = "cold"
             self._need.set()
         elif self.state == "loading" and self._missing >= PARTLY_FROM:
-            # Minutes of work for what may not be there any more; what is made is kept.
+            # The rest may take minutes for texts that are gone. Finished vectors are saved.
             self._attempt.cancel()
 
     async def follow(self) -> None:
@@ -145,7 +147,10 @@ class CatalogVectors:
     async def compared(self, text: str, waits: float = 0.0) -> "tuple[Vectors, Comparison]":
         """Return the vector of `text`, and the comparison to use it with.
 
-        The sender could wait for `waits` seconds.
+        `waits`: seconds for which the caller can wait. It decides how long the model may take.
+
+        Raises:
+            NotReadyError: the model, or the vectors to compare with, are not loaded.
         """
         import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without turns never pays
 
@@ -154,15 +159,15 @@ class CatalogVectors:
             self._need.set()
             raise NotReadyError
         is_renewing = self.state != "ready"
-        # A model that was just loaded has the texts of the tools to do as well.
+        # A model that was just loaded also has to embed the texts of the tools.
         timeout = RENEWING_TIMEOUT if is_renewing or waits >= RENEWING_TIMEOUT else MESSAGE_TIMEOUT
         try:
             reply = await self._embedder.embed([text], timeout=timeout)
         except ActorUnavailableError as error:
             if is_renewing:
-                # It has the catalog's texts to do; whether it is gone shows with those.
+                # The embedder is busy with the catalog's texts; their batches show if it is gone.
                 raise NotReadyError from None
-            self._lost_embedder(_said_of(error))
+            self._lost_embedder(_reason_of(error))
             raise NotReadyError from None
         if not isinstance(reply, embedder.TextsEmbedded):
             self._lost_embedder("it is loading")
@@ -170,7 +175,7 @@ class CatalogVectors:
         return np.frombuffer(reply.vectors, dtype="<f4"), compared
 
     async def until_ready(self, patient_until: float) -> bool:
-        """Wait for the model and the vectors until the time `patient_until`.
+        """Wait for the model and the vectors until the time `patient_until`, by trio's clock.
 
         Return whether they are ready.
         """
@@ -196,13 +201,15 @@ class CatalogVectors:
                     continue
                 self._has_model = False
                 if not hint.expected and self.state != "unusable":
-                    self.reason = f"its process ended ({_how(hint.returncode)}); another one starts"
+                    self.reason = (
+                        f"its process ended ({_exit_of(hint.returncode)}); another one starts"
+                    )
                 if self.state == "ready":
                     self.state = "cold"
                     if not hint.expected:
                         self._need.set()
                 elif self.state == "loading":
-                    # What it was asked went with it, and nobody would answer for two minutes.
+                    # Its replies are lost with the process; do not wait for their timeout.
                     self._need.set()
                     self._attempt.cancel()
 
@@ -213,7 +220,7 @@ class CatalogVectors:
         self._need.set()
 
     async def _prepare(self) -> None:
-        """Start the embedder and make the missing vectors, whenever they are needed."""
+        """Start the embedder and compute the missing vectors, whenever they are needed."""
         while True:
             await self._need.wait()
             self._need = trio.Event()
@@ -230,9 +237,9 @@ class CatalogVectors:
             except ActorUnavailableError as error:
                 if isinstance(error, AskTimeoutError) and not isinstance(error, AskLostError):
                     self._bus.publish(embedder.EmbedderStuck())
-                self.state, self.reason, self._has_model = "cold", _said_of(error), False
+                self.state, self.reason, self._has_model = "cold", _reason_of(error), False
                 log.warning("embedder_not_ready", reason=self.reason)
-                # What was down may be starting: it is asked again without another message.
+                # The embedder may be starting again, so try again without another message.
                 await trio.sleep(TRY_AGAIN)
                 self._need.set()
             except CapdError as error:
@@ -246,9 +253,9 @@ class CatalogVectors:
                 self.state, self.reason, self._has_model = "ready", "", True
                 capabilities = len(catalog.winners)
                 log.info("routing_ready", capabilities=capabilities)
-                # What making it took is more than half of a daemon with one session.
+                # The memory for it is more than half of that of a daemon with one session.
                 del made, catalog
-                await trio.to_thread.run_sync(_settled, dropped, self._cache, capabilities)
+                await trio.to_thread.run_sync(_free_memory, dropped, self._cache, capabilities)
 
     async def _warm_up(self) -> None:
         self._bus.publish(embedder.EmbedderNeeded())
@@ -264,31 +271,35 @@ class CatalogVectors:
         self, catalog: Catalog, known: "Mapping[str, Vectors]", before: Comparison | None = None
     ) -> Comparison:
         handed_over = [known]
-        # To free ten thousand capabilities' vectors takes a tenth of a second: in the thread.
+        # The thread gets the only reference: freeing 10,000 capabilities' vectors takes 0.1 s.
         del known
         return await trio.to_thread.run_sync(
             _comparison, self._profile, catalog.winners, handed_over, before
         )
 
-    async def everybodys(self) -> "Mapping[str, Vectors]":
-        """Return the vector of every text of this catalog."""
+    async def all_vectors(self) -> "Mapping[str, Vectors]":
+        """Return the vector of every text of this catalog; missing ones are computed first.
+
+        Raises:
+            CapdError: the embedder did not compute them.
+        """
         return await self._of_catalog(self._catalog, is_own=False)
 
     async def _of_catalog(self, catalog: Catalog, *, is_own: bool) -> "Mapping[str, Vectors]":
-        """Return the vector of every text of `catalog`; those that are missing are made.
+        """Return the vector of every text of `catalog`; missing ones are computed first.
 
-        With `is_own`, messages are compared with what there is meanwhile.
+        With `is_own`, messages are meanwhile compared with the vectors that exist.
         """
         below: Mapping[str, Vectors] = {}
         if self._users is not None:
-            below = await self._users.everybodys()
-        # One at a time: a project's catalog asks for everybody's as well.
+            below = await self._users.all_vectors()
+        # One caller at a time: catalogs of projects ask for the user's vectors too.
         async with self._turn:
             wanted = partial(_wanted, catalog, frozenset(self._preferred()), below)
             texts = await trio.to_thread.run_sync(wanted)
-            return {**below, **await self._brought_in(catalog, texts, below, is_own=is_own)}
+            return {**below, **await self._with_missing(catalog, texts, below, is_own=is_own)}
 
-    async def _brought_in(
+    async def _with_missing(
         self, catalog: Catalog, texts: list[str], below: "Mapping[str, Vectors]", *, is_own: bool
     ) -> "dict[str, Vectors]":
         cache = self._cache
@@ -308,7 +319,7 @@ class CatalogVectors:
         try:
             for text_batch in _batches(missing, RENEWING_BATCH if self._has_model else BATCH):
                 if is_partial and len(known) >= update_at and _has_background(known):
-                    # Twice as many each time, as everything is measured again with each.
+                    # After twice as many each time, because a new comparison costs all vectors.
                     update_at = 2 * len(known)
                     partly = await self._compared_with(catalog, {**below, **known}, partly)
                     self._compared, self._has_model = partly, True
@@ -321,7 +332,7 @@ class CatalogVectors:
                     saved, fresh = fresh, {}
                     await trio.to_thread.run_sync(cache.put, saved)
         finally:
-            # Also what an attempt that failed has made.
+            # Save also what a failed attempt has computed.
             with trio.CancelScope(shield=True):
                 await trio.to_thread.run_sync(cache.put, fresh)
         return known
@@ -342,11 +353,11 @@ def _comparison(
     known: "list[Mapping[str, Vectors]]",
     before: Comparison | None,
 ) -> Comparison:
-    """Return the comparison by the one mapping that is in `known`, and drop that."""
+    """Return the comparison with the vectors in `known`, a list of one mapping that is emptied."""
     return comparison(profile, capabilities, known.pop(), background_messages(), before)
 
 
-def _settled(
+def _free_memory(
     dropped: list[Comparison | None], cache: VectorCache | None, capabilities: int
 ) -> None:
     dropped.clear()
@@ -359,7 +370,7 @@ def _wanted(
     catalog: Catalog, preferred: Collection[str], below: "Mapping[str, Vectors]"
 ) -> list[str]:
     """Return the texts that messages are compared with, the important ones first."""
-    # What was used before, then a project's own, then the rest in the order of the taps.
+    # Capabilities used before, then the project's own, then the rest in the order of the taps.
     ordered = sorted(
         catalog.winners,
         key=lambda each: (str(each.id) not in preferred, not project_of(each.id.tap)),
@@ -369,7 +380,7 @@ def _wanted(
 
 
 def _known(catalog: Catalog, texts: Sequence[str], cache: VectorCache) -> "dict[str, Vectors]":
-    """Return the vectors that need not be made."""
+    """Return the vectors of `texts` that are cached or shipped, and need not be computed."""
     known: dict[str, Vectors] = dict(cache.get(texts))
     missing = {text for text in texts if text not in known}
     if not missing:
@@ -403,7 +414,7 @@ def _batches(texts: Sequence[str], size: int) -> Iterator[list[str]]:
             yield together[within : within + size]
 
 
-def _said_of(error: CapdError) -> str:
+def _reason_of(error: CapdError) -> str:
     """Return why the model's process gave no vectors."""
     if isinstance(error, AskLostError):
         return "its process ended; another one starts"
@@ -412,7 +423,7 @@ def _said_of(error: CapdError) -> str:
     return str(error)
 
 
-def _how(returncode: int) -> str:
+def _exit_of(returncode: int) -> str:
     """Return how a process ended: by which signal, or with which exit code."""
     if -returncode in set(signal.Signals):
         return signal.Signals(-returncode).name

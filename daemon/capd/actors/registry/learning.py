@@ -1,8 +1,8 @@
-"""What routing learns from use: takes labels, gives offsets, saves them shortly afterwards.
+"""What routing learns from use: takes labels, gives score offsets, and saves the labels.
 
-A label arrives as an event; if the event is lost, nothing is learnt from it. The work for one label
-is bounded by the highest number of labels (`core.routing.learning`). A turn only looks an offset
-up.
+A label says that a decision was right or wrong, such as a person switching the capability off. It
+arrives as an event; if the event is lost, nothing is learnt from it. The work for one label is
+bounded, because the number of labels is (`core.routing.learning`). A turn only looks an offset up.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from capd_protos.types import RoutingLabel
 
 TAUGHT: MsgpackCodec[RoutingTaught] = MsgpackCodec(RoutingTaught)
 SAVE_PAUSE = 2.0
-"""Seconds from a label to its writing down."""
+"""Seconds from a label to its save."""
 
 
 class LabelStore(Protocol):
@@ -42,7 +42,7 @@ class Learning:
     """What the daemon has learnt; without a store it is lost when the daemon ends."""
 
     def __init__(self, bus: Bus, store: LabelStore | None, is_on: Callable[[str], bool]) -> None:
-        """Create it. `is_on(project)` tells whether its sessions learn, and use what was learnt."""
+        """`is_on(project)` tells whether its sessions learn, and use what was learnt."""
         self._bus = bus
         self._store = store
         self._is_on = is_on
@@ -59,14 +59,14 @@ class Learning:
         await self._saver.run()
 
     async def follow(self) -> None:
-        """Learn from what follows messages, until cancelled."""
+        """Add the labels that sessions publish, until cancelled."""
         async with self._bus.subscribe(TAUGHT, "session.routing_taught") as news:
             async for taught in news:
                 if self._history.add(taught.label):
                     self._changed()
 
     def known(self, project: str) -> Learnt:
-        """Return the offsets for a message in a project."""
+        """Return the score offsets for a message in a project; none if learning is off there."""
         return self._history.learnt if self._is_on(project) else NOTHING
 
     @property
@@ -74,15 +74,15 @@ class Learning:
         """The capabilities that something has been learnt about, as `tap/name`."""
         return frozenset(label.capability for label in self._history.labels)
 
-    def replied(
+    def reply(
         self, request: messages.DescribeLearning | messages.ForgetLearning
     ) -> messages.LearningDescribed | messages.LearningForgotten:
         """Return the reply to a request."""
         if isinstance(request, messages.DescribeLearning):
-            return self._described(request.project)
-        return self._forgotten(request)
+            return self._describe(request.project)
+        return self._forget(request)
 
-    def _described(self, project: str) -> messages.LearningDescribed:
+    def _describe(self, project: str) -> messages.LearningDescribed:
         problem = self._store.problem if self._store is not None else ""
         if self._saver.refused:
             problem = not_saved("what use has taught")
@@ -94,7 +94,7 @@ class Learning:
             problem,
         )
 
-    def _forgotten(self, request: messages.ForgetLearning) -> messages.LearningForgotten:
+    def _forget(self, request: messages.ForgetLearning) -> messages.LearningForgotten:
         if request.is_last:
             last = self._history.undo()
             forgotten = messages.LearningForgotten(

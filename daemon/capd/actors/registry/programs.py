@@ -21,9 +21,9 @@ class Programs:
     def __init__(
         self, taps: Callable[[], Iterable[Tap]], has_program: Callable[[str], bool] | None
     ) -> None:
-        """Create it. `has_program` looks a command up on the PATH that servers get; it blocks.
+        """`has_program` looks a command up on the PATH that servers get; it blocks.
 
-        Without it every program counts as installed.
+        Without `has_program`, every program counts as installed.
         """
         self._taps = taps
         self._has_program = has_program
@@ -32,7 +32,7 @@ class Programs:
 
     @property
     def missing(self) -> dict[CapabilityId, tuple[str, ...]]:
-        """The last result; this also starts a new search soon."""
+        """The missing programs by capability, as last found; reading this starts a new search."""
         self.look()
         return self._found
 

@@ -64,10 +64,10 @@ class ProjectCatalogs:
         *,
         parser: Parser | None = None,
     ) -> None:
-        """`vectors` makes the vectors of one more catalog; its argument names their file.
+        """`users` returns the user's catalog, which each project's catalog extends.
 
-        `on_change` is called with a project and its new catalog. `parser` reads the files of
-        projects.
+        `vectors` makes the vectors of one more catalog; its argument names their file. `on_change`
+        is called with a project and its new catalog. `parser` reads the files of projects.
         """
         self._paths = reads or PatientReads(LONGEST_WAIT)
         self._files = reads or PatientReads(LONGEST_READ)
@@ -80,7 +80,7 @@ class ProjectCatalogs:
         self._on_change = on_change
         self._known: dict[str, _Project] = {}
         self._nursery: trio.Nursery | None = None
-        self._met = trio.Event()
+        self._loaded_one = trio.Event()
         self._reals: dict[str, str] = {}
         """The real path of each path that was asked for."""
         self._loading: dict[str, trio.Event] = {}
@@ -94,8 +94,11 @@ class ProjectCatalogs:
 
     # What there is
 
-    async def meet(self, project: str) -> str:
-        """Return a project's real path after its files were read; empty if that takes too long."""
+    async def load(self, project: str) -> str:
+        """Read a project's files, unless they were read; return its real path.
+
+        The path is empty if reading takes more than `LONGEST_WAIT` seconds. It then goes on.
+        """
         real = self.known(project)
         if not real and project in self._loading:
             with trio.move_on_after(LONGEST_WAIT):
@@ -123,14 +126,14 @@ class ProjectCatalogs:
             if real not in self._known:
                 await self._read(real)
         except NoAnswerError as error:
-            # Its sessions go on without it, and whoever asks again has it looked for again.
+            # Its sessions start without its files. The next request for it tries again.
             log.warning("project_not_read", reason=str(error))
             return
         if len(self._reals) >= MOST_NAMES:
             self._reals.clear()
         # The finder names a project by its tap, which is named by the real path.
         self._reals[project] = self._reals[real] = real
-        self._met.set()
+        self._loaded_one.set()
 
     def catalog(self, project: str) -> Catalog:
         """Return the catalog for sessions of a project, given by its real path."""
@@ -173,7 +176,7 @@ class ProjectCatalogs:
 
     async def _reload_name(self, name: str) -> None:
         try:
-            # A link may lead elsewhere by now.
+            # A symbolic link may lead elsewhere now.
             real = await self._paths.of(name, partial(real_path, name))
             if real not in self._known:
                 await self._read(real)
@@ -190,7 +193,7 @@ class ProjectCatalogs:
                 self._silent.add(project)
             else:
                 return
-        # What is agreed to is written elsewhere, and counts whether the project answers or not.
+        # The trust file is not in the project, so it can be read even if the project hangs.
         trusted = await trio.to_thread.run_sync(self.trust.read)
         read = self.read(project)
         self._take(project, replace(read, agreed=dict(trusted.of(project))))
@@ -227,8 +230,8 @@ class ProjectCatalogs:
             return
         usable = read.usable
         if usable is None or not usable.capabilities:
-            # Its memories need no vectors. Reasons stay known: why a name means nothing is said by
-            # the tap that has it.
+            # Memories alone need no vectors. A tap of unusable definitions stays in the catalog:
+            # it has the reason why a name of it cannot be activated.
             known.catalog = None if usable is None else Catalog((*self._users().taps, usable))
             known.scope.cancel()
             known.vectors = None
@@ -258,7 +261,7 @@ class ProjectCatalogs:
             await contained("follow projects", self._follow_once, log=log)
 
     async def _follow_once(self) -> None:
-        self._met = trio.Event()
+        self._loaded_one = trio.Event()
         reads = [known.read for known in self._known.values()]
         folders: dict[Path, frozenset[str] | None] = {}
         for read in reads:
@@ -266,7 +269,7 @@ class ProjectCatalogs:
                 folders.update(await self._files.of(read.project, partial(watched_folders, read)))
         try:
             async with Watch(folders) as watch, trio.open_nursery() as nursery:
-                # Only what is watched already can be read without missing a change.
+                # Read after the watch has begun; otherwise a change in between would be missed.
                 await self.reload()
                 if reads != [known.read for known in self._known.values()]:
                     return
@@ -280,7 +283,7 @@ class ProjectCatalogs:
             await trio.sleep(TRY_AGAIN)
 
     async def _wait_ready(self, scope: trio.CancelScope) -> None:
-        await self._met.wait()
+        await self._loaded_one.wait()
         scope.cancel()
 
     async def _until_later(self, scope: trio.CancelScope) -> None:

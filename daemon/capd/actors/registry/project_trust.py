@@ -1,7 +1,7 @@
-"""Grants and revokes trust in what a project's files would start.
+"""Grants and revokes trust in the servers that a project's files would start.
 
-The control role has checked the calling process. Here trust is granted by digest only, so that
-exactly what the user was shown is trusted.
+The control role has checked that a person's process asks. A grant names digests, so that only the
+definitions and files that the person was shown are trusted.
 """
 
 import os
@@ -36,7 +36,7 @@ class ProjectTrust:
     def __init__(self, projects: ProjectCatalogs) -> None:
         self._projects = projects
 
-    async def replied(self, request: Request) -> messages.Reply:
+    async def reply(self, request: Request) -> messages.Reply:
         """Return the reply to a request."""
         match request:
             case messages.ListStartables(project):
@@ -49,8 +49,8 @@ class ProjectTrust:
                 return await self.trusted()
 
     async def startables(self, project: str) -> messages.StartablesListed:
-        """Return what a project's files would start now."""
-        real = await self._projects.meet(project)
+        """Read a project's files again; return the servers that they would start."""
+        real = await self._projects.load(project)
         await self._projects.reload()
         read = self._projects.read(real)
         trusted = await trio.to_thread.run_sync(self._projects.trust.read)
@@ -64,11 +64,11 @@ class ProjectTrust:
         )
 
     async def grant(self, request: messages.GrantTrust) -> messages.Reply:
-        """Trust servers, if they have not changed since they were shown."""
+        """Trust the servers with these digests; refuse if one has changed since it was shown."""
         listed = await self.startables(request.project)
         known = {entry.digest for entry in listed.servers if not entry.problem}
         if lost := set(request.digests) - known:
-            text = f"{len(lost)} of what was shown is another by now: look again"
+            text = f"servers changed since they were shown ({len(lost)}): look at them again"
             return messages.RegistryRefused("changed", text)
         read = self._projects.read(listed.project)
         trusted = await trio.to_thread.run_sync(self._projects.trust.read)
@@ -87,8 +87,8 @@ class ProjectTrust:
         return [await trio.to_thread.run_sync(launcher_files, project, home)]
 
     async def revoke(self, project: str) -> messages.TrustedListed:
-        """Trust nothing of a project any longer. The project's folder need not exist."""
-        real = await self._projects.meet(project)
+        """Withdraw all trust in a project, whose folder need not exist any more."""
+        real = await self._projects.load(project)
         trusted = await trio.to_thread.run_sync(self._projects.trust.read)
         kept = {
             name: each for name, each in trusted.projects.items() if name not in {project, real}
@@ -99,7 +99,7 @@ class ProjectTrust:
         return msgspec.structs.replace(await self.trusted(), revoked=real or project)
 
     async def trusted(self) -> messages.TrustedListed:
-        """Return everything that is trusted."""
+        """Return every trusted project, with the names of its trusted servers."""
         trusted = await trio.to_thread.run_sync(self._projects.trust.read)
         return messages.TrustedListed(
             [
@@ -130,7 +130,7 @@ def _entry(
 def _warnings(server: ServerSpec) -> list[str]:
     found = []
     if server.transport == TOLD:
-        found.append("it starts nothing: what these files say is told to models, word for word")
+        found.append("it starts nothing: models are given the text of these files, word for word")
     if server.transport == READ_BY_LAUNCHERS:
         found.append(
             "your own servers are then started here as without capd: npx, uv, python -m and others"

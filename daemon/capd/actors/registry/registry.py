@@ -1,9 +1,10 @@
 """The registry: what is installed, and which capability a message asks for.
 
 It holds the catalog and the vectors of its triggers, and answers routing and search by the rules of
-`core.routing`. It never waits for the embedder: if the vectors are not ready, it abstains with
-`model_not_ready`, and that starts the loading. A user's text is embedded and fingerprinted, and not
-stored. The vector of a session's last message stays in memory until the next message.
+`core.routing`. If the vectors are not ready, a message's words decide alone where they are sure.
+Otherwise it abstains with `model_not_ready`, and the loading starts; it waits only as long as the
+request allows (`waits`). A user's text is embedded and fingerprinted, and not stored. The vector of
+a session's last message stays in memory until the next message.
 """
 
 import time
@@ -71,10 +72,10 @@ LARGE = (
 )
 """Replies that grow with the catalog."""
 LARGE_CATALOG = 1000
-"""Capabilities from which a message is compared in a thread, and calls go on meanwhile."""
+"""With more capabilities than this, a message is compared in a thread, so that calls go on."""
 DECISIONS_KEPT = 100
 WHOLE = 100
-"""Of a hundred."""
+"""Percent."""
 log = structlog.get_logger(actor="registry")
 
 
@@ -99,7 +100,7 @@ class Registry:
         has_program: Callable[[str], bool] | None = None,
         tool_triggers: ToolTriggers | None = None,
     ) -> None:
-        """`switched_on` returns the priors that are switched on in a project at the moment.
+        """`switched_on` returns the names of the priors that a project's settings switch on.
 
         With `is_watching` the catalog is loaded again whenever one of its files changes. `memories`
         is the user's own folder of memories. `parser` reads the files of taps and projects.
@@ -206,11 +207,11 @@ class Registry:
             case messages.DescribeRegistry():
                 return await self._described(request)
             case messages.DescribeLearning() | messages.ForgetLearning():
-                return self._learning.replied(request)
+                return self._learning.reply(request)
             case _:
-                return await self._project_trust.replied(request)
+                return await self._project_trust.reply(request)
 
-    # What there is
+    # The catalog
 
     async def _listed(
         self,
@@ -304,7 +305,7 @@ class Registry:
         return messages.CapabilityResolved(found, scripts)
 
     def _listed_memories(self, project: str) -> messages.MemoriesListed:
-        # A session does not wait for its project's files: what they add is told as a change.
+        # A session does not wait for its project's files; `CatalogChanged` announces them later.
         catalog = self._catalog_of(project)
         own = (tap for tap in self._catalog.taps if tap.name == OWN)
         findings = [finding for tap in own for finding in tap.findings]
@@ -364,7 +365,7 @@ class Registry:
 
     async def _decide(self, request: messages.RouteMessage, cleaned: str) -> Decision:
         fingerprint = gates.fingerprint(request.text)
-        # The one that the vectors are of: a reload may come while the embedder works.
+        # The catalog that belongs to `vectors`: a reload may change it while the embedder works.
         project = self._projects.known(request.project)
         catalog = self._projects.catalog(project)
         vectors = self._projects.vectors(project) or self._vectors
@@ -377,7 +378,7 @@ class Registry:
                 break
             except NotReadyError:
                 decision = self._by_words(request, text, catalog)
-                # Who does not wait is answered before anything else runs.
+                # A caller that does not wait is answered without a checkpoint.
                 is_waiting = decision is None and request.waits > 0
                 if is_waiting and await vectors.until_ready(patient_until):
                     continue
@@ -403,7 +404,7 @@ class Registry:
     def _eligible(self, request: messages.RouteMessage, catalog: Catalog) -> gates.Eligible:
         missing = self._programs.missing
         facts = (request.domain, frozenset(request.keys), frozenset(request.denied))
-        # The same for one message after the other, and 10 ms for ten thousand capabilities.
+        # Cached, because it rarely changes and takes 10 ms with 10,000 capabilities.
         last_catalog, last_missing, last_facts, found = self._last_eligible
         if last_catalog is not catalog or last_missing is not missing or last_facts != facts:
             domain, keys, denied = facts
@@ -414,7 +415,7 @@ class Registry:
     def _by_words(
         self, request: messages.RouteMessage, text: str, catalog: Catalog
     ) -> Decision | None:
-        """Return what a message's words decide without the model; None if they do not decide."""
+        """Decide by a message's words alone, without the model; None if they are not sure."""
         kept = self._eligible(request, catalog)
         meant = words_alone.sure(text, kept.capabilities)
         if meant is None:
@@ -477,7 +478,7 @@ class Registry:
         )
 
     async def _described(self, request: messages.DescribeRegistry) -> messages.RegistryDescribed:
-        own = self._projects.catalog(await self._projects.meet(request.project))
+        own = self._projects.catalog(await self._projects.load(request.project))
         taps = [_tap_entry(tap) for tap in (*self._catalog.taps, *self._projects.taps)]
         taps += [
             messages.TapEntry(tap_name(project), project, "", 0, {}, [], error)
@@ -518,7 +519,7 @@ class Registry:
 
 
 class _Entries:
-    """The entries of taps, each made once for as long as the tap stays as it is."""
+    """A cache of taps' entries. An entry is made again when its tap is another object."""
 
     def __init__(self) -> None:
         self._made: dict[TapName, tuple[Tap, list[messages.CapabilityEntry]]] = {}

@@ -18,7 +18,7 @@ import structlog
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from capd.actors.session.installing import OnProgress, replied
+from capd.actors.session.installing import OnProgress, ask_with_progress
 from capd.actors.session.leases import ASK_TIMEOUT, SessionLeases
 from capd.actors.session.policy import Denials
 from capd.actors.session.services import SessionContext
@@ -85,11 +85,12 @@ class Activation:
         self._transaction = trio.Lock()
         self._left: list[ServerLease] = []
         self._starts: list[_Start] = []
-        # Raised by what a start has to look at again.
+        # Counts changes of policy, trust and accounts. A start that sees another number than at its
+        # beginning checks again.
         self._changes = 0
         self.turns_waiting = 0
-        """The number of turns that wait for a start. What others change meanwhile is not part of
-        those turns."""
+        """The number of turns that wait for a start. A change that somebody else makes meanwhile is
+        announced at once, not with the end of those turns."""
 
     @property
     def _log(self) -> FilteringBoundLogger:
@@ -102,14 +103,16 @@ class Activation:
     ) -> Outcome:
         """Switch on a capability, given as `name` or `tap/name`.
 
-        Mark it as used if it is on already.
+        If it is on already, mark it as used. A refusal or a failed start is an `Outcome` with
+        `is_ok=False` and the reason as its text.
 
-        `on_progress` receives the progress of dependency scripts. `by` says who asked.
+        `on_progress` receives lines about dependency scripts. `by` says who asked: `model`,
+        `person`, `turn`, `skill` or `profile`.
         """
         try:
-            resolved = await self._resolved(name)
+            resolved = await self._resolve(name)
         except NotActivatedError as error:
-            # A name that is nobody's is a model's or a user's own words: not for the log.
+            # An unknown name may be words of the model or the user, so it is not logged.
             self._log.info("capability_unknown", by=by)
             return Outcome(str(error), is_ok=False)
         start = _Start(resolved.capability.id)
@@ -127,42 +130,45 @@ class Activation:
             self._end(start, by)
 
     def _end(self, start: _Start, by: str) -> None:
-        """Note that a start was committed or has ended. Calling it again is harmless."""
+        """Remove a start that was committed, or that failed. A second call does nothing."""
         if start in self._starts:
             self._starts.remove(start)
             self.turns_waiting -= by == "turn"
 
     async def disable(self, name: str, *, by: str = "model") -> Outcome:
-        """Switch a capability or a single tool off; does nothing if it is not on."""
+        """Switch a capability or a single tool off, or cancel the start of a capability.
+
+        If none of them has this name, nothing changes, and the outcome's text says so.
+        """
         async with self._transaction:
-            # A tool's whole name before what a capability's may be short for.
+            # An active tool comes before a capability that only the whole catalog finds by `name`.
             tool = self._state.find_tool(name) if self._state.find_active(name) is None else None
             if tool is not None:
                 return await self._disable_tool(tool, by)
             found = await self._active(name)
-            withdrawn = self._withdrawn(name)
+            withdrawn = self._cancel_starts(name)
             if found is None:
                 if withdrawn is not None:
                     self._note(str(withdrawn), "off", by)
                     return Outcome(own_tools.withdrawn(withdrawn.name))
-                return await self._nothing_off(name)
+                return await self._answer_not_active(name)
             step = self._state.deactivate(found)
             self._on_step(step)
             self._note(str(found), "off", by)
-            text = own_tools.disabled(found.name, *await self._let_go(step))
+            text = own_tools.disabled(found.name, *await self._release_unheld(step))
             return Outcome(text, step.added, step.removed)
 
-    async def _nothing_off(self, name: str) -> Outcome:
-        """Return the answer for a name that nothing active has: it is off, or nobody's."""
-        # SERVER__TOOL is a tool's name: that it is off is all there is to say.
+    async def _answer_not_active(self, name: str) -> Outcome:
+        """Return the answer for a name that nothing active has; an unknown name is an error."""
+        # `SERVER__TOOL` names a tool, which the catalog of capabilities does not contain.
         if "__" not in name:
             try:
-                await self._resolved(name)
+                await self._resolve(name)
             except NotActivatedError as error:
                 return Outcome(str(error), is_ok=False)
         return Outcome(own_tools.not_active(name))
 
-    def _withdrawn(self, name: str) -> CapabilityId | None:
+    def _cancel_starts(self, name: str) -> CapabilityId | None:
         """Cancel the starts of the capability called `name` (or `tap/name`).
 
         Return its id, or None.
@@ -178,7 +184,7 @@ class Activation:
             step = self._state.deactivate_tool(tool)
             self._on_step(step)
             self._note(str(name), "off", by)
-            stopped, kept = await self._let_go(step)
+            stopped, kept = await self._release_unheld(step)
         else:
             step, stopped, kept = Step(), [], []
         left = [str(each.name) for each in self._state.active.granting(tool)]
@@ -187,10 +193,12 @@ class Activation:
             return Outcome(own_tools.tool_stays(name, left, is_pinned=is_pinned), is_ok=False)
         return Outcome(own_tools.tool_disabled(name, stopped, kept), step.added, step.removed)
 
-    async def _let_go(self, step: Step) -> tuple[list[ServerName], list[tuple[ServerName, str]]]:
+    async def _release_unheld(
+        self, step: Step
+    ) -> tuple[list[ServerName], list[tuple[ServerName, str]]]:
         """Release servers that a step left without a holder.
 
-        Return which end and which others still use.
+        Return the servers without a holder, and for each other server who still uses it.
         """
         stopped, kept = [], []
         for held in step.unheld:
@@ -203,9 +211,9 @@ class Activation:
         return stopped, kept
 
     async def step(self, decide: Callable[[], Step], *, by: str = "turn") -> Step:
-        """Apply `decide` to the state between two transactions, and carry out the consequences.
+        """Call `decide` while no transaction runs, carry out the step it returns, and return that.
 
-        `by` says who asked for the single tools that it switches on.
+        `by` says who asked for the single tools that the step switches on.
         """
         async with self._transaction:
             step = decide()
@@ -213,10 +221,10 @@ class Activation:
                 for name in step.added:
                     self._note(name, "on", by)
                 self._note_evicted(step, "other tools")
-                await self._followed(step)
+                await self._apply(step)
             return step
 
-    def said_by(self, capability: CapabilityId) -> list[tuple[str, str]]:
+    def instructions_of(self, capability: CapabilityId) -> list[tuple[str, str]]:
         """Return the `instructions` of an active capability's servers, by server name."""
         activation = next(
             (each for each in self._state.active.activations if each.id == capability), None
@@ -227,7 +235,7 @@ class Activation:
         granting = {grant.server for grant in activation.grants}
         for server in activation.servers:
             held, running = self._state.lease_on(server), self.leases.running(server)
-            # Whose tools are all withheld, or denied, has nothing to say either.
+            # A server whose tools are all withheld or denied is left out.
             if held is not None and server in granting and running is not None:
                 said.append((held.spec.name, running.server_connection.instructions))
         return said
@@ -244,7 +252,7 @@ class Activation:
         await self.step(decide)
 
     async def pin(self, server: ServerSpec, via: CapabilityId) -> None:
-        """Lease a server that runs from the start, and pin its tools.
+        """Start a server that the definition marks as `lazy = false`, and pin its tools.
 
         Raises:
             NotActivatedError: the server could not be started.
@@ -253,7 +261,7 @@ class Activation:
         async with self._started(ServerLease(server, identity, NO_INSTANCE, (), via)) as ready:
             tools = edited_tools(ready.tools, server.edits)
             held = ServerLease(server, ready.identity, ready.instance, tools)
-            await self._followed(self._state.pin(held, ["*"]))
+            await self._apply(self._state.pin(held, ["*"]))
 
     def restrict(self, policy: Policy) -> None:
         """Apply another policy.
@@ -262,16 +270,16 @@ class Activation:
         """
         self._changes += 1
         step = self._state.restrict(policy)
-        # Of a denied server nothing can be called; where it is permitted again, a call starts it.
+        # Nothing of a denied server can be called. If it is permitted again, a call starts it.
         denied = [h for h in self._state.servers if policy.restrict_server(h.spec.name) is not None]
         self._left += [*step.unheld, *denied]
         self._on_step(step)
 
     async def leave_instances(self, *, are_all: bool = False) -> None:
-        """Release the servers that get secrets or logins, because the session's have changed.
+        """Release the servers that get secrets or logins, after the session's account changed.
 
-        With `are_all`, the other servers are released too, because their sandbox changes. A call in
-        progress fails. The next use starts them again.
+        With `are_all`, release the other servers too, because their sandbox changes. A server with
+        a call in progress is released at the end of that call. The next use starts each again.
         """
         async with self._transaction:
             self._changes += 1
@@ -309,12 +317,12 @@ class Activation:
             async with self._started(held) as ready:
                 if self._state.lease_on(server) is None:
                     raise NotSentError("Its capability was switched off. The call was not sent.")
-                # Another call may have had it started, and followed, while this one waited.
+                # Another call may have started it while this one waited.
                 running = self.leases.running(server)
                 if running is not None:
                     return running
                 tools = edited_tools(ready.tools, held.spec.edits)
-                await self._followed(self._state.update_server(server, ready.instance, tools))
+                await self._apply(self._state.update_server(server, ready.instance, tools))
         except NotActivatedError as error:
             raise NotSentError(f"{error} The call was not sent.") from None
         running = self.leases.found(ready.instance)
@@ -332,13 +340,13 @@ class Activation:
             try:
                 reply = await self.leases.ask_supervisor(request, ASK_TIMEOUT)
             except NotActivatedError as error:
-                # An event is a hint, and nobody waits for what comes of it.
+                # Nobody waits for the consequences of an event, so the failure is only logged.
                 self._log.warning("tools_not_followed", instance=instance, reason=str(error))
                 return
             if isinstance(reply, supervisor.ServerTools):
                 tools = edited_tools(reply.tools, held.spec.edits)
                 step = self._state.update_server(held.identity, instance, tools)
-                await self._followed(step)
+                await self._apply(step)
 
     async def _active(self, name: str) -> CapabilityId | None:
         """Return the id of the active capability that `name` means.
@@ -350,13 +358,13 @@ class Activation:
         if found is not None or not self._state.active.activations:
             return found
         try:
-            meant = (await self._resolved(name)).capability.id
+            meant = (await self._resolve(name)).capability.id
         except NotActivatedError:
             return None
         return meant if meant in self._state.active else None
 
     async def still_has(self, capability: CapabilityId, server: ServerIdentity) -> bool:
-        """Tell whether the catalog of this moment has a capability with this server.
+        """Tell whether the current catalog has a capability with this server.
 
         Raises:
             NotActivatedError: the registry does not answer.
@@ -367,7 +375,7 @@ class Activation:
             server_identity(each) == server for each in resolved.capability.servers
         )
 
-    async def _resolved(self, name: str) -> registry.CapabilityResolved:
+    async def _resolve(self, name: str) -> registry.CapabilityResolved:
         resolved = await self.leases.ask_registry(
             registry.ResolveCapability(name, self._place.project)
         )
@@ -411,7 +419,7 @@ class Activation:
                             return await self._commit(capability, permitted, servers, installed, by)
                         case "again":
                             pass
-            resolved = await self._resolved(str(capability.id))
+            resolved = await self._resolve(str(capability.id))
         raise NotActivatedError(own_tools.keeps_changing(start.id.name))
 
     def _already_on(self, capability: CapabilityId) -> Outcome:
@@ -438,7 +446,7 @@ class Activation:
         self._note(str(capability.id), "on", by + more)
         self._bus.publish(CapabilityUsed(self._place.key, self._place.project, capability.id))
         self._note_evicted(step, str(capability.id))
-        await self._followed(step)
+        await self._apply(step)
         self._log.info(
             "capability_enabled",
             capability=str(capability.id),
@@ -459,8 +467,8 @@ class Activation:
         return Outcome(self._with_instructions(text, capability.id), step.added, step.removed)
 
     def _with_instructions(self, text: str, capability: CapabilityId) -> str:
-        told = instructions_text(self.said_by(capability), ANSWER_TOKENS)
-        return f"{text}\n{told}" if told else text
+        instructions = instructions_text(self.instructions_of(capability), ANSWER_TOKENS)
+        return f"{text}\n{instructions}" if instructions else text
 
     async def _check(self, capability: CapabilitySpec) -> None:
         name = capability.id.name
@@ -479,7 +487,7 @@ class Activation:
             text = own_tools.outside_domain(name, capability.domains, self._place.domain)
             raise NotActivatedError(text)
         if missing := self._missing(permitted):
-            # It may have been stored, or the keyring unlocked, a moment ago.
+            # A secret may have been stored, or the keyring unlocked, a moment ago.
             await self._environments.stored.ask_again(missing)
             missing = self._missing(permitted)
         if missing:
@@ -503,7 +511,7 @@ class Activation:
             [each for each in capability.requires if each not in scripts],
             [server.program for server in capability.servers if server.program],
         )
-        reply = await replied(self._bus, self.leases.ask_supervisor, request, on_progress)
+        reply = await ask_with_progress(self._bus, self.leases.ask_supervisor, request, on_progress)
         if isinstance(reply, supervisor.DependenciesFailed):
             name = capability.id.name
             text = own_tools.dependency_failed(name, reply.dependency, reply.message)
@@ -553,7 +561,7 @@ class Activation:
         for evicted in (*step.evicted, *step.evicted_tools):
             self._note(str(evicted), "evicted", f"room for {room_for}")
 
-    async def _followed(self, step: Step) -> None:
+    async def _apply(self, step: Step) -> None:
         self._on_step(step)
         left, self._left = self._left, []
         for held in (*left, *step.unheld):

@@ -116,7 +116,11 @@ class ApprovalService:
             self.answer(number, answer)
 
     def answer(self, number: int, answer: Answer) -> list[int]:
-        """Take a person's answer; return the questions that it settles, none if it is not open."""
+        """Take a person's answer to question `number`; return the numbers that it answers.
+
+        `session` and `always` also answer open questions about the same tool. The list is empty if
+        the question is not open.
+        """
         answered = sorted(self.approvals.answer(number, answer))
         for each in answered:
             self._waiting[each].answered.set()

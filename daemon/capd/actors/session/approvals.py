@@ -44,7 +44,7 @@ _SCHEMA: dict[str, Any] = {
         }
     },
 }
-"""The form of the question; a client's own buttons refuse it."""
+"""The form of the question. It has no value for a refusal: the client's own buttons decline it."""
 
 log = structlog.get_logger(actor="curator")
 
@@ -122,8 +122,8 @@ class SessionApprovals:
     async def _elicit(self, number: int, question: Question, request: Request) -> Answer | None:
         """Ask in the client; return None if nobody can be asked there."""
         caller = request.caller
-        told = {"progress": 0, "message": f"waits for your approval: capd approve {number}"}
-        caller.progress(msgspec.json.encode(told))
+        progress = {"progress": 0, "message": f"waits for your approval: capd approve {number}"}
+        caller.progress(msgspec.json.encode(progress))
         connection = self._context.connection
         is_users = not (connection.may_be_servers or connection.is_far)
         if not is_users or not offers(caller.client, elicitation.METHOD):

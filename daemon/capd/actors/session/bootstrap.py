@@ -39,7 +39,7 @@ class Bootstrapping:
         reads: PatientReads,
         today: Callable[[], date] = this_day,
     ) -> None:
-        """Deliver by `rules`.
+        """Deliver the files that `rules()` names at the time of each delivery.
 
         `reads` bounds the wait for a project on a network file system that hangs.
         """
@@ -70,7 +70,7 @@ class Bootstrapping:
         found = await self._found() if self.is_on else None
         if found is None:
             return None
-        text = found.text or "This project has none of the files that are told from the start."
+        text = found.text or "This project has none of the bootstrap files."
         message = {"role": "user", "content": {"type": "text", "text": text}}
         return msgspec.json.encode({"description": DESCRIPTION, "messages": [message]})
 

@@ -21,7 +21,7 @@ from capd_protos.types import CapabilityId, ServerName
 
 @dataclass(slots=True)
 class Call:
-    """A call of a tool that is on."""
+    """A call of an active tool, from its request to its note in the ledger."""
 
     request: Request
     shown: Shown

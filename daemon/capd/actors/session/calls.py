@@ -60,7 +60,8 @@ from capd_protos.curator import CapabilityUsed
 from capd_protos.types import CapabilityId, ClientFacts, ServerIdentity, ToolName, WireName
 
 INDEX_PATIENCE = 1.5
-"""Seconds for which the first answer on a connection waits for what its instructions name."""
+"""Seconds for which the first answer on a connection waits for the index, which its instructions
+contain."""
 
 
 class _CallParams(msgspec.Struct):
@@ -95,20 +96,21 @@ class ToolRoute:
     def leave(
         self, result: Result | None, error: Exception | None = None, *, has_ended: bool = True
     ) -> bool:
-        """End the call, with its outcome if it is known here.
+        """Stop keeping the server for this call; return whether the caller must call `release`.
 
-        Return whether the caller must call `release`.
+        The outcome is noted too, except with `has_ended=False`: then the call goes on by `relay`,
+        which notes it.
         """
         if has_ended:
             self._calls.end(self._call, result, error)
         return self._calls.leases.leave(self._listed.lease)
 
-    def is_left(self, result: Result) -> bool:
+    def is_unchanged(self, result: Result) -> bool:
         """Tell whether the client gets the result unchanged."""
-        return self._calls.results.is_left(result, self._call.shown, self._call.server)
+        return self._calls.results.is_unchanged(result, self._call.shown, self._call.server)
 
     async def passed(self, result: Result) -> Result:
-        """Return the result as the client gets it."""
+        """Return the result as the client gets it: shortened, if it is too long."""
         return await self._calls.shorten(self._call, result)
 
     async def release(self) -> None:
@@ -140,12 +142,12 @@ class SessionCalls:
     # The connection begins
 
     async def start(self) -> None:
-        """Wait briefly for the texts that the instructions need."""
+        """Wait up to `INDEX_PATIENCE` for the index, which the instructions contain."""
         with trio.move_on_after(INDEX_PATIENCE):
             await self._parts.index.load()
 
     async def wait_ready(self) -> None:
-        """Wait again if the client info has changed the policy."""
+        """Wait for the index again if the client info has changed the policy."""
         if self._parts.index.loaded_for != self._view.policy:
             await self.start()
 
@@ -180,7 +182,7 @@ class SessionCalls:
 
     def _settle(self, client: ClientFacts) -> None:
         """Decide again which surface the client gets, now that its client info is known."""
-        # The default stands for a client that says nothing of itself; it is no client's name.
+        # The default client info stands for a client that sent none; its name is not a client's.
         info = members_or_none(client.info) if client.info != ClientFacts().info else {}
         self._view.decide(
             self._state.surface,
@@ -213,7 +215,11 @@ class SessionCalls:
     # Lists and subscriptions
 
     async def list_entries(self, kind: str) -> list[bytes]:
-        """Return the entries of a list, each in the form that the client gets."""
+        """Return the entries of a list, each as the JSON that the client gets.
+
+        `kind` is `tools`, `prompts`, `resources`, `resources/templates`, or `seen tools`: the tools
+        again, without noting that the client has listed them.
+        """
         match kind:
             case "tools":
                 self._context.connection.relisted.set()
@@ -362,7 +368,7 @@ class SessionCalls:
                 return None
             self._check_arguments(listed, request.members)
         except CallFailedError:
-            # `relay` says it.
+            # `relay` raises the same error, and reports it.
             return None
         self.leases.keep(listed.lease)
         return ToolRoute(self, instance.server_connection, request, listed, members)
@@ -427,11 +433,11 @@ class SessionCalls:
             call.sent = _sent_members(shown, request)
             self._check(listed, request.members, call.sent)
             is_approved = await self._parts.approvals.check(listed, request, call.sent)
-            # How long a person took says nothing of the server.
+            # The time that a person took to approve is not part of the call's duration.
             call.began_at = time.monotonic()
             if self.leases.running(server) is None:
                 await self._start_server(listed)
-                # It may define the tool otherwise than when it was listed.
+                # The started server may define the tool differently from its cached definition.
                 fresh = replace(listed, shown=self._state.surface.find(shown.name) or shown)
                 check_read_only(fresh.shown, by, self._view)
                 is_other = fresh.shown.edit != shown.edit
@@ -465,10 +471,12 @@ class SessionCalls:
     def _check(self, listed: Listed, given: Members, sent: Members) -> None:
         """Raise if the arguments are a known mistake or do not fit the tool's schema.
 
-        A mistake is one of the arguments that are `sent`; the schema is of those that are `given`.
+        `given` are the client's members. `sent` are those for the server, with any edit of the tool
+        applied. Mistakes are found in `sent`; the schema is the one that the client sees, so it is
+        checked against `given`.
 
         Raises:
-            RefusedError: they are.
+            RefusedError: the arguments are a known mistake, or do not fit.
         """
         self._memories.check(listed.shown, sent)
         self._check_arguments(listed, given)
@@ -495,7 +503,7 @@ class SessionCalls:
             self._context.on_change()
 
     def _note_extensions(self, call: Call, result: Result) -> None:
-        """Remember whose task a result stands for, and whose app shows it."""
+        """Remember the server of a task that a result names, and the app that shows the result."""
         server, page = call.shown.grant.server, call.shown.page
         task = task_of(result)
         if task:

@@ -25,7 +25,7 @@ READ_PATIENCE = 1.0
 PARSE_PATIENCE = 10.0
 """Seconds for one skill. The first one may have to wait for the start of the parser process."""
 MOST_KEPT = 512
-"""Skills whose needs are remembered."""
+"""How many skills' needs are cached."""
 MOST_READ_AHEAD = 100
 
 log = structlog.get_logger(actor="curator")
@@ -35,7 +35,7 @@ class ClientSkillReads:
     """Reads skills of clients, for all sessions."""
 
     def __init__(self, folders: SkillFolders | None = None, parser: Parser | None = None) -> None:
-        """`parser` reads what others may have written; without `folders` there are no skills."""
+        """Without `folders` there are no skills. `parser` reads files that others may have made."""
         self._folders = folders
         self._parser = parser
         self._reads = PatientReads(READ_PATIENCE)
@@ -48,7 +48,7 @@ class ClientSkillReads:
             await self.needs(skill)
 
     async def known(self, project: str) -> Mapping[str, ClientSkill]:
-        """Return the skills in a project by name; none if its folder does not answer."""
+        """Return the user's and a project's skills by name; none if a folder does not answer."""
         if self._folders is None:
             return {}
         try:
@@ -58,7 +58,7 @@ class ClientSkillReads:
             return {}
 
     async def needs(self, skill: ClientSkill) -> SkillNeeds:
-        """Return what a skill names, or why it cannot be read."""
+        """Return the tools and capabilities that a skill names, or why it cannot be read."""
         reader: Reader = self._parser.reading() if self._parser is not None else DIRECT
         try:
             return await self._parses.of(str(skill.file), partial(self._needs, skill, reader))

@@ -35,7 +35,7 @@ log = structlog.get_logger(actor="curator")
 
 @dataclass(slots=True)
 class SkillTools:
-    """What a skill brought: the names of tools, and why others did not come."""
+    """The tools that a skill switched on, and the reasons why others were not."""
 
     skill: str
     names: list[WireName] = field(default_factory=list)
@@ -51,12 +51,12 @@ class ClientSkills:
         self._activation = activation
         self._search = search
         self.nursery: trio.Nursery | None = None
-        """Where a start goes on that takes longer than an answer may wait."""
+        """Runs the starts that take longer than an answer may wait."""
 
     async def use(self, name: str) -> Outcome:
-        """Switch on what the skill called `name` names; return it, in a model's words.
+        """Switch on the tools and capabilities that a skill names; return the text for the model.
 
-        The text is empty where there is no such skill, or it names nothing of capd's.
+        The text is empty if there is no skill called `name`, or if it names no tool or capability.
         """
         if not is_skill_name(name) or not self._is_able:
             return NOTHING
@@ -65,7 +65,7 @@ class ClientSkills:
         return await self._used(skill) if skill is not None else NOTHING
 
     async def use_named(self, message: str) -> Outcome:
-        """Use the skills that a user's message names; return what came on, in a model's words."""
+        """Use the skills that a user's message names; return the text for the model, as `use`."""
         if not self._is_able:
             return NOTHING
         known = await self._context.services.client_skills.known(self._context.place.project)
@@ -82,7 +82,8 @@ class ClientSkills:
 
     @property
     def _is_able(self) -> bool:
-        # The folders of a far side are not those here; a plain aggregator switches nothing on.
+        # The skills of a client behind a bridge are in folders of the other machine. A plain
+        # aggregator switches nothing on.
         return not self._context.place.bridge and not self._context.view.is_bare
 
     async def _used(self, skill: ClientSkill) -> Outcome:
@@ -119,9 +120,10 @@ class ClientSkills:
             done.is_over.set()
 
     async def _bring_tools(self, needs: SkillNeeds, done: SkillTools) -> list[str]:
-        """Switch on tools by name; return the servers of those that nobody knows by now.
+        """Switch on tools by name; return the server part of each name that no known tool has.
 
-        A server that has never run has listed no tools: its capability may have its name.
+        A server that has never run has listed no tools. The caller tries its name as that of a
+        capability.
         """
         unknown: list[str] = []
         for name in needs.tools:

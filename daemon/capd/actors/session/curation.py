@@ -33,7 +33,7 @@ class Candidate:
     definition: bytes
     card: CallCard
     is_used: bool = False
-    """Whether it was used in the last day."""
+    """Whether the tool was used in the last day."""
 
     @property
     def key(self) -> tuple[Grant, str]:
@@ -101,13 +101,13 @@ class Curation:
             rules_of(self._view),
             self._environments.keys(self._place.key),
             self._place.project,
-            # Routing has just asked in vain: a message does not wait for the model twice.
+            # Routing has just waited for the model in vain; a message does not wait for it twice.
             asks_model=decision.reason != "model_not_ready",
         )
         policy = self._view.policy
         try:
             found = await self._finder.curate(request, timeout=RANK_TIMEOUT)
-            # What is off as a whole brings no tool either.
+            # A capability that policy forbids as a whole adds no single tool either.
             return [
                 each
                 for each in found
@@ -118,7 +118,7 @@ class Curation:
             return []
 
     async def within(self, text: str, decision: Decision) -> finder.ToolsRanked:
-        """Return the tools of the capability that a message asks for, best first."""
+        """Return the tools of the capability that a message asks for, the best fitting first."""
         cleaned = before_model(text, is_enabled=True)
         uses = await self._uses.known()
         self._used = {Grant(ServerIdentity(each.identity), ToolName(each.tool)) for each in uses}
@@ -160,7 +160,7 @@ class Curation:
     async def activate_ranked(
         self, ranked: list[finder.CuratedTool], *, is_planned: bool = False
     ) -> CurationResult:
-        """Add the tools that fit to the list; return them, and those that had no room.
+        """Add the tools that fit to the list; return them and the fitting tools without room.
 
         With `is_planned` all of them are switched on: the budget has already been applied.
         """

@@ -1,4 +1,4 @@
-"""Ends all sessions before the daemon ends: nothing new starts, and calls in progress may finish.
+"""Ends all sessions before the daemon ends: no session opens, and calls in progress may finish.
 
 A client that was told which of its requests were dispatched sends the others to the next daemon
 (docs/protocol.md).
@@ -28,7 +28,7 @@ class Drain:
 
     def __init__(self) -> None:
         self.is_on = False
-        """Whether new calls are refused."""
+        """Whether sessions are being ended: no new one opens, and connections refuse new calls."""
         self._calls = 0
 
     @contextmanager

@@ -37,7 +37,7 @@ class SessionFeedback:
         self._tell(self._feedback.on_disabled(id_, self._project, time.time()))
 
     def on_called(self, ids: Iterable[CapabilityId]) -> None:
-        """Learn from a successful call."""
+        """Learn from a successful call of a tool that the capabilities `ids` grant."""
         for each in ids:
             self._tell(self._feedback.on_called(each, self._project, time.time()))
 

@@ -2,7 +2,7 @@
 
     begun ──decided, or nobody may wait──> answered
       └──undecided after `FIRST_LOOK`──> held ──asked for again──> answered
-                                          └──not within `RETURN_TIMEOUT`──> told to nobody
+                                          └──not within `RETURN_TIMEOUT`──> not delivered
 
 A hook ends by itself after a quarter of a second, so that a daemon that hangs stops no editor. The
 answer `held` tells it that the daemon is alive, and that the wait is worth it.
@@ -16,9 +16,9 @@ from capd.actors.session.turns import TurnContext
 from capd_protos import curator as messages
 
 FIRST_LOOK = 0.1
-"""Seconds in which a turn is decided by a loaded model: it takes 10 to 17 ms."""
+"""Seconds to wait for the decision before a turn is held. A loaded model takes 0.01 to 0.017."""
 RETURN_TIMEOUT = 1.0
-"""Seconds in which a hook that was asked to come again does so."""
+"""Seconds within which a hook has to ask again for its held turn."""
 MOST_HELD = 4
 
 
@@ -48,7 +48,7 @@ class HeldTurns:
         self._held: list[TurnInProgress] = []
 
     async def hold(self, turn: TurnInProgress) -> None:
-        """Keep `turn` for its hook; when that does not come, its words are told to nobody."""
+        """Hold `turn` for its hook. Without that, its text counts as not delivered to the model."""
         self._held = [*self._held[1 - MOST_HELD :], turn]
         await trio.sleep(RETURN_TIMEOUT)
         if turn in self._held:
@@ -56,7 +56,7 @@ class HeldTurns:
             turn.context.is_delivered = False
 
     def returned(self, text: str, turn: str) -> TurnInProgress | None:
-        """Return the turn that a hook asks for again; None if it is not held (any more)."""
+        """Return the held turn with this text and id, and stop holding it; None if none is held."""
         for held in self._held:
             if held.prompt == (text, turn):
                 self._held.remove(held)

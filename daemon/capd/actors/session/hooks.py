@@ -2,8 +2,8 @@
 
 Starting a server takes seconds, and a hook waits for a quarter of one. So the turn goes on after
 the hook was answered. The answer tells the model which tools are coming, and how to call them.
-Where a turn waits for the model, a hook whose client lets it wait is asked to come again
-(`held_turns`).
+If the turn waits for the embedding model, and the hook's client lets the hook wait, the hook is
+asked to come again (`held_turns`).
 """
 
 import time
@@ -30,7 +30,7 @@ from capd_protos.types import Decision
 MOST_CLIENTS = 32
 
 
-"""The number of clients that are counted. It is bounded because hooks choose the client's name."""
+"""How many client names are counted. It is bounded because a hook can send any name."""
 
 
 class HookCounts:
@@ -88,11 +88,11 @@ def candidate_of(session: Session, parent_pid: int) -> Candidate:
 START_PATIENCE = 1.0
 """Seconds for which an answer waits for servers that start, if their tools can be named later."""
 OWN_PATIENCE = 5.0
-"""Patience of a hook on the session's own connection, which does not say how long it waits."""
+"""Seconds for which a hook on the session's own connection waits; such a hook does not say it."""
 EARLY_ANSWER = 0.04
 
 
-"""Seconds at the end of a hook's patience that are kept for saying what is coming."""
+"""Seconds at the end of a hook's patience, kept to write the answer for an unfinished turn."""
 
 
 log = structlog.get_logger(actor="curator")
@@ -132,7 +132,10 @@ async def hook_turn(
 async def keyed_turn(
     session: Session, request: messages.TakeTurn, nursery: trio.Nursery
 ) -> messages.TurnTaken:
-    """Take the turn of a caller that knows the session's key; with `patience`, as for a hook."""
+    """Take the turn of a caller that knows the session's key.
+
+    A caller that sends `patience` (seconds) is treated as a hook, and answered within it.
+    """
     turn_context = TurnContext(
         is_delivered=not request.has_no_output,
         is_hook=bool(request.patience),
@@ -164,7 +167,7 @@ async def _answer_in_time(
         if is_delivered:
             session.tokens.turned(documents.words(taken))
         return taken
-    # A hook that comes too late for its held turn has been given no words of it.
+    # A hook that asks again too late has got no text of its held turn, so this is no repetition.
     recent = session.turns.recent_prompts
     if not prompt.is_again and recent.is_again(prompt.text, prompt.turn, time.monotonic()):
         log.info("prompt_repeated", session=session.place.key)
@@ -180,7 +183,7 @@ def answering(
 ) -> Callable[[str, TurnContext], Awaitable[messages.TurnTaken]]:
     """Return the function that takes prompts of the session's own connection, and answers in time.
 
-    It holds the session by a weak reference, because the session holds the function.
+    The function refers to the session weakly, because the session holds the function.
     """
     owner = weakref.ref(session)
 
@@ -218,13 +221,13 @@ async def _taken_in_time(
 async def _awaited(
     session: Session, turn: TurnInProgress, patient_until: float
 ) -> messages.TurnTaken:
-    """Return the result of a turn; what is known of it where it is not over in time."""
+    """Return the result of a turn, or what is known of it at `patient_until` (trio's clock)."""
     turn_context = turn.context
     with trio.move_on_at(patient_until - EARLY_ANSWER):
         while not turn.is_over.is_set():
             with trio.move_on_after(START_PATIENCE):
                 await turn.is_over.wait()
-            # What is decided by now waits for a server: the model can be told what comes.
+            # A decided turn that is not over waits for a server: the answer can name its tools.
             if _is_coming(turn_context.decision) and session.view.has_caller:
                 break
     if turn.taken is not None:
@@ -238,10 +241,10 @@ async def _awaited(
         conversation=turn_context.conversation,
         text=turn_context.text,
     )
-    # From here on the words of the turn itself are delivered to nobody.
+    # From here on the text of the turn itself reaches nobody.
     turn_context.is_delivered = False
-    early = msgspec.structs.replace(early, index=session.turns.first_words(early_context))
-    # Each as soon as it is known: what takes longer than there is time takes no other with it.
+    early = msgspec.structs.replace(early, index=session.turns.index_text(early_context))
+    # Each part is stored when it is known: a part that is too slow does not cost the others.
     with trio.move_on_at(patient_until):
         early = msgspec.structs.replace(early, context=await session.turns.coming(early_context))
         early = msgspec.structs.replace(

@@ -31,7 +31,7 @@ from capd.adapters import platform
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.conversation import Request, UnknownNameError
 from capd.adapters.clients.upstream import Upstream
-from capd.adapters.large_frames import held
+from capd.adapters.large_frames import read_all
 from capd.adapters.servers.callers import CallHooks
 from capd.adapters.trust.real_paths import RealPaths
 from capd.core.protocol.generations import raw
@@ -49,13 +49,16 @@ from capd_protos.socket import Hello
 from capd_protos.types import ActorName, InstanceId, SessionKey
 
 
-async def called_from_outside(session: Session, request: messages.CallTool) -> messages.ToolCalled:
-    """Return the outcome of a call that did not come from the session's client."""
+async def call_from_outside(session: Session, request: messages.CallTool) -> messages.ToolCalled:
+    """Call a tool for somebody other than the session's client; return the outcome.
+
+    Every failure is an outcome of the reply, not an exception.
+    """
     key = session.place.key
     members = {"name": raw(request.name), "arguments": msgspec.Raw(request.arguments)}
     caller = CallHooks(client=session.connection.client)
     try:
-        result = await held(await session.calls.answer(Request("tools/call", members, caller)))
+        result = await read_all(await session.calls.answer(Request("tools/call", members, caller)))
     except UnknownNameError as error:
         return messages.ToolCalled(key, "not_found", message=str(error))
     except CallFailedError as error:
@@ -172,8 +175,8 @@ class SessionHost:
                     self._bus, NAME, REQUESTS, self._replied, log=log, task_status=task_status
                 )
         finally:
-            # Not cancelled from outside, this actor has failed: the leases of its sessions would
-            # never end, for the next one does not know of them.
+            # If nobody cancelled it, this actor has failed and is restarted. Its successor does
+            # not know these sessions, so their leases would never end.
             has_failed = trio.current_effective_deadline() != float("-inf")
             await self._saver.flush()
             self.services.scripts.close()
@@ -248,7 +251,7 @@ class SessionHost:
                 return session.reach()
             case messages.CallTool():
                 with self._drain.call():
-                    return await called_from_outside(session, request)
+                    return await call_from_outside(session, request)
             case messages.ListTools():
                 return messages.ToolsListed(key, session.calls.definitions())
         return messages.CapabilityAnswered(
@@ -385,7 +388,7 @@ class SessionHost:
         log.info("session_lost", session=opened.session.place.key)
         with trio.move_on_after(LOST_RETENTION):
             while claim == opened.claim:
-                # Whether a client lives that is on the other side of a bridge is not to be seen.
+                # The process of a client behind a bridge cannot be seen from here.
                 if not opened.session.place.bridge:
                     alive = platform.process_start_time(opened.pid)
                     if alive is None or alive != opened.process:
@@ -395,7 +398,7 @@ class SessionHost:
     async def _end(self, opened: OpenSession) -> None:
         place = opened.session.place
         key = place.key
-        # Found until it has no lease: another session of this key must not share its leases.
+        # It stays in the table until it has no lease, or a new session of this key would get them.
         opened.is_ending = True
         opened.opening.cancel()
         await self._saver.save(key)
@@ -414,7 +417,7 @@ class SessionHost:
         opened = self._sessions.get(key)
         return opened.session.snapshot.record(opened.resume) if opened is not None else None
 
-    # What others say
+    # Events of other actors
 
     def _follow_settings(self) -> None:
         settings = self.services.settings
@@ -431,14 +434,14 @@ class SessionHost:
 
     def _correct(self) -> None:
         for session in self._sessions.sessions():
-            # Each by itself: one may wait for a server that starts.
+            # In a task each: a session may wait for a server that starts.
             correct = partial(contained, "corrections", session.on_memories_changed, log=log)
             self._nursery.start_soon(correct)
 
     async def _listen(self) -> None:
         async with self._bus.subscribe(HINTS, *TOPICS) as hints:
             async for hint in hints:
-                # A method of its own: a name here would keep the last session after its end.
+                # In a method of its own: a local variable here would keep the last session alive.
                 self._on_hint(hint)
 
     def _on_hint(self, hint: Hint) -> None:
@@ -467,7 +470,7 @@ class SessionHost:
                 _follow_catalog(session, hint)
 
     async def _follow_project(self, session: Session, hint: registry.CatalogChanged) -> None:
-        """Load a project's catalog again if `session` belongs to that project."""
+        """Apply a change of a project's catalog if `session` belongs to that project."""
         if await self._paths.again(session.place.project) == hint.project:
             _follow_catalog(session, hint)
 

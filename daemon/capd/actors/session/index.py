@@ -67,9 +67,11 @@ log = structlog.get_logger(actor="curator")
 _Entries = dict[CapabilityId, IndexEntry]
 
 
-# A turn asks nobody: the index actor's answer is cached here, and refreshed when it changes.
 class IndexCache:
-    """The index of every project that has a session."""
+    """A cache of the index actor's answers, by project, so that a turn waits for no reply.
+
+    `IndexChanged` invalidates it: the entries of every project are then requested again.
+    """
 
     def __init__(self, bus: Bus, pieces: PieceCounts | None = None) -> None:
         self._bus = bus
@@ -80,7 +82,7 @@ class IndexCache:
         self._unanswered: dict[str, None] = {}
         self._is_late = trio.Event()
         self.open_projects: Callable[[], Collection[str]] = tuple
-        """The projects that have a session: what is held for those is never given up."""
+        """Returns the projects that have a session. Their entries are never dropped."""
 
     @property
     def costs(self) -> TokenCosts:
@@ -108,7 +110,7 @@ class IndexCache:
             self._entries.move_to_end(project)
             return
         self._unanswered[project] = None
-        # Here, for who waits is soon out of patience, and nobody asks in a turn.
+        # Set before asking: if the caller runs out of patience, `_catch_up` asks again.
         self._is_late.set()
         await self._ask(project)
 
@@ -149,7 +151,7 @@ class IndexCache:
         except (*_UNANSWERED, trio.TooSlowError) as error:
             log.info("index_not_known", reason=str(error))
             return
-        # What is not known yet is told of as soon as it is.
+        # If the index is not known yet, `IndexChanged` follows once it is.
         self._unanswered.pop(project, None)
         if isinstance(reply, messages.IndexListed) and reply.is_known:
             self._entries[project] = {entry.id: entry for entry in reply.entries}
@@ -183,7 +185,7 @@ class SessionIndex:
         self._view = view
         self._denials = denials
         self._denied: tuple[Policy, frozenset[CapabilityId]] | None = None
-        """What policy denies, with the policy that this is true for; None if it is not known."""
+        """The policy, with the capabilities that it denies; None if these are not known."""
         self.loaded_for: Policy | None = None
         """The policy with which the index was last loaded for a connection."""
         self.mapped = Mapped()
@@ -219,7 +221,11 @@ class SessionIndex:
         return denied
 
     def map(self) -> str:
-        """Return the first level, without active capabilities; empty until policy is known."""
+        """Return the first level of the index: the capabilities' names with their triggers.
+
+        Active and denied capabilities are left out. The text is empty until it is known which
+        capabilities policy denies.
+        """
         if self._denied is None or self._view.is_bare:
             return ""
         policy, denied = self._denied
@@ -235,13 +241,16 @@ class SessionIndex:
         self.mapped = trigger_map(entries, self._cache.costs)
         return self.mapped.text
 
-    def first_words(self) -> str:
-        """Return the first level, for a client that does not pass instructions to its model."""
-        is_told = self._view.traits.reads_instructions or self._view.wants_all
-        return "" if is_told else self.map()
+    def map_for_hook(self) -> str:
+        """Return `map()` if the client does not pass instructions to its model; otherwise ''."""
+        reads_map = self._view.traits.reads_instructions or self._view.wants_all
+        return "" if reads_map else self.map()
 
     def suggested(self, ids: Sequence[CapabilityId]) -> str:
-        """Return the second level for the capabilities that a message may mean."""
+        """Return the second level of the index: a line for each capability of `ids`.
+
+        The line says what the capability is for, and how it is switched on.
+        """
         entries = [self._cache.entry(self._place.project, id_) for id_ in ids]
         said: Suggested = suggested(
             entries, call_of(self._view.name_for_client(self._view.enabler)), self._cache.costs
@@ -254,7 +263,7 @@ class SessionIndex:
         return {
             "index_listed": self.mapped.listed,
             "index_left_out": self.mapped.left_out,
-            # Once its words are counted, this is exact.
+            # An estimate until the counting process has counted the words of the text.
             "index_tokens": self._cache.costs.of(self.mapped.text),
             "suggestions_left_out": self.left_out,
         }

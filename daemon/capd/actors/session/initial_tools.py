@@ -52,7 +52,8 @@ class InitialTools:
             self._log.warning("pins_refused", cap=view.traits.tool_limit, refused=refused)
             view.refused_pins = len(refused)
         for hit in pinned[:room]:
-            # Looked at last, so that a project brings none in that had no room.
+            # A project may take the user's pins off its list. Checked after the cut at `room`, so
+            # that a pin taken off makes no room for another.
             if not view.keeps_pin(hit.server, hit.name, hit.wire_name):
                 continue
             tool = single(hit)
@@ -67,10 +68,10 @@ class InitialTools:
 
     async def _lease_when_ready(self, server: finder.EagerServer) -> None:
         while not self._has_values(server.spec):
-            # Keyring, credentials and file tell nobody; a look at what is known is a `stat`.
+            # Neither keyring nor file announces a new secret. A check costs one `stat`.
             with trio.move_on_after(LOOK_AGAIN):
                 await self._has_new_values.wait()
-        # The client may have said since then who it is.
+        # The client info may have arrived meanwhile, and changed the policy.
         policy = self._view.policy
         is_off = policy.restrict_capability(server.via) is not None
         if is_off or policy.restrict_server(server.spec.name) is not None:
@@ -81,7 +82,10 @@ class InitialTools:
             self._log.warning("eager_not_held", server=server.spec.name, reason=str(error))
 
     async def lease_inherited(self) -> None:
-        """Lease the servers of inherited tools, while their instances still run."""
+        """Acquire the servers of inherited tools, before the parent's session releases them.
+
+        A server whose secrets are missing, or which policy denies, is left out.
+        """
         for held in self._state.servers:
             is_denied = self._view.policy.restrict_server(held.spec.name) is not None
             if self._has_values(held.spec) and not is_denied:

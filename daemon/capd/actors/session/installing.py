@@ -12,8 +12,8 @@ from capd.runtime.bus import Bus
 from capd_protos import supervisor
 from capd_protos.codec import MsgpackCodec
 
-Heard = supervisor.InstallStarted | supervisor.InstallSaid | supervisor.InstallEnded
-HEARD: MsgpackCodec[Heard] = MsgpackCodec(Heard)
+InstallEvent = supervisor.InstallStarted | supervisor.InstallSaid | supervisor.InstallEnded
+INSTALL_EVENTS: MsgpackCodec[InstallEvent] = MsgpackCodec(InstallEvent)
 
 INSTALL_TIMEOUT = 900.0
 LEAVE_TIMEOUT = 5.0
@@ -21,20 +21,25 @@ LEAVE_TIMEOUT = 5.0
 OnProgress = Callable[[str], None]
 Ask = Callable[[msgspec.Struct, float], Awaitable[supervisor.Reply]]
 
-# For the life of the process: several starts of a session may wait for scripts at a time.
 _WAITS = count(1)
+"""Ids of waits, unique in this process: several starts of a session may wait at a time."""
 
 
-async def replied(
+async def ask_with_progress(
     bus: Bus, ask: Ask, request: supervisor.InstallDependencies, on_progress: OnProgress
 ) -> supervisor.Reply:
-    """Return `ask(request)`, passing progress on while it runs. Raises as `ask` does."""
+    """Send `request` with `ask` and return the reply; call `on_progress` with each line until then.
+
+    If the wait ends in any other way, the supervisor is told that this session waits no longer.
+
+    Raises: as `ask`.
+    """
     request = msgspec.structs.replace(request, wait=str(next(_WAITS)))
     try:
         async with _reporting(bus, request.scripts, on_progress):
             return await ask(request, INSTALL_TIMEOUT)
     except BaseException:
-        # Cancelled or out of patience: a script that nobody waits for is ended.
+        # Cancelled or timed out: the supervisor ends a script that nobody waits for.
         limit = trio.move_on_after(LEAVE_TIMEOUT)
         with trio.CancelScope(shield=True), limit, suppress(CapdError):
             await ask(supervisor.LeaveInstall(request.session, request.wait), LEAVE_TIMEOUT)
@@ -46,7 +51,7 @@ async def _reporting(
     bus: Bus, dependencies: Collection[str], on_progress: OnProgress
 ) -> AsyncIterator[None]:
     """Call `on_progress` with each line of progress while the block runs."""
-    async with bus.subscribe(HEARD, "install.") as events:
+    async with bus.subscribe(INSTALL_EVENTS, "install.") as events:
 
         async def follow() -> None:
             async for event in events:
@@ -64,8 +69,8 @@ async def _reporting(
             await manager.__aexit__(None, None, None)
 
 
-def reported(progress: Callable[[bytes], None]) -> OnProgress:
-    """Return a callback that passes lines on as params of progress notifications."""
+def progress_callback(progress: Callable[[bytes], None]) -> OnProgress:
+    """Return a callback that sends each line as the params of a progress notification."""
     steps = count(1)
 
     def report(line: str) -> None:
@@ -74,7 +79,7 @@ def reported(progress: Callable[[bytes], None]) -> OnProgress:
     return report
 
 
-def _line(event: Heard) -> str:
+def _line(event: InstallEvent) -> str:
     match event:
         case supervisor.InstallStarted(dependency):
             return f"{dependency}: installing"

@@ -2,7 +2,7 @@
 
     acquire ──> held ──nothing needs it, and no call is under way──> released
                   ├──a call is under way──> postponed until the last one ends
-                  └──a start wants it──> set aside until that ends (core/sessions/pending_starts)
+                  └──a start needs it──> set aside until that ends (core/sessions/pending_starts)
 
 A session's requests to the supervisor and the registry are sent from here.
 """
@@ -63,10 +63,10 @@ class SessionLeases:
         self._instances = context.services.instances
         self._connection = context.connection
         self._calls: Counter[InstanceId] = Counter()
-        # What nothing needs any more, but a call is still under way there.
+        # Instances to be released when the last call in progress there ends.
         self._postponed: set[InstanceId] = set()
         self._pending = PendingStarts()
-        # Starts that were not answered, or not waited for: what came of them is not known.
+        # Servers of acquire requests without a reply. The supervisor may have granted a lease.
         self._unanswered: dict[ServerIdentity, ServerSpec] = {}
         self._releasing: Counter[ServerIdentity] = Counter()
         self._released = trio.Event()
@@ -116,7 +116,7 @@ class SessionLeases:
 
     async def release_all(self) -> None:
         """Release every server. The session is not used again."""
-        # What a transaction under way asks for after this would be held by nobody.
+        # Set first: nobody would release what a transaction in progress acquires after this.
         self.is_over = True
         for held in self._state.servers:
             left = self._instances.get(held.instance)
@@ -131,10 +131,10 @@ class SessionLeases:
     async def ask_registry(self, request: msgspec.Struct, *, waits: float = 0.0) -> registry.Reply:
         """Send a request to the registry and return its reply.
 
-        `waits` is for how many seconds the registry may wait for others.
+        `waits`: seconds that the registry may wait for the model, on top of `ASK_TIMEOUT`.
 
         Raises:
-            NotActivatedError: it does not answer.
+            NotActivatedError: the registry does not answer.
         """
         try:
             return await self._bus.ask(REGISTRY, request, REGISTRY_REPLIES, waits + ASK_TIMEOUT)
@@ -147,7 +147,7 @@ class SessionLeases:
         """Send a request to the supervisor and return its reply.
 
         Raises:
-            NotActivatedError: it does not answer within `timeout` seconds.
+            NotActivatedError: the supervisor does not answer within `timeout` seconds.
         """
         try:
             return await self._bus.ask(SUPERVISOR, request, SUPERVISOR_REPLIES, timeout)
@@ -170,12 +170,12 @@ class SessionLeases:
         finally:
             with trio.CancelScope(shield=True), trio.move_on_after(ASK_TIMEOUT):
                 for identity in identities:
-                    await self._settle(identity)
+                    await self._end_start(identity)
 
-    async def _settle(self, server: ServerIdentity) -> None:
+    async def _end_start(self, server: ServerIdentity) -> None:
         held = None if self.is_over else self._state.lease_on(server)
         for instance in self._pending.end(server, held.instance if held is not None else None):
-            await self._let_go(server, instance)
+            await self._release_now(server, instance)
         if not self._pending.is_wanted(server) and server in self._unanswered:
             await self._release_unanswered(server, self._unanswered.pop(server))
 
@@ -195,7 +195,8 @@ class SessionLeases:
             NotActivatedError: the server could not be started.
         """
         identity = server_identity(server)
-        # The supervisor takes each request by itself: a release might arrive behind this.
+        # The supervisor handles requests side by side: a release that is in progress could take
+        # effect after this acquire.
         while self._releasing[identity]:
             await self._released.wait()
         if self.is_over:
@@ -207,7 +208,7 @@ class SessionLeases:
         try:
             reply = await self.ask_supervisor(request, ACQUIRE_TIMEOUT)
         except BaseException:
-            # Cancelled or out of patience: it may be held all the same, or be about to.
+            # Cancelled or timed out: the supervisor may still grant the lease.
             self._unanswered[identity] = server
             raise
         if isinstance(reply, supervisor.ServerReady):
@@ -234,7 +235,7 @@ class SessionLeases:
         for entry in listed.servers:
             if entry.identity == identity and self._place.key in entry.leases:
                 log.info("start_given_up", session=self._place.key, server=server.name)
-                await self._let_go(identity, entry.instance)
+                await self._release_now(identity, entry.instance)
 
     async def release(self, lease: ServerLease) -> list[SessionKey]:
         """Release a lease, even if the caller is cancelled; return the sessions that still hold it.
@@ -249,9 +250,9 @@ class SessionLeases:
             return []
         if self._pending.set_aside(lease.identity, lease.instance):
             return []
-        return await self._let_go(lease.identity, lease.instance)
+        return await self._release_now(lease.identity, lease.instance)
 
-    async def _let_go(self, server: ServerIdentity, instance: InstanceId) -> list[SessionKey]:
+    async def _release_now(self, server: ServerIdentity, instance: InstanceId) -> list[SessionKey]:
         if self._calls[instance]:
             self._postponed.add(instance)
             return []

@@ -77,17 +77,19 @@ class SessionMemories:
         self._conversations = conversations
         self._on_delivered = on_delivered
         self._failures = Failures()
-        # Of tools that are on: another one's bytes would cost the model's cache.
+        # The note of each active tool. It is kept: changed bytes would cost the model's cache.
         self._notes: dict[Grant, str] = {}
-        # Which memories those are of.
+        # The memories in each of these notes, as (tap, name).
         self._noted: dict[Grant, set[tuple[TapName, str]]] = {}
+        # Delivered memories, by name, whose effect is counted with the next fitting call.
         self._awaited: dict[str, MemorySpec] = {}
-        # What is due, of which memories, in which conversation; None where something has come on.
+        # A cache of what is due, with the memories and the conversation that it was computed for.
+        # None after a change of what is on, and after each delivery.
         self._due: tuple[KnownMemories, MemoryDelivery, list[PricedMemory]] | None = None
 
     @property
     def counts(self) -> dict[str, int]:
-        """Return the figures for the list of sessions."""
+        """The figures for the list of sessions."""
         return {
             "memories": len(self._delivery.delivered),
             "memories_left_out": len(self._delivery.left_out),
@@ -121,11 +123,11 @@ class SessionMemories:
         return self._delivery.due(found)
 
     def foreseen(self, tool: Tool) -> str:
-        """Return the longest note that a tool's description would get if it were switched on."""
+        """Return the note that a tool's description would get, if there is room for it."""
         return self._known.of_tool(tool).note
 
     def deliver_only(self, chosen: Sequence[PricedMemory]) -> str:
-        """Deliver `chosen` as one text. The other memories that are due are left out for good."""
+        """Deliver `chosen` as one text; leave the other due memories out of this conversation."""
         keys = {each.key for each in chosen}
         self._delivery.leave_out([each for each in self._due_now() if each.key not in keys])
         self._due = None
@@ -179,7 +181,11 @@ class SessionMemories:
     # Calls
 
     def lets_through(self, shown: Shown, members: Members) -> bool:
-        """Tell whether a call may pass unchecked: it repeats no mistake, and nothing is due."""
+        """Tell whether a call's result needs no memory appended.
+
+        Raises:
+            RepeatedMistakeError: the call repeats a mistake.
+        """
         return not self._known.all or (not self.is_due(shown) and self._passes(shown, members))
 
     def _passes(self, shown: Shown, members: Members) -> bool:
@@ -187,10 +193,10 @@ class SessionMemories:
         return True
 
     def check(self, shown: Shown, members: Members) -> None:
-        """Raise if a call repeats a mistake.
+        """Refuse a call that repeats a mistake.
 
         Raises:
-            RepeatedMistakeError: the text is the correction.
+            RepeatedMistakeError: it does; the error's text is the memory's correction.
         """
         refusing = self._of(shown).refusing if self._known.all else ()
         if not refusing:
@@ -264,7 +270,7 @@ class SessionMemories:
         return due
 
     def _behind(self, result: Result, known: list[PricedMemory]) -> Result:
-        # What a result has no place for stays due.
+        # A result that takes no text, such as a large one, leaves the memories due.
         if not known or not isinstance(result, bytes) or not takes_text(result):
             return result
         text = self._deliver(known, None)
@@ -314,7 +320,7 @@ class SessionMemories:
 
 
 def _known_as(held: ServerLease, grant: Grant, name: WireName) -> Tool:
-    """Return a tool as memories name it: as its server does, whatever an edit calls it."""
+    """Return a tool under its server's own name, which memories use, even if an edit renames it."""
     is_new = any(edit.tool == grant.tool and edit.name for edit in held.spec.edits)
     server = held.spec.name
     known = original_name(name, server, grant.server, grant.tool, is_new=is_new)

@@ -1,10 +1,10 @@
 """The memories of all projects with a session: loaded once, with their tokens and their effects.
 
     a session opens ──> its project's memories are loaded ──> priced by bytes ──> by tokens
-    a file changes ──> all of them are loaded again
+    a file changes ──> the memories of all projects are loaded again
 
 The effects of each memory are counted and saved: how often it was delivered, how many calls it
-refused, and whether the next call worked.
+refused, and how many of the calls that followed worked.
 """
 
 from collections.abc import Callable, Collection
@@ -32,7 +32,7 @@ from capd_protos.types import ActorName, MemorySpec
 
 REGISTRY = ActorName("registry")
 ASK_TIMEOUT = 3.0
-"""Seconds. A session would rather start without its memories than late."""
+"""Seconds. A session that is not answered in time starts without its memories."""
 MOST_PROJECTS = 256
 """Projects whose memories are kept. One that has a session is never dropped."""
 SAVE_PAUSE = 0.5
@@ -80,7 +80,7 @@ class MemoryCatalog:
         self._counted: dict[bytes, int] = {}
         self.open_projects: Callable[[], Collection[str]] = tuple
         """Returns the projects that have a session. Their memories are never dropped."""
-        # Where counting was tried and did not work, bytes are the price for good.
+        # False without `counts` and after a failed count: prices in bytes are then final.
         self._is_able = counts is not None
         self._is_stale = trio.Event()
         self._saver = Saver(self._save, pause=SAVE_PAUSE)
@@ -109,7 +109,7 @@ class MemoryCatalog:
     async def load_project(self, project: str) -> None:
         """Load the memories of a project before its first session starts."""
         if project in self._listed:
-            # The last to be given up: its session is not open yet.
+            # Moved to the end, where it is dropped last: its session is not open yet.
             self._listed[project] = self._listed.pop(project)
         else:
             await self._ask(project)
@@ -142,7 +142,7 @@ class MemoryCatalog:
             return error.counts
 
     async def described(self, project: str) -> messages.MemoriesDescribed:
-        """Return a project's memories with their effects; sessions use the same from now on."""
+        """Load all memories again; return those of `project` with their effects."""
         await self._ask(project)
         await self._ask_for_all()
         await self._count()
@@ -203,7 +203,7 @@ class MemoryCatalog:
         await self._ask_for_all()
         refusing = [each for of in self._listed.values() for each in of if each.refuses]
         if refusing:
-            # In a thread: the library takes a tenth of a second, and no call shall wait for it.
+            # In a thread: the library takes a tenth of a second, which would delay calls.
             await trio.to_thread.run_sync(self.checks.prepare, refusing)
         await self._count()
 

@@ -54,5 +54,5 @@ class ModelKeeping:
             # This starts no process and loads nothing.
             await self._embedder.keep(timeout=ASK_TIMEOUT)
         except ActorUnavailableError:
-            # It is down, and comes back with the next message.
+            # The embedder's process is down; the next message starts it.
             return

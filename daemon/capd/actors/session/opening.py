@@ -34,7 +34,7 @@ from capd_protos.socket import Hello
 from capd_protos.types import SessionKey
 
 MOST_OVER_A_BRIDGE = 128
-"""Sessions of one bridge, with those that have lost their connection: they stay for 30 s."""
+"""The most sessions of one bridge. Those without a connection count too; they stay for 30 s."""
 STOPPING = "this daemon is stopping; try again"
 
 log = structlog.get_logger(actor="curator")
@@ -70,7 +70,9 @@ class SessionOpenings:
     ) -> tuple[OpenSession, Connection, bool] | messages.CuratorRefused:
         """Return the session for a hello, its connection, and whether the session existed before.
 
-        The session gets a new `resume` token. A connection that it still had is closed.
+        The session gets a new `resume` token. A connection that it still had is closed. A hello
+        that gets no session is answered with `CuratorRefused` and a code: `stopping`, `bad_hello`,
+        `overloaded`, or one of `refusal`.
         """
         hello = request.hello
         if self._drain.is_on:
@@ -90,7 +92,7 @@ class SessionOpenings:
             profile.applied(settings.rules(project)),
             client=hello.client.name,
             project=project,
-            # What is seen of a far side's client says nothing of the one here by that name.
+            # A client behind a bridge may differ from the local client of the same name.
             habits=None if bridge else self._services.habits.habits,
             version=hello.client.version,
             is_bare=request.is_bare,
@@ -145,7 +147,7 @@ class SessionOpenings:
         found: finder.ToolsDescribed | None,
         record: SessionRecord | None,
     ) -> None:
-        """Set up what a session has when it opens."""
+        """Set up what a new session starts with: pins, profile, saved or inherited tools."""
         if found is not None:
             opened.session.initial_tools.pin(found)
             self._nursery.start_soon(self._lease_eager, opened, found)
@@ -183,8 +185,8 @@ class SessionOpenings:
         """Get the tools' descriptions for a session that opens, and put them into its view."""
         view.decide(Surface(()))
         is_kept = view.keep(record.view if record is not None else None)
-        # What a list costs depends on how much there is, which the first sessions of a daemon come
-        # before.
+        # Mode `auto` depends on the size of the catalog, which is not known yet when the first
+        # session of a daemon opens.
         waits = view.rules.mode == "auto" and not is_kept
         found = await described(self._services.finder, view, waits=waits)
         if found is not None and found.is_known:
@@ -211,7 +213,7 @@ class SessionOpenings:
             )
 
     def _inherit(self, opened: OpenSession, parent: SessionKey) -> None:
-        """Give a session what its parent has on at this moment."""
+        """Switch on in a session what is on in its parent at this moment."""
         session, of = opened.session, self._sessions.get(parent)
         if of is None or of.is_ending:
             log.warning("parent_unknown", session=session.place.key, parent=parent)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from capd.actors.session.installing import reported
+from capd.actors.session.installing import progress_callback
 from capd.actors.session.parts import SessionParts
 from capd.actors.session.scripts import SessionScripts
 from capd.actors.session.tool_search import NotSearchedError, ToolSearch
@@ -74,7 +74,8 @@ class OwnCalls:
         return text_result(f"{why}\nThe arguments of {name}: {schema}", is_error=True)
 
     def _answering(self, name: WireName) -> Callable[[Request, msgspec.Raw], Awaitable[Result]]:
-        # Made for each call: an object that holds its own methods stays in memory after its end.
+        # Built for each call: a stored table of bound methods would be a reference cycle, which
+        # only the garbage collector ends.
         return {
             own_tools.CAPABILITY: self._capability,
             search_tools.TOOL_SEARCH: self._search,
@@ -124,7 +125,7 @@ class OwnCalls:
                 case "enable" if wanted.name.startswith(PREFIX):
                     outcome = await self._skills.use(wanted.name.removeprefix(PREFIX))
                 case "enable":
-                    on_progress = reported(request.caller.progress)
+                    on_progress = progress_callback(request.caller.progress)
                     outcome = await self._activation.enable(wanted.name, on_progress)
                 case _:
                     outcome = await self._activation.disable(wanted.name)

@@ -1,7 +1,8 @@
-"""Which capabilities have no permitted tool left under the session's policy.
+"""Which capabilities a session may not name.
 
-The finder decides it, because it knows the tools of all servers. A session without policy rules
-does not ask.
+They are the capabilities that a profile switches off, and those of which policy permits no tool.
+The finder knows the latter, because it knows the tools of all servers. A session without policy
+rules does not ask it.
 """
 
 from collections.abc import Iterable

@@ -22,7 +22,7 @@ from capd.core.sessions.session_rules import SessionRules
 from capd_protos.types import SandboxLevel, SessionKey
 
 READ_PATIENCE = 1.0
-"""Seconds for the files of a checkout; after that the last known ones count."""
+"""Seconds for reading a checkout; after that its last known state counts."""
 
 log = structlog.get_logger(actor="curator")
 
@@ -82,7 +82,10 @@ class SessionProfile:
         self._variable = variable
 
     async def refresh(self, clients: tuple[str, ...]) -> bool:
-        """Choose again; return whether the profile is another one, or has been edited."""
+        """Choose the profile again; return whether it is another one, or has been edited.
+
+        `clients` are the names of the session's client, which a profile may be limited to.
+        """
         if self._bridge:
             return self._use(self._of_bridge())
         profiles = self._profiles()
@@ -112,8 +115,8 @@ class SessionProfile:
             log.info("profile", session=self._key, name=chosen.name, why=chosen.why)
         return before != chosen.profile
 
-    def belongs_to(self, session: SessionKey) -> None:
-        """Use the profile's accounts in a session from now on."""
+    def attach(self, session: SessionKey) -> None:
+        """Apply the profile's secrets and sandbox to a session, now and after each change."""
         self._key = session
         self._give_environment(session)
 
@@ -123,7 +126,7 @@ class SessionProfile:
 
     @property
     def namespace(self) -> str:
-        """The namespace of its secrets; empty for none."""
+        """The namespace of the profile's secrets; empty for none."""
         return self.choice.profile.secrets if self.choice.profile is not None else ""
 
     @property

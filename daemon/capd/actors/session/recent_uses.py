@@ -44,7 +44,10 @@ class RecentUses:
         self._is_late = False
 
     async def known(self) -> list[ledger.Use]:
-        """Return the tools that were used, most used first, at most a few seconds old."""
+        """Return the tools used in the last day, the most used first.
+
+        The counts are about `REFRESH` seconds old, and older while the ledger is late.
+        """
         now = trio.current_time()
         if now >= self._ask_again_at:
             self._ask_again_at = now + REFRESH

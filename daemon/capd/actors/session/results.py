@@ -100,7 +100,10 @@ class SessionResults:
         publish: Callable[[msgspec.Struct], None],
         reader: Callable[[], WireName | None] = lambda: reading.RESULT_READ,
     ) -> None:
-        """Create it. `reader` is how the client calls `result_read`; None shortens nothing."""
+        """`reader` returns the name by which the client calls `result_read`.
+
+        If it returns None, nothing is shortened, because the model could not read the rest.
+        """
         self._reader = reader
         self.counts = ResultCounts()
         self._storage = storage
@@ -120,8 +123,8 @@ class SessionResults:
         self, result: Result, shown: Shown, server: str, client: ClientFacts
     ) -> Result:
         """Return a server's result in the form that the client gets."""
-        # A reader may be offered only now that there is something to read.
-        reader = None if self.is_left(result, shown, server) else self._reader()
+        # `_reader` may add `result_read` to the list of tools, so it is called only when needed.
+        reader = None if self.is_unchanged(result, shown, server) else self._reader()
         if reader is None:
             return result
         limits = self._storage.limits
@@ -149,7 +152,7 @@ class SessionResults:
         self._note(shown.name, short)
         return short.result
 
-    def is_left(self, result: Result, shown: Shown, server: str) -> bool:
+    def is_unchanged(self, result: Result, shown: Shown, server: str) -> bool:
         """Tell by its length alone whether a result will certainly pass unchanged."""
         if isinstance(result, bytes) and len(result) <= SHORTEST:
             return True
@@ -194,10 +197,10 @@ class SessionResults:
             ResultCompacted(self._session, tool, short.characters_in, short.characters_out)
         )
 
-    # What is read by handle
+    # Reading by handle
 
     async def read(self, arguments: msgspec.Raw) -> bytes:
-        """Return the result of the tool `result_read`."""
+        """Return the result of the tool `result_read`; a failure is an error result."""
         try:
             wanted = reading.arguments_of(arguments)
             record = await self._record(wanted.handle)
@@ -295,7 +298,7 @@ class NoResults:
         await trio.lowlevel.checkpoint()
         return result
 
-    def is_left(self, result: Result, shown: Shown, server: str) -> bool:
+    def is_unchanged(self, result: Result, shown: Shown, server: str) -> bool:
         """Return that the result is passed on unchanged."""
         del result, shown, server
         return True

@@ -1,8 +1,9 @@
 """Runs scripts for one session: the interpreter's steps, and the calls between them.
 
-    script_run ──> functions for what it names ──> step ──> waits for calls ──> each goes the way of
-                                                    ^        any call (`calls.call_for_script`)
-                                                    └── resumed with the answers that are there
+    script_run ──> functions for the tools it names ──> step ──> waits for calls
+                                                         ^         │ each sent as any other call
+                                                         │         v (`calls.call_for_script`)
+                                                         └── resumed with the answers so far
 
 A script's call is treated like a call of the client: the same policy, argument checks, memories,
 leases and ledger notes apply, and it has exactly one outcome. An outcome other than a result raises
@@ -86,9 +87,9 @@ LONGEST = 1800.0
 LONGEST_COMPUTING = 60.0
 """Seconds that all steps of one script may take together."""
 LEFT_OVER = 10.0
-"""Seconds for calls that are under way when their script has ended."""
+"""Seconds for calls that are in progress when their script ends."""
 MOST_AT_ONCE = 4
-"""Scripts of one session under way."""
+"""How many scripts of one session may run at a time."""
 MOST_REFERENCES = 48
 SHORT_RESULT = 16 << 10
 """Bytes of a result that is read here, rather than in a thread."""
@@ -100,7 +101,11 @@ _SHOWN = Shown(SCRIPT_RUN, Grant(ServerIdentity(OWN_SERVER), ToolName(SCRIPT_RUN
 
 
 class _InnerCaller:
-    """The client behind a call of a script: asked as ever, told of progress by the script alone."""
+    """The caller of a script's tool call: the script's own caller, except for progress.
+
+    Requests and notifications of the server reach the client. Progress of single calls does not,
+    because the client's progress token reports how many calls of the script have ended.
+    """
 
     def __init__(self, outer: Caller, on_dispatched: Callable[[], Awaitable[None]]) -> None:
         self._outer = outer
@@ -122,11 +127,11 @@ class _InnerCaller:
         return self._outer.log_level
 
     async def dispatched(self) -> None:
-        """Note that the first byte of the call is about to be written."""
+        """Note that the call is about to be written to the server."""
         await self._on_dispatched()
 
     def progress(self, params: bytes) -> None:
-        """Drop it: the client's token counts the script's calls."""
+        """Drop the progress of a single call."""
 
     async def ask(self, method: str, params: bytes, on_progress: OnProgress) -> bytes:
         """Ask the session's client."""
@@ -141,7 +146,7 @@ class SessionScripts:
     """The scripts of one session."""
 
     def __init__(self, parts: SessionParts, search: ToolSearch, call_tool: CallTool) -> None:
-        """Create it. `call_tool` makes a call like the client's, and returns its whole result."""
+        """`call_tool` makes a call as the client would, without shortening its result."""
         self._state = parts.context.state
         self._view = parts.context.view
         self._key = parts.context.place.key
@@ -160,14 +165,15 @@ class SessionScripts:
         return log
 
     async def run(self, request: Request, arguments: msgspec.Raw) -> Result:
-        """Return the result of the tool `script_run`.
+        """Return the result of the tool `script_run`; without code, the stubs of active tools.
 
         Raises:
             MalformedError, BadScriptError: the arguments are invalid.
+            OutcomeUnknownError: the script cannot continue, and calls of it may have run.
         """
         caller = request.caller
         if isinstance(caller, ClientCall) and caller.was_begun():
-            return await self._went_on(caller, request, arguments)
+            return await self._continue(caller, request, arguments)
         if refusal := self._view.scripts_refusal:
             return text_result(f"{SCRIPT_RUN} cannot be called: {refusal}.", is_error=True)
         given = checked_script(_ARGUMENTS.decode(arguments))
@@ -193,7 +199,7 @@ class SessionScripts:
         try:
             with trio.move_on_after(LONGEST):
                 return await script.run(first)
-            return await self.told(script, ScriptEnd(error=f"It took more than {LONGEST:g} s."))
+            return await self.finish(script, ScriptEnd(error=f"It took more than {LONGEST:g} s."))
         except ScriptsUnavailableError as error:
             if script.calls.has_sent:
                 raise OutcomeUnknownError(
@@ -203,12 +209,12 @@ class SessionScripts:
         finally:
             self._under_way -= 1
 
-    # Beyond the daemon's life
+    # Scripts that outlive a daemon
 
     def _journal(
         self, request: Request, given: ScriptArguments, names: dict[WireName, str]
     ) -> RunJournal | None:
-        """Return where a run is written down, None where nobody would come back for it."""
+        """Return the journal that saves a run; None if the client would not ask for it again."""
         caller = request.caller
         if self._files is None or not isinstance(caller, ClientCall) or not caller.is_durable:
             return None
@@ -223,17 +229,17 @@ class SessionScripts:
         )
         return RunJournal(self._files, begun)
 
-    async def _went_on(
+    async def _continue(
         self, caller: ClientCall, request: Request, arguments: msgspec.Raw
     ) -> Result:
-        """Go on with a script that a daemon before this one began.
+        """Continue a script that an earlier daemon began.
 
         Raises:
-            OutcomeUnknownError: that cannot be done, and its calls may have run.
+            OutcomeUnknownError: it cannot be continued, and calls of it may have run.
         """
         try:
             given = checked_script(_ARGUMENTS.decode(arguments))
-            found = await self._found(caller, given)
+            found = await self._load_saved(caller, given)
         except (BadScriptError, MalformedError, DamagedRunError) as error:
             self._log.warning("script_lost", reason=str(error))
             text = f"capd ended while this script ran, and cannot go on with it: {error}. {_CHECK}"
@@ -245,7 +251,7 @@ class SessionScripts:
         self._log.info("script_goes_on", calls=found.run.issued_count)
         return await self._run(script, Waiting(suspended.snapshot, []))
 
-    async def _found(self, caller: ClientCall, given: ScriptArguments) -> Restored:
+    async def _load_saved(self, caller: ClientCall, given: ScriptArguments) -> Restored:
         if self._files is None:
             raise DamagedRunError("this daemon does not save scripts")
         request = msgspec.json.encode(caller.request_id).decode()
@@ -270,7 +276,7 @@ class SessionScripts:
         return found
 
     async def _functions(self, code: str) -> list[ToolFunction]:
-        """Return the functions that a script names: of tools that are on, and of known ones."""
+        """Return the functions that a script names, of active tools and of known inactive ones."""
         wanted = set(references(code, MOST_REFERENCES))
         functions = tool_functions(self._shown(), wanted)
         on = [each for each in functions if (each.module, each.function) in wanted]
@@ -278,7 +284,7 @@ class SessionScripts:
         own = bound_names(code)
         names = [n for each in sorted(missing) if each[0] not in own for n in _wire_names(*each)]
         hits = await self._search.known_tools(names) if names else {}
-        # Two names may be of one tool; the ledger knows it by its own.
+        # Two names may mean one tool, so the tools are collected by their wire names.
         known = {hit.wire_name: hit for hit in hits.values()}
         found = tool_functions(
             ((hit.server, hit.shown_name, name, hit.definition) for name, hit in known.items()),
@@ -287,7 +293,7 @@ class SessionScripts:
         return on + [each for each in found if (each.module, each.function) in missing]
 
     def _described(self) -> str:
-        """Return the stubs of what is on, for a call without code."""
+        """Return the stubs of the active tools, for a call without code."""
         functions = tool_functions(self._shown())
         stubs, left_out = described_stubs(functions)
         if not stubs:
@@ -331,18 +337,24 @@ class SessionScripts:
         milliseconds = round((time.monotonic() - began_at) * 1000, 1)
         return msgspec.structs.replace(answer, milliseconds=milliseconds)
 
-    def not_written(self, error: OSError) -> None:
-        """Note that a run cannot be saved: it is lost if this daemon ends."""
+    def on_save_failed(self, error: OSError) -> None:
+        """Log that a run cannot be saved, so that it is lost if this daemon ends."""
         self._log.warning("script_not_written", reason=error.strerror or str(error))
 
     async def step(self, step: Start | Resume, on_calls: OnCalls) -> Stepped:
-        """Run one step of a script; raises ScriptsUnavailableError."""
-        return await self._workers.done(step, on_calls)
+        """Run a script until it waits for calls or ends.
+
+        `on_calls` gets the calls that the step makes, as soon as they are made.
+
+        Raises:
+            ScriptsUnavailableError: no script process can run it.
+        """
+        return await self._workers.run(step, on_calls)
 
     # The answer
 
-    async def told(self, script: "_Script", end: ScriptEnd) -> Result:
-        """Return the text that the model gets when a script has ended."""
+    async def finish(self, script: "_Script", end: ScriptEnd) -> Result:
+        """Note the end of a script in ledger and log; return its result for the model."""
         calls = script.calls.table()
         outcome = "error" if end.error else "result"
         self._notes.script_ended(outcome, time.monotonic() - script.began_at, calls)
@@ -363,7 +375,10 @@ class SessionScripts:
 
 @dataclass(slots=True, eq=False)
 class _Round:
-    """The calls of one step: they are checked at once, and sent once its snapshot is here."""
+    """The calls of one step. They are checked at once, and sent once the step's snapshot is here.
+
+    Without the snapshot, a daemon that ends could not tell which of them were sent.
+    """
 
     is_kept: trio.Event = field(default_factory=trio.Event)
     scopes: list[trio.CancelScope] = field(default_factory=list)
@@ -371,13 +386,13 @@ class _Round:
     is_over: bool = False
 
     def add(self, scope: trio.CancelScope) -> None:
-        """Add a call, which is cancelled when the round ends; if that has happened, at once."""
+        """Add the scope of a call; cancel it when the round ends, or at once if it has ended."""
         self.scopes.append(scope)
         if self.is_over:
             scope.cancel()
 
     def end(self) -> None:
-        """Cancel its calls: they can no longer be sent."""
+        """Cancel the round's calls, which can no longer be sent."""
         self.is_over = True
         for scope in self.scopes:
             scope.cancel()
@@ -402,9 +417,9 @@ class _Script:
         self.names = names
         self._session = session
         self._journal = journal
-        self._is_told = False
-        """Whether the client knows that calls of it may have run."""
-        self._telling = trio.Lock()
+        self._is_announced = False
+        """Whether the client knows that calls of the script may have run."""
+        self._announcing = trio.Lock()
         self._printed = found.suspended.printed if found is not None else ""
         self._seconds = found.suspended.seconds if found is not None else 0.0
         self._snapshot = b""
@@ -414,23 +429,23 @@ class _Script:
     async def run(self, first: Start | Waiting) -> Result:
         """Run the script; return what the model gets."""
         try:
-            result = await self._session.told(self, await self._ended(first))
+            result = await self._session.finish(self, await self._run_to_end(first))
         except trio.Cancelled:
             caller = self.request.caller
             if not isinstance(caller, ClientCall) or not caller.is_left:
-                await self._forget()
+                await self._remove_journal()
             raise
-        await self._forget()
+        await self._remove_journal()
         return result
 
-    async def _forget(self) -> None:
-        """Remove what is written down: the script has ended."""
+    async def _remove_journal(self) -> None:
+        """Remove the journal of a script that has ended."""
         if self._journal is not None and self.calls.has_sent:
             with trio.CancelScope(shield=True), trio.move_on_after(REMOVAL):
                 await self._journal.remove()
 
-    async def _ended(self, first: Start | Waiting) -> ScriptEnd:
-        """Make its calls until it has ended."""
+    async def _run_to_end(self, first: Start | Waiting) -> ScriptEnd:
+        """Run the script's steps and calls to the end; return how it ended."""
         stepped: Ended | Damaged | ScriptsUnavailableError
         async with trio.open_nursery() as nursery:
             try:
@@ -438,7 +453,7 @@ class _Script:
             except ScriptsUnavailableError as error:
                 stepped = error
                 nursery.cancel_scope.cancel()
-            # What is under way without anybody who waits for it has its outcome all the same.
+            # Calls that the script did not wait for get a little time to end with an outcome.
             nursery.cancel_scope.deadline = trio.current_time() + LEFT_OVER
         if isinstance(stepped, ScriptsUnavailableError):
             raise stepped
@@ -447,7 +462,7 @@ class _Script:
         return ScriptEnd(stepped.value, stepped.error, self._printed, self._seconds)
 
     async def _until_ended(self, first: Start | Waiting, nursery: trio.Nursery) -> Ended | Damaged:
-        """Return how it ends; the calls that are under way then are in `nursery`."""
+        """Return how the script ends; calls still in progress then go on in `nursery`."""
         stepped = await self._step(first, nursery) if isinstance(first, Start) else first
         if isinstance(stepped, Waiting) and not self._round.is_kept.is_set():
             self._keep(stepped)
@@ -455,19 +470,19 @@ class _Script:
             if error := self._excess():
                 nursery.cancel_scope.cancel()
                 return Ended(error=f"The script was ended: {error}")
-            stepped = await self._resumed(nursery)
+            stepped = await self._next_step(nursery)
         return stepped
 
     def _excess(self) -> str:
-        """Return which bound the script is over; empty where it is within all."""
+        """Return which limit the script exceeds, as the end of a sentence; empty if none."""
         if self.calls.issued_count > MOST_CALLS:
             return f"it makes more than {MOST_CALLS} calls."
         if self._seconds > LONGEST_COMPUTING:
             return f"it computes for more than {LONGEST_COMPUTING:g} s."
         return ""
 
-    async def _resumed(self, nursery: trio.Nursery) -> Stepped:
-        """Go on with the answers that are there, once one is."""
+    async def _next_step(self, nursery: trio.Nursery) -> Stepped:
+        """Wait until a call has an answer, then run the next step with all answers so far."""
         while True:
             self._begin(nursery)
             due = self.calls.due()
@@ -478,12 +493,12 @@ class _Script:
 
     def _begin(self, nursery: trio.Nursery) -> None:
         for call in self.calls.begin():
-            nursery.start_soon(self._make, call, self._round)
+            nursery.start_soon(self._make_call, call, self._round)
 
     async def _step(self, step: Start | Resume, nursery: trio.Nursery) -> Stepped:
-        """Go on until it waits again, or ends; raise ScriptsUnavailableError.
+        """Run one step, until the script waits again or ends; raises as `SessionScripts.step`.
 
-        What it calls is checked meanwhile, by the rules and the person that decide about calls.
+        Calls that the step makes are checked meanwhile, and approved by a person if necessary.
         """
         round_ = self._round = _Round()
 
@@ -505,23 +520,23 @@ class _Script:
         return stepped
 
     def _keep(self, waiting: Waiting) -> None:
-        # Together, without a checkpoint: what is written down is of one moment.
+        # Without a checkpoint in between, so that snapshot and calls are of the same moment.
         self._snapshot = waiting.snapshot
         self.calls.issue_new(waiting.calls)
         self._round.is_kept.set()
 
-    async def _make(self, call: IssuedCall, round_: _Round) -> None:
+    async def _make_call(self, call: IssuedCall, round_: _Round) -> None:
         with trio.CancelScope() as scope:
             round_.add(scope)
-            await self._made(call, round_)
+            await self._answer_call(call, round_)
 
-    async def _made(self, call: IssuedCall, round_: _Round) -> None:
+    async def _answer_call(self, call: IssuedCall, round_: _Round) -> None:
         caller = _InnerCaller(self.request.caller, partial(self._sent, call, round_))
         answer = await self._session.answer(call, caller, self.request)
         self.calls.answered(call.id, answer)
         self._news.set()
         if self._journal is not None:
-            # The script goes on meanwhile: its next step is longer than the way to the file.
+            # Let the script go on first: its next step takes longer than writing the file.
             await trio.lowlevel.checkpoint()
             await self._journal.answered(call.id, answer)
         if call.tool != SLEEP:
@@ -531,28 +546,28 @@ class _Script:
             self.request.caller.progress(msgspec.json.encode(said))
 
     async def _sent(self, call: IssuedCall, round_: _Round) -> None:
-        """Write down that a call is about to be sent; tell the client once that some may run."""
+        """Save that a call is about to be sent, and tell the client once that calls may run."""
         await round_.is_kept.wait()
         if self.calls.was_sent(call.id):
             return
         self.calls.sent(call.id)
-        # One after the other: no call is sent before the client knows that one may be.
-        async with self._telling:
+        # Under a lock: no call is sent before the client knows that calls may run.
+        async with self._announcing:
             caller = self.request.caller
             if self._journal is not None and isinstance(caller, ClientCall):
                 try:
                     await self._journal.sent(call.id, self._suspended)
                 except OSError as error:
-                    self._session.not_written(error)
-                    journal, self._journal, self._is_told = self._journal, None, False
+                    self._session.on_save_failed(error)
+                    journal, self._journal, self._is_announced = self._journal, None, False
                     await journal.remove()
                 else:
-                    if not self._is_told:
-                        self._is_told = True
+                    if not self._is_announced:
+                        self._is_announced = True
                         await caller.durable()
                     return
-            if not self._is_told:
-                self._is_told = True
+            if not self._is_announced:
+                self._is_announced = True
                 await caller.dispatched()
 
     def _suspended(self) -> Suspended:
@@ -570,7 +585,7 @@ def _wire_names(module: str, function: str) -> list[str]:
 
 
 def _with_text(passed: Result, text: str, *, is_error: bool, has_value: bool) -> Result:
-    """Return a result with `text` behind its value."""
+    """Return a result with `text` after its value."""
     if not isinstance(passed, bytes):
         return passed
     members = msgspec.json.decode(passed, type=dict[str, msgspec.Raw])

@@ -18,7 +18,7 @@ from capd.actors.session.services import SessionContext
 from capd.actors.session.skills import NoSkills, Skills
 from capd.adapters.clients.conversation import Request, UnknownNameError
 from capd.adapters.fair_share import FairShare
-from capd.adapters.servers.input_rounds import settled
+from capd.adapters.servers.input_rounds import answer_rounds
 from capd.adapters.servers.instance import Instance
 from capd.core.memories.bootstrap import PROMPT as PROMPT_OF_FILES
 from capd.core.protocol.apps import SCHEME as APP_SCHEME
@@ -111,9 +111,10 @@ class ServerRequests:
         self._subscribed = activation.leases.subscribed
         self.tasks = TaskOwners()
         self.apps = OpenApps()
-        # Which servers linked to a resource that need not be listed.
+        # By URI, the servers with a result that links to the resource. A linked resource need not
+        # be on its server's list (MCP, "Resource Links").
         self._linked: dict[str, set[ServerIdentity]] = {}
-        # Whose prompts and resources the client was last told of.
+        # By list, the servers that had one when `changed_lists` was last called.
         self._offering: dict[str, list[ServerIdentity]] = {what: [] for what in _FOLLOWED}
 
     # Lists
@@ -154,7 +155,7 @@ class ServerRequests:
         return [*own, *skills, *prompts]
 
     async def resources(self, kind: str) -> list[bytes]:
-        """Return `resources` or `resources/templates`; a URI listed twice, once."""
+        """Return the entries of `kind`, `resources` or `resources/templates`, each URI once."""
         found: dict[str, bytes] = {}
         listed = await self._entries(kind)
         share = FairShare()
@@ -179,7 +180,7 @@ class ServerRequests:
 
         async with trio.open_nursery() as nursery:
             for identity in found:
-                # Lists start no server: what a session found again shows is told by its tools.
+                # A list starts no server. A restored session shows its tools from their cache.
                 instance = self._leases.running(identity)
                 if instance is not None:
                     nursery.start_soon(ask, identity, instance)
@@ -311,18 +312,18 @@ class ServerRequests:
         caller = request.caller
         async with self._leases.in_call(identity) as held:
 
-            async def relay(told: Members) -> Result:
+            async def relay(sent: Members) -> Result:
                 result = await instance.server_connection.relay(
-                    request.method, told, caller, timeout=held.spec.timeout
+                    request.method, sent, caller, timeout=held.spec.timeout
                 )
                 is_stateless_server = instance.server_connection.is_stateless
                 return result_for_client(held.spec.name, result) if is_stateless_server else result
 
             if instance.server_connection.is_stateless and not is_stateless(caller.client):
-                return await settled(relay, members, caller)
+                return await answer_rounds(relay, members, caller)
             return await relay(members)
 
-    # Who owns what
+    # Owners of prompts and resources
 
     def _prompt(self, identity: ServerIdentity, name: str) -> WireName | None:
         """Return the wire name of a prompt; None if its server is gone."""
@@ -333,7 +334,7 @@ class ServerRequests:
         return self._state.surface.name(grant, held.spec.name, name)
 
     async def _find_prompt(self, wanted: str) -> tuple[ServerIdentity, str]:
-        # By the name it was given, also where its server does not run: the use starts it.
+        # Names given earlier also find prompts of a server that does not run; the use starts it.
         for grant, given in self._state.surface.names.items():
             is_meant = given == wanted and grant.tool.startswith(PROMPT)
             if is_meant and self._state.lease_on(grant.server) is not None:
@@ -358,20 +359,20 @@ class ServerRequests:
         """Return the servers that have a resource.
 
         Raises:
-            UnknownNameError: nobody has.
-            RefusedError: nothing decides between two, or policy denies it.
+            UnknownNameError: no server has it.
+            RefusedError: two servers may have it, or policy denies it.
             NotSentError: the only server that may have it cannot be started.
         """
         last = self.apps.server_of(uri)
         if last is not None and self._state.lease_on(last) is not None:
-            # Two servers may call their pages alike: it is the page of the tool that was called.
+            # Two servers may use one URI for their pages. The tool called last decides.
             found = Owners([last], [])
         else:
-            found = owners(uri, self._kept("resources"), self._kept("resources/templates"))
+            found = owners(uri, self._cached("resources"), self._cached("resources/templates"))
         if last is None and (
-            not found.servers or uri not in self._kept("resources")[found.servers[0]]
+            not found.servers or uri not in self._cached("resources")[found.servers[0]]
         ):
-            found = await self._asked_who_has(uri)
+            found = await self._search_owners(uri)
         if found.rivals:
             raise RefusedError(
                 f"Resource {uri[:200]} could belong to {_and(map(self._name_of, found.rivals))}: "
@@ -397,19 +398,24 @@ class ServerRequests:
         candidates: Sequence[ServerIdentity],
         ask: Callable[[ServerIdentity], Awaitable[T]],
     ) -> T:
-        """Return the first result that is no error; if all fail, the first error."""
+        """Call `ask` for each candidate until one succeeds; return its result.
+
+        Raises:
+            ServerError, NotSentError: the first error, if all fail.
+            UnknownNameError: no candidate offers resources.
+        """
         first: ServerError | NotSentError | None = None
         for identity in candidates:
             try:
                 instance = await self._activation.instance(identity)
-                # Of one that had to be started it is known only here what it has.
+                # A server that had to be started has said only now whether it has resources.
                 if "resources" in instance.server_connection.capabilities:
                     return await ask(identity)
             except (ServerError, NotSentError) as error:
                 first = first or error
         raise first or UnknownNameError("no server that is on in this session has this resource")
 
-    async def _asked_who_has(self, uri: str) -> Owners:
+    async def _search_owners(self, uri: str) -> Owners:
         """Load missing lists, and start servers one by one until one of them lists `uri`."""
         failure: NotSentError | None = None
         waiting = [
@@ -425,7 +431,7 @@ class ServerRequests:
                 if not found.servers and not found.rivals and failure is not None:
                     raise failure
                 return found
-            # A session that was found again may ask for what it was shown before.
+            # A restored session may ask for a resource of a server that is not running yet.
             try:
                 await self._activation.instance(waiting.pop(0))
             except NotSentError as error:
@@ -444,12 +450,12 @@ class ServerRequests:
             if any(page_of(tool.json) == page for tool in held.tools)
         ]
 
-    def _kept(self, kind: str) -> dict[ServerIdentity, Mapping[str, bytes]]:
+    def _cached(self, kind: str) -> dict[ServerIdentity, Mapping[str, bytes]]:
         """Return the cached lists, without asking any server."""
         found: dict[ServerIdentity, Mapping[str, bytes]] = {}
         for held in self._state.servers:
             instance = self._leases.running(held.identity)
-            found[held.identity] = (instance.listings.kept(kind) if instance else None) or {}
+            found[held.identity] = (instance.listings.cached(kind) if instance else None) or {}
         return found
 
     def _may_have_resources(self, identity: ServerIdentity) -> bool:

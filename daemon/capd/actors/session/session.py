@@ -119,7 +119,7 @@ class Session:
             bridge=place.bridge,
             bridges=services.settings.bridges,
         )
-        self.profile.belongs_to(place.key)
+        self.profile.attach(place.key)
         surface = Surface((), is_bare=view.is_bare)
         view.decide(surface)
         active = ActiveSet(view.rules.cap, view.rules.tool_cap)
@@ -143,7 +143,7 @@ class Session:
     def _make_parts(self, context: SessionContext) -> SessionParts:
         place, view, services = context.place, context.view, context.services
         denials = Denials(services.finder, services.registry, view)
-        # Parts know their session weakly: it ends when nothing uses it, not with a collection.
+        # Parts refer to their session weakly, so that it is freed without a garbage collection.
         activation = Activation(context, denials, weakly(self._on_step))
         conversations = Conversations(view.rules.memory_tokens)
         bootstrap = Bootstrapping(place, lambda: view.bootstrap, services.memories.reads)
@@ -190,16 +190,19 @@ class Session:
             withheld=withheld,
         )
 
-    # capd's own tools, where everything was listed without them
+    # capd's own tools, in a session that opened without them
 
     def _result_reader(self) -> WireName | None:
-        """Return the tool by which the client reads a long result; offer it if it can be."""
+        """Return the tool that reads long results, and put it on the list if it is not there.
+
+        Return None if the session cannot have it.
+        """
         if self.view.reader is None:
             self._offer_own(self.view.late_own(for_results=True))
         return self.view.reader
 
     async def on_tools_indexed(self) -> None:
-        """Offer the tools that search for others once there are more tools than the list shows."""
+        """Add capd's search tools to the list once more tools exist than the list shows."""
         context = self._parts.context
         if not self.view.plan.is_whole or self.view.has_caller:
             return
@@ -214,7 +217,7 @@ class Session:
             self._parts.context.state.surface.append_own(late)
             self.turns.on_step(Step(tuple(name for name, _ in late), changes_list=True))
 
-    # What changes it
+    # Changes
 
     def _on_step(self, step: Step) -> None:
         """Carry out what follows from a change of what is on."""
@@ -243,7 +246,7 @@ class Session:
     async def on_memories_changed(self) -> None:
         """Remove corrections that no longer exist from the tools' descriptions."""
         if self._parts.memories.drop_notes():
-            # By the same policy nothing comes or goes, and every tool is described again.
+            # Applying the same policy again changes no tool, but renews all descriptions.
             state = self._parts.context.state
             await self.activation.step(lambda: state.restrict(state.policy))
 
@@ -264,14 +267,14 @@ class Session:
 
     async def follow_profile(self) -> None:
         """Apply the profile that fits at this moment, if it is another one."""
-        before, before_it = self.profile.namespace, self.profile.sandbox
+        namespace_before, sandbox_before = self.profile.namespace, self.profile.sandbox
         if not await self.profile.refresh(self.view.names):
             return
         settings = self._parts.context.services.settings
         self.on_rules(settings.rules(self.place.project))
-        is_confined_otherwise = self.profile.sandbox != before_it
-        if self.profile.namespace != before or is_confined_otherwise:
-            await self.activation.leave_instances(are_all=is_confined_otherwise)
+        has_other_sandbox = self.profile.sandbox != sandbox_before
+        if self.profile.namespace != namespace_before or has_other_sandbox:
+            await self.activation.leave_instances(are_all=has_other_sandbox)
         await self.activation.release_left()
         await self.enable_of_profile()
 
@@ -303,10 +306,10 @@ class Session:
         self._parts.context.on_change()
         return Outcome(switched(is_on=is_on))
 
-    # What it says of itself
+    # Descriptions of the session
 
     def reach(self) -> messages.ReachDescribed:
-        """Return what the session may use."""
+        """Return the session's policy, its known secrets' names, and its domain."""
         keys = self._parts.context.services.environments.keys(self.place.key)
         return messages.ReachDescribed(self.place.key, rules_of(self.view), keys, self.place.domain)
 

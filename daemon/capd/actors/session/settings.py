@@ -37,7 +37,7 @@ class FollowedSettings:
     async def load(self, project: str) -> None:
         """Load a project's settings, before its first session starts."""
         if self._live is not None:
-            await self._live.meet(project)
+            await self._live.load_project(project)
 
     def rules(self, project: str) -> SessionRules:
         """Return the rules of a session of `project`."""
@@ -63,6 +63,6 @@ class FollowedSettings:
         return self._live is not None
 
     def on_change(self) -> None:
-        """Apply changed settings to all sessions together."""
+        """Apply the changed limits of results; the host applies the changed rules."""
         if self._live is not None:
             self._results.limits = result_limits(self._live.current)

@@ -83,7 +83,7 @@ class Skills:
         return Outcome(used.text)
 
     async def found(self, intent: str, denied: Collection[CapabilityId] = ()) -> str:
-        """Return the text about skills that fit; empty if they could not be searched.
+        """Search skills that fit `intent`; return the text about them, empty if that failed.
 
         Capabilities in `denied` are never named, not even as part of a skill.
         """
@@ -114,7 +114,8 @@ class Skills:
     async def _switch_on(self, names: tuple[str, ...]) -> list[Switched]:
         done: dict[str, Switched] = {}
         own: set[CapabilityId] = set()
-        # Those that are on come first: they are touched, so that none is driven out for another.
+        # Active ones come first. Using them marks them as recent, so that the others of this
+        # skill do not evict them.
         ordered = sorted(names, key=lambda name: self._state.find_active(name) is None)
         with trio.move_on_after(USE_TIMEOUT):
             for name in ordered:

@@ -34,7 +34,10 @@ class SessionSnapshot:
         )
 
     def restore(self, record: SessionRecord, *, is_same_client: bool) -> None:
-        """Restore the session from a record; only the same client gets its subscriptions back."""
+        """Restore the session from a record.
+
+        Conversations, subscriptions, tasks and apps are restored only for the same client.
+        """
         context = self._context
         restore(record, context.state)
         context.view.own_routing = record.is_routed

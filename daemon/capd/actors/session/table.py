@@ -36,6 +36,7 @@ class OpenSession:
     claim: int = 0
     """The number of connections so far. Only the newest one may end the session."""
     process: str | None = None
+    """The start time of process `pid`, so that a reused pid is noticed; None if it is gone."""
     opening: trio.CancelScope = field(default_factory=trio.CancelScope)
     """The scope of tasks that go on while the session opens."""
 
@@ -55,7 +56,7 @@ class OpenSessions(dict[SessionKey, OpenSession]):
         if not key:
             text = f"which session? ({known}) Name one with --session."
             return messages.CuratorRefused("session_ambiguous", text)
-        # A session that is gone must not become the one whose key begins so: `zed-1`, `zed-12`.
+        # Keys are not abbreviated: with `zed-1` gone, `zed-1` must not mean `zed-12`.
         meant = NameTable(self).find(key, is_call=True)
         if isinstance(meant, Named):
             return self[SessionKey(meant.name)].session
@@ -66,7 +67,7 @@ class OpenSessions(dict[SessionKey, OpenSession]):
         self, request: messages.TakeHookTurn, table: Mapping[str, ClientTraits]
     ) -> Session | messages.CuratorRefused:
         """Return the session that a prompt hook belongs to, and count how it was found."""
-        # A hook of this machine is of no client on the other side of a bridge, whatever that says.
+        # A hook of this machine never belongs to a client behind a bridge.
         candidates = [
             candidate_of(each.session, each.parent_pid)
             for each in self.values()
@@ -100,7 +101,7 @@ class OpenSessions(dict[SessionKey, OpenSession]):
         return [each.session.tokens for each in self.values()]
 
     def has_prompts(self) -> bool:
-        """Tell whether a connected client sends its user's messages."""
+        """Tell whether a client with a prompt hook is connected: one whose hook was linked."""
         connections = (each.session.connection for each in self.values())
         return any(each.linked_by and each.upstream is not None for each in connections)
 

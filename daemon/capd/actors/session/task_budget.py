@@ -77,7 +77,7 @@ class TaskBudget:
         counted = await self._counted(known, tools)
         used = await self._used()
         scores = {each.id: each.score for each in decision.top}
-        # The turn's own words, and the line above memories, come beside all of that.
+        # The turn's own text and the line above memories are not parts of the plan.
         reserved = TURN_TOKENS + (HEAD_TOKENS if memories else 0)
         room = max(0, budget - reserved)
         relevance = {each.hit.wire_name: each.hit.score for each in tools}
@@ -120,7 +120,7 @@ class TaskBudget:
         ]
         found = best_set(parts, room)
         chosen = {each.key for each in found.chosen}
-        # What had room alone, and not beside something better, may still have it in part.
+        # A capability that does not fit beside a better one may still fit with some of its tools.
         rest = {
             name: part
             for id_, its in shared.items()
@@ -226,7 +226,7 @@ def _planned(
         left_out=tuple(
             messages.LeftOut(*_named(part.key), part.tokens, reason)
             for part, reason in found.left_out
-            # Of a large capability's other tools its own line speaks.
+            # A tool that is left out with its whole capability gets no line of its own.
             if not _is_tool(part) or WireName(_named(part.key)[1]) in relevance
         ),
         tokens=found.tokens,
@@ -236,7 +236,7 @@ def _planned(
 def _meant(decision: Decision, state: SessionState) -> list[CapabilityId]:
     """Return the inactive capabilities that a message may mean, the winner first."""
     winner = [decision.id] if decision.id is not None and decision.outcome == "activate" else []
-    # What a person keeps from coming on by itself is suggested, and no more than that.
+    # A capability that the user has kept from automatic activation is only suggested.
     suggested = () if decision.reason == SET_BY_USER else decision.suggested
     meant = dict.fromkeys([*winner, *suggested])
     return [each for each in meant if each not in state.active]
@@ -279,7 +279,7 @@ def _habit(hits: Sequence[finder.ToolHit], used: dict[tuple[str, str], int]) -> 
 
 
 def _known_as(hit: finder.ToolHit) -> Tool:
-    """Return a tool as memories name it: as its server does, whatever an edit calls it."""
+    """Return a tool under its server's own name, which memories use, even if an edit renames it."""
     is_new = hit.shown_name != hit.name
     known = original_name(hit.wire_name, hit.server, hit.identity, hit.name, is_new=is_new)
     return hit.server, hit.name, known

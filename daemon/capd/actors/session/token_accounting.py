@@ -1,8 +1,8 @@
-"""What sessions cost in tokens: noted when something is sent, counted later.
+"""What sessions cost in tokens. Texts are noted when they are sent, and counted later.
 
-    something is sent ──> a moment passes, or somebody asks ──> everything uncounted is counted
+    a text is sent ──> `DEBOUNCE` passes, or somebody asks ──> all uncounted texts are counted
 
-An answer contains what is known, and says what is still to be counted.
+A reply to a question contains the known counts, and says whether some are missing.
 """
 
 from collections.abc import Callable, Iterable
@@ -34,7 +34,8 @@ from capd_protos.codec import JsonCodec, MsgpackCodec
 from capd_protos.types import WireName
 
 DEBOUNCE = 60.0
-"""Seconds to collect more before counting, which starts a process. A question ends the wait."""
+"""Seconds to collect texts before they are counted, because counting starts a process. A question
+ends the wait."""
 ASK_TIMEOUT = 150.0
 """Seconds; enough to count a whole catalog."""
 MOST_PASSES = 3
@@ -78,8 +79,8 @@ class TokenAccounting:
         """Count soon what was sent."""
         self._due.set()
 
-    async def run(self, books: "Callable[[], Iterable[SessionTokenCount]]") -> None:
-        """Count until cancelled; `books` returns the accounts of all sessions."""
+    async def run(self, sessions: "Callable[[], Iterable[SessionTokenCount]]") -> None:
+        """Count until cancelled; `sessions` returns the accounts of all sessions."""
         if self._counts is None:
             return
         async with trio.open_nursery() as nursery:
@@ -89,23 +90,23 @@ class TokenAccounting:
                 with trio.move_on_after(DEBOUNCE):
                     await self._hurried.wait()
                 self._due, self._hurried = trio.Event(), trio.Event()
-                await contained("tokens", self._count, self._counts, list(books()), log=log)
+                await contained("tokens", self._count, self._counts, list(sessions()), log=log)
                 self._passed.set()
                 self._passed = trio.Event()
 
     async def described(
-        self, within: float, books: "Callable[[], Iterable[SessionTokenCount]]"
+        self, within: float, sessions: "Callable[[], Iterable[SessionTokenCount]]"
     ) -> messages.TokensDescribed:
         """Return the cost of every session, waiting up to `within` seconds for open counts."""
         with trio.move_on_after(within if self._counts else 0.0):
-            # One that is under way may have begun before what is asked about was sent.
+            # A count in progress may have begun before the latest texts were sent.
             for _ in range(MOST_PASSES):
                 self._due.set()
                 self._hurried.set()
                 await self._passed.wait()
-                if self._problem or not any(book.is_open for book in books()):
+                if self._problem or not any(session.is_open for session in sessions()):
                     break
-        found = [book.described() for book in books()]
+        found = [session.described() for session in sessions()]
         return messages.TokensDescribed(VOCABULARY, found, self._problem)
 
     def everything(self, terms: Terms) -> tokens.Everything | None:
@@ -114,7 +115,7 @@ class TokenAccounting:
 
     @property
     def is_able(self) -> bool:
-        """Whether what is still uncounted can be counted."""
+        """Whether uncounted texts can be counted: there is a counter, and it did not fail."""
         return self._counts is not None and not self._problem
 
     async def _listen(self) -> None:
@@ -124,12 +125,12 @@ class TokenAccounting:
                     self._everything.clear()
                     self.wake()
 
-    async def _count(self, counts: Counts, books: "list[SessionTokenCount]") -> None:
+    async def _count(self, counts: Counts, sessions: "list[SessionTokenCount]") -> None:
         wanted: dict[bytes, None] = {}
-        for book in books:
-            # A thousand sessions are a hundred thousand texts.
+        for session in sessions:
+            # A checkpoint each: a thousand sessions have a hundred thousand texts.
             await trio.lowlevel.checkpoint()
-            wanted.update(dict.fromkeys(book.account.wanted()))
+            wanted.update(dict.fromkeys(session.account.wanted()))
         problem = ""
         try:
             counted = await counts.counted(list(wanted))
@@ -138,13 +139,13 @@ class TokenAccounting:
             if problem != self._problem:
                 log.warning("tokens_not_counted", reason=problem)
         self._problem = problem
-        for book in books:
+        for session in sessions:
             await trio.lowlevel.checkpoint()
-            book.account.settle(counted.get)
-        await self._ask_for_everything(books)
+            session.account.settle(counted.get)
+        await self._ask_for_everything(sessions)
 
-    async def _ask_for_everything(self, books: "list[SessionTokenCount]") -> None:
-        views = {book.terms: book.view for book in books if book.account.has_listed}
+    async def _ask_for_everything(self, sessions: "list[SessionTokenCount]") -> None:
+        views = {session.terms: session.view for session in sessions if session.account.has_listed}
         found: dict[Terms, tokens.Everything] = {}
         for terms, view in views.items():
             try:
@@ -169,7 +170,7 @@ class SessionTokenCount:
         self.account = TokenAccount()
 
     def listed(self, definitions: list[bytes], own: int, now: float) -> None:
-        """Note a list of tools that is sent."""
+        """Note a list of tools that is sent at `now`; `own` of its tools are capd's."""
         self.account.listed(definitions, own, now)
         self._wake()
 
@@ -196,7 +197,7 @@ class SessionTokenCount:
 
     @property
     def terms(self) -> Terms:
-        """What decides which tools the session may use."""
+        """The policy and the project, which decide the tools that the session may use."""
         return self.view.policy, self.view.project
 
     @property

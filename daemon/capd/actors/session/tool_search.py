@@ -45,9 +45,9 @@ DESCRIBE_TIMEOUT = 4.0
 
 HITS_OF_EACH = 3
 """Hits for each question, if one call has several."""
-BESIDE_TOKENS = 80
-"""Most tokens of the signatures that are named beside the hits."""
-SKILL_BAR = 0.35
+RELATED_TOKENS = 80
+"""The most tokens of the signatures of related tools, which follow the hits."""
+SKILL_THRESHOLD = 0.35
 """The score that a skill needs to be named in a search."""
 
 
@@ -92,7 +92,7 @@ class ToolSearch:
         """
         questions = asked.questions
         found = [await self._find(asked, each) for each in questions]
-        # What two questions find is told with the first one.
+        # A tool that two questions find is shown with the first one.
         hits: dict[WireName, finder.ToolHit] = {}
         answers: list[search_reply.Answer] = []
         for question, each in zip(questions, found, strict=True):
@@ -110,17 +110,17 @@ class ToolSearch:
             answers.append(search_reply.Answer(question, reply, each.text))
         full = [name for answer in answers for name in answer.reply.full]
         tools = [single(hits[name]) for name in full]
-        # How they are called is told: a later turn needs no card of theirs.
+        # The answer says how they are called, so a later turn needs no card for them.
         self._conversations.current.note_cards(
             card_key(Grant(each.identity, each.definition.name), each.definition.json)
             for each in tools
         )
         grants = [Grant(each.identity, each.definition.name) for each in tools]
-        # Of what the same answer gives none makes room for another one.
+        # Tools of the same answer do not evict each other.
         step = await self._activation.step(
             lambda: self._state.activate_tools(tools, time.time(), grants), by="search"
         )
-        beside = await self._beside(asked, answers, hits)
+        beside = await self._related_signatures(asked, answers, hits)
         on = [name for name in full if self._listed(name) is not None]
         listed = {each.name for each in self._state.surface.listed}
         skills = [hit for each in found for hit in each.skills]
@@ -128,7 +128,9 @@ class ToolSearch:
             answers,
             on=on,
             evicted=step.evicted_tools,
-            skills={hit.prompt: hit.skill.description for hit in skills if hit.score >= SKILL_BAR},
+            skills={
+                hit.prompt: hit.skill.description for hit in skills if hit.score >= SKILL_THRESHOLD
+            },
             is_listed=self._view.lists_at_once(at_border=False) and listed.issuperset(on),
             names=search_reply.OwnNames(
                 self._view.caller, self._view.enabler, self._view.read_only_caller or ""
@@ -136,23 +138,24 @@ class ToolSearch:
             beside=beside,
         )
         is_many = len(hits) > 1 and self._view.has_caller and not self._view.scripts_refusal
-        return f"{written}\n{self._on_scripts()}" if is_many else written
+        return f"{written}\n{self._script_hint()}" if is_many else written
 
-    def _on_scripts(self) -> str:
-        """Return how several calls are made at once."""
+    def _script_hint(self) -> str:
+        """Return the hint that one script can make several calls."""
         if self._view.has_script_tool:
             return f"Three or more calls: one {SCRIPT_RUN}."
         return f"Three or more calls: {self._view.caller} {SCRIPT_RUN}, code: Python."
 
-    async def _beside(
+    async def _related_signatures(
         self,
         asked: SearchArguments,
         answers: Sequence[search_reply.Answer],
         hits: Mapping[WireName, finder.ToolHit],
     ) -> str:
-        """Return signatures of other tools of what was found first, which are wanted next.
+        """Return signatures of further tools of the first hit's capability, often needed next.
 
-        Not where the client lists what comes on, or an overview or whole schemas were asked for.
+        The text is empty if the client lists active tools by itself, and if the question selects
+        tools or asks for another level of detail.
         """
         first = next((each for each in answers if each.reply.full), None)
         is_listed = self._view.lists_at_once(at_border=False)
@@ -167,9 +170,9 @@ class ToolSearch:
             if each.key not in conversation.cards and each.card.name not in hits
         ]
         used = frozenset(each.card.name for each in others if each.is_used)
-        told = further_cards([each.card for each in others], self._costs, BESIDE_TOKENS, used)
-        conversation.note_cards(each.key for each in others if each.card.name in told.names)
-        return told.text
+        cards = further_cards([each.card for each in others], self._costs, RELATED_TOKENS, used)
+        conversation.note_cards(each.key for each in others if each.card.name in cards.names)
+        return cards.text
 
     async def _find(self, asked: SearchArguments, question: str) -> finder.ToolsFound:
         is_alone = len(asked.questions) == 1
@@ -205,7 +208,7 @@ class ToolSearch:
             RefusedError: the session may not use it.
             NotSentError: its server could not be started, or no longer has the tool.
         """
-        looked_up = finder.ToolLookedUp() if self._view.is_bare else await self._looked_up(name)
+        looked_up = finder.ToolLookedUp() if self._view.is_bare else await self._look_up(name)
         hit = looked_up.hit
         if hit is None:
             await self._withheld.refuse(name)
@@ -220,9 +223,9 @@ class ToolSearch:
             raise
 
     async def bring(self, name: str) -> WireName | None:
-        """Switch on a single tool by name, and start no server; return its name in this session.
+        """Switch on a single tool by name without starting its server; return its name here.
 
-        It is None if no known tool has this name.
+        Return None if no known tool has this name.
 
         Raises:
             RefusedError: the session may not use it.
@@ -231,7 +234,7 @@ class ToolSearch:
         shown = self._listed(WireName(name))
         if shown is not None:
             return shown.shown.name
-        looked_up = await self._looked_up(name)
+        looked_up = await self._look_up(name)
         hit = looked_up.hit
         if hit is None:
             if looked_up.restriction is not None:
@@ -278,10 +281,12 @@ class ToolSearch:
         return listed
 
     async def _check_catalog(self, hit: finder.ToolHit) -> None:
-        """Look up a tool's server in the catalog of this moment, which the finder reads later.
+        """Check with the registry that the catalog still has a tool's server.
+
+        The finder follows changes of the catalog a moment later than the registry.
 
         Raises:
-            NotSentError: it is not there any more, or nobody knows.
+            NotSentError: the server is gone, or the registry does not answer.
         """
         if hit.via is None:
             return
@@ -296,7 +301,7 @@ class ToolSearch:
         """Return those of `names` that are known tools, permitted or not."""
         found: dict[str, finder.ToolHit] = {}
         for name in names:
-            hit = (await self._looked_up(name)).hit
+            hit = (await self._look_up(name)).hit
             if hit is not None:
                 found[name] = hit
         return found
@@ -304,7 +309,7 @@ class ToolSearch:
     def _listed(self, name: str) -> Listed | None:
         return admit_shown(self._state.surface.find(name), self._state, self._view)
 
-    async def _looked_up(self, name: str) -> finder.ToolLookedUp:
+    async def _look_up(self, name: str) -> finder.ToolLookedUp:
         known = self._state.surface.known(name)
         request = finder.LookUpTool(
             known.tool if known else name,

@@ -43,12 +43,12 @@ log = structlog.get_logger(actor="curator")
 
 
 FEW_TOOLS = 2
-"""How many tools are named of a capability whose tools could not be ranked."""
+"""How many tools of a capability are named if its tools could not be ranked."""
 
 UNDECIDED: frozenset[DecisionReason] = frozenset(
     {"no_candidates", "below_threshold", "below_margin", "near_tie", "model_not_ready"}
 )
-"""Why routing abstains where a message may still go on with what was used last."""
+"""Reasons of an abstention after which a message may continue with the last used capability."""
 
 MODEL_PATIENCE = 4.0
 """Seconds for which a hook's turn waits for a model that is loading, which takes 1.2 to 1.8 s."""
@@ -68,7 +68,7 @@ class TurnContext:
     is_delivered: bool = True
     """Whether the text reaches the model. A text that does not counts as not delivered."""
     is_hook: bool = False
-    """Whether the model gets the whole text before it answers."""
+    """Whether a prompt hook takes the text, so that the model reads it before it answers."""
     longest: float = 0.0
     """Seconds for which the hook could wait."""
     decision: Decision | None = None
@@ -87,14 +87,14 @@ class TurnContext:
         return max(MODEL_PATIENCE, longest) if self.is_hook else 0.0
 
     def decide(self, decision: Decision | None) -> None:
-        """Note what was decided; None if it is not known yet."""
+        """Set the decision; None if it is not known yet."""
         self.decision = decision
         if decision is not None:
             self.is_decided.set()
 
 
 @dataclass(frozen=True, slots=True)
-class _Words:
+class _HookText:
     """The text of a turn about tools, and the cards and skills that it delivers."""
 
     text: str = ""
@@ -128,20 +128,20 @@ class SessionTurns:
         self.answer_in_time: Callable[[str, TurnContext], Awaitable[messages.TurnTaken]] = weakly(
             self.take
         )
-        """Takes a prompt of this connection, and returns what is known when its client has to have
-        an answer."""
+        """Takes a prompt of this connection. Returns the turn's result, or what is known of it when
+        the client's patience ends."""
         self._under_way = 0
-        # What turns under way have changed so far: delivered once, when one of them ends.
+        # The changes of turns in progress. They are announced together when one of them ends.
         self._gathered = Step()
 
     # Changes of the session
 
     def on_step(self, step: Step) -> None:
-        """Put a change of the session into the next text for the model, whoever made the change.
+        """Announce a change of the list of tools to the client and on the bus.
 
-        During a turn, that is done when the turn ends.
+        A change during a turn is announced when the turn ends, together with the turn's others.
         """
-        # A turn that waits for a server has changed nothing yet, and others wait for no turn.
+        # A turn that waits for a server has changed nothing yet, so it does not delay others.
         if self._under_way > self._activation.turns_waiting:
             self._gathered = self._gathered.then(step)
         else:
@@ -173,7 +173,7 @@ class SessionTurns:
 
     async def take_own(self, text: str) -> bytes:
         """Take a turn on the session's own connection, and return its answer."""
-        # It always counts; a hook that hands over the same words behind it does not.
+        # Noted as the recent prompt, so that a hook that sends the same text later is a repetition.
         self.recent_prompts.is_again(text, "", time.monotonic())
         taken = await self.take(text)
         self._tokens.turned(documents.words(taken))
@@ -195,7 +195,7 @@ class SessionTurns:
         taken = await self.answer_in_time(hook.prompt, TurnContext(is_hook=True))
         is_awaited = self._view.lists_at_once(at_border=True)
         if is_awaited and (taken.added or taken.removed):
-            # Answered now, the hook would let the client ask its model with the old list.
+            # A hook answered now would let the client ask its model with the old list of tools.
             with trio.move_on_after(RELIST_TIMEOUT):
                 await connection.relisted.wait()
         text = self._tokens.turned(documents.words(taken))
@@ -219,9 +219,9 @@ class SessionTurns:
     async def take(
         self, text: str, turn_context: TurnContext | None = None, *, budget: int = 0
     ) -> messages.TurnTaken:
-        """Decide on a user's message, and switch on what it asks for.
+        """Route a user's message, switch on the tools that it asks for, and make the turn's texts.
 
-        With a `budget`, what is switched on and delivered takes at most that many tokens.
+        With a `budget` above 0, tools and memories of the turn take at most that many tokens.
         """
         self._context.probe_relisting()
         started_at = time.monotonic()
@@ -230,8 +230,8 @@ class SessionTurns:
         conversation = turn_context.conversation = self._conversations.current
         self._view.turned()
         await self._follow_profile()
-        decision = await self._routed(text, turn_context.waits)
-        # With a budget it is not known before the plan what comes on.
+        decision = await self._route(text, turn_context.waits)
+        # With a budget, only the plan decides what is switched on.
         turn_context.decide(None if budget else decision)
         tools = await self._curation.ranked(text, decision, is_planned=budget > 0)
         plan = await self._budget.plan(decision, tools, budget) if budget else None
@@ -244,35 +244,35 @@ class SessionTurns:
                 )
         turn_context.decide(decision)
         self._feedback.on_decided(decision)
-        # What was evicted during the turn before goes with what this one brings: one change.
+        # Tools evicted since the last turn leave the list with this turn's change: one change.
         self._state.is_mid_turn = False
         self._under_way += 1
         try:
-            outcome, came_on = await self._switched_on(decision, plan)
+            outcome, came_on = await self._switch_on(decision, plan)
             await self._activation.step(self._state.begin_turn)
             suggested = self._suggested(decision, conversation)
-            curated, of_skills = await self._brought(text, tools, is_planned=plan is not None)
+            curated, of_skills = await self._bring_singles(text, tools, is_planned=plan is not None)
             unusable = _unusable(decision, conversation)
             lacking = hook_context.unusable_words(unusable)
-            perhaps = await self._perhaps(turn_context, suggested, conversation)
-            suggestion = "" if perhaps.text else self._suggestion(suggested)
-            beside = hook_context.join_texts(suggestion, perhaps.text, lacking)
-            words = await self._hook_words(turn_context, decision, came_on, curated, beside)
+            possible = await self._possible_cards(turn_context, suggested, conversation)
+            suggestion = "" if possible.text else self._suggestion(suggested)
+            beside = hook_context.join_texts(suggestion, possible.text, lacking)
+            words = await self._hook_text(turn_context, decision, came_on, curated, beside)
             context = self._with_instructions(words.text, came_on, beside)
-            context = hook_context.join_texts(of_skills.text, context, perhaps.text, lacking)
+            context = hook_context.join_texts(of_skills.text, context, possible.text, lacking)
         finally:
             self._state.is_mid_turn = True
             self._under_way -= 1
             self._deliver_gathered()
-        bootstrap = await self._bootstrap_words(turn_context)
-        # Nothing is awaited from here on: a turn that is delivered by now is delivered whole.
-        index = self._index_words(turn_context)
+        bootstrap = await self._bootstrap_text(turn_context)
+        # Nothing is awaited from here on, so `is_delivered` cannot change halfway.
+        index = self._index_text(turn_context)
         if index or bootstrap:
             self._context.on_change()
         if turn_context.is_delivered:
-            # Another conversation may have spoken meanwhile.
+            # Another conversation may have become the current one meanwhile.
             self._conversations.make_current(conversation)
-            conversation.note_cards((*words.cards, *perhaps.cards))
+            conversation.note_cards((*words.cards, *possible.cards))
             conversation.skills.update(dict.fromkeys(words.skills))
             conversation.suggested = suggested or conversation.suggested
             conversation.unusable.update(each.id for each in unusable)
@@ -286,7 +286,7 @@ class SessionTurns:
             suggestion=suggestion,
             context=context,
             tools=[each.card.name for each in curated.fitting if each.key in words.cards],
-            memories=self._memory_words(bootstrap, plan) if turn_context.is_delivered else "",
+            memories=self._memory_text(bootstrap, plan) if turn_context.is_delivered else "",
             bootstrap=bootstrap,
             index=index,
             left_out=list(plan.left_out) if plan is not None else [],
@@ -294,24 +294,27 @@ class SessionTurns:
             notice=self.notice(decision, outcome.problem),
         )
 
-    async def _brought(
+    async def _bring_singles(
         self, text: str, tools: list[finder.CuratedTool], *, is_planned: bool
     ) -> tuple[CurationResult, Outcome]:
-        """Switch on single tools, and what the client's skills name that the message names.
+        """Switch on single tools, and the tools of client skills that the message names.
 
-        A turn with a budget has spent it on what it planned.
+        A turn with a budget switches on only what it planned, so it uses no skill.
         """
         curated = await self._curation.activate_ranked(tools, is_planned=is_planned)
         if is_planned or not self._view.is_routed or is_system_content(text):
             return curated, Outcome("")
         return curated, await self._client_skills.use_named(text)
 
-    async def _switched_on(
+    async def _switch_on(
         self, decision: Decision, plan: Plan | None
     ) -> tuple[Outcome, dict[CapabilityId, tuple[WireName, ...]]]:
-        """Switch on what was decided; return the outcome, and the new tools by capability."""
+        """Switch on the decision's capability, or the plan's; return the outcome and new tools.
+
+        The second value has the new tools by capability.
+        """
         if plan is not None:
-            return await self._enabled(plan)
+            return await self._enable_planned(plan)
         if decision.id is not None and decision.outcome == "activate":
             outcome = await self._activation.enable(str(decision.id), by="turn")
             return outcome, {decision.id: outcome.added}
@@ -319,10 +322,10 @@ class SessionTurns:
             self._state.active.touch(decision.id, time.time())
         return Outcome(""), {}
 
-    async def _enabled(
+    async def _enable_planned(
         self, plan: Plan
     ) -> tuple[Outcome, dict[CapabilityId, tuple[WireName, ...]]]:
-        """Switch on what is planned; return the joint outcome, and the new tools by capability."""
+        """Switch on the plan's capabilities; return the joint outcome, and their new tools."""
         outcomes = [
             await self._activation.enable(str(each), by="turn") for each in plan.capabilities
         ]
@@ -336,59 +339,59 @@ class SessionTurns:
         added = (each.added for each in outcomes)
         return outcome, dict(zip(plan.capabilities, added, strict=True))
 
-    def first_words(self, turn_context: TurnContext) -> str:
-        """Return the index in words, once in each conversation."""
-        text = self._index_words(turn_context)
+    def index_text(self, turn_context: TurnContext) -> str:
+        """Return the index, once in each conversation, and have the session saved."""
+        text = self._index_text(turn_context)
         if text:
             self._context.on_change()
         return text
 
     async def project_files(self, turn_context: TurnContext) -> str:
-        """Return the project's bootstrap files, once in each conversation."""
-        text = await self._bootstrap_words(turn_context)
+        """Return the project's bootstrap files, once in each conversation, and have that saved."""
+        text = await self._bootstrap_text(turn_context)
         if text:
             self._context.on_change()
         return text
 
-    def _index_words(self, turn_context: TurnContext) -> str:
+    def _index_text(self, turn_context: TurnContext) -> str:
         """Return the index, once, for a hook whose client shows its model no instructions."""
         conversation = turn_context.conversation or self._conversations.current
         if conversation.is_index_delivered or not (
             turn_context.is_hook and turn_context.is_delivered
         ):
             return ""
-        text = self._index.first_words()
+        text = self._index.map_for_hook()
         conversation.is_index_delivered = bool(text)
         return text
 
-    async def _bootstrap_words(self, turn_context: TurnContext) -> str:
-        """Return the project's bootstrap files, once in each conversation, for an answered hook."""
+    async def _bootstrap_text(self, turn_context: TurnContext) -> str:
+        """Return the project's bootstrap files, once in each conversation, if a hook reads them."""
         if not (turn_context.is_hook and turn_context.is_delivered):
             return ""
         conversation = turn_context.conversation or self._conversations.current
         if conversation.is_bootstrapped:
             return ""
         words = await self._bootstrap.words()
-        # A hook may have given up meanwhile, and another one been told.
+        # Meanwhile the hook may have given up, or another hook may have got the files.
         if not turn_context.is_delivered or conversation.is_bootstrapped:
             return ""
         conversation.is_bootstrapped = True
         return words
 
-    def _memory_words(self, bootstrap: str, plan: Plan | None) -> str:
+    def _memory_text(self, bootstrap: str, plan: Plan | None) -> str:
         """Return the text of memories, as far as there is room beside the bootstrap files."""
         if plan is not None:
             return self._memories.deliver_only(plan.memories)
         return self._memories.deliver_due(max(0, MOST_OF_A_TURN - len(bootstrap)))
 
-    async def _hook_words(
+    async def _hook_text(
         self,
         turn_context: TurnContext,
         decision: Decision,
         came_on: Mapping[CapabilityId, Sequence[WireName]],
         curated: CurationResult,
         beside: str,
-    ) -> "_Words":
+    ) -> "_HookText":
         """Return a prompt hook's text about tools: what is listed now, or call cards.
 
         `beside` is the rest of the turn's text. Both together share the turn's tokens.
@@ -398,13 +401,13 @@ class SessionTurns:
             named = [(each.name, added) for each, added in came_on.items()]
             listed = hook_context.contexts(named, self._index.costs)
             if not curated.fitting or not self._view.has_caller:
-                return _Words(listed)
-            # The list is full: what has no room on it is called by its card.
+                return _HookText(listed)
+            # Tools for which the list has no room are called by their cards.
             nothing = finder.ToolsRanked([])
             whole = hook_context.join_texts(beside, listed)
             words = self._cards(decision, nothing, curated.fitting, conversation, whole)
             return replace(words, text=hook_context.join_texts(listed, words.text))
-        # What could not be switched on, or is held back by the user or a budget, is not offered.
+        # A capability that is not on (it failed, or user or budget hold it back) is not offered.
         is_on = decision.id is not None and decision.id in self._state.active
         meant = decision if is_on else msgspec.structs.replace(decision, id=None)
         ranked = await self._curation.within(turn_context.text, meant)
@@ -415,32 +418,33 @@ class SessionTurns:
                 meant, ranked = going_on, of_last
         inside = self._curation.candidates(ranked.hits)
         if not inside:
-            # Its servers have listed their tools for the first time just now.
+            # The finder does not know tools that a server has just listed for the first time.
             names = [name for added in came_on.values() for name in added[:FEW_TOOLS]]
             inside = self._curation.listed_candidates(names)
         fitting = [*inside, *curated.fitting]
         return self._cards(meant, ranked, fitting, conversation, beside)
 
     def _last_used(self, decision: Decision) -> CapabilityId | None:
-        """Return the capability that a message may go on with that means no other by itself."""
+        """Return the last used capability if the message was undecided; otherwise None."""
         if decision.outcome != "abstain" or decision.reason not in UNDECIDED:
             return None
         on = self._state.active.activations
         return max(on, key=lambda each: each.last_used_at).id if on else None
 
-    async def _perhaps(
+    async def _possible_cards(
         self,
         turn_context: TurnContext,
         suggested: Sequence[CapabilityId],
         conversation: Conversation,
-    ) -> "_Words":
-        """Return cards of what a message may mean, for a hook whose client lists nothing of it.
+    ) -> "_HookText":
+        """Return call cards of suggested capabilities, for a hook whose client does not list them.
 
-        A suggestion alone would cost a request to switch it on before the call.
+        With a card the model calls at once. A suggestion alone costs a request to switch the
+        capability on before the call.
         """
         is_read = turn_context.is_hook and turn_context.is_delivered
         if not suggested or not is_read or self._view.lists_in_turn or not self._view.has_caller:
-            return _Words()
+            return _HookText()
         of_each: list[list[Candidate]] = []
         for id_ in suggested:
             meant = Decision("suggest", id=id_)
@@ -457,7 +461,7 @@ class SessionTurns:
             used=frozenset(each.card.name for each in found if each.is_used),
             read_only_caller=self._read_only_caller(),
         )
-        return _Words(cards.text, tuple(keys[name] for name in cards.names))
+        return _HookText(cards.text, tuple(keys[name] for name in cards.names))
 
     def _cards(
         self,
@@ -466,7 +470,7 @@ class SessionTurns:
         fitting: Sequence[Candidate],
         conversation: Conversation,
         beside: str,
-    ) -> "_Words":
+    ) -> "_HookText":
         """Return the call cards that are new to this conversation, as far as there is room."""
         new = {each.card.name: each for each in fitting if each.key not in conversation.cards}
         skill = next(iter(ranked.skills), None)
@@ -484,19 +488,19 @@ class SessionTurns:
             self._view.name_for_client(self._view.caller),
             self._index.costs,
             beside=beside,
-            remaining=self._left_of(decision, ranked, conversation),
+            remaining=self._remaining(decision, ranked, conversation),
             used=frozenset(each.card.name for each in new.values() if each.is_used),
             read_only_caller=self._read_only_caller(),
         )
         text = hook_context.join_texts(cards.text, skill_words)
         skills = (skill.prompt,) if skill is not None and skill_words else ()
-        return _Words(text, tuple(new[name].key for name in cards.names), skills)
+        return _HookText(text, tuple(new[name].key for name in cards.names), skills)
 
     def _read_only_caller(self) -> str:
         caller = self._view.read_only_caller
         return self._view.name_for_client(caller) if caller is not None else ""
 
-    def _left_of(
+    def _remaining(
         self, decision: Decision, ranked: finder.ToolsRanked, conversation: Conversation
     ) -> RemainingTools | None:
         """Return the tools of a capability that have not been delivered to the conversation."""
@@ -511,7 +515,7 @@ class SessionTurns:
         )
 
     async def coming(self, turn_context: TurnContext) -> str:
-        """Return the text for a hook that has to be answered before its turn ends."""
+        """Return the text about tools whose servers still start, for a hook answered early."""
         decision = turn_context.decision
         if decision is None or decision.id is None or decision.outcome != "activate":
             return ""
@@ -534,7 +538,7 @@ class SessionTurns:
     ) -> str:
         if not context:
             return context
-        said = [line for each in came_on for line in self._activation.said_by(each)]
+        said = [line for each in came_on for line in self._activation.instructions_of(each)]
         words = instructions_text(said, room_in_turn(context, suggestion))
         return f"{context}\n{words}" if words else context
 
@@ -542,15 +546,15 @@ class SessionTurns:
         self, decision: Decision, conversation: Conversation
     ) -> tuple[CapabilityId, ...]:
         """Return the capabilities to suggest; none if they are the same as the last time."""
-        # A turn with a budget has switched on what there was room for.
+        # With a budget, the plan may have switched on some of the suggested capabilities.
         suggested = tuple(each for each in decision.suggested if each not in self._state.active)
         return suggested if suggested != conversation.suggested else ()
 
     def _suggestion(self, suggested: Sequence[CapabilityId]) -> str:
-        """Return how what may be meant is switched on, where the session has a tool for it."""
+        """Return how suggested capabilities are switched on; empty without a tool for that."""
         return self._index.suggested(suggested) if suggested and self._view.has_enabler else ""
 
-    async def _routed(self, text: str, waits: float) -> Decision:
+    async def _route(self, text: str, waits: float) -> Decision:
         try:
             request = registry.RouteMessage(
                 session=self._place.key,
@@ -573,6 +577,6 @@ class SessionTurns:
 
 
 def _unusable(decision: Decision, conversation: Conversation) -> list[UnusableCapability]:
-    """Return what fits and cannot be switched on, unless this conversation has been told so."""
+    """Return fitting capabilities that cannot be switched on and were not named before."""
     new = [each for each in decision.unusable if each.id not in conversation.unusable]
     return new[:MOST_UNUSABLE]

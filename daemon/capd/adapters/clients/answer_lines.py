@@ -23,7 +23,7 @@ FAILURES = (ServerError, EnvelopeError, NoMethodError, MalformedError, UnknownNa
 
 
 def answer_line(request_id: RequestId, member: bytes, value: bytes) -> bytes:
-    """Return a response with the value of `member`, which is given with its colon."""
+    """Return a response line; `member` is `"result":` or `"error":`, `value` its JSON."""
     return b'{"jsonrpc":"2.0","id":%s,%s%s}' % (msgspec.json.encode(request_id), member, value)
 
 

@@ -22,7 +22,7 @@ def dispatched_line(request_id: int | str) -> bytes:
 
 
 def durable_line(request_id: int | str) -> bytes:
-    """Return the frame that says that the next daemon will continue a request."""
+    """Return the frame that says that another daemon can continue a request."""
     return b'{"capd":"durable","id":%s}' % msgspec.json.encode(request_id)
 
 
@@ -75,7 +75,7 @@ class ClientCall:
         """Read the request's `_meta`; return whether the request is stateless.
 
         Raises:
-            EnvelopeError: what it says about its sender is invalid.
+            EnvelopeError: the client info or version in `_meta` is invalid.
         """
         if self._connection.connection.is_far:
             members.update(without_roots(members))
@@ -92,7 +92,11 @@ class ClientCall:
         return True
 
     async def dispatched(self) -> None:
-        """Tell the client that the request may run from now on, if it wants to know."""
+        """Send the client the `dispatched` frame, if its hello asked for it.
+
+        Raises:
+            RefusedError: the client's connection is gone.
+        """
         if not self._connection.wants_dispatched or self.request_id is None:
             return
         try:
@@ -107,7 +111,7 @@ class ClientCall:
 
     @property
     def is_left(self) -> bool:
-        """Whether its connection is ending: a cancellation then does not come from the client."""
+        """Whether the connection ends; a cancellation then does not come from the client."""
         return self._connection.is_over
 
     async def durable(self) -> None:
@@ -139,7 +143,7 @@ class ClientCall:
     def tell(self, method: str, params: bytes) -> None:
         """Pass a notification on."""
         is_log = method == "notifications/message"
-        # A stateless client says with each request whether it wants any.
+        # A stateless client gets log messages only if the request names a level.
         if is_log and generations.is_stateless(self.client) and not self.log_level:
             return
         self._connection.notify(method, params, self.request_id)

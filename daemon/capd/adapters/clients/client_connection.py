@@ -1,7 +1,7 @@
 """A session's client: what is known about it, and how to reach it while it is connected.
 
-A session has one of these, however often its client connects again. So a client that comes back
-finds the subscriptions and settings of its earlier connection.
+A session has one `ClientConnection` for its whole life, so a client that connects again finds the
+subscriptions and the log level of its earlier connection.
 """
 
 from typing import Protocol
@@ -26,7 +26,7 @@ class OpenConnection(Protocol):
     """A connection that is open at this moment."""
 
     is_draining: bool
-    """Whether new requests are left for the next daemon."""
+    """Whether new calls are refused, because the daemon stops."""
 
     @property
     def is_busy(self) -> bool:
@@ -34,7 +34,10 @@ class OpenConnection(Protocol):
         ...
 
     def close(self, reason: str, *, reconnect: bool) -> None:
-        """Tell the client why, and close the connection."""
+        """Send the client the reason, and close the connection.
+
+        With `reconnect`, the client is asked to connect again.
+        """
         ...
 
     def list_changed(self, what: str) -> None:
@@ -76,16 +79,17 @@ class ClientConnection:
         self.subscriptions: set[str] = set()
         """Resources to which a client of the handshake generation has subscribed."""
         self.may_be_servers = False
-        """Whether a server may be the client: then nobody is asked there for an approval."""
+        """Whether the client may be a server's process. Such a client is not asked for approvals.
+        """
         self.is_far = False
-        """Whether the client is on the other side of a bridge: its paths are of another machine,
-        and it approves nothing."""
+        """Whether the client is behind a bridge. Its paths are of another machine, and it is not
+        asked for approvals."""
         self.is_initialized = False
         """Whether the client has completed its handshake. Before that it gets no notifications."""
         self.client_sessions: set[str] = set()
-        """Ids that the client itself has for its conversations. `/clear` starts another one."""
+        """The client's own ids of its conversations; `/clear` in a client starts another one."""
         self.linked_by = ""
-        """How prompt hooks find the session; empty until one has."""
+        """How the last prompt hook found the session; empty until one has."""
         self.relisted = trio.Event()
         """Set once the client has listed its current tools; replaced at each change of the list."""
         self.upstream: OpenConnection | None = None
@@ -100,7 +104,8 @@ class ClientConnection:
         """Ask the client outside of any call.
 
         Raises:
-            ServerError, RefusedError: it answered with an error; it cannot be asked.
+            ServerError: the client answered with an error.
+            RefusedError: the client cannot be asked, or did not answer.
         """
         if self.upstream is None:
             raise RefusedError("the client is not connected at this moment")

@@ -20,5 +20,4 @@ class Connection:
     may_be_servers: bool = False
     """Whether the client may be a process of a server (`[servers] may_connect`)."""
     is_far: bool = False
-    """Whether the client is on the far side of a bridge: then it does not act for this machine's
-    user."""
+    """Whether the client is behind a bridge, so that it does not act for this machine's user."""

@@ -1,4 +1,4 @@
-"""What a session offers to its connection."""
+"""The interface of a session towards its connection; `SessionCalls` implements it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ def listing(method: str, entries: list[bytes]) -> bytes:
 
 
 class UnknownNameError(Exception):
-    """Nothing of this name is on the surface; the text has similar names."""
+    """The session knows no tool, prompt or resource of this name; the text may suggest others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +68,14 @@ class DirectRoute(Protocol):
     def leave(
         self, result: Result | None, error: Exception | None = None, *, has_ended: bool = True
     ) -> bool:
-        """End the call, with its outcome if that is known here.
+        """Stop keeping the server for this call; return whether the caller must call `release`.
 
-        Return whether the caller must call `release`.
-
-        Without `has_ended`, the call was not begun here, or is handled in another way.
+        The outcome is noted too. With `has_ended=False` it is not, because the call was not begun,
+        or goes on in a task of its own.
         """
         ...
 
-    def is_left(self, result: Result) -> bool:
+    def is_unchanged(self, result: Result) -> bool:
         """Tell whether the client gets the result unchanged."""
         ...
 
@@ -85,7 +84,7 @@ class DirectRoute(Protocol):
         ...
 
     async def release(self) -> None:
-        """Release what was kept for this call only."""
+        """Release the lease of a server that was kept for this call only."""
         ...
 
 
@@ -93,7 +92,7 @@ class Conversation(Protocol):
     """A session, as its connection sees it."""
 
     def on_client_info(self, client: ClientFacts) -> None:
-        """Note the client info."""
+        """Take the client info of the handshake or of a stateless request."""
         ...
 
     async def renew_subscriptions(self) -> None:
@@ -101,11 +100,11 @@ class Conversation(Protocol):
         ...
 
     async def start(self) -> None:
-        """Wait briefly for the texts that the first answers contain."""
+        """Wait briefly for the index, which the answer to `initialize` contains."""
         ...
 
     async def wait_ready(self) -> None:
-        """Wait briefly for what the client info changes in the first answers."""
+        """Wait for the index again if the client info has changed the policy."""
         ...
 
     def instructions(self) -> str:

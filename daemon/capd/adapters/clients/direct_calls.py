@@ -44,7 +44,7 @@ class DirectCall(Pending):
         route: DirectRoute,
         take_back: Callable[[], None],
     ) -> None:
-        """Create it. `take_back` answers the call in a task of its own instead."""
+        """`take_back` answers the call in a task of its own instead."""
         super().__init__("tools/call", caller, route.timeout or IDLE_TIMEOUT)
         self.request_id = caller.request_id
         self.route = route
@@ -52,14 +52,14 @@ class DirectCall(Pending):
         self._calls = calls
 
     def cancel(self) -> None:
-        """Cancel the call without an answer; if its outcome is known already, send that."""
+        """Cancel the call without an answer, unless its outcome is known already."""
         if not self.is_done:
             self.is_done = True
-            self._calls.cancelled(self)
+            self._calls.on_cancelled(self)
 
-    def settled(self) -> None:
+    def on_outcome(self) -> None:
         """Answer the call."""
-        self._calls.done(self)
+        self._calls.on_outcome(self)
 
 
 class DirectCalls:
@@ -81,10 +81,10 @@ class DirectCalls:
         self._on_over = on_over
         self._wants_dispatched = wants_dispatched
         self._prepared: list[DirectCall] = []
-        # Every one that is not over: an id that comes twice is two of them.
+        # A set, because two calls may have the same id.
         self._open: set[DirectCall] = set()
 
-    def prepared(
+    def prepare(
         self,
         caller: ClientCall,
         params: bytes,
@@ -125,10 +125,10 @@ class DirectCalls:
             begun = server_connection.begin(group, [each.route.members for each in group])
             self._take_back(group[begun:])
 
-    def done(self, call: DirectCall) -> None:
+    def on_outcome(self, call: DirectCall) -> None:
         """Answer a call whose outcome is known."""
         self._leave(call)
-        if call.result is not None and not call.route.is_left(call.result):
+        if call.result is not None and not call.route.is_unchanged(call.result):
             self._nursery.start_soon(self._finish, call, call.result)
             return
         answer = _answer(call)
@@ -142,8 +142,8 @@ class DirectCalls:
         for call in list(self._open):
             call.cancel()
 
-    def cancelled(self, call: DirectCall) -> None:
-        """Forget a call whose caller has gone."""
+    def on_cancelled(self, call: DirectCall) -> None:
+        """End a call that the client has cancelled; tell the server if it was written."""
         was_begun = call not in self._prepared
         if was_begun:
             call.route.server_connection.abandon(call)

@@ -21,9 +21,9 @@ _LINES: JsonCodec[frames.FromDaemon] = JsonCodec(frames.FromDaemon)
 async def read_hello(
     reader: FrameReader, line_limit_bytes: int | None = None
 ) -> frames.Hello | frames.Refused:
-    """Return a connection's hello, or why it is refused; `line_limit_bytes` bounds the later lines.
+    """Return a connection's hello, or why it is refused.
 
-    Without it, they may be as long as the socket allows.
+    `line_limit_bytes` bounds the lines after the hello; without it, the socket's usual limit does.
     """
     with trio.move_on_after(HELLO_TIMEOUT):
         try:
@@ -54,7 +54,7 @@ def refused(code: str, message: str) -> frames.Refused:
 
 
 async def send_frame(stream: trio.SocketStream, frame: frames.FromDaemon) -> None:
-    """Write a link frame; give up after a while."""
+    """Write a frame of the socket's protocol; give up after 10 s."""
     with trio.move_on_after(HELLO_TIMEOUT):
         await stream.send_all(_LINES.encode(frame) + b"\n")
 

@@ -44,7 +44,7 @@ class PromptSink(LargeSink, Protocol):
     """A sink that can tell whether a line can be written without waiting."""
 
     def put(self, line: bytes) -> bool:
-        """Take a line if it can be queued without waiting; otherwise return False."""
+        """Queue a line if that is possible without waiting; return whether it was queued."""
         ...
 
     def is_out(self, lines: Sequence[bytes]) -> bool:

@@ -60,7 +60,12 @@ class Listening:
     async def serve(
         self, request_id: RequestId, params: msgspec.Raw, conversation: Conversation
     ) -> bytes:
-        """Serve a stream until it is cancelled or the connection closes; return its last line."""
+        """Serve a stream until it is cancelled or the connection closes; return its result.
+
+        Raises:
+            MalformedError: the request has no id, or its params are invalid.
+            RefusedError: too many streams are open.
+        """
         if request_id is None:
             raise MalformedError("a stream of notifications needs an id")
         if len(self._streams) >= MOST_STREAMS:
@@ -70,11 +75,11 @@ class Listening:
         try:
             for uri in dict.fromkeys(wanted.resource_subscriptions):
                 uris.append(uri)
-                # One that no server has is honoured, and never heard of.
+                # A URI that no server has is acknowledged too; it just gets no updates.
                 with suppress(*_NOT_SUBSCRIBED):
                     await conversation.subscribe(uri)
-            told = generations.joined({"notifications": generations.raw(wanted)})
-            self._tell(request_id, "notifications/subscriptions/acknowledged", told)
+            acknowledged = generations.joined({"notifications": generations.raw(wanted)})
+            self._tell(request_id, "notifications/subscriptions/acknowledged", acknowledged)
             self._streams[request_id] = wanted
             if not self._is_closed:
                 if self._closing is None:

@@ -47,7 +47,7 @@ class OpenBridge:
     digest: bytes
     opened_at: float
     pid: int
-    """The process that holds it open."""
+    """The process whose control connection holds the bridge open."""
     streams: set[trio.SocketStream] = field(default_factory=set)
     """The connections that have a session, or had one until a moment ago."""
     refused: int = 0
@@ -74,7 +74,7 @@ class OpenBridges:
     """Opens bridges, finds them, and ends them."""
 
     def __init__(self, folder: Path, rules: Callable[[], Mapping[str, BridgeRules]]) -> None:
-        """Create it. `folder` is only for the sockets; `rules` returns the configured bridges."""
+        """`folder` is only for the sockets; `rules` returns the configured bridges."""
         self._folder = folder
         self._rules = rules
         self._open: dict[str, OpenBridge] = {}

@@ -11,7 +11,8 @@ from capd.core.servers.ancestry import Chain, Missing, PeerFacts, Process, Verdi
 
 LOOKS_AT_ONCE = 2
 TRIES = 7
-"""How often a process is judged again whose parents changed meanwhile: after 5, 10, 20, ... ms."""
+"""How often a process is judged if its parents change meanwhile, with pauses of 5, 10, 20, ... ms.
+"""
 FIRST_PAUSE = 0.005
 
 UNSETTLED: frozenset[Verdict] = frozenset({"unknown", "no_descriptors"})
@@ -49,7 +50,7 @@ class Peers:
             if error.errno not in platform.NO_DESCRIPTORS:
                 raise
             return Peer(self, pid, credentials.uid, None, "", is_held=False)
-        # Without a descriptor its number is all there is: whoever has it from here on is meant.
+        # Without a pidfd, the pid and the start time (`identity`) stand for the process.
         seen = platform.look_at(pid) if pid and pidfd is None else "gone"
         identity = seen.identity if isinstance(seen, Process) else ""
         is_held = seen != "no_descriptors"
@@ -61,7 +62,7 @@ class Peers:
             return PeerFacts(0, False, (_NOTHING, _NOTHING))
         chains = self._chain(pid), self._chain(pid)
         is_marked = platform.is_in_own_unit(pid) or self._is_marked(pid)
-        # Last: whatever was read until here was then read of this process.
+        # Checked last: if it lives now, everything above was read of this process.
         return PeerFacts(pid, has_ended(chains), chains, is_marked)
 
     async def look(self, peer: "Peer") -> PeerFacts:
@@ -90,7 +91,7 @@ class Peer:
         *,
         is_held: bool = True,
     ) -> None:
-        """Create it. Without a `pidfd`, `identity` names the process; empty if it has ended.
+        """Without a `pidfd`, `identity` names the process; empty if it has ended.
 
         If no descriptor was left to hold the process, `is_held` is False and it is never judged.
         """
@@ -127,7 +128,7 @@ class Peer:
             return platform.has_ended(self._pidfd)
         first = [each.processes[0].identity for each in chains if each.processes]
         is_another = not self._identity or any(each != self._identity for each in first)
-        # It says so of those, too, that have ended and that nobody has collected.
+        # `process_start_time` is None also for a zombie.
         return is_another or platform.process_start_time(self.pid) is None
 
     def close(self) -> None:

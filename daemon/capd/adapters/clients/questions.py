@@ -50,7 +50,7 @@ class Questions:
         write: Callable[[bytes], None],
         on_progress: OnProgress,
     ) -> bytes:
-        """Return the client's result; `write` queues a line for it, or raises RefusedError.
+        """Send a server's request to the client with `write`; return the client's result.
 
         Raises:
             ServerError: the client answered with an error.
@@ -61,13 +61,13 @@ class Questions:
             raise RefusedError("the client has disconnected")
         key = f"{_PREFIX}{next(self._ids)}"
         question = _Question(on_progress)
-        told = self._with_token(params, key, question)
+        sent = self._with_token(params, key, question)
         self._open[key] = question
         is_asked = False
         try:
             write(
                 b'{"jsonrpc":"2.0","id":"%s","method":%s,"params":%s}'
-                % (key.encode(), msgspec.json.encode(method), told)
+                % (key.encode(), msgspec.json.encode(method), sent)
             )
             is_asked = True
             with trio.move_on_after(LONGEST_WAIT):
@@ -75,10 +75,10 @@ class Questions:
         finally:
             if is_asked and not question.done.is_set():
                 reason = {"requestId": key, "reason": "nobody waits for the answer"}
-                told = msgspec.json.encode(reason)
+                sent = msgspec.json.encode(reason)
                 with suppress(RefusedError):
                     write(
-                        b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":%s}' % told
+                        b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":%s}' % sent
                     )
             self._open.pop(key, None)
         if not question.done.is_set():
@@ -89,7 +89,7 @@ class Questions:
             raise RefusedError("the client disconnected before it answered")
         return question.result
 
-    def answered(self, message_id: object, result: bytes, error: bytes) -> bool:
+    def on_answer(self, message_id: object, result: bytes, error: bytes) -> bool:
         """Take an answer; return whether a task waits for it. Any other answer is dropped."""
         question = self._open.pop(message_id, None) if isinstance(message_id, str) else None
         if question is not None:
@@ -97,7 +97,7 @@ class Questions:
             question.done.set()
         return question is not None
 
-    def progressed(self, params: bytes) -> None:
+    def on_progress(self, params: bytes) -> None:
         """Pass the progress of an answer on, with the server's own token."""
         try:
             key = _TOKEN.decode(params).progressToken

@@ -125,7 +125,7 @@ class SessionEnvironments:
 
     def all_values(self) -> list[str]:
         """Return every value of every session, so that they can be removed from texts."""
-        # A copy: whoever logs may be in another thread.
+        # A copy, because a log call in another thread may read this meanwhile.
         own = (value for values in list(self._values.values()) for value in values.values())
         return [*self.stored.values().values(), *own]
 

@@ -60,7 +60,7 @@ class SocketSink:
         """Start writing. What cannot be written at once is written by a task in `nursery`."""
 
         def on_backlog() -> None:
-            # It is cancelled before it closes, and a closed one takes no task.
+            # A nursery that is cancelled may close, and then cannot start a task.
             if not nursery.cancel_scope.cancel_called:
                 nursery.start_soon(self._drain, on_gone)
 

@@ -107,7 +107,7 @@ class SuspendableCall:
             RefusedError: the call ends before the answer comes.
             MalformedError: the params are not an object.
         """
-        # A client of this generation reports no progress of an answer.
+        # In this generation, a client does not report progress with an answer.
         del on_progress
         if self._is_over:
             raise RefusedError("the client's request has ended")
@@ -138,7 +138,7 @@ class SuspendableCall:
         except (CallFailedError, ServerError, MalformedError, UnknownNameError) as error:
             self._error = error
         self._news.set()
-        # A question may have come with this call and belong to another one of the session.
+        # A question that this call carries may belong to another call of the session.
         for question in list(self._questions.values()):
             await question.done.wait()
 
@@ -158,7 +158,7 @@ class SuspendableCall:
                 asked = {key: each for key, each in self._questions.items() if not each.is_asked}
                 if self._has_outcome or asked or self._is_over:
                     break
-                # What it asked was withdrawn again at once.
+                # The question was withdrawn meanwhile.
                 self._news = trio.Event()
         except trio.Cancelled:
             self.give_up()
@@ -181,7 +181,7 @@ class SuspendableCall:
         """Continue for a repetition of the request, with the client's answers."""
         self.caller = caller
         try:
-            # What it asks to be done has been under way since its first request.
+            # The call itself was dispatched with its first request.
             await caller.dispatched()
         except BaseException:
             self.give_up()
@@ -225,7 +225,7 @@ class SuspendedCalls:
     def __init__(self) -> None:
         self._calls: dict[str, tuple[SuspendableCall, bytes]] = {}
 
-    async def relayed(
+    async def relay(
         self, request: Request, conversation: Conversation, nursery: trio.Nursery
     ) -> Result:
         """Return the result of a stateless request or of its repetition, or a result that asks.
@@ -240,7 +240,7 @@ class SuspendedCalls:
         if resumed is not None:
             await resumed.resume(request.caller, responses)
         elif request.method not in MAY_ASK or not offers_anything(request.caller.client):
-            # Nothing can be asked of it, so its calls need no life of their own.
+            # This request cannot return a question, so it need not be suspended.
             return await conversation.relay(request)
         else:
             resumed = SuspendableCall(
@@ -281,7 +281,7 @@ def _digest(members: Members) -> bytes:
     """Return a digest of the params that a repetition repeats, whatever their order."""
     same = {key: value for key, value in members.items() if key not in _OF_THE_RETRY}
     written = joined(dict(sorted(same.items())))
-    # A request with numbers that Python cannot hold is known by its bytes alone.
+    # If a number cannot be decoded, the request is compared byte by byte.
     with suppress(msgspec.MsgspecError, RecursionError):
         written = msgspec.json.encode(msgspec.json.decode(written), order="deterministic")
     return hashlib.sha256(written).digest()

@@ -34,21 +34,21 @@ class RequestsInFlight:
         sink: LineSink,
         nursery: trio.Nursery,
         conversation: Conversation,
-        answered: Callable[[Line, RequestId, Conversation], Awaitable[bytes | LargeFrame]],
+        answer: Callable[[Line, RequestId, Conversation], Awaitable[bytes | LargeFrame]],
         *,
         wants_dispatched: bool,
     ) -> None:
-        """`answered` returns the response line of one request."""
+        """`answer` handles one request and returns the response line."""
         self._turnstile: trio.Semaphore | None = None
         self._sink = sink
         self._nursery = nursery
         self._conversation = conversation
-        self._answered = answered
+        self._answer_line = answer
         self._ends: dict[RequestId, trio.CancelScope | DirectCall] = {}
         self._running = 0
         self._wants_dispatched = wants_dispatched
         self._direct: DirectCalls | None = None
-        # Of direct calls; empty unless somebody wants traces.
+        # The spans of direct calls; empty if traces are off.
         self._spans: dict[DirectCall, Span] = {}
 
     @property
@@ -73,7 +73,7 @@ class RequestsInFlight:
             return False
         is_call = message.method == "tools/call" and caller.request_id is not None
         if is_call and self._direct is None and isinstance(self._sink, PromptSink):
-            # Most sessions are idle, and call nothing yet.
+            # Created with the first call, because most sessions are idle.
             self._direct = DirectCalls(
                 self._sink,
                 self._nursery,
@@ -84,7 +84,7 @@ class RequestsInFlight:
         if is_call and self._direct is not None:
             take_back = partial(self._start, message, caller.request_id, caller.session)
             params = bytes(message.params)
-            direct = self._direct.prepared(caller, params, self._conversation, take_back)
+            direct = self._direct.prepare(caller, params, self._conversation, take_back)
             if direct is not None:
                 self._running += 1
                 self._ends[caller.request_id] = direct
@@ -112,7 +112,7 @@ class RequestsInFlight:
             end.cancel()
         if self._direct is not None:
             self._direct.cancel_all()
-            # Each knows the other: together they would stay in memory.
+            # Break the reference cycle between the two.
             self._direct = None
 
     def _over(self, call: DirectCall) -> None:
@@ -120,7 +120,7 @@ class RequestsInFlight:
         if self._ends.get(call.request_id) is call:
             del self._ends[call.request_id]
         span = self._spans.pop(call, None) if self._spans else None
-        # One that goes the long way has no outcome here, and another span there.
+        # A call that was taken back has no outcome here; its task has a span of its own.
         if span is not None and call.is_done:
             is_over = call.result is not None or call.error is not None
             failed = "error" if call.error is not None else ""
@@ -128,7 +128,7 @@ class RequestsInFlight:
 
     def _start(self, message: Line, request_id: RequestId, session: str) -> None:
         self._running += message.method != _LISTEN
-        # Here and not in the task: a cancellation may stand in the very next line.
+        # Created here and not in the task, because the next line may cancel it.
         scope = self._ends[request_id] = trio.CancelScope()
         span = TRACES.begin(message.method, bytes(message.params), session)
         self._nursery.start_soon(self._answer, message, request_id, scope, span)
@@ -144,7 +144,7 @@ class RequestsInFlight:
         try:
             with scope, suppress(WriterFullError, FrameCutError):
                 await trio.lowlevel.checkpoint_if_cancelled()
-                answer = await self._answered(message, request_id, self._conversation)
+                answer = await self._answer_line(message, request_id, self._conversation)
                 if span is not None:
                     failed = failure_in(answer) if isinstance(answer, bytes) else ""
                 if isinstance(answer, bytes):

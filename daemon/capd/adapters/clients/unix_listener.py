@@ -27,7 +27,7 @@ _BETWEEN_TRIES = 0.02
 
 
 class PlaceUnsafeError(CapdError):
-    """The socket's folder cannot be used safely."""
+    """The socket, its folder or a lock cannot be created, or not safely."""
 
 
 class AlreadyServedError(CapdError):
@@ -83,7 +83,7 @@ class PlaceLock:
         except BaseException:
             os.close(fd)
             raise
-        # A full disk costs the pid and not the lock.
+        # The pid is only informative: on a full disk the lock still works.
         with contextlib.suppress(OSError):
             os.ftruncate(fd, 0)
             os.write(fd, f"{os.getpid()}\n".encode())
@@ -102,7 +102,7 @@ class PlaceLock:
 
 
 def _lock(fd: int, path: Path) -> None:
-    # `capd stop` and `capd doctor` look at a lock for a moment by taking it.
+    # Tried several times: `capd stop` and `capd doctor` test a lock by taking it for a moment.
     for tries_left in reversed(range(_TRIES)):
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -131,7 +131,7 @@ def _is_same(fd: int, path: Path) -> bool:
 
 @contextlib.contextmanager
 def sole_daemon(lock_file: Path) -> Iterator[PlaceLock]:
-    """Be the only daemon for these folders while the block runs; raises as `PlaceLock.take`."""
+    """Hold the lock of the only daemon while the block runs; raises as `PlaceLock.take`."""
     lock = PlaceLock(lock_file)
     lock.take()
     try:
@@ -144,7 +144,7 @@ class PublicListener(Listener[trio.SocketStream]):
     """The public socket. If somebody removes it, it is bound again at the same path."""
 
     def __init__(self, path: Path, inner: trio.SocketListener, ours: int, *, is_kept: bool) -> None:
-        """`ours` is the inode at `path`; `is_kept` says that the socket can be bound again."""
+        """`ours` is the inode at `path`. With `is_kept`, a removed socket is bound again."""
         self.path = path
         self._inner = inner
         self._ours = ours
@@ -290,7 +290,7 @@ def listening(path: Path, environment: MutableMapping[str, str]) -> Iterator[Pub
     given = _from_systemd(environment)
     if given is not None:
         inner = trio.SocketListener(trio.socket.from_stdlib_socket(given))
-        # systemd does not bind again a path that was removed, nor remove it at our end.
+        # systemd does not bind a removed path again, and leaves the path when this daemon ends.
         is_here = given.family == socket.AF_UNIX and given.getsockname() == str(path)
         listener = PublicListener(path, inner, _inode(path), is_kept=is_here)
         of_systemd = _inode(path)

@@ -1,8 +1,9 @@
 """One client's MCP connection: reads its lines, writes answers and notifications.
 
-It knows JSON-RPC, both protocol generations and the socket's link frames; `Conversation` is what a
-session can do. Requests run concurrently, and each is answered exactly once; what is only passed on
-is never decoded. A malformed line costs an error answer, never the connection.
+It handles JSON-RPC, both protocol generations and the frames of capd's own protocol; the session
+answers requests (`Conversation`). Requests run concurrently, and each is answered exactly once.
+Params and results that are only passed on are not decoded. A malformed line gets an error answer
+and does not end the connection.
 """
 
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -46,7 +47,7 @@ from capd.adapters.clients.listening import Listening
 from capd.adapters.clients.questions import Questions
 from capd.adapters.clients.suspended import SuspendedCalls
 from capd.adapters.clients.under_way import MOST_REQUESTS, RequestsInFlight
-from capd.adapters.large_frames import LargeFrame, held
+from capd.adapters.large_frames import LargeFrame, read_all
 from capd.adapters.line_texts import checked_text, recover_id
 from capd.adapters.servers.callers import OnProgress
 from capd.adapters.stdio_frames import (
@@ -85,7 +86,7 @@ class Upstream:
         self.is_goodbye = False
         """Whether the client ended its session on purpose."""
         self.is_draining = False
-        """Whether new requests are left to the next daemon."""
+        """Whether new requests are refused or ignored, because the daemon stops."""
         self.connection = connection
         """What the client sent on this connection or an earlier one of its session."""
         self.session = connection.session
@@ -116,7 +117,7 @@ class Upstream:
                         self._sink,
                         nursery,
                         conversation,
-                        weakly(self._answered),
+                        weakly(self._answer_line),
                         wants_dispatched=self.wants_dispatched,
                     )
                     try:
@@ -165,9 +166,9 @@ class Upstream:
 
     def notify(self, method: str, params: bytes, related: RequestId = None) -> None:
         """Pass a notification on."""
-        told = b',"params":' + params if params else b""
+        member = b',"params":' + params if params else b""
         name = msgspec.json.encode(method)
-        self.post(b'{"jsonrpc":"2.0","method":%s%s}' % (name, told), related)
+        self.post(b'{"jsonrpc":"2.0","method":%s%s}' % (name, member), related)
 
     async def ask(
         self, method: str, params: bytes, on_progress: OnProgress, related: RequestId = None
@@ -175,7 +176,8 @@ class Upstream:
         """Return the client's result for a server's request.
 
         Raises:
-            ServerError, RefusedError: it answered with an error; it cannot be asked.
+            ServerError: the client answered with an error.
+            RefusedError: the client cannot be asked, or did not answer.
             MalformedError: the params are not an object.
         """
         if not self.connection.is_initialized:
@@ -205,32 +207,30 @@ class Upstream:
     async def _read(self, conversation: Conversation) -> None:
         if isinstance(self._lines, FrameReader):
             while not self.is_goodbye and (lines := await self._lines.some()):
-                self._received_some(lines, conversation)
-                # A large line must not stay here until the next one comes.
+                self._on_lines(lines, conversation)
+                # Free a large line before waiting for the next one.
                 lines.clear()
         else:
             async for line in self._lines:
-                self._received_some([line], conversation)
+                self._on_lines([line], conversation)
                 if self.is_goodbye:
                     return
 
-    def _received_some(
-        self, lines: Sequence[Frame | Oversized], conversation: Conversation
-    ) -> None:
+    def _on_lines(self, lines: Sequence[Frame | Oversized], conversation: Conversation) -> None:
         for line in lines:
-            self._received(line, conversation)
+            self._on_line(line, conversation)
             if self.is_goodbye:
                 return
         self._under_way.begin()
 
-    def _received(self, line: Frame | Oversized, conversation: Conversation) -> None:
+    def _on_line(self, line: Frame | Oversized, conversation: Conversation) -> None:
         if isinstance(line, Oversized):
             limit = frames.LINE_LIMIT_BYTES
             text = f"a line of {line.size_bytes} bytes is over the limit of {limit}"
             self._error(recover_id(line.head), frames.INVALID_REQUEST, text)
             return
         if line.data.startswith(frames.LINK_PREFIX):
-            self._linked(line.data, conversation)
+            self._on_link_frame(line.data, conversation)
             return
         try:
             message = LINE.decode(checked_text(line.data))
@@ -239,36 +239,36 @@ class Upstream:
             self.post(unreadable_line(request_id, line.data, str(error)), request_id)
             return
         if not message.method:
-            self._replied(message)
+            self._on_reply(message)
         elif message.id is msgspec.UNSET:
-            self._notified(message, conversation)
+            self._on_notification(message, conversation)
         else:
-            self._requested(message)
+            self._on_request(message)
 
-    def _replied(self, message: Line) -> None:
+    def _on_reply(self, message: Line) -> None:
         result, error = bytes(message.result), bytes(message.error)
-        if self._questions.answered(message.id, result, error) or result or error:
+        if self._questions.on_answer(message.id, result, error) or result or error:
             return
         if not isinstance(message.id, msgspec.UnsetType):
             # A request that names no method, or an empty one.
             self._error(message.id, frames.INVALID_REQUEST, "not a request: it names no method")
 
-    def _requested(self, message: Line) -> None:
+    def _on_request(self, message: Line) -> None:
         assert not isinstance(message.id, msgspec.UnsetType)
         if self.is_draining:
             if not self.wants_dispatched:
                 self._error(message.id, frames.NOT_SENT, "capd is stopping; ask again in a moment")
-            # Who hears of dispatched requests sends the others again.
+            # A client that gets `dispatched` sends the others to the next daemon.
             return
         if not self._under_way.add(message, ClientCall(self, message.id)):
             text = f"{MOST_REQUESTS} requests of this session are under way already"
             self._error(message.id, frames.REFUSED, text)
 
-    def _linked(self, data: bytes, conversation: Conversation) -> None:
+    def _on_link_frame(self, data: bytes, conversation: Conversation) -> None:
         try:
             frame = LINK.decode(data)
         except MalformedError:
-            # Unknown kinds are the future's, and ignored (docs/protocol.md).
+            # Unknown kinds may come from newer clients, and are ignored (docs/protocol.md).
             self._log.info("link_frame_ignored", session=self.session)
             return
         if isinstance(frame, frames.EnvValues):
@@ -276,7 +276,7 @@ class Upstream:
         elif isinstance(frame, frames.Goodbye):
             self.is_goodbye = True
 
-    def _notified(self, message: Line, conversation: Conversation) -> None:
+    def _on_notification(self, message: Line, conversation: Conversation) -> None:
         match message.method:
             case "notifications/initialized":
                 self.connection.is_initialized = True
@@ -285,11 +285,11 @@ class Upstream:
                 with suppress(MalformedError):
                     self._under_way.cancel(CANCELLED.decode(message.params).requestId)
             case "notifications/progress":
-                self._questions.progressed(bytes(message.params))
+                self._questions.on_progress(bytes(message.params))
             case "notifications/roots/list_changed":
                 conversation.on_roots_changed()
 
-    async def _answered(
+    async def _answer_line(
         self, message: Line, request_id: RequestId, conversation: Conversation
     ) -> bytes | LargeFrame:
         """Return the response line of one request."""
@@ -302,7 +302,7 @@ class Upstream:
                 stateless = call.read_meta(members, conversation)
             result = await self._result(message, members, call, conversation, stateless=stateless)
             if self._large_sink is None:
-                result = await held(result)
+                result = await read_all(result)
         except CallFailedError as error:
             if message.method != "tools/call":
                 return error_line(request_id, error.code, str(error))
@@ -328,10 +328,10 @@ class Upstream:
         params = message.params if len(message.params) else msgspec.Raw(b"{}")
         if method in RELAYED:
             async with self._under_way.turnstile:
-                return await self._relayed(method, members, call, conversation, stateless=stateless)
+                return await self._relay(method, members, call, conversation, stateless=stateless)
         if method in LISTS:
             if LIST.decode(params).cursor:
-                # All is on one page, so that no list can change between two.
+                # Lists have one page, so that a list cannot change between two pages.
                 raise generations.EnvelopeError(frames.INVALID_PARAMS, "no such cursor")
             entries = await conversation.list_entries(LISTS[method])
             return listing(method, entries)
@@ -357,7 +357,7 @@ class Upstream:
     ) -> bytes:
         match method:
             case "initialize":
-                return await self._initialized(params, conversation)
+                return await self._initialize(params, conversation)
             case "resources/subscribe":
                 uri = URI.decode(params).uri
                 result = await conversation.subscribe(uri)
@@ -374,25 +374,25 @@ class Upstream:
                 await conversation.follow_level()
                 return b"{}"
 
-    async def _initialized(self, params: msgspec.Raw, conversation: Conversation) -> bytes:
-        said = INITIALIZE.decode(params)
-        version = agreed_version(said.protocolVersion)
-        offered = bytes(said.capabilities)
+    async def _initialize(self, params: msgspec.Raw, conversation: Conversation) -> bytes:
+        requested = INITIALIZE.decode(params)
+        version = agreed_version(requested.protocolVersion)
+        offered = bytes(requested.capabilities)
         if self.connection.is_far:
             offered = capabilities_without_roots(offered)
-        self.client = generations.facts(version, bytes(said.clientInfo), offered)
+        self.client = generations.facts(version, bytes(requested.clientInfo), offered)
         conversation.on_client_info(self.client)
         await conversation.wait_ready()
         return msgspec.json.encode(
             initialize_result(
-                said.protocolVersion,
+                requested.protocolVersion,
                 self._version,
                 conversation.instructions(),
                 conversation.extensions(),
             )
         )
 
-    async def _relayed(
+    async def _relay(
         self,
         method: str,
         members: generations.Members,
@@ -403,7 +403,7 @@ class Upstream:
     ) -> Result:
         if not stateless:
             return await conversation.relay(Request(method, members, call))
-        return await self._suspended.relayed(
+        return await self._suspended.relay(
             Request(method, members, call), conversation, self._nursery
         )
 

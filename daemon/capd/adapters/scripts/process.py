@@ -98,7 +98,7 @@ class Interpreter:
         self._checker.close()
         self._pool.__exit__(None, None, None)
 
-    def done(self, step: Step) -> Stepped:
+    def run(self, step: Step) -> Stepped:
         """Run one step; return how it ended."""
         self._printed, self._printed_bytes = [], 0
         began_at = time.perf_counter()
@@ -363,7 +363,7 @@ def main(channel: socket.socket, idle: float) -> None:
         if interpreter is None:
             interpreter = Interpreter(lambda calls: _send(channel, Called(calls)))
         channel.settimeout(None)
-        _send(channel, interpreter.done(_STEPS.decode(data)))
+        _send(channel, interpreter.run(_STEPS.decode(data)))
         with contextlib.suppress(monty.MontyError):
             # What fails here fails once more in the step that needs it.
             interpreter.prepare()

@@ -67,7 +67,7 @@ class ScriptWorkers:
         """Change the highest number of processes to `most`."""
         self._turns.total_tokens = most
 
-    async def done(self, step: Step, on_calls: OnCalls = lambda _: None) -> Stepped:
+    async def run(self, step: Step, on_calls: OnCalls = lambda _: None) -> Stepped:
         """Run a step; if it ends two processes, that is an error of the script.
 
         `on_calls` is called with the script's calls before the snapshot has arrived; again if a

@@ -1,4 +1,4 @@
-"""Deadlines of the calls of one server connection: one task watches all of them."""
+"""Deadlines of the calls of one server connection, which a single task watches."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -31,12 +31,14 @@ class CallClock:
     """Gives up calls whose deadline has passed; `run` it in a task of its own."""
 
     def __init__(self) -> None:
-        # Most deadlines are moved on or forgotten long before they pass: only the nearest one
-        # costs the scheduler anything.
+        # The scheduler knows only the nearest deadline: most calls end long before theirs.
         self._sleep = trio.CancelScope()
 
     def start(self, call: Pending, longest: float) -> None:
-        """Watch the deadline of a call, and `longest` seconds from now; 0 for no such limit."""
+        """Watch a call's deadline: `call.timeout` seconds after its start or last progress.
+
+        `longest`: seconds from now after which progress moves it no more; 0 for no such limit.
+        """
         if longest:
             call.over_at = trio.current_time() + longest
         call.patience = entry = Entry(self)

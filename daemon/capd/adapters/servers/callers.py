@@ -1,7 +1,8 @@
-"""The clients that a server's messages can reach: the caller of a request, or a lease's holder.
+"""How a server connection sees clients: the caller of a request, and the holder of a lease.
 
-A server connection knows clients only by these two protocols. How a question reaches the user (at
-once, or by a result that asks) is decided on the client's side.
+A server's requests go to the caller of a request (`Caller`) or to a holder (`Peer`). Whether the
+client's user is asked by a request or by a result (`input_required`) is decided on the client's
+side.
 """
 
 from collections.abc import Awaitable, Callable
@@ -33,7 +34,7 @@ class Peer(Protocol):
 
     @property
     def log_level(self) -> str:
-        """The lowest level of log messages that it wants; empty if it never set one."""
+        """The lowest level of log messages that the client wants; empty if it never set one."""
         ...
 
     async def ask(self, method: str, params: bytes, on_progress: OnProgress) -> bytes:
@@ -43,8 +44,8 @@ class Peer(Protocol):
         token.
 
         Raises:
-            ServerError: the client answered with an error, which is passed on.
-            RefusedError: it cannot be asked, or has not answered.
+            ServerError: the client answered with this error; it is passed on to the server.
+            RefusedError: the client cannot be asked, or has not answered.
             MalformedError: the params are not an object.
         """
         ...
@@ -58,7 +59,7 @@ class Caller(Peer, Protocol):
     """The caller that waits for the outcome of a call."""
 
     async def dispatched(self) -> None:
-        """Note that the first byte is about to be written. From then on the call may have run."""
+        """Take note that the call's first byte is about to be written: from now on it may run."""
         ...
 
     def progress(self, params: bytes) -> None:
@@ -77,11 +78,11 @@ class CallHooks:
     log_level: str = ""
 
     async def dispatched(self) -> None:
-        """Note that the first byte is about to be written."""
+        """Call `on_dispatched`."""
         await self.on_dispatched()
 
     def progress(self, params: bytes) -> None:
-        """Pass on the params of a progress notification."""
+        """Call `on_progress`."""
         self.on_progress(params)
 
     async def ask(self, method: str, params: bytes, on_progress: OnProgress) -> bytes:

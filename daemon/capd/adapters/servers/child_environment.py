@@ -96,8 +96,9 @@ def child_environment(
 ) -> dict[str, str]:
     """Return the whole environment of a server.
 
-    Variables that its definition declares are passed on whatever their names. `extra_path` is the
-    last entry of PATH: it holds capd's own `uvx`, if there is one, and the user's comes first.
+    Variables that its definition declares (`declared`) are passed on whatever their names.
+    `extra_path`, the folder of capd's own `uvx`, becomes the last entry of PATH, so that a `uvx`
+    of the user comes first.
     """
     environment = {
         name: value

@@ -5,8 +5,8 @@
        v                        v
     ContainerRefusedError    `release` removes it, or the sweep of the next daemon
 
-Each container has a folder below the state folder, which is made before it, and removed after it:
-with the name of the engine, and the pipe of its secrets. Functions block.
+Each container has a folder below the state folder, with the name of its engine and the pipe of its
+secrets. The folder is made before the container and removed after it. Functions block.
 """
 
 import contextlib
@@ -62,7 +62,7 @@ class NoEngineError(CapdError):
 
 @dataclass(slots=True)
 class Container:
-    """One container, from before its engine is asked for it until it is removed."""
+    """One container, from before its start until its removal."""
 
     name: str
     argv: tuple[str, ...]
@@ -71,12 +71,12 @@ class Container:
     removal: tuple[str, ...]
     description: str
     mounted: str
-    """The folder of its project that it sees; empty if it sees none."""
+    """The project's folder that the container sees; empty if it sees none."""
     _folder: Path
     _pipe: int
 
     def release(self, *, is_removed: bool) -> None:
-        """Remove the container, unless its guard has done so. Calling it again is harmless."""
+        """Remove the container, or only its folder if `is_removed`. A second call does nothing."""
         self._close()
         if not self._folder.exists():
             return
@@ -97,7 +97,7 @@ class Containers:
     def __init__(
         self, folder: Path, environment: Mapping[str, str], kept: Sequence[str] = ()
     ) -> None:
-        """`folder` keeps what is in use; `kept` are the folders that no container may see."""
+        """`folder` has a folder for each container; no container may see the folders `kept`."""
         self._folder = folder
         self._environment = environment
         self._kept = kept
@@ -125,7 +125,8 @@ class Containers:
             path = folder / _PIPE
             if lines:
                 os.mkfifo(path, 0o600)
-                # For reading, too: opening then waits for nobody, and what is written stays.
+                # Opened for reading too: the open does not wait for a reader, and the bytes stay
+                # in the pipe.
                 pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
                 os.write(pipe, lines)
             argv = run_words(engine, request, name, mark.home, str(path) if lines else "")
@@ -176,7 +177,7 @@ class Containers:
         mark = TREES.mark
         left = of_earlier_lives(self._recorded(), mark.home, mark.life)
         if not left:
-            # Whoever runs no containers pays nothing for them.
+            # Without containers, no engine is started.
             return
         environment = {**self._environment, **self._of_engine()}
         is_clean = True
@@ -227,7 +228,7 @@ def _removed(words: Sequence[str], environment: Mapping[str, str]) -> bool:
 def _ran(
     words: Sequence[str], environment: Mapping[str, str]
 ) -> "subprocess.CompletedProcess[str]":
-    """Return how a short command of an engine ended; 127 where it did not."""
+    """Run a short command of an engine; return code 127 if it did not run, or took too long."""
     try:
         ended = subprocess.run(
             words,

@@ -32,11 +32,14 @@ _LONGEST_PAUSE = 1.0
 Relay = Callable[[Members], Awaitable[Result]]
 
 
-async def settled(relay: Relay, members: Members, caller: Caller) -> Result:
-    """Return the final result of a request.
+async def answer_rounds(relay: Relay, members: Members, caller: Caller) -> Result:
+    """Send a request with `relay` until the result asks for nothing; return that result.
+
+    `members` are the request's params. Questions in a result are put to `caller`'s client.
 
     Raises:
-        RefusedError: the server asks something that the client does not support, or asks too often.
+        RefusedError: the server asks for something that the client does not support, or asks more
+            than `MOST_ROUNDS` times.
         ServerError: the client, or the server, answered with an error.
         NotSentError, OutcomeUnknownError: as `relay`.
     """
@@ -51,16 +54,16 @@ async def settled(relay: Relay, members: Members, caller: Caller) -> Result:
         else:
             await trio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
-        members = await _answered(members, wanted, caller)
+        members = await _with_answers(members, wanted, caller)
     raise RefusedError(f"the server asked for more input {MOST_ROUNDS} times in a row")
 
 
-async def _answered(members: Members, wanted: InputRequired, caller: Caller) -> Members:
+async def _with_answers(members: Members, wanted: InputRequired, caller: Caller) -> Members:
     answers: dict[str, msgspec.Raw] = {}
 
     async def ask(key: str, request: InputRequest) -> None:
-        # The id is for this client alone; only servers of its own generation say that one is
-        # completed.
+        # The id is made up here: a stateless server does not announce that an elicitation by URL
+        # is completed, so nothing refers to it later.
         params = question_for_handshake(request.method, bytes(request.params), uuid.uuid4().hex)
         answers[key] = msgspec.Raw(await caller.ask(request.method, params, lambda _: None))
 

@@ -25,7 +25,7 @@ from capd.core.errors import CapdError
 CHECK_TIMEOUT = 20.0
 INSTALL_TIMEOUT = 600.0
 TELL_PAUSE = 1.0
-"""Seconds between two looks at a script's output."""
+"""Seconds between two reports of a script's last line."""
 _CHECK = re.compile(r"^#\s*check:\s*(.+?)\s*$", re.MULTILINE)
 _TAIL_LINES = 5
 _LONGEST_LINE = 200
@@ -61,17 +61,17 @@ async def ensure_installed(
         return False
     on_start()
     argv = (*_interpreter(text), str(script))
-    said = ""
+    last_line = ""
 
-    def hear(line: str) -> None:
-        nonlocal said
-        said = line
+    def note_line(line: str) -> None:
+        nonlocal last_line
+        last_line = line
         on_line(line)
 
     with trio.move_on_after(INSTALL_TIMEOUT):
-        await _run(argv, environment, cwd, script.name, hear)
+        await _run(argv, environment, cwd, script.name, note_line)
         return True
-    last = f"; the last it said: {said}" if said else ""
+    last = f"; its last line: {last_line}" if last_line else ""
     raise InstallFailedError(f"{script.name} did not end within {INSTALL_TIMEOUT:g} s{last}")
 
 
@@ -125,13 +125,13 @@ async def _drain(stream: trio.abc.ReceiveStream, said: bytearray) -> None:
 
 async def _tell(process: ServerProcess, said: bytearray, on_line: OnLine) -> None:
     """Report the last line of either output whenever it changes."""
-    told = ["", ""]
+    reported = ["", ""]
     while True:
         await trio.sleep(TELL_PAUSE)
         for n, lines in enumerate((_lines(said), process.stderr_tail())):
             last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-            if last and last != told[n]:
-                told[n] = last
+            if last and last != reported[n]:
+                reported[n] = last
                 on_line(last[:_LONGEST_LINE])
 
 

@@ -25,15 +25,18 @@ than the time between two calls."""
 
 
 PAUSE = 2.0
+"""Seconds between two reports of one list. A server may announce a change for each entry."""
 
 
-# Servers announce entry by entry. Of what comes together sessions hear once, and of a storm once in
-# two seconds. That the kept list is old is known at once: who lists meanwhile gets the right one.
 class ListChanges:
-    """The list changes that one instance announces; `follow` them in a task of its own."""
+    """The list changes that one instance announces; `follow` them in a task of its own.
+
+    A cached list is dropped at once (`Listings.changed`), so that a session that lists meanwhile
+    gets the current one. Only the notification of sessions is delayed.
+    """
 
     def __init__(self, tell: Callable[[str], None]) -> None:
-        """Create it. `tell` passes a change on, for `prompts` or `resources`."""
+        """`tell` notifies the sessions of a change of `prompts` or `resources`."""
         self._tell = tell
         self._noted = {what: trio.Event() for what in FOLLOWED}
 

@@ -1,4 +1,4 @@
-"""Decides how a launcher starts in an untrusted folder, by the files on disk.
+"""Decides how a launcher, such as npx or uv, starts in an untrusted folder.
 
 `core.servers.launchers` has the rules. This module looks up which files exist: in the working
 directory and in the folders above it, where launchers look too. The user's home folder and the
@@ -56,7 +56,7 @@ class Plan:
     enters_project: bool = False
     """Whether the server itself runs in its usual working directory nevertheless."""
     reason: str = ""
-    """Why it is not started as an MCP client would start it directly; empty if it is."""
+    """Why the start differs from what the definition says, for a person; empty if it does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Launching:
         path = _outside(env.get("PATH", os.defpath), {str(self.folder), real}, self.project)
         own = os.path.dirname(sys.executable)  # noqa: PTH120 - text to text
         if own in _folders(env) and own not in path.split(os.pathsep):
-            # capd runs from the project, as in its own checkout, so its programs are no stranger's.
+            # capd itself is installed in the project, so programs beside it are trusted.
             path = f"{path}{os.pathsep}{own}" if path else own
         kept = {**env, "PATH": path}
         command = argv[0] if "/" in argv[0] else shutil.which(argv[0], path=path) or ""
@@ -134,10 +134,10 @@ class Launching:
     def refuse_in_container(self) -> None:
         """Raise if the server runs code of a project that is not trusted in its container.
 
-        Its launcher starts in the image's own folder, so it reads the files of no project.
+        The launcher itself starts in a folder of the image, so it reads no file of the project.
 
         Raises:
-            UntrustedError: with the file.
+            UntrustedError: it does; the text names the file.
         """
         if not self.project or self.is_trusted(os.path.realpath(self.folder)):
             return
@@ -151,7 +151,7 @@ class Launching:
             raise self._refused(f"{found.project_file or loaded[0]}, a file of")
 
     def rests_on_trust(self, argv: tuple[str, ...], env: Mapping[str, str]) -> bool:
-        """Tell whether it would start in another way in an untrusted folder."""
+        """Tell whether the server would start in another way if the project were not trusted."""
         try:
             held = replace(self, is_trusted=lambda _: False).plan(argv, env)
         except UntrustedError:
@@ -195,9 +195,10 @@ def remove_empty(folders: Path) -> None:
 
 
 def look(folder: str, found: Reading, home: str) -> list[str]:
-    """Return those of `found` that are in `folder` (as names) or above it (as paths).
+    """Return the files that a launcher would read (`found`) in `folder` or a folder above it.
 
-    `folder` is a real path. Home and the folders above it are not searched.
+    Files in `folder` are given by name, those above it by path. `folder` is a real path. Home and
+    the folders above it are not searched.
     """
     there: list[str] = []
     for place in _upwards(folder, home):
@@ -273,7 +274,7 @@ def _shim_folder(command: str, path: str) -> str:
     interpreter = shutil.which(match[1].decode(), path=path) if match else None
     folders = [os.path.dirname(each) for each in (command, interpreter or "")]  # noqa: PTH120
     if program_name(command) in _FIND_INTERPRETERS:
-        # They try the interpreters on PATH, where they run.
+        # These programs run the interpreters on PATH, in the folder in which they start.
         folders += [each for each in path.split(os.pathsep) if _VERSIONS in shim_names(each)]
     return next((each for each in folders if shim_names(each)), "")
 

@@ -24,10 +24,11 @@ LONGEST_KEPT = 3600.0
 """Seconds after which a list is requested again, however long a stateless server says it is valid.
 """
 _SHORTEST_KEPT = 2.0
-"""Seconds for which every list is kept, so that one with no validity is not requested at every use.
-"""
+"""Seconds for which every list is cached. A list with a validity of 0 would otherwise be requested
+at every use."""
 SLOW_PAUSE = 30.0
-"""Seconds after which a list is requested again that the server did not give in time."""
+"""Seconds for which a list that did not come in time counts as empty; then it is requested again.
+"""
 MOST_PAGE_BYTES = 16 << 20
 MOST_PAGE_VALUES = 1_000_000
 MOST_PAGE_ENTRIES = 20_000
@@ -63,7 +64,7 @@ async def list_tools(server_connection: ServerConnection) -> list[Taken]:
     """
     intake = Intake()
     try:
-        await _taken(server_connection, "tools", intake)
+        await _take_list(server_connection, "tools", intake)
     except ServerError as error:
         if "tools" not in server_connection.capabilities:
             return []
@@ -95,32 +96,33 @@ class Listings:
         """`on_late` gets `prompts` or `resources` when a list arrives after somebody gave up."""
         self._server_connection = server_connection
         self._on_late = on_late
-        self._kept: dict[str, tuple[float, dict[str, bytes]]] = {}
-        # Counts what the server said: a list that was under way then may be the old one.
+        self._cached: dict[str, tuple[float, dict[str, bytes]]] = {}
+        # Counts the changes that the server announced. If the count changes during a fetch, the
+        # fetched list may be outdated.
         self._changes: Counter[str] = Counter()
         self._wanted = {kind: trio.Event() for kind in KINDS}
         self._fetched = {kind: trio.Event() for kind in KINDS}
         self._outdated: dict[str, dict[str, bytes]] = {}
         """The last list, if the server has announced a change since."""
-        self._left: set[str] = set()
+        self._timed_out: set[str] = set()
         self._is_over = False
 
     def changed(self, what: str) -> None:
-        """Forget `prompts`, or `resources` with their templates."""
+        """Drop the cached `prompts`, or `resources` with their templates."""
         for kind in KINDS:
             if kind.split("/")[0] == what:
                 self._changes[kind] += 1
-                self._kept.pop(kind, None)
+                self._cached.pop(kind, None)
 
-    def kept(self, kind: str) -> dict[str, bytes] | None:
-        """Return a cached list as `entries` does; None if it has to be fetched first."""
+    def cached(self, kind: str) -> dict[str, bytes] | None:
+        """Return a cached list in the form of `entries`; None if it has to be fetched first."""
         if kind.split("/", maxsplit=1)[0] not in self._server_connection.capabilities:
             return {}
-        good_until, kept = self._kept.get(kind, (0.0, {}))
-        return kept if trio.current_time() < good_until else None
+        good_until, cached = self._cached.get(kind, (0.0, {}))
+        return cached if trio.current_time() < good_until else None
 
     async def entries(self, kind: str, patience: float = LIST_TIMEOUT) -> dict[str, bytes]:
-        """Return the entries of a list as the server writes them, each by the key that requests it.
+        """Return the entries of a list as JSON, by name (prompts) or URI (resources, templates).
 
         There are none if the server does not offer the list. If a server fails, its list is empty
         and is fetched again the next time, so that one bad server does not affect the others. After
@@ -128,18 +130,20 @@ class Listings:
         """
         with trio.move_on_after(patience):
             for _ in range(_MOST_FETCHES):
-                kept = self.kept(kind)
-                if kept is not None or self._is_over:
-                    return kept or {}
+                cached = self.cached(kind)
+                if cached is not None or self._is_over:
+                    return cached or {}
                 changes = self._changes[kind]
                 self._wanted[kind].set()
                 await self._fetched[kind].wait()
                 outdated = self._outdated.get(kind)
-                # Of a change since the question whoever asked is told, and asks again.
-                if self.kept(kind) is None and (outdated is None or changes != self._changes[kind]):
+                # Sessions are notified of a change during the fetch, and list again.
+                if self.cached(kind) is None and (
+                    outdated is None or changes != self._changes[kind]
+                ):
                     return outdated or {}
-            return self.kept(kind) or {}
-        self._left.add(kind)
+            return self.cached(kind) or {}
+        self._timed_out.add(kind)
         return {}
 
     async def follow(self) -> None:
@@ -158,43 +162,43 @@ class Listings:
         while True:
             await self._wanted[kind].wait()
             self._wanted[kind] = trio.Event()
-            if self.kept(kind) is None:
+            if self.cached(kind) is None:
                 await self._fetch(kind)
             fetched, self._fetched[kind] = self._fetched[kind], trio.Event()
             fetched.set()
-            if kind in self._left and self.kept(kind):
+            if kind in self._timed_out and self.cached(kind):
                 self._on_late(kind.split("/", maxsplit=1)[0])
-            self._left.discard(kind)
+            self._timed_out.discard(kind)
 
     async def _fetch(self, kind: str) -> None:
         changes = self._changes[kind]
-        found = await self._found(kind)
-        self._kept.pop(kind, None)
+        found = await self._fetch_list(kind)
+        self._cached.pop(kind, None)
         self._outdated.pop(kind, None)
         if found is None:
             return
         intake, good_for = found
         self._server_connection.findings[kind] = intake.finding
         if changes == self._changes[kind]:
-            self._kept[kind] = (trio.current_time() + good_for, intake.entries)
+            self._cached[kind] = (trio.current_time() + good_for, intake.entries)
         else:
             self._outdated[kind] = intake.entries
 
-    async def _found(self, kind: str) -> tuple[EntryIntake, float] | None:
+    async def _fetch_list(self, kind: str) -> tuple[EntryIntake, float] | None:
         """Return a list and the seconds for which it is valid; None if it could not be fetched."""
         intake = EntryIntake(kind)
         try:
-            seconds = await _taken(self._server_connection, kind, intake)
+            seconds = await _take_list(self._server_connection, kind, intake)
         except ServerError as error:
             reason = error.error[:200].decode(errors="replace")
             self._server_connection.log.info("not_listed", kind=kind, reason=reason)
-            # Many offer resources and no templates, and will not change their mind.
+            # Many servers offer resources and do not know templates; that does not change.
             if _code(error) != METHOD_NOT_FOUND:
                 return None
             intake, seconds = EntryIntake(kind), LONGEST_KEPT
         except ListingError as error:
             self._server_connection.log.warning("not_listed", kind=kind, reason=str(error))
-            # Asked again at once it would cost whoever asks as much time again.
+            # Cached as empty for a while, or the next session would wait as long.
             return (EntryIntake(kind), SLOW_PAUSE) if error.is_slow else None
         is_timed = self._server_connection.is_stateless
         return intake, max(_SHORTEST_KEPT, seconds) if is_timed else float("inf")
@@ -220,7 +224,9 @@ class _TakesEntries(Protocol):
         ...
 
 
-async def _taken(server_connection: ServerConnection, kind: str, intake: _TakesEntries) -> float:
+async def _take_list(
+    server_connection: ServerConnection, kind: str, intake: _TakesEntries
+) -> float:
     """Take every entry of every page; return the seconds for which the list is valid.
 
     Raises:
@@ -258,7 +264,7 @@ async def _page(
     try:
         written = await server_connection.ask(f"{kind}/list", params, timeout)
         share.resume()
-        # Each comma begins a value: so many tiny ones take a decoder longer than others may wait.
+        # The number of commas bounds the number of values, and so the time to decode them.
         if len(written) > MOST_PAGE_BYTES or written.count(b",") > MOST_PAGE_VALUES:
             raise ListingError(
                 f"{server_connection.name} answered {kind}/list with a page of"

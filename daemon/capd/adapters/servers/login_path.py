@@ -42,9 +42,9 @@ def merged(path: str, login: str) -> str:
 async def login_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Return PATH and the network's variables as the login shell sets them; none if it fails."""
     shell = environment.get("SHELL") or "/bin/sh"
-    # Interactive as well: nvm and its like stand in the files that only such a shell reads.
+    # Interactive as well: nvm and similar tools are set up in files that only such a shell reads.
     argv = (shell, "-l", "-i", "-c", f"echo {_MARK}; env")
-    # What is not inherited is the shell's own.
+    # Without the daemon's network variables, the shell prints only the values that it sets itself.
     given = {name: value for name, value in environment.items() if name not in NETWORK}
     said = bytearray()
     home = Path(environment.get("HOME") or "/")

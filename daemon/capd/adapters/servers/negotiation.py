@@ -73,19 +73,19 @@ async def negotiate(
     """
     server_connection.client = client
     if wants_stateless:
-        met = await _race(server_connection, client, timeout)
+        facts = await _race(server_connection, client, timeout)
     else:
-        met = await _in_turn(server_connection, client, timeout)
+        facts = await _in_turn(server_connection, client, timeout)
     server_connection.is_stateless, server_connection.protocol_version = (
-        met.is_stateless,
-        met.version,
+        facts.is_stateless,
+        facts.version,
     )
     server_connection.capabilities, server_connection.instructions = (
-        met.capabilities,
-        met.instructions,
+        facts.capabilities,
+        facts.instructions,
     )
-    server_connection.server_version = met.server_version
-    if not met.is_stateless:
+    server_connection.server_version = facts.server_version
+    if not facts.is_stateless:
         try:
             await server_connection.notify("notifications/initialized")
         except NotSentError as error:
@@ -99,7 +99,7 @@ async def _in_turn(
     try:
         return await _initialize(server_connection, client, timeout)
     except _DeclinedError as error:
-        # A server of the stateless generation alone does not know the handshake.
+        # A server that knows only the stateless generation refuses the handshake.
         try:
             return await _discover(server_connection, timeout)
         except HandshakeError:
@@ -139,22 +139,22 @@ async def _race(
 
 async def _discover(server_connection: ServerConnection, timeout: float) -> _ServerFacts:
     try:
-        return await _discovered(server_connection, NEWEST_STATELESS, timeout)
+        return await _discover_as(server_connection, NEWEST_STATELESS, timeout)
     except _DeclinedError as error:
         named = _newest(STATELESS_VERSIONS, error.supported)
         if not named:
             raise
-        return await _discovered(server_connection, named, timeout)
+        return await _discover_as(server_connection, named, timeout)
 
 
-async def _discovered(
+async def _discover_as(
     server_connection: ServerConnection, version: str, timeout: float
 ) -> _ServerFacts:
     params = {"_meta": raw({PROTOCOL_VERSION: version})}
     try:
         found = decoded(
             DISCOVERED,
-            await _asked(server_connection, "server/discover", params, timeout, stateless=True),
+            await _ask(server_connection, "server/discover", params, timeout, stateless=True),
         )
     except MalformedError as error:
         raise HandshakeError(
@@ -179,15 +179,15 @@ async def _initialize(
     server_connection: ServerConnection, client: ClientFacts, timeout: float
 ) -> _ServerFacts:
     try:
-        return await _initialized(server_connection, client, NEWEST_HANDSHAKE, timeout)
+        return await _initialize_as(server_connection, client, NEWEST_HANDSHAKE, timeout)
     except _DeclinedError as error:
         named = _newest(HANDSHAKE_VERSIONS, error.supported)
         if not named:
             raise
-        return await _initialized(server_connection, client, named, timeout)
+        return await _initialize_as(server_connection, client, named, timeout)
 
 
-async def _initialized(
+async def _initialize_as(
     server_connection: ServerConnection, client: ClientFacts, version: str, timeout: float
 ) -> _ServerFacts:
     params: Members = {
@@ -196,7 +196,7 @@ async def _initialized(
         "clientInfo": msgspec.Raw(client.info),
     }
     try:
-        found = decoded(INITIALIZED, await _asked(server_connection, "initialize", params, timeout))
+        found = decoded(INITIALIZED, await _ask(server_connection, "initialize", params, timeout))
     except MalformedError as error:
         raise HandshakeError(f"{server_connection.name} answered initialize with {error}") from None
     if found.protocolVersion not in HANDSHAKE_VERSIONS:
@@ -213,7 +213,7 @@ async def _initialized(
     )
 
 
-async def _asked(
+async def _ask(
     server_connection: ServerConnection,
     method: str,
     params: Members,

@@ -24,7 +24,7 @@ class Patience(Protocol):
 
 
 class Pending:
-    """One request in progress. Subclasses know who waits for it, without a reference cycle."""
+    """One request in progress. A subclass says what happens with its outcome (`on_outcome`)."""
 
     __slots__ = (
         *("_questions", "caller", "error", "is_done", "is_sent", "message_id", "method"),
@@ -35,12 +35,11 @@ class Pending:
         self.method = method
         self.caller = caller
         self.timeout = timeout
-        """Seconds without a reply or progress after which it is given up."""
+        """Seconds without a reply or progress after which the request ends."""
         self.message_id = 0
         """The id of the request at the server."""
         self.over_at = float("inf")
-        """When it is given up despite progress. Time that a person takes to answer does not count.
-        """
+        """When the request ends despite progress, by trio's clock. Pauses move it."""
         self.is_done = False
         self.is_sent = False
         self.result: Result | None = None
@@ -50,8 +49,8 @@ class Pending:
         self._paused_at = 0.0
         self._pause_left = LONGEST_PAUSE
 
-    def settled(self) -> None:
-        """React to the outcome. This is called once."""
+    def on_outcome(self) -> None:
+        """Handle the outcome, in `result` or `error`. This is called once."""
         raise NotImplementedError
 
     def complete(self, *, result: Result | None = None, error: Exception | None = None) -> None:
@@ -59,10 +58,10 @@ class Pending:
         if not self.is_done:
             self.is_done = True
             self.result, self.error = result, error
-            self.settled()
+            self.on_outcome()
 
     def extend(self) -> None:
-        """Restart its timeout."""
+        """Restart the timeout, unless it is paused."""
         if self.patience is not None and not self._questions:
             self.patience.deadline = min(trio.current_time() + self.timeout, self.over_at)
 
@@ -81,8 +80,8 @@ class Pending:
             self.over_at += self._pause_left
 
     @property
-    def how_late(self) -> str:
-        """Return how the request ran out of time, to be written after the server's name."""
+    def timeout_reason(self) -> str:
+        """Why the request timed out, in words that follow the server's name."""
         if self._questions:
             return f"waits for an answer that the client has not given for {LONGEST_PAUSE:g} s"
         return f"did not answer within {self.timeout:g} s"
@@ -111,6 +110,6 @@ class Awaited(Pending):
         super().__init__(method, caller, timeout)
         self.done = trio.Event()
 
-    def settled(self) -> None:
+    def on_outcome(self) -> None:
         """Wake the task."""
         self.done.set()

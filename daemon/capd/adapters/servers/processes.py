@@ -45,11 +45,11 @@ _GUARD_ENVIRONMENT_KEYS = ("LD_LIBRARY_PATH",)
 _LAUNCH_TIMEOUT = 20.0
 _KILL_TIMEOUT = 5.0
 _REMOVAL_TIMEOUT = 60.0
-"""As long as a guard may try to remove a container, with the end of the tree before it."""
+"""Seconds for a guard to end the tree and then remove its container."""
 _REMOVED = b"removed"
 _SIGNALLED = 128
 _MOST_LOOKS = 5
-"""How often a start is retried because files changed while they were checked."""
+"""How often a start is tried again because files changed while they were checked."""
 
 
 class CommandNotFoundError(CapdError):
@@ -68,18 +68,18 @@ class TreeSurvivedError(CapdError):
 class ProcessSpec:
     """What to run: an argument list, never a shell line, with exactly this environment."""
 
-    argv: tuple[str, ...] = field(repr=False)  # secrets may stand in both
+    argv: tuple[str, ...] = field(repr=False)  # arguments and environment may contain secrets
     env: dict[str, str] = field(repr=False)
     cwd: Path
     box: Box | None = field(default=None, repr=False)
     """The sandbox of the process; None for none."""
     vouch: Callable[[], None] | None = field(default=None, repr=False, compare=False)
-    """Raises unless the process may be started; called directly before the start."""
+    """Raises if the process may not be started; called directly before the start."""
     launching: Launching | None = field(default=None, repr=False, compare=False)
     """How its launcher is kept from reading an untrusted folder; None if that is not needed."""
     contained: "Contained | None" = field(default=None, repr=False, compare=False)
-    """The container that it runs in, with `env` for the engine; None for a process of this machine.
-    """
+    """The container that it runs in; None for none. With a container, `env` is the environment of
+    the engine's program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class ServerProcess:
     """A running server, and the guard above it."""
 
     is_parked = False
-    """Whether it ended because a person must act first; never true of a process."""
+    """Always False: only a connection by URL ends because a person must act first."""
 
     def __init__(self, launched: "_Launched") -> None:
         self.pid = launched.pid
@@ -152,7 +152,7 @@ class ServerProcess:
         self._container = launched.container
         self._kill_timeout = _KILL_TIMEOUT if launched.container is None else _REMOVAL_TIMEOUT
         self.membership: Membership = launched.tree.way(launched.confinement.prefix)
-        """How it is known which processes belong to the server."""
+        """How capd knows which processes belong to the server."""
         self._tree = launched.tree
         self._is_guard_lost = False
         self._is_wrapped = launched.confinement.means == "bwrap"
@@ -173,7 +173,7 @@ class ServerProcess:
         return self._stderr.lines()
 
     async def wait(self) -> ExitStatus:
-        """Return how the server ended, as soon as it has."""
+        """Wait until the server's process has ended; return how it ended."""
         await self._exited.wait()
         assert self._status is not None
         return self._status
@@ -206,7 +206,7 @@ class ServerProcess:
         if self._gone.is_set():
             return
         with trio.CancelScope(shield=True):
-            self._guard.send_signal(signal.SIGCONT)  # somebody may have stopped it
+            self._guard.send_signal(signal.SIGCONT)  # a stopped guard would not obey
             self._command(b"K")
             with trio.move_on_after(self._kill_timeout):
                 await self._gone.wait()
@@ -222,14 +222,14 @@ class ServerProcess:
 
     async def _attend(self, scope: trio.CancelScope) -> None:
         """Watch the guard and read stderr until `scope`, which is shielded, is cancelled."""
-        # Shielded, because `kill` needs the watch when everything around it is being cancelled.
+        # `kill` waits for what the watch sees, also while the caller is being cancelled.
         with scope:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._watch)
                 nursery.start_soon(self._stderr.drain)
 
     async def _watch(self) -> None:
-        heard, is_removed = b"", False
+        rest, is_removed = b"", False
         while True:
             await trio.lowlevel.wait_readable(self._control)
             try:
@@ -240,7 +240,7 @@ class ServerProcess:
                 data = b""
             if not data:
                 break
-            *lines, heard = (heard + data).split(b"\n")
+            *lines, rest = (rest + data).split(b"\n")
             for line in lines:
                 if line.startswith(b"exit "):
                     self._set_exited(self._exit_status(int(line.split()[1])))
@@ -251,7 +251,7 @@ class ServerProcess:
                 _kill_orphans, self.pid, self._started, limiter=_limiter()
             )
             self._set_exited(ExitStatus(signal=signal.SIGKILL, is_guard_lost=True))
-        # It has closed its socket, so it is past its last instruction.
+        # The guard has closed its socket as its last act, so this wait is short.
         await trio.to_thread.run_sync(self._guard.wait)
         await trio.to_thread.run_sync(
             partial(TREES.leave, self._tree, is_guard_lost=self._is_guard_lost)
@@ -266,7 +266,7 @@ class ServerProcess:
         return ExitStatus(code=number) if number >= 0 else ExitStatus(signal=-number)
 
     def _set_exited(self, status: ExitStatus) -> None:
-        self._stderr.take_what_is_there()
+        self._stderr.read_available()
         self._status = status
         self._exited.set()
 
@@ -303,7 +303,7 @@ async def running(spec: ProcessSpec) -> AsyncIterator[ServerProcess]:
             await process.kill()
         finally:
             scope.cancel()
-            # Otherwise a cancellation from outside would take the place of what `kill` raises.
+            # Shielded, or a cancellation from outside would replace the exception of `kill`.
             nursery.cancel_scope.shield = True
             try:
                 # Not `async with`: a nursery would wrap the block's own exception in a group.
@@ -380,13 +380,13 @@ def _launch_as(
     usual_cwd = spec.cwd
     spec = _planned(spec, plan, folder)
     name = spec.argv[0]
-    # Not the method of Path: that raises where a name is too long.
+    # Not `Path.is_dir`, which raises if a name is too long.
     if not os.path.isdir(usual_cwd):  # noqa: PTH112
         raise SpawnFailedError(f"{name} cannot start in {usual_cwd}: there is no such directory")
     command = resolve_command(spec)
     found = confinement_of(spec, command)
     if container is not None:
-        # The guard takes its words apart from those that confine it (platform/guard.py).
+        # The guard runs these words after the end of the tree (platform/guard.py, `--finally`).
         last = tuple(f"--finally={each}" for each in container.removal)
         found = Confinement("none", container.description, guard_options=last)
     introduction = _introduction(command, spec, found)
@@ -420,7 +420,7 @@ def _launch_as(
             pid, held = _introduce(control, introduction, spec)
         except BaseException:
             control.close()  # the guard kills what it has started, and ends
-            _bury(guard)
+            _reap(guard)
             TREES.leave(tree, is_guard_lost=True)
             raise
         started = platform.process_start_time(pid)
@@ -437,25 +437,28 @@ def _launch_as(
 
 
 def _planned(spec: ProcessSpec, plan: Plan | None, folder: Path | None) -> ProcessSpec:
-    """Return what to run, checking the files that a launcher reads once more at the end."""
+    """Return the spec to start by `plan`, in `folder` if there is one.
+
+    Its `vouch` checks directly before the start that the launcher's files give the same plan.
+    """
     if plan is None or spec.launching is None:
         return spec
     launching, argv, env, vouch = spec.launching, spec.argv, spec.env, spec.vouch
 
-    def look_again() -> None:
+    def check_again() -> None:
         if launching.plan(argv, env) != plan:
             raise _ChangedError
         if vouch is not None:
             vouch()
 
     return replace(
-        spec, argv=plan.argv, env=dict(plan.env), cwd=folder or spec.cwd, vouch=look_again
+        spec, argv=plan.argv, env=dict(plan.env), cwd=folder or spec.cwd, vouch=check_again
     )
 
 
 def _guard_environment() -> dict[str, str]:
     kept = {key: os.environ[key] for key in _GUARD_ENVIRONMENT_KEYS if key in os.environ}
-    # Not a server's: it is the daemon's child before the daemon knows its number.
+    # Marked as a helper, not as a server: the daemon must not take its own guard for an orphan.
     return {**kept, VARIABLE: TREES.mark.of_helper}
 
 
@@ -467,7 +470,7 @@ def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[i
     return reading, writing
 
 
-def _bury(guard: subprocess.Popen[bytes]) -> None:
+def _reap(guard: subprocess.Popen[bytes]) -> None:
     try:
         guard.wait(_KILL_TIMEOUT)
     except subprocess.TimeoutExpired:
@@ -496,7 +499,7 @@ def confinement_of(spec: ProcessSpec, command: Path) -> Confinement:
     """Return how a server is confined.
 
     Raises:
-        SandboxMissingError: what is asked for cannot be done here.
+        SandboxMissingError: this machine cannot provide the requested sandbox.
     """
     if spec.box is None:
         return Confinement("none", "")
@@ -540,7 +543,7 @@ def _kill_orphans(pid: int, started: str | None) -> None:
     doomed: dict[int, str | None] = {}
     deadline = time.monotonic() + _KILL_TIMEOUT
     while time.monotonic() < deadline:
-        # The number may belong to somebody else by now; while its group lives, it cannot.
+        # Another process may have the pid by now, but not while the server's process group lives.
         if platform.process_start_time(pid) in {started, None}:
             doomed |= {
                 each: platform.process_start_time(each) for each in (pid, *platform.tree_below(pid))
@@ -556,7 +559,7 @@ def _kill_orphans(pid: int, started: str | None) -> None:
             with contextlib.suppress(OSError):
                 os.kill(each, signal.SIGKILL)
         for each in doomed:
-            # capd inherits them if it is a subreaper; otherwise somebody else collects them.
+            # Orphans are capd's children if it is a subreaper; otherwise init waits for them.
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(each, os.WNOHANG)
         if not living:

@@ -46,7 +46,7 @@ _MOST_SSH_FILES = 64
 _APPIMAGE = b"AI"
 _APPIMAGE_AT = 8
 _TRIAL_TIMEOUT = 10.0
-# All that is ever asked of it: a container may allow one thing and forbid the next.
+# All options that capd ever uses: a container may allow some of them and forbid others.
 _TRIAL = (
     *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"),
     *("--unshare-pid", "--unshare-ipc", "--unshare-net", "--cap-drop", "ALL"),
@@ -57,7 +57,7 @@ _trying = threading.Lock()
 
 
 def machine() -> Machine:
-    """Return which sandboxing features this machine has; wait where they are being tried."""
+    """Return which sandboxing features work on this machine. They are tried once."""
     with _trying:
         return _tried_machine()
 
@@ -65,7 +65,7 @@ def machine() -> Machine:
 @cache
 def _tried_machine() -> Machine:
     launcher = (sys.executable, "-I", "-S", str(_LAUNCHER))
-    # Each is a process or two, and the first server waits for all of them.
+    # In parallel: each trial starts one or two processes, and the first server waits for all.
     with ThreadPoolExecutor(3) as pool:
         bwrap = pool.submit(_working_bwrap)
         version = pool.submit(_landlock_version, launcher)
@@ -102,13 +102,13 @@ def own_folders(where: Places, environment: Mapping[str, str]) -> OwnFolders:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A sandbox that is asked for, and the folders that it affects."""
+    """A requested sandbox, and the folders that it affects."""
 
     sandbox_request: SandboxRequest
     own: tuple[Path, ...]
     """capd's configuration, state, cache and sockets."""
     environment: Mapping[str, str] = field(repr=False)
-    """The user's environment, which names the home folder. A definition could name another one."""
+    """The user's environment, for the home folder. The server's own could name another one."""
     project: str = ""
     cache: Path | None = None
     """The server's own cache folder for `strict`; created if it is missing."""
@@ -174,13 +174,13 @@ def confinement(box: Box, command: Path, cwd: Path, words: Sequence[str] = ()) -
         where = _guarded_surroundings(box, command, cwd, words)
         found = confined(sandbox_request, box.machine(), where, Masked())
         return replace(found, environment=_extraction(command) if found.guard_options else {})
-    # Mounts are made where links lead: a link's own name cannot be mounted on.
+    # Resolved, because a mount point cannot be a symbolic link.
     home = Path(box.environment.get("HOME") or Path.home()).resolve()
     cache_path = ""
     if sandbox_request.level == "strict" and box.cache is not None:
         try:
             (box.cache / "tmp").mkdir(mode=0o700, parents=True, exist_ok=True)
-            # A folder that no start has touched for long is removed.
+            # The cache cleanup removes folders that were not touched for long.
             os.utime(box.cache)
         except OSError as error:
             raise SandboxMissingError(
@@ -210,7 +210,7 @@ def confinement(box: Box, command: Path, cwd: Path, words: Sequence[str] = ()) -
 
 
 def _guarded_surroundings(box: Box, command: Path, cwd: Path, words: Sequence[str]) -> Surroundings:
-    """Return the facts about the machine that count at `guard`, which most servers run at."""
+    """Return the facts about the machine for level `guard`, at which most servers run."""
     own = box.folders
     config_entries: list[str] = []
     with contextlib.suppress(OSError):
@@ -225,7 +225,7 @@ def _guarded_surroundings(box: Box, command: Path, cwd: Path, words: Sequence[st
         may_connect=box.may_connect,
     )
     covered = cover(own, needs)
-    # The guard refuses all where one is missing.
+    # Only existing paths: the guard refuses to start if one of them is missing.
     return Surroundings(
         home="/",
         cwd=str(cwd),
@@ -305,8 +305,8 @@ def _program_folders(box: Box, command: Path) -> Iterator[str]:
     for folder in box.environment.get("PATH", "").split(os.pathsep):
         if folder:
             yield str(Path(folder).resolve())
-    # An interpreter of a virtual environment is a link to the one that it was made from. What
-    # a project's own link leads to is for nobody else to show.
+    # A virtual environment's interpreter is a link; its target must be visible. A link inside the
+    # project is not followed, because the project could show any folder by it.
     if not box.project or not command.is_relative_to(box.project):
         yield str(command.resolve().parent)
 

@@ -16,7 +16,7 @@ from structlog.typing import FilteringBoundLogger
 
 from capd.adapters.fair_share import FairShare
 from capd.adapters.frame_writer import GATHERING, FrameWriter
-from capd.adapters.large_frames import PIECE_BYTES, READABLE_BYTES, held
+from capd.adapters.large_frames import PIECE_BYTES, READABLE_BYTES, read_all
 from capd.adapters.line_texts import checked_text, one_line, recover_id
 from capd.adapters.servers.call_clock import CallClock
 from capd.adapters.servers.callers import Caller, CallHooks, Peer
@@ -57,10 +57,12 @@ _END_BYTES = 4 * 1024
 
 
 async def large_result(line: Oversized, ends: LineEnds | None) -> LargeResult:
-    """Return the result in a response.
+    """Return the result in a response that was written to the spool, without loading it.
+
+    `ends` are the members at both ends of the line; None if they could not be read.
 
     Raises:
-        MalformedError: it is not a response, or its result cannot be located in it.
+        MalformedError: the line is not a response, or its result cannot be located.
         OSError: the file cannot be read.
     """
     if line.kept is None:
@@ -73,7 +75,7 @@ async def large_result(line: Oversized, ends: LineEnds | None) -> LargeResult:
         piece = await line.kept.read(at, min(PIECE_BYTES, end - at))
         for begin in range(0, len(piece), _CHECKED_BYTES):
             check.feed(piece[begin : begin + _CHECKED_BYTES])
-            # Others wait no longer than one of these takes.
+            # A checkpoint after each 64 KiB, so that other tasks wait no longer than that.
             await trio.lowlevel.checkpoint()
     check.end()
     head = await line.kept.read(start, min(_END_BYTES, end - start))
@@ -88,7 +90,7 @@ def params_for_server(
     meta = members.get("_meta")
     if meta is None and not stateless:
         return joined(members)
-    told = meta_for_server(
+    sent_meta = meta_for_server(
         members_of(meta if meta is not None else b""),
         caller.client,
         stateless=stateless,
@@ -96,7 +98,7 @@ def params_for_server(
         log_level=caller.log_level,
     )
     others = {key: value for key, value in members.items() if key != "_meta"}
-    return joined({**others, "_meta": msgspec.Raw(joined(told))} if told else others)
+    return joined({**others, "_meta": msgspec.Raw(joined(sent_meta))} if sent_meta else others)
 
 
 def request_line(message_id: int, method: str, params: bytes) -> bytes:
@@ -110,8 +112,8 @@ def request_line(message_id: int, method: str, params: bytes) -> bytes:
 
 def notification_line(method: str, params: bytes) -> bytes:
     """Return a notification."""
-    told = b',"params":' + params if params else b""
-    return b'{"jsonrpc":"2.0","method":"%s"%s}' % (method.encode(), told)
+    member = b',"params":' + params if params else b""
+    return b'{"jsonrpc":"2.0","method":"%s"%s}' % (method.encode(), member)
 
 
 WRITE_TIMEOUT = 120.0
@@ -192,14 +194,14 @@ class ServerConnection:
         self.server_version = ""
         """The server's version, from its handshake."""
         self.is_stateless = False
-        """Whether the server is spoken to in the stateless generation."""
+        """Whether the connection uses the stateless generation."""
         self.capabilities: dict[str, msgspec.Raw] = {}
         """The capabilities that the server declares."""
         self.instructions = ""
         self.client = ClientFacts()
         """The client info that was sent in the handshake."""
         self.longest_call = 0.0
-        """Seconds after which a call is given up, whatever its progress; 0 for never."""
+        """Seconds after which a call ends even if its server reports progress; 0 for no limit."""
         self.holders: dict[SessionKey, Peer] = {}
         self.log = log
         cap_bytes = READABLE_BYTES if spool is None else HELD_BYTES
@@ -254,10 +256,10 @@ class ServerConnection:
                 share, is_flooded = FairShare(), False
                 while lines := await self._reader.some():
                     if is_flooded:
-                        # Only then: a look at the clock costs as much as a line.
+                        # Only during a flood, because reading the clock costs as much as a line.
                         share.resume()
-                    unasked = self.unasked.heard
-                    # Popped: what is large must not stay here until the next line comes.
+                    unasked = self.unasked.count
+                    # Popped, so that a large line is freed before the next one arrives.
                     lines.reverse()
                     while lines:
                         with GATHERING:
@@ -265,9 +267,9 @@ class ServerConnection:
                         if lines:
                             await self._received(lines.pop(), nursery)
                     was_flooded = is_flooded
-                    is_flooded = self.unasked.heard - unasked > _FEW_UNASKED
+                    is_flooded = self.unasked.count - unasked > _FEW_UNASKED
                     if was_flooded and is_flooded:
-                        # A flood waits in its server's pipe, and the others have their turn.
+                        # During a flood, give way to other tasks; the flood waits in its pipe.
                         await share.give_way()
             except FrameStalledError as error:
                 raise ConnectionBrokenError(f"{self.name}: {error}") from None
@@ -275,7 +277,10 @@ class ServerConnection:
                 nursery.cancel_scope.cancel()
 
     def close(self, why: str) -> None:
-        """Complete every call in progress; a call that was sent gets an unknown outcome."""
+        """Fail every call in progress; the outcome of a call that was sent is unknown.
+
+        `why` continues a sentence that begins with the server's name.
+        """
         self._why_dead = self._why_dead or why
         pending = list(self._pending.values())
         self._pending.clear()
@@ -285,18 +290,18 @@ class ServerConnection:
     async def relay(
         self, method: str, members: Members, caller: Caller, *, timeout: float | None = None
     ) -> Result:
-        """Return the result of a client's request, as the server wrote it.
+        """Send a client's request; return the result as the server wrote it.
 
         `members` are the request's params. If the caller is cancelled after the request was sent,
-        the server is told so.
+        the server gets `notifications/cancelled`. `timeout`: seconds without progress.
 
         Raises:
             NotSentError, OutcomeUnknownError: the connection was lost, or the call took too long.
             ServerError: the server answered with an error.
         """
         message_id = self._fresh_id()
-        told = params_for_server(message_id, members, caller, stateless=self.is_stateless)
-        return await self._request(message_id, method, told, timeout or IDLE_TIMEOUT, caller)
+        params = params_for_server(message_id, members, caller, stateless=self.is_stateless)
+        return await self._request(message_id, method, params, timeout or IDLE_TIMEOUT, caller)
 
     def begin(self, calls: Sequence[Pending], members: Sequence[Members]) -> int:
         """Write several calls at once without waiting; return how many were written.
@@ -304,17 +309,17 @@ class ServerConnection:
         Calls that were not written are unchanged. The callers' clients must have been told before
         that the calls may run. `members` are the params, one for each call.
         """
-        # A writer that is dead begins nothing.
+        # A broken connection writes nothing.
         if self._why_dead:
             return 0
         lines: list[bytes] = []
         for call, params in zip(calls, members, strict=True):
             call.message_id = self._fresh_id()
             self._pending[call.message_id] = call
-            told = params_for_server(
+            sent = params_for_server(
                 call.message_id, params, call.caller, stateless=self.is_stateless
             )
-            lines.append(request_line(call.message_id, call.method, told))
+            lines.append(request_line(call.message_id, call.method, sent))
         begun = self._writer.begin(lines, lambda: self._cut(calls[begun - 1]))
         for call in calls[begun:]:
             del self._pending[call.message_id]
@@ -332,9 +337,9 @@ class ServerConnection:
     async def ask(
         self, method: str, members: Members, timeout: float, *, stateless: bool | None = None
     ) -> bytes:
-        """Return the result of capd's own request.
+        """Send capd's own request; return the result.
 
-        `stateless` is set before the generation is known.
+        `stateless` names the generation of the request while the connection's is not known yet.
 
         Raises:
             NotSentError, OutcomeUnknownError, ServerError: as `relay`.
@@ -342,8 +347,8 @@ class ServerConnection:
         message_id = self._fresh_id()
         caller = CallHooks(client=self.client)
         generation = self.is_stateless if stateless is None else stateless
-        told = params_for_server(message_id, members, caller, stateless=generation)
-        return await held(await self._request(message_id, method, told, timeout, caller))
+        params = params_for_server(message_id, members, caller, stateless=generation)
+        return await read_all(await self._request(message_id, method, params, timeout, caller))
 
     def _fresh_id(self) -> int:
         """Return a random id, so that no server can answer a request that it did not get."""
@@ -398,7 +403,7 @@ class ServerConnection:
             self._pending.pop(message_id, None)
         if not pending.is_done:
             self._cancel_soon(message_id, pending, "it took too long")
-            raise self._lost(pending, pending.how_late)
+            raise self._lost(pending, pending.timeout_reason)
         if pending.error is not None:
             raise pending.error
         assert pending.result is not None
@@ -408,7 +413,7 @@ class ServerConnection:
         """End a call whose time is over."""
         del self._pending[call.message_id]
         self._cancel_soon(call.message_id, call, "it took too long")
-        call.complete(error=self._lost(call, call.how_late))
+        call.complete(error=self._lost(call, call.timeout_reason))
 
     def _cut(self, call: Pending) -> None:
         """End a call of which only a part was written."""
@@ -463,15 +468,15 @@ class ServerConnection:
                 return
             message = halved
         if message.method and message.id is not msgspec.UNSET:
-            self.unasked.requested(message, nursery)
+            self.unasked.on_request(message, nursery)
         elif message.method:
-            self.unasked.notified(message)
+            self.unasked.on_notification(message)
         elif len(message.result) or len(message.error):
             self._replied(message)
         else:
             self._junk(data, "neither a request nor a reply")
             if not isinstance(message.id, msgspec.UnsetType):
-                self.unasked.not_a_request(message.id)
+                self.unasked.refuse_invalid(message.id)
             return
         self._junk_run_lines = self._junk_run_bytes = 0
 
@@ -484,10 +489,10 @@ class ServerConnection:
                 await self._received(Frame(await line.kept.read(0, line.size_bytes)), nursery)
                 return
             if ends is not None and "method" in ends.scalars:
-                # A request's id is the server's own, and of no call of ours.
+                # A request's id was chosen by the server, so it must not end one of our calls.
                 self.counts["large_unasked"] += 1
                 if ends.id is not None:
-                    self.unasked.too_long(ends.id)
+                    self.unasked.refuse_large(ends.id)
                 return
             why = f"a line of {line.size_bytes} bytes is over the limit: {error}"
             self._unreadable(line.head, why, ends.id if ends is not None else None)
@@ -514,7 +519,8 @@ class ServerConnection:
     def _junk(self, data: bytes, why: str) -> None:
         """Count a line that is not a message. If it was the reply to a call, that call fails."""
         self.counts["junk_lines"] += 1
-        # Counted since the last message: a server that logs a line a call is noisy, not broken.
+        # Counted since the last valid message: a server that logs one line for each call is not
+        # broken.
         self._junk_run_lines += 1
         self._junk_run_bytes += len(data)
         if self.counts["junk_lines"] <= _JUNK_LOGGED:

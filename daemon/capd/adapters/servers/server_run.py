@@ -35,9 +35,9 @@ REFETCH_PAUSE = 2.0
 STDERR_SHOWN = 10
 
 Vet = Callable[[Sequence[Taken]], Awaitable[Collection[ToolName]]]
-"""Names the tools of a list that nobody may see or call."""
+"""Takes the tools of a list; returns the names of those that must not be shown or called."""
 Vouch = Callable[[], Awaitable[None]]
-"""Raises unless the started program is trusted."""
+"""Raises if the started program is not trusted."""
 
 
 class ServerEnd(Protocol):
@@ -84,15 +84,15 @@ class ServerEnd(Protocol):
         ...
 
     async def wait(self) -> object:
-        """Return how it ended, once it has; its text continues a sentence that begins with `it`."""
+        """Wait for the end; return how it ended. Its text continues a sentence that begins `it`."""
         ...
 
     def stderr_tail(self) -> list[str]:
-        """Return the last lines that it wrote to stderr, safe to print."""
+        """Return the last lines that the server wrote to stderr, safe to print."""
         ...
 
     async def stop(self, grace: float) -> None:
-        """End it and everything that it started."""
+        """End the server and every process that it started."""
         ...
 
 
@@ -176,11 +176,11 @@ class ServerRun:
         self._listed: list[Taken] = []
         self._is_stale = False
         self._woken = trio.Event()
-        self._doomed = trio.Event()
-        self._doom = ""
+        self._is_ending = trio.Event()
+        self._end_reason = ""
 
     def vet_again(self) -> None:
-        """Compare the listed tools with the trusted definitions again, after a decision."""
+        """Compare the tools with the trusted definitions again, after a person's decision."""
         self._woken.set()
 
     def end(self, reason: str) -> None:
@@ -188,8 +188,8 @@ class ServerRun:
 
         Callers get `reason`, which continues a sentence that begins with `it`.
         """
-        self._doom = reason
-        self._doomed.set()
+        self._end_reason = reason
+        self._is_ending.set()
 
     async def serve(
         self,
@@ -199,6 +199,8 @@ class ServerRun:
         on_tools: Callable[[], None],
     ) -> None:
         """Start the server, report it ready, and wait until it is lost or this is cancelled.
+
+        `on_ready` gets the instance; `on_tools` is called when `tools` has changed since.
 
         Raises:
             StartFailedError, ServerLostError: it did not become ready, or was lost afterwards.
@@ -227,7 +229,7 @@ class ServerRun:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._run_connection, server_connection, process)
                     nursery.start_soon(self._watch_death, server_connection, process)
-                    nursery.start_soon(self._kill_when_doomed, process)
+                    nursery.start_soon(self._stop_when_ending, process)
                     await self._make_ready(server_connection)
                     is_ready = True
                     on_ready(instance)
@@ -238,7 +240,7 @@ class ServerRun:
                 if is_ready:
                     raise ServerLostError(reason, is_parked=process.is_parked) from None
                 if facts.cwd_reason:
-                    # What it lacks may be what its launcher was kept from.
+                    # The restriction of its launcher may be the cause.
                     reason += f"; {facts.cwd_reason}"
                 raise StartFailedError(
                     reason, self._stderr(process), is_parked=process.is_parked
@@ -253,8 +255,8 @@ class ServerRun:
     async def _death(self, process: ServerEnd) -> str:
         """Return how the process ended, once it has, with its last line on stderr."""
         status = await process.wait()
-        if self._doom:
-            return self._doom
+        if self._end_reason:
+            return self._end_reason
         tail = self._stderr(process)[-1:]
         return f"{status} (last on stderr: {tail[0]})" if tail else str(status)
 
@@ -266,7 +268,7 @@ class ServerRun:
         for error in everything:
             if isinstance(error, _ServerDeadError):
                 return error
-        # A pipe breaks a moment before its process is seen dead.
+        # A broken pipe is noticed a moment before the end of its process.
         with trio.move_on_after(CLOSED_OUTPUT_GRACE):
             return _ServerDeadError(f"it {await self._death(process)}")
         return everything[0]
@@ -284,7 +286,8 @@ class ServerRun:
                 timeout=START_TIMEOUT,
             )
             if self._vouch is not None:
-                # By now it has been read: a file that was swapped after the last look is seen.
+                # The server has loaded its files by now, so a file that was replaced after the
+                # last check is noticed.
                 await self._vouch()
             self._listed = await list_tools(server_connection)
             self.tools = await self._vetted(self._listed)
@@ -295,7 +298,8 @@ class ServerRun:
         self, server_connection: ServerConnection, process: ServerEnd
     ) -> None:
         await server_connection.run()
-        # Its output has ended. Its exit follows at once, or it is of no more use.
+        # A server without output is useless. Usually its process exits at the same time, and then
+        # `_watch_death` gives the better reason.
         with trio.move_on_after(CLOSED_OUTPUT_GRACE):
             await process.wait()
             await trio.sleep_forever()
@@ -306,8 +310,8 @@ class ServerRun:
         server_connection.close(death)
         raise _ServerDeadError(f"it {death}")
 
-    async def _kill_when_doomed(self, process: ServerEnd) -> None:
-        await self._doomed.wait()
+    async def _stop_when_ending(self, process: ServerEnd) -> None:
+        await self._is_ending.wait()
         await process.stop(0)
 
     async def _follow_tools(
@@ -324,12 +328,13 @@ class ServerRun:
             try:
                 self._listed = await list_tools(server_connection) if is_stale else self._listed
             except HandshakeError as error:
-                # Its calls may be fine: what it listed last stays, and a dead one is seen as such.
+                # Keep the last list: calls may still work, and the end of a server is noticed
+                # elsewhere.
                 self._log.warning("tools_not_listed", reason=str(error))
             try:
                 tools = await self._vetted(self._listed)
             except NotVettedError as error:
-                # Nobody wakes us twice for one list, or for one decision of a person.
+                # Try again by itself: no event repeats for this list, or for a person's decision.
                 self._log.warning("tools_not_vetted", reason=str(error))
                 self._woken.set()
                 await trio.sleep(REFETCH_PAUSE)

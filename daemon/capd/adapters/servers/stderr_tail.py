@@ -28,16 +28,16 @@ class StderrTail:
             if size_bytes == 0:
                 return
             if size_bytes is not None and size_bytes >= _KEPT_BYTES:
-                await trio.sleep(_PAUSE)  # a flood costs its writer the time, not capd
+                await trio.sleep(_PAUSE)  # slow a flood down
 
-    def take_what_is_there(self) -> None:
-        """Read what is in the pipe after the server has ended; others may still write to it."""
+    def read_available(self) -> None:
+        """Read what is in the pipe, without waiting for processes that may still write to it."""
         for _ in range(2):
             if not self._take():
                 return
 
     def lines(self) -> list[str]:
-        """Return whole lines with control characters escaped."""
+        """Return the lines that are known from their beginning, with control characters escaped."""
         lines = self._kept.decode("utf-8", "replace").split("\n")
         if self._is_cut and len(lines) > 1:
             del lines[0]
@@ -63,7 +63,7 @@ class StderrTail:
 
 
 def printable(line: str) -> str:
-    """Escape what would move a terminal's cursor or reorder its text."""
+    """Escape unprintable characters, except tabs: they could move a terminal's cursor."""
     if line.isprintable():
         return line
     return "".join(

@@ -36,13 +36,13 @@ class Subscriptions:
 
     def __init__(self, server_connection: ServerConnection) -> None:
         self._server_connection = server_connection
-        self._turn = trio.Lock()
+        self._lock = trio.Lock()
         self._changed = trio.Event()
         self._subscribed: set[str] = set()
         """URIs for which the server, of the handshake generation, sends updates."""
         self._unsure: set[str] = set()
-        """URIs that the server was asked for, whatever its answer."""
-        self._due: dict[str, dict[SessionKey, Peer]] = {}
+        """URIs for which the server may have a subscription: the request may have failed."""
+        self._to_renew: dict[str, dict[SessionKey, Peer]] = {}
         """The subscriptions to be renewed, and for whom."""
         self._level = ""
         self._open: _Stream | None = None
@@ -59,8 +59,8 @@ class Subscriptions:
         self._server_connection.unasked.subscribers.setdefault(uri, {})[peer.session] = peer
         try:
             if self._server_connection.is_stateless:
-                return await self._listened(uri)
-            async with self._turn:
+                return await self._wait_for_stream(uri)
+            async with self._lock:
                 if uri in self._subscribed:
                     return b"{}"
                 self._unsure.add(uri)
@@ -71,7 +71,7 @@ class Subscriptions:
             if isinstance(error, ServerError):
                 self._unsure.discard(uri)
             self._forget(uri, peer.session)
-            # Of one that was cancelled the server may tell for ever.
+            # A cancelled request may have succeeded, so have it unsubscribed.
             self._changed.set()
             raise
 
@@ -86,21 +86,21 @@ class Subscriptions:
         self._changed.set()
         if self._server_connection.is_stateless:
             return b"{}"
-        async with self._turn:
-            return await self._unsubscribed(uri)
+        async with self._lock:
+            return await self._unsubscribe_last(uri)
 
     def join(self, peer: Peer, uris: Iterable[str]) -> None:
         """Include a session that has joined, and renew its subscriptions to `uris`."""
         for uri in uris:
             if peer.session not in self._server_connection.unasked.subscribers.get(uri, {}):
-                self._due.setdefault(uri, {})[peer.session] = peer
+                self._to_renew.setdefault(uri, {})[peer.session] = peer
         self._changed.set()
 
     def leave(self, session: SessionKey) -> None:
-        """Forget a session. The server is told a little later."""
+        """Drop a session's subscriptions; `follow` unsubscribes at the server."""
         for uri in list(self._server_connection.unasked.subscribers):
             self._forget(uri, session)
-        for due in self._due.values():
+        for due in self._to_renew.values():
             due.pop(session, None)
         self._changed.set()
 
@@ -123,9 +123,9 @@ class Subscriptions:
         async with trio.open_nursery() as nursery:
             while self._server_connection.is_alive:
                 self._changed = trio.Event()
-                if self._due:
-                    nursery.start_soon(self._renew, self._due)
-                    self._due = {}
+                if self._to_renew:
+                    nursery.start_soon(self._renew, self._to_renew)
+                    self._to_renew = {}
                 if self._server_connection.is_stateless:
                     await self._listen(nursery)
                 else:
@@ -137,9 +137,9 @@ class Subscriptions:
         async with trio.open_nursery() as nursery:
             for uri, peers in due.items():
                 for peer in peers.values():
-                    nursery.start_soon(self._renewed, uri, peer)
+                    nursery.start_soon(self._renew_one, uri, peer)
 
-    async def _renewed(self, uri: str, peer: Peer) -> None:
+    async def _renew_one(self, uri: str, peer: Peer) -> None:
         if peer.session not in self._server_connection.holders:
             return
         try:
@@ -156,13 +156,13 @@ class Subscriptions:
         """Unsubscribe what no session wants any more, and set the log level."""
         for uri in sorted(self._unsure - self._server_connection.unasked.subscribers.keys()):
             with suppress(*_UNANSWERED):
-                async with self._turn:
-                    await self._unsubscribed(uri)
+                async with self._lock:
+                    await self._unsubscribe_last(uri)
         with suppress(*_UNANSWERED):
             await self.follow_level()
 
-    async def _unsubscribed(self, uri: str) -> bytes:
-        # Another session may have come for it while this one waited for its turn.
+    async def _unsubscribe_last(self, uri: str) -> bytes:
+        # Another session may have subscribed while this one waited for the lock.
         if uri in self._server_connection.unasked.subscribers or uri not in self._unsure:
             return b"{}"
         self._unsure.discard(uri)
@@ -174,8 +174,8 @@ class Subscriptions:
 
     # Stateless generation
 
-    async def _listened(self, uri: str) -> bytes:
-        """Wait until a stream with `uri` is open."""
+    async def _wait_for_stream(self, uri: str) -> bytes:
+        """Wait until a stream with `uri` is open; raise the error if it is refused."""
         before = self._newest
         self._changed.set()
         while True:
@@ -188,7 +188,7 @@ class Subscriptions:
             await self._attempted.wait()
 
     async def _listen(self, nursery: trio.Nursery) -> None:
-        """Open a stream for all that is wanted, and close the one before."""
+        """Open a stream for the wanted lists and URIs, and then close the one before."""
         wanted = self._wanted()
         if self._open is not None and self._open.wanted == wanted:
             self._newest = self._open
@@ -199,7 +199,7 @@ class Subscriptions:
         if wanted:
             nursery.start_soon(self._stay_on, new)
             with trio.move_on_after(ACKNOWLEDGE_PATIENCE):
-                await new.settled.wait()
+                await new.opened.wait()
         new.is_tried = True
         if new.error is None:
             if self._open is not None:
@@ -226,9 +226,9 @@ class Subscriptions:
                 await self._server_connection.relay(
                     "subscriptions/listen", members, stream, timeout=_FOREVER
                 )
-                stream.ended(ServerError(_ENDED_AT_ONCE))
+                stream.on_ended(ServerError(_ENDED_AT_ONCE))
             except _UNANSWERED as error:
-                stream.ended(error)
+                stream.on_ended(error)
             self._server_connection.log.info("stream_ended", reason=str(stream.error or ""))
             if isinstance(stream.error, ServerError):
                 return
@@ -257,8 +257,8 @@ class _Stream:
         self.wanted = wanted
         self.scope = trio.CancelScope()
         self.is_tried = False
-        """Whether opening it was awaited."""
-        self.settled = trio.Event()
+        """Whether the attempt to open it is over."""
+        self.opened = trio.Event()
         """Set when the stream is open, or has failed to open."""
         self.error: Exception | None = None
         """Why it was never open."""
@@ -268,11 +268,11 @@ class _Stream:
         uris = self.wanted.get("resourceSubscriptions")
         return isinstance(uris, list) and uri in uris
 
-    def ended(self, error: Exception) -> None:
-        """Note that the stream has ended; one that was open had no error."""
-        if not self.settled.is_set():
+    def on_ended(self, error: Exception) -> None:
+        """Note the end of the stream. It is an error only if the stream was never open."""
+        if not self.opened.is_set():
             self.error = error
-            self.settled.set()
+            self.opened.set()
 
     async def dispatched(self) -> None:
         """Do nothing: the request is capd's own."""
@@ -289,4 +289,4 @@ class _Stream:
         """Receive the acknowledgement. Updates are delivered by subscription, not by stream."""
         del params
         if method == ACKNOWLEDGED:
-            self.settled.set()
+            self.opened.set()

@@ -126,14 +126,12 @@ class Trees:
     def end_adopted(self) -> int:
         """Kill the orphans that were adopted from servers.
 
-        Return how many there were at first.
-
-        Dead ones are waited for by pid, so that no other code that waits for a process loses its
-        exit status.
+        Return how many there were at first. They are waited for by pid, because waiting for any
+        child would take the exit status of a process that other code waits for.
         """
         first = 0
         give_up_at = time.monotonic() + _END_TIMEOUT
-        # One at a time: whoever comes second finds nothing left.
+        # Under a lock: a second caller waits, and then finds nothing left.
         with self._ending:
             while found := self._adopted():
                 first = first or len(found)

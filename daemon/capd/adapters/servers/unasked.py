@@ -75,20 +75,20 @@ class Unasked:
         self._counts = counts
         self._post = post
         self._on_list_changed = on_list_changed
-        self.heard = 0
-        """How many lines came that nobody had asked for."""
+        self.count = 0
+        """The number of requests and notifications that have arrived."""
         self._questions: dict[RequestId, trio.CancelScope] = {}
         self._open_bytes = 0
         self._rate = Rate(QUESTIONS_A_SECOND, QUESTION_BURST)
 
-    def requested(self, message: Incoming, nursery: trio.Nursery) -> None:
+    def on_request(self, message: Incoming, nursery: trio.Nursery) -> None:
         """Answer a server's request; if a client has to be asked, in a task of its own."""
         assert not isinstance(message.id, msgspec.UnsetType)
-        self.heard += 1
+        self.count += 1
         if message.method == "ping":
             self._reply(message.id, b'"result":{}')
         elif message.id in self._questions:
-            # Its answer would be taken for the first one's.
+            # The server could not tell the two answers apart.
             self._counts["repeated_id"] += 1
             self._refuse(message.id, INVALID_REQUEST, "a request with this id is open already")
         elif reason := self._no_room(message):
@@ -97,14 +97,14 @@ class Unasked:
         else:
             self._open_bytes += len(message.params)
             scope = self._questions[message.id] = trio.CancelScope()
-            # Judged now: when its turn comes, its call may be over and another session's not.
+            # The recipient is decided now: later another session's call may be the newest.
             nursery.start_soon(self._answer, message, message.id, scope, self._meant())
 
-    def not_a_request(self, message_id: RequestId) -> None:
+    def refuse_invalid(self, message_id: RequestId) -> None:
         """Answer a line that has an id and is neither a request nor a reply."""
         self._refuse(message_id, INVALID_REQUEST, "not a request: it names no method")
 
-    def too_long(self, message_id: RequestId) -> None:
+    def refuse_large(self, message_id: RequestId) -> None:
         """Answer a request that is too long to be read."""
         self._counts["refused_question"] += 1
         self._refuse(message_id, REFUSED, f"a request has at most {MOST_QUESTION_BYTES} bytes")
@@ -119,9 +119,9 @@ class Unasked:
             return f"requests of {self._open_bytes} bytes wait for an answer already"
         return ""
 
-    def notified(self, message: Incoming) -> None:
+    def on_notification(self, message: Incoming) -> None:
         """Pass a server's notification on to the sessions that it concerns."""
-        self.heard += 1
+        self.count += 1
         if len(message.params) > MOST_NOTICE_BYTES:
             self._counts["large_notification"] += 1
             return
@@ -179,9 +179,9 @@ class Unasked:
         concerned = [
             who for subscribed, who in self.subscribers.items() if is_within(uri, subscribed)
         ]
-        told = without_subscription(params)
+        passed = without_subscription(params)
         for peer in {each.session: each for who in concerned for each in who.values()}.values():
-            peer.tell("notifications/resources/updated", told)
+            peer.tell("notifications/resources/updated", passed)
 
     def _pass_on(self, method: str, params: bytes) -> None:
         peer = self._meant()
@@ -191,9 +191,10 @@ class Unasked:
             peer.tell(method, params)
 
     def _meant(self) -> Peer | None:
-        """Return the only client a message can be for.
+        """Return the only client that a message can be for; None if there is no such client.
 
-        The session of the newest call, or the holder.
+        With calls in progress, it is the caller of the newest one, if all are of one session.
+        Without calls, it is the holder, if there is only one.
         """
         calls = self._calls()
         session = only_session((call.caller.session for call in calls), self._holders)
@@ -215,7 +216,7 @@ class Unasked:
         params = bytes(message.params) or b"{}"
         try:
             with scope:
-                # A flood of questions waits: other servers' calls come between.
+                # Requests above the rate wait, so that a flood does not starve other servers.
                 await trio.sleep(self._rate.wait(trio.current_time()))
                 result = await self._result(message.method, params, peer)
                 self._reply(message_id, b'"result":' + result)
@@ -258,7 +259,7 @@ class Unasked:
         return answer
 
     def _report(self, params: bytes) -> None:
-        """Tell the server how far the client is with its question."""
+        """Pass on the client's progress with a server's request."""
         self._post(b'{"jsonrpc":"2.0","method":"notifications/progress","params":%s}' % params)
 
     def _project_root(self) -> bytes:

@@ -1,4 +1,4 @@
-"""Decides which HTTP requests are accepted; to know the port is not enough (docs/design/trust.md).
+"""Decides which HTTP requests are accepted: by host, origin and token (docs/design/trust.md).
 
 A web page can reach the loopback interface, also by DNS rebinding, but it cannot choose its Host
 and Origin headers. Another user of the machine can choose both, but has no token. All three are
@@ -44,6 +44,6 @@ class Admission:
         if len(said) != 1:
             return False
         scheme, _, token = said[0].partition(" ")
-        # As bytes: two strings must be ASCII, and one is the client's.
+        # Compared as bytes, because `compare_digest` raises for a string that is not ASCII.
         is_it = secrets.compare_digest(token.strip().encode(), self._token)
         return is_it and scheme.lower() == "bearer"

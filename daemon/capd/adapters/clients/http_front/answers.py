@@ -1,4 +1,4 @@
-"""Writes answers: as one JSON document, or as a stream of events."""
+"""Writes the answers to requests: as one JSON document, or as a stream of events."""
 
 from dataclasses import dataclass
 
@@ -90,9 +90,9 @@ class Place:
 
 
 async def follow(answer: Answer, outbox: Outbox, place: Place, until: float) -> bool:
-    """Send the stream from `place` on, until it ends, another reader replaces this one, or `until`.
+    """Send the lines of `outbox` after `place`; return whether all of the stream was sent.
 
-    Return whether all of it was sent.
+    Sending stops at the end of the stream, when another reader takes over, or at the time `until`.
     """
     number = place.number
     while True:
@@ -122,7 +122,7 @@ async def only(exchange: Exchange) -> bytes:
 
 def status(line: bytes) -> int:
     """Return the HTTP status for a response of the stateless generation."""
-    # Results may be large, and have no error: the decoder skips them without making anything.
+    # Cheap also for a large result, which the decoder skips without creating objects.
     try:
         error = _ERRORED.decode(line).error
     except MalformedError:
@@ -136,10 +136,10 @@ def error_line(message_id: msgspec.Raw | None, error: frames.RpcError) -> bytes:
     return b'{"jsonrpc":"2.0","id":%s,"error":%s}' % (said, msgspec.json.encode(error))
 
 
-async def whole(answer: Answer, accepted: Accepted, line: bytes, headers: Headers = ()) -> None:
-    """Send one line as the whole answer, in a form that the client accepts."""
+async def send_line(answer: Answer, accepted: Accepted, line: bytes, headers: Headers = ()) -> None:
+    """Send one line as the whole answer: as JSON if the client accepts it, or as an event."""
     if accepted.json:
-        await answer.whole(200, line, headers)
+        await answer.send(200, line, headers)
         return
     await answer.begin_events(headers)
     await answer.event(line)

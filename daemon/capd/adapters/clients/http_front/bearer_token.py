@@ -15,8 +15,8 @@ class TokenUnsafeError(CapdError):
     """The token's file cannot be used safely."""
 
 
-def kept_token(file: Path) -> str:
-    """Return the token in `file`; create the file if it does not exist.
+def load_token(file: Path) -> str:
+    """Return the token in `file`; create it if the file is missing or empty.
 
     Raises:
         TokenUnsafeError: the file is a link, belongs to another user, can be read by others,

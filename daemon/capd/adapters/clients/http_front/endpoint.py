@@ -28,8 +28,8 @@ from capd.adapters.clients.http_front.answers import (
     error_line,
     follow,
     only,
+    send_line,
     status,
-    whole,
 )
 from capd.adapters.clients.http_front.http_connection import EVENTS, JSON, Answer, HttpRequest
 from capd.adapters.clients.http_front.http_session import Exchange, HttpSession
@@ -54,8 +54,8 @@ from capd_protos import socket as frames
 PATH = "/mcp"
 SESSION_HEADER = "mcp-session-id"
 JSON_PATIENCE = 10.0
-"""Seconds after which a late answer becomes a stream, if the client accepts one. Node's fetch gives
-up after 300 s without a response head."""
+"""Seconds after which an answer becomes a stream, if the client accepts one, because Node's fetch
+gives up after 300 s without a response head."""
 RETRY_MILLISECONDS = 500
 PRIMED_SINCE = "2025-11-25"
 """The first version in which a stream may start with an event without data. Readers of older
@@ -98,7 +98,10 @@ class Endpoint:
     """Answers requests; `run` it in a task of its own."""
 
     def __init__(self, opener: Opener, *, poll_after: float = 0.0) -> None:
-        """Create it. An unfinished answer is closed once, after `poll_after` seconds; 0: never."""
+        """Close an unfinished answer once, after `poll_after` seconds; 0 for never.
+
+        The client then fetches the rest with a GET (MCP, "Streamable HTTP", polling).
+        """
         self._opener = opener
         self._poll_after = poll_after or float("inf")
         self._sessions: dict[str, HttpSession] = {}
@@ -120,7 +123,7 @@ class Endpoint:
         """Answer one accepted request."""
         try:
             if request.path != PATH:
-                await answer.whole(404)
+                await answer.send(404)
             elif request.method == "POST":
                 await self._post(request, answer)
             elif request.method == "GET":
@@ -128,12 +131,12 @@ class Endpoint:
             elif request.method == "DELETE":
                 await self._delete(request, answer)
             else:
-                await answer.whole(405, headers=(("allow", "GET, POST, DELETE"),))
+                await answer.send(405, headers=(("allow", "GET, POST, DELETE"),))
         except RefusedError as refused:
-            await answer.whole(refused.status, error_line(None, refused.error))
+            await answer.send(refused.status, error_line(None, refused.error))
         except NotAMessageError as error:
             code = frames.INVALID_REQUEST if error.is_json else frames.PARSE_ERROR
-            await answer.whole(400, error_line(None, frames.RpcError(code, str(error))))
+            await answer.send(400, error_line(None, frames.RpcError(code, str(error))))
 
     # Requests
 
@@ -150,7 +153,7 @@ class Endpoint:
             session = self._named(request)
             if not message.is_request:
                 await session.note(message)
-                await answer.whole(202)
+                await answer.send(202)
                 return
             exchange = await session.request(message, takes_events=accepted.events)
             with _answering(session):
@@ -176,9 +179,9 @@ class Endpoint:
                 name = secrets.token_urlsafe(24)
                 self._sessions[name] = session
                 is_kept = True
-                await whole(answer, accepted, line, ((SESSION_HEADER, name),))
+                await send_line(answer, accepted, line, ((SESSION_HEADER, name),))
             else:
-                await whole(answer, accepted, line)
+                await send_line(answer, accepted, line)
         finally:
             if not is_kept:
                 with trio.move_on_after(1.0, shield=True):
@@ -188,12 +191,12 @@ class Endpoint:
         self, request: HttpRequest, message: Message, accepted: Accepted, answer: Answer
     ) -> None:
         if not message.is_request:
-            # Nothing that a client may tell, or answer, outside of a request has a meaning here.
+            # In this generation, notifications and responses of clients mean nothing.
             try:
                 stateless_headers.check_notification(request, message.method)
             except EnvelopeError as error:
                 raise RefusedError(400, str(error), error.code) from None
-            await answer.whole(202)
+            await answer.send(202)
             return
         try:
             members = stateless_headers.checked_members(request, message.method, message.params)
@@ -202,7 +205,7 @@ class Endpoint:
                 await _check_arguments(request, members, session)
         except EnvelopeError as error:
             line = error_line(message.id, frames.RpcError(error.code, str(error), error.data))
-            await answer.whole(STATUS.get(error.code, 400), line)
+            await answer.send(STATUS.get(error.code, 400), line)
             return
         exchange = await session.request(message, takes_events=accepted.events)
         try:
@@ -220,7 +223,7 @@ class Endpoint:
             if len(self._shared) >= MOST_SESSIONS:
                 raise RefusedError(503, f"{MOST_SESSIONS} clients have a session already")
             shared = self._shared[name] = _Shared()
-            # In a task of its own: whoever asks first may go away while a server starts.
+            # In a task of its own, because the first client may disconnect meanwhile.
             self._nursery.start_soon(self._prepare_shared, shared, name, message, meta)
         await shared.ready.wait()
         if shared.problem:
@@ -234,7 +237,7 @@ class Endpoint:
         session = shared.session
         try:
             await self._opener.open(session, name, True)
-            # A server that is started meets the client, so the session has to know it before.
+            # Sent before `prepare`: servers that it starts are told the client info.
             params = msgspec.Raw(b'{"_meta":%s}' % bytes(meta))
             asked = Message(method="server/discover", id=message.id, params=params)
             await only(await session.request(asked, takes_events=False))
@@ -272,7 +275,7 @@ class Endpoint:
             await answer.begin_events()
             if not last and _is_primed(session):
                 await answer.event(b"", f"{name}/0", retry=RETRY_MILLISECONDS)
-            # Whoever has come back once is not sent away again before the answer is there.
+            # A client that has come back once gets the rest without another interruption.
             place = Place(name, number, outbox.claim())
             is_whole = await follow(answer, outbox, place, float("inf"))
             if is_whole and (exchange := session.exchange(name)) is not None:
@@ -282,7 +285,7 @@ class Endpoint:
         session = self._named(request)
         del self._sessions[request.value(SESSION_HEADER)]
         await session.end()
-        await answer.whole(204)
+        await answer.send(204)
 
     def _named(self, request: HttpRequest) -> HttpSession:
         """Return the session that a request of the handshake generation names."""
@@ -317,7 +320,7 @@ class Endpoint:
         """Send the answer to a request as a document or as a stream."""
         outbox = exchange.outbox
         claim = outbox.claim()
-        # A client that is to come back needs an event to come back to.
+        # A client can only come back to a stream, after an event with an id.
         is_polled = _is_primed(session) and accepted.events and self._poll_after < float("inf")
         if accepted.json and not is_polled:
             first = None
@@ -326,9 +329,9 @@ class Endpoint:
             if first is not None and outbox.is_last(first[0]):
                 session.forget(exchange)
                 if isinstance(first[1], bytes):
-                    await answer.whole(200 if session.version else status(first[1]), first[1])
+                    await answer.send(200 if session.version else status(first[1]), first[1])
                 else:
-                    await answer.whole_large(first[1])
+                    await answer.send_large(first[1])
                 return
             if not accepted.events:
                 raise RefusedError(503, "the request was cancelled")
@@ -343,7 +346,7 @@ class Endpoint:
 
 
 async def _check_arguments(request: HttpRequest, members: Members, session: HttpSession) -> None:
-    # Not the client's own `tools/list`: from that its habits are learned.
+    # Not `tools/list`, which would count as a listing by the client.
     asked = Message(method="capd/tools", id=msgspec.Raw(b"0"))
     tools = await only(await session.request(asked, takes_events=False))
     if stateless_headers.may_have_arguments(request, tools):
@@ -365,7 +368,7 @@ def _is_stateless(request: HttpRequest, message: Message) -> bool:
     version = request.value(stateless_headers.VERSION_HEADER)
     if version in STATELESS_VERSIONS or (message.is_request and has_version(message.params)):
         return True
-    # Without a session there is only the handshake, and what is wrong in either generation.
+    # Without a session id, a handshake request can only be `initialize`.
     return (
         not request.value(SESSION_HEADER)
         and message.is_request

@@ -7,9 +7,8 @@ Everything that a peer sends is limited in size and in time. If a peer disconnec
 only that answer ends.
 """
 
-# h11 has the protocol and no I/O: it needs no server around it, brings nothing else along, and a
-# stream that has to notice the moment its reader leaves is a few lines on trio. A whole server
-# (hypercorn) would put an application interface between the two that tells of this late.
+# h11 parses HTTP without I/O. A server such as hypercorn would report a client's disconnection
+# late, through its application interface; on trio, that is a few lines.
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -83,7 +82,7 @@ class Answer:
         """Whether the status has been sent."""
         return self._http.our_state is not h11.SEND_RESPONSE
 
-    async def whole(
+    async def send(
         self, status: int, body: bytes = b"", headers: Headers = (), *, kind: str = JSON
     ) -> None:
         """Send the whole answer at once."""
@@ -95,11 +94,11 @@ class Answer:
         await self._send(h11.Response(status_code=status, headers=said), body)
 
     async def refused(self, status: int, text: str) -> None:
-        """Send an error in words, and close the connection afterwards."""
+        """Send an error as text, with `connection: close`."""
         said = [("connection", "close")]
         if status == _UNAUTHORIZED:
             said.append(("www-authenticate", "Bearer"))
-        await self.whole(status, text.encode() + b"\n", tuple(said), kind="text/plain")
+        await self.send(status, text.encode() + b"\n", tuple(said), kind="text/plain")
 
     async def begin_events(self, headers: Headers = ()) -> None:
         """Begin a stream of events."""
@@ -108,7 +107,7 @@ class Answer:
 
     async def event(self, data: bytes, number: str = "", *, retry: int | None = None) -> None:
         """Send one event with the id `number`; `retry` is in milliseconds."""
-        # A bare return ends a line here, and between the tokens of JSON it means nothing.
+        # CR and LF end a line of an event. In JSON they stand only between tokens.
         lines = [b"data: " + data.replace(b"\r", b" ").replace(b"\n", b" ")]
         if retry is not None:
             lines.insert(0, b"retry: %d" % retry)
@@ -116,7 +115,7 @@ class Answer:
             lines.insert(0, b"id: " + number.encode())
         await self._send(b"\n".join([*lines, b"", b""]), end=False)
 
-    async def whole_large(self, frame: LargeFrame, headers: Headers = ()) -> None:
+    async def send_large(self, frame: LargeFrame, headers: Headers = ()) -> None:
         """Send a document that is too large for memory as the whole answer.
 
         Raises:
@@ -145,7 +144,7 @@ class Answer:
                 async for piece in pieces:
                     await self._send(piece.translate(table), end=False)
         except OSError:
-            # Half of it is sent: only the end of the connection can say that the rest is not.
+            # A part is sent already, so only closing the connection shows that the rest is missing.
             raise trio.BrokenResourceError("the disk has a fault") from None
 
     async def comment(self) -> None:
@@ -185,7 +184,7 @@ class HttpConnection:
     ) -> None:
         """Answer requests until the client disconnects or violates HTTP.
 
-        `refusal` is called before the body is read.
+        `refusal` is called before the body is read; `respond` answers the request.
         """
         try:
             while await self._exchange(refusal, respond):
@@ -266,7 +265,8 @@ class HttpConnection:
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             chunk = b""
         if chunk:
-            # The next request came early. One chunk is kept; the rest waits in the socket.
+            # The next request has arrived early. One chunk is buffered; the rest waits in the
+            # socket.
             self._http.receive_data(chunk)
         else:
             scope.cancel()

@@ -1,4 +1,4 @@
-"""One session of a client that uses HTTP: matches its lines with the answers they belong to.
+"""One session of a client that uses HTTP: assigns each line to the request that it belongs to.
 
 The requests of one session arrive on many connections and, in the stateless generation, from many
 clients. So each request gets an id that is unique in the session, and its answer gets the client's
@@ -156,13 +156,7 @@ class HttpSession:
     # Where lines go: a LineSink
 
     async def send(self, line: bytes, related: RequestId = None) -> None:
-        """Put a line into the stream that it belongs to.
-
-        Lines that no stream can carry, such as one for a request that has ended, are dropped.
-
-        Raises:
-            WriterFullError: the client does not read its events.
-        """
+        """Put a line into its stream; see `post`."""
         self.post(line, related)
         await trio.lowlevel.checkpoint()
 
@@ -171,13 +165,13 @@ class HttpSession:
         for exchange in list(self._under_way.values()):
             if frame.begins_with(exchange.head):
                 del self._under_way[exchange.name]
-                told = b'{"jsonrpc":"2.0","id":%s,' % exchange.client_id
-                exchange.outbox.put(frame.with_head(exchange.head, told), is_last=True)
+                client_head = b'{"jsonrpc":"2.0","id":%s,' % exchange.client_id
+                exchange.outbox.put(frame.with_head(exchange.head, client_head), is_last=True)
                 self._keep(exchange)
         await trio.lowlevel.checkpoint()
 
     def post(self, line: bytes, related: RequestId = None) -> None:
-        """Put a line into the stream that it belongs to.
+        """Put a line into the stream of the request `related`, or of none.
 
         Lines that no stream can carry, such as one for a request that has ended, are dropped.
 
@@ -185,7 +179,7 @@ class HttpSession:
             WriterFullError: the client does not read its events.
         """
         if line.startswith(frames.LINK_PREFIX):
-            return  # of the Unix socket, and nothing to a client of MCP
+            return  # frames of capd's own protocol are not for HTTP clients
         line = one_line(line)
         exchange = self._under_way.get(related) if isinstance(related, str) else None
         if exchange is None:
@@ -199,11 +193,11 @@ class HttpSession:
         elif exchange.takes_events:
             exchange.outbox.put(exchange.with_client_id(line))
         elif self.version:
-            # Its answer is one JSON document; what is said meanwhile has another stream.
+            # The answer is one JSON document, so other lines go to the standalone stream.
             self.standalone.put(line)
 
     def open(self, nursery: trio.Nursery, on_gone: Callable[[], None]) -> None:
-        """Do nothing: answers are fetched."""
+        """Call `on_gone` when the session is over; lines need no task, as clients fetch them."""
         nursery.start_soon(self._watch, on_gone)
 
     async def _watch(self, on_gone: Callable[[], None]) -> None:

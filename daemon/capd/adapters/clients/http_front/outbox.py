@@ -24,7 +24,7 @@ def _size(line: Line) -> int:
 
 
 class Outbox:
-    """One stream. It has at most one reader, the newest."""
+    """The lines of one stream. Only its newest reader gets them."""
 
     def __init__(self) -> None:
         self.is_over = False
@@ -73,11 +73,11 @@ class Outbox:
         self._tell()
 
     def is_last(self, number: int) -> bool:
-        """Tell whether line `number` is the last one, for which all earlier lines are kept."""
+        """Tell whether the stream ended with line `number`."""
         return self._is_complete and number == self._last
 
     def claim(self) -> int:
-        """Become the reader; return a number that identifies this reader."""
+        """Become the reader, in place of an earlier one; return the number that identifies it."""
         self._readers += 1
         self._tell()
         return self._readers
@@ -88,7 +88,10 @@ class Outbox:
         return oldest - 1 <= number <= self._last
 
     async def after(self, number: int, claim: int) -> tuple[int, Line] | None:
-        """Return the line after `number`; None if there will be none, or for a replaced reader."""
+        """Wait for the line after `number`; return its number and the line.
+
+        Return None if there will be none, or if another reader has replaced `claim`.
+        """
         while claim == self._readers:
             self._read = max(self._read, number)
             for each in self._lines:

@@ -53,10 +53,10 @@ _LISTED: JsonCodec[_Result] = JsonCodec(_Result)
 
 
 def checked_members(request: HttpRequest, method: str, params: msgspec.Raw) -> Members:
-    """Return the members of a request's params, if its headers say the same.
+    """Return the members of a request's params, after comparing them with the headers.
 
     Raises:
-        EnvelopeError: they differ, or the request does not name its sender.
+        EnvelopeError: they differ, or `_meta` lacks the version or the client's capabilities.
     """
     try:
         members = members_of(params)
@@ -101,7 +101,7 @@ def check_arguments(request: HttpRequest, members: Members, tools: bytes) -> Non
     try:
         listed = _LISTED.decode(tools).result.tools
     except MalformedError:
-        return  # the call itself will say so
+        return  # the call itself fails then
     schema = next((tool.schema for tool in listed if tool.name == name), None)
     arguments = _value(members.get("arguments", msgspec.Raw(b"{}")))
     for path, token in marked_arguments(schema).items():
@@ -124,7 +124,7 @@ def _same(request: HttpRequest, header: str, value: object) -> None:
     said = request.values(header)
     if len(said) != 1:
         raise _mismatch(f"{header} must occur exactly once")
-    # A header that is not text of its own stands there in base64; a method never does.
+    # Names may be encoded in base64, because they may be more than ASCII; other headers may not.
     text = _decoded(said[0]) if header == _NAME_HEADER else said[0]
     if text is None or text != value:
         raise _mismatch(f"{header} differs from the body")
@@ -149,7 +149,7 @@ def _decoded(text: str) -> str | None:
         return text
     try:
         data = base64.b64decode(encoded[1], validate=True)
-        # One value has one form, or two readers could read two values.
+        # Only the canonical form, because lenient decoders could read another value.
         is_canonical = base64.b64encode(data).decode() == encoded[1]
         return data.decode() if is_canonical else None
     except (binascii.Error, UnicodeDecodeError):

@@ -56,7 +56,7 @@ class TcpPeers:
     def __init__(self, peers: Peers, *, searches_servers: bool = False) -> None:
         """`searches_servers` is set if processes of some servers may be clients."""
         self._peers = peers
-        # No process has that number, so that nothing is below it.
+        # -1 is no process, so that no processes are spared.
         self._spared = -1 if searches_servers else os.getpid()
         self._waiting: list[_Question] = []
         self._searching = trio.Lock()

@@ -1,4 +1,4 @@
-"""Which addresses named by a server capd connects to, such as that of an authorization server.
+"""Which URLs that a server names capd connects to, such as that of an authorization server.
 
 The URL of a server itself was written by a person, and is not restricted. A URL that the server
 names must be https, or plain http on loopback if the server itself is there. It must not resolve
@@ -47,7 +47,7 @@ class AddressPolicy:
         resolve: Resolve = resolve,
         has_proxy: Callable[[httpx2.URL], bool] | None = None,
     ) -> None:
-        """Apply to `server_url`, written by a person; `has_proxy` tells which URLs use a proxy."""
+        """`server_url` was written by a person. `has_proxy` tells whether a URL uses a proxy."""
         self._server = httpx2.URL(server_url)
         self._resolve = resolve
         self._has_proxy = has_proxy or _is_proxied

@@ -54,7 +54,7 @@ _OK, _BAD_REQUEST, _UNAUTHORIZED, _FORBIDDEN, _TOO_MANY, _FAULT = 200, 400, 401,
 Show = Callable[[str], Awaitable[None]]
 
 
-class _Kept:
+class _MemoryStorage:
     """The storage that the SDK requires, in memory. The whole record is saved elsewhere."""
 
     def __init__(
@@ -122,7 +122,7 @@ class _Sender:
         assert self._client is not None
         sent = request
         if address:
-            # What was checked is what is connected to; the certificate is that of the name.
+            # Connect to the address that was checked; the certificate must be that of the name.
             sent = httpx2.Request(
                 request.method,
                 request.url.copy_with(host=address),
@@ -164,7 +164,7 @@ def _following(answer: httpx2.Response) -> httpx2.Request | None:
     return httpx2.Request(method if is_kept else "GET", target, headers=headers, content=content)
 
 
-async def authorized(
+async def authorize(
     spec: RemoteSpec, show: Show, lacking: Challenge | None, dialogue: LoginDialogue
 ) -> Record:
     """Log a person in at `spec`'s server, and return the login.
@@ -184,7 +184,7 @@ async def authorized(
             except OSError as error:
                 why = f"port {port}, where the login comes back to, is taken ({error.strerror})"
                 raise LoginFailedError(f"{spec.name}: {why}: end what has it") from None
-            return await _authorized(
+            return await _authorize(
                 spec, show, sender, listener, lacking=lacking, dialogue=dialogue
             )
     except (AddressRefusedError, CallFailedError) as error:
@@ -210,10 +210,10 @@ def _state_in(url: str) -> str:
 
 
 class _ClientReadyError(Exception):
-    """Leaves the SDK's flow where it would redirect: the client is known by then."""
+    """Raised to leave the SDK's flow where it would redirect; the OAuth client is known by then."""
 
 
-async def _authorized(
+async def _authorize(
     spec: RemoteSpec,
     show: Show,
     sender: _Sender,
@@ -253,7 +253,7 @@ async def _authorized(
                 ],
             }
         ),
-        _Kept(client=_known_client(spec, listener.url)),
+        _MemoryStorage(client=_known_client(spec, listener.url)),
         shown,
         came_back,
         client_metadata_url=spec.client_metadata_url or None,
@@ -273,7 +273,7 @@ async def _authorized(
         outgoing = await anext(flow)
         response = await sender.send(outgoing, is_discovered=False)
         if lacking is not None:
-            response = _lacking(response, lacking)
+            response = _with_challenge(response, lacking)
         if response.status_code < _BAD_REQUEST:
             raise LoginFailedError(f"{spec.name} does not ask for a login")
         context = provider.context
@@ -293,7 +293,7 @@ async def _authorized(
                     _choose_method(spec, provider)
                     await log_in_by_device(provider, sender, device_endpoint, show, dialogue)
                     return _record(provider)
-                if outgoing is request:  # with a token on it: that was all
+                if outgoing is request:  # the first request again, with a token: the flow is over
                     return _record(provider)
                 response = await sender.send(outgoing)
                 _check_registered(spec, provider, outgoing, response)
@@ -303,7 +303,11 @@ async def _authorized(
 
 
 def _device_endpoint(spec: RemoteSpec, response: httpx2.Response) -> str:
-    """Return where a device login begins, by an authorization server's metadata."""
+    """Return the URL at which a device login begins, from the authorization server's metadata.
+
+    Raises:
+        LoginFailedError: there is none.
+    """
     found = response.json().get("device_authorization_endpoint")
     if not isinstance(found, str) or not found:
         raise LoginFailedError(
@@ -319,7 +323,11 @@ def _check_registered(
     sent: httpx2.Request,
     response: httpx2.Response,
 ) -> None:
-    """Say what to do where an authorization server registers nobody."""
+    """Raise with advice if `sent` was a registration that the authorization server does not offer.
+
+    Raises:
+        LoginFailedError: it was; the text says how to name a client.
+    """
     context = provider.context
     metadata = context.oauth_metadata
     is_refused = (
@@ -360,8 +368,8 @@ def _choose_method(spec: RemoteSpec, provider: OAuthClientProvider) -> None:
     client.token_endpoint_auth_method = "client_secret_post" if is_posted else "client_secret_basic"
 
 
-def _lacking(response: httpx2.Response, earlier: Challenge) -> httpx2.Response:
-    """Return `response`, or an answer in its place that demands what is lacking."""
+def _with_challenge(response: httpx2.Response, earlier: Challenge) -> httpx2.Response:
+    """Return a 401 in place of `response`, with the demands of both it and `earlier`."""
     is_asking = response.status_code in {_UNAUTHORIZED, _FORBIDDEN}
     said = Challenge.of(response.headers.get("www-authenticate", "") if is_asking else "")
     header = said.with_more(earlier).header()
@@ -370,8 +378,10 @@ def _lacking(response: httpx2.Response, earlier: Challenge) -> httpx2.Response:
     )
 
 
-async def refreshed(spec: RemoteSpec, record: Record, advice: Callable[[int], str]) -> Record:
-    """Return `record` with fresh tokens.
+async def refresh(spec: RemoteSpec, record: Record, advice: Callable[[int], str]) -> Record:
+    """Return `record` with fresh tokens from the authorization server.
+
+    `advice` returns what a person should do about an HTTP status code.
 
     Raises:
         LoginNeededError: the authorization server refuses to refresh it.
@@ -380,7 +390,7 @@ async def refreshed(spec: RemoteSpec, record: Record, advice: Callable[[int], st
     tokens = OAuthToken.model_validate(record.tokens)
     client = OAuthClientInformationFull.model_validate(record.client)
     metadata = OAuthClientMetadata(redirect_uris=client.redirect_uris)
-    provider = OAuthClientProvider(spec.url, metadata, _Kept(tokens, client))
+    provider = OAuthClientProvider(spec.url, metadata, _MemoryStorage(tokens, client))
     provider.context.oauth_metadata = OAuthMetadata.model_validate(record.server_metadata)
     provider.context.token_expiry_time = 1.0  # long ago
     if record.resource_metadata is not None:
@@ -410,7 +420,7 @@ async def refreshed(spec: RemoteSpec, record: Record, advice: Callable[[int], st
     return _record(provider)
 
 
-async def revoked(spec: RemoteSpec, record: Record) -> str:
+async def revoke(spec: RemoteSpec, record: Record) -> str:
     """Ask the authorization server to revoke the tokens of a login (RFC 7009).
 
     Return why that failed; empty if they are revoked.
@@ -426,13 +436,15 @@ async def revoked(spec: RemoteSpec, record: Record) -> str:
     if metadata.revocation_endpoint is None:
         raise NoRevocationError
     provider = OAuthClientProvider(
-        spec.url, OAuthClientMetadata(redirect_uris=client.redirect_uris), _Kept(client=client)
+        spec.url,
+        OAuthClientMetadata(redirect_uris=client.redirect_uris),
+        _MemoryStorage(client=client),
     )
     provider.context.oauth_metadata = metadata
     provider.context.client_info = client
     try:
         async with _Sender(spec) as sender:
-            # First the one that others are made of.
+            # The refresh token first, because access tokens are made from it.
             for kind in ("refresh_token", "access_token"):
                 token = record.tokens.get(kind)
                 if not isinstance(token, str) or not token:

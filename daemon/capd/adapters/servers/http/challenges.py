@@ -30,7 +30,7 @@ class Challenge:
         return cls(scopes_of(found.get("scope", "")), url if _URL.fullmatch(url) else "")
 
     def with_more(self, later: "Challenge") -> "Challenge":
-        """Return the demands of this and a later answer together."""
+        """Return the demands of this and a later answer, merged."""
         scopes = tuple(dict.fromkeys((*self.scopes, *later.scopes)))[:MOST_SCOPES]
         return Challenge(scopes, later.resource_metadata or self.resource_metadata)
 

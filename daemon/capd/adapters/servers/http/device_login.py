@@ -97,7 +97,7 @@ async def _polled(provider: OAuthClientProvider, sender: Sender, grant: DeviceGr
 
 
 def _form(provider: OAuthClientProvider, url: str, fields: dict[str, str]) -> httpx2.Request:
-    """Return a request by the client, in the way by which it says who it is."""
+    """Return a form with the client's credentials, by the authentication method it registered."""
     context = provider.context
     assert context.client_info is not None
     data = {**fields, "client_id": context.client_info.client_id}

@@ -59,7 +59,7 @@ class EventParser:
         was_after_return, self._after_return = self._after_return, chunk.endswith(b"\r")
         if was_after_return:
             chunk = chunk.removeprefix(b"\n")
-        # Comments count as well: an endless one must not be free of charge.
+        # Comments count as well, or an endless one would be unlimited.
         self._since_event_bytes += len(chunk)
         if b"\r" in chunk:
             chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")

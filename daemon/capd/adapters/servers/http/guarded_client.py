@@ -3,7 +3,7 @@
 TLS is always verified, and proxies are taken from the environment. No error quotes what a server or
 the HTTP library wrote, because a URL or a header may contain a secret.
 
-Whether a request may have run is known from the moment when its first byte was written.
+`Dispatch.has_begun` is set when the first byte of a request is written: from then on it may run.
 """
 
 import functools
@@ -171,7 +171,7 @@ class Inflate(Protocol):
 def _inflate(encoding: str) -> Inflate | None:
     bits = _ENCODINGS.get(encoding.strip().lower())
     if bits is None:
-        # A list of encodings among them: each may blow the next one up a thousand times.
+        # Lists of encodings are refused too, as each decoding may grow the data a thousandfold.
         raise OutcomeUnknownError("answered in an encoding that it was not asked for")
     return zlib.decompressobj(bits) if bits else None
 
@@ -223,7 +223,7 @@ def _within_origin(response: httpx2.Response) -> httpx2.Request | None:
     """Return the request that follows a redirect, None if there is none.
 
     Raises:
-        RefusedError: it leads to another server, or would drop the message.
+        RefusedError: it leads to another server, or would change the method and drop the body.
     """
     if not response.has_redirect_location:
         return None
@@ -265,7 +265,7 @@ def reason_of(error: BaseException) -> str:
         if isinstance(cause, ssl.SSLError):
             return "TLS failed"
         if isinstance(cause, OSError) and cause.errno:
-            # A resolver's numbers are negative, and only it knows their words.
+            # The resolver's error numbers are negative, and `os.strerror` does not know them.
             return os.strerror(cause.errno) if cause.errno > 0 else str(cause.strerror)
         group = cause if isinstance(cause, BaseExceptionGroup) else None
         cause = group.exceptions[0] if group else cause.__cause__ or cause.__context__

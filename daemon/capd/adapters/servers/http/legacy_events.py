@@ -72,7 +72,7 @@ class LegacyWire:
         if message.method == "initialize" and message.id is not msgspec.UNSET:
             self._handshake_id = message.id
         if message.method == "notifications/initialized":
-            # Until a server knows this, it may refuse what follows.
+            # Sent before anything else: until then a server may refuse other messages.
             await self._post(message, line)
         else:
             self._nursery.start_soon(self._post, message, line)
@@ -146,7 +146,11 @@ class LegacyWire:
             raise RefusedError(f"offers no stream (HTTP status {answer.status})")
 
     def _checked_endpoint(self, answer: Answer, data: bytes) -> str:
-        """Return where messages go: credentials go with them, so it is the same origin."""
+        """Return the URL for messages. It must have the same origin, as they carry credentials.
+
+        Raises:
+            RefusedError: it has another origin, or is not a URL.
+        """
         asked = httpx2.URL(self._spec.url)
         try:
             if len(data) > _LONGEST_ENDPOINT_BYTES:

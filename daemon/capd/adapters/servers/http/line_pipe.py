@@ -22,7 +22,7 @@ class LineSender(trio.abc.SendStream):
         await self._channel.send(bytes(data))
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Return at once: only `send_all` can tell."""
+        """Return after a checkpoint; only `send_all` waits for the reader."""
         await trio.lowlevel.checkpoint()
 
     def close(self) -> None:

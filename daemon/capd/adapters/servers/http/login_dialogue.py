@@ -18,7 +18,7 @@ class LoginDialogue:
     user_code: str = ""
     """The code to enter, once the address is shown; empty in a login by browser."""
     take_pasted: Callable[[str], None] | None = None
-    """Takes the address of the redirect, while the login waits for it."""
+    """Takes the redirect's address as text; None if the login does not wait for one."""
 
     def paste(self, address: str) -> None:
         """Take the address that a person copied from a browser elsewhere.

@@ -55,25 +55,25 @@ class Logins:
     """Every login of the daemon, one per server and account."""
 
     def __init__(self, folder: Path, store: "TokenStore | None" = None) -> None:
-        """Create it. Logins are saved in `store`; by default in the keyring or in `folder`."""
+        """Logins are saved in `store`; without one in the keyring, or else in `folder`."""
         self._folder = folder
         self._store = store
         self._store_lock = trio.Lock()
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, _SharedLogin] = {}
 
     def of(self, spec: RemoteSpec) -> "Login":
         """Return the login at a server, which all connections to it share."""
-        # Tokens are good for the client alone that they were given to.
+        # A token is valid only for the OAuth client that it was issued to.
         client = f"\n{spec.client.id}" if spec.client is not None else ""
         account = f"\naccount {spec.account.casefold()}" if spec.account else ""
         key = hashlib.sha256(f"{spec.url}{client}{account}".encode()).hexdigest()[:32]
-        return Login(spec, self._kept.setdefault(key, _Kept(key)), self.store)
+        return Login(spec, self._kept.setdefault(key, _SharedLogin(key)), self.store)
 
     async def account(self, spec: RemoteSpec, namespace: str) -> str:
-        """Return the account for a session at a server: its namespace, if that has a login.
+        """Return the account that a session with this secret namespace uses at a server.
 
-        Otherwise empty: the usual login, just as secrets without a value in the namespace are the
-        usual ones.
+        It is the namespace if a person has logged in with `--account` of that name, and otherwise
+        empty for the usual login. Secrets that have no value in the namespace fall back likewise.
         """
         if not namespace or not self.takes_login(spec):
             return ""
@@ -95,8 +95,8 @@ class Logins:
 
 
 @dataclass(slots=True, eq=False)
-class _Kept:
-    """What all connections to one server share."""
+class _SharedLogin:
+    """The state of one login, shared by all connections that use it."""
 
     key: str
     lock: trio.Lock = field(default_factory=trio.Lock)
@@ -113,23 +113,26 @@ class LoggedOut:
     was_kept: bool = True
     """Whether there was one."""
     is_revoked: bool = False
-    """Whether its tokens count at the server no more."""
+    """Whether the server has revoked the login's tokens."""
     failure: str = ""
-    """Why the server did not revoke them, though it says that it can."""
+    """Why the server did not revoke the tokens; empty if it offers no revocation."""
 
 
 class Login:
     """The login at one server."""
 
     def __init__(
-        self, spec: RemoteSpec, kept: _Kept, store: "Callable[[], Awaitable[TokenStore]]"
+        self, spec: RemoteSpec, kept: _SharedLogin, store: "Callable[[], Awaitable[TokenStore]]"
     ) -> None:
         self._spec = spec
         self._kept = kept
         self._store = store
 
     def advice(self, status: int) -> str:
-        """Return what a person should do about the HTTP status code `status`."""
+        """Return what a person should do about the HTTP status code `status`.
+
+        The text continues a sentence that begins with the server's name.
+        """
         if any(name.lower() == "authorization" for name in self._spec.headers):
             return (
                 f"refused the Authorization header that its definition gives it"
@@ -147,7 +150,10 @@ class Login:
             await self._save(record)
 
     async def lacking(self) -> Challenge | None:
-        """Return what the next login should ask for; None if the server will say it."""
+        """Return the scopes that the next login asks for: those granted and those demanded since.
+
+        None if the server has demanded nothing; the login then follows the server's first answer.
+        """
         async with self._kept.lock:
             if self._kept.lacking is None or not self._kept.lacking.scopes:
                 return self._kept.lacking
@@ -167,7 +173,7 @@ class Login:
             self._kept.lacking = challenge if kept is None else kept.with_more(challenge)
 
     async def is_kept(self) -> bool:
-        """Tell whether there is a login."""
+        """Tell whether a login is saved."""
         async with self._kept.lock:
             if not self._kept.is_loaded:
                 await self._load()
@@ -192,7 +198,7 @@ class Login:
         try:
             with trio.fail_after(REVOKE_TIMEOUT):
                 authorization = await trio.to_thread.run_sync(_authorization)
-                failure = str(await authorization.revoked(self._spec, record))
+                failure = str(await authorization.revoke(self._spec, record))
         except NoRevocationError:
             return LoggedOut()
         except LoginFailedError as error:
@@ -239,19 +245,19 @@ class Login:
                 raise LoginNeededError(self.advice(_UNAUTHORIZED))
             fresh: Record | None = None
             with trio.CancelScope(shield=True), trio.move_on_after(REFRESH_TIMEOUT):
-                fresh = await self._refreshed(record)
+                fresh = await self._refresh(record)
                 await self._save(fresh)
             if fresh is None:
                 raise NotSentError("was not asked: its authorization server does not answer")
         await trio.lowlevel.checkpoint_if_cancelled()
         return fresh.access_token
 
-    async def _refreshed(self, record: Record) -> Record:
+    async def _refresh(self, record: Record) -> Record:
         try:
             authorization = await trio.to_thread.run_sync(_authorization)
         except LoginFailedError as error:
             raise LoginNeededError(str(error)) from None
-        refreshed: Record = await authorization.refreshed(self._spec, record, self.advice)
+        refreshed: Record = await authorization.refresh(self._spec, record, self.advice)
         return refreshed
 
     async def _load(self) -> None:
@@ -261,7 +267,7 @@ class Login:
             text = await trio.to_thread.run_sync(store.load, self._kept.key)
             self._kept.record = None if text is None else _RECORD.decode(text)
         except (OSError, MalformedError) as error:
-            # A login is asked for, which replaces it. What the decoder says may quote a token.
+            # The next login replaces it. The decoder's own message may quote a token.
             why = error.strerror if isinstance(error, OSError) else "it is damaged"
             log.warning("login_unreadable", server=self._spec.name, reason=why)
         self._kept.is_loaded = True
@@ -282,7 +288,7 @@ async def log_in(
 ) -> None:
     """Log a person in at a server; `show` gets the address that they have to open.
 
-    `dialogue` says which kind of login it is, and takes what they paste.
+    `dialogue` says which kind of login it is, and takes what they paste. `timeout`: seconds.
 
     Call this only because a person asked for it.
 
@@ -293,7 +299,7 @@ async def log_in(
     login = logins.of(spec)
     try:
         with trio.fail_after(timeout):
-            record = await authorization.authorized(
+            record = await authorization.authorize(
                 spec, show, await login.lacking(), dialogue or LoginDialogue()
             )
     except trio.TooSlowError:

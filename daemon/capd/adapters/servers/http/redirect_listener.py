@@ -36,13 +36,13 @@ class RedirectListener:
         self._state = state
 
     async def answer(self) -> Answer:
-        """Return the answer, once it has arrived."""
+        """Wait for the redirect, and return what it contains."""
         await self._is_answered.wait()
         assert self._answer is not None
         return self._answer
 
     async def serve(self, stream: trio.SocketStream) -> None:
-        """Serve one connection, without raising whatever the peer does."""
+        """Serve one connection. Nothing that the peer does raises an error here."""
         async with self._free, stream:
             with trio.move_on_after(_HEAD_TIMEOUT):
                 try:

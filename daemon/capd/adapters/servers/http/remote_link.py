@@ -29,7 +29,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Outlet:
-    """Where a transport puts the lines that it receives."""
+    """The callbacks for what a transport receives: lines, and the loss of the connection."""
 
     deliver: Callable[[bytes], Awaitable[None]]
     lose: Callable[[Loss], None]
@@ -37,7 +37,7 @@ class Outlet:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What a transport needs."""
+    """The definition, the HTTP client, the login and the callbacks of one connection."""
 
     spec: RemoteSpec
     client: "httpx2.AsyncClient"

@@ -1,11 +1,11 @@
 """A server that is reached by URL, with the interface of a server's process.
 
-What a server connection writes to `stdin` goes out as HTTP, what the server answers comes out of
-`stdout` as lines, and `wait` returns when the connection is lost. So all callers treat both kinds
-of servers alike.
+Lines written to `stdin` are sent as HTTP requests, the server's answers are read as lines from
+`stdout`, and `wait` returns when the connection is lost. So callers treat both kinds of servers
+alike.
 
-    connected ──lines both ways──> ── session expired, credentials refused, stream lost ──> GONE
-         └───────────── stop: no more lines, the session is ended, then everything ────────>
+    connected ──session expired, credentials refused, or stream lost──> gone
+         └─────stop: no more lines, end the session, close everything──> gone
 """
 
 import re
@@ -103,7 +103,7 @@ class RemoteServer:
         """Carry lines until they end or the connection is cancelled."""
         try:
             with self._scope:
-                # A stop needs the connection while everything around it is being cancelled.
+                # Shielded: `stop` still needs the connection when the caller is cancelled.
                 self._scope.shield = True
                 await carry(self._lines, Outlet(self._deliver, self._lose))
         finally:
@@ -199,7 +199,7 @@ async def connected(spec: RemoteSpec, logins: Logins) -> AsyncIterator[RemoteSer
         yield server
     finally:
         server._scope.cancel()  # noqa: SLF001 - its own
-        # Otherwise a cancellation from outside would take the place of what the block raised.
+        # Shielded, or a cancellation from outside would replace the block's own exception.
         nursery.cancel_scope.shield = True
         try:
             # Not `async with`: a nursery would wrap the block's own exception in a group.

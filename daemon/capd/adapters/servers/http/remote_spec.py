@@ -25,7 +25,7 @@ class RemoteSpec:
     client: OAuthClient | None = field(default=None, repr=False)
     """The OAuth client with its secret, if the definition names one."""
     account: str = ""
-    """Which of several logins at the server; empty for the usual one."""
+    """The account of the login, if a person has several there; empty for the usual one."""
     client_metadata_url: str = ""
-    """The URL of the client's metadata document, which is the client id if the server accepts such.
-    """
+    """The URL of capd's metadata document as an OAuth client. It is used as the client id if the
+    authorization server accepts such ids."""

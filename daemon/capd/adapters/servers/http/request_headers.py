@@ -114,7 +114,10 @@ class RequestHeaders:
         self._negotiated = ""
 
     def learn(self, method: str, result: bytes) -> None:
-        """Learn from the result of `method` what the headers of later messages need."""
+        """Take from the result of `method` what later headers need.
+
+        That is the negotiated version of `initialize`, and the arguments that `tools/list` marks.
+        """
         try:
             if method == "initialize":
                 self._negotiated = field_value(_VERSION.decode(result).version)

@@ -3,13 +3,13 @@
     POST a request ──200 JSON────────────────────────> its reply
            ├──200 events: notices, requests, its reply ──> each, until the reply
            │      └── cut before the reply: GET with the last event's id, if it had one
-           ├──202, 5xx, cut off ─────────────────────> 4002, it may have run
-           ├──never connected ───────────────────────> 4001
-           ├──401, or 403 before anything worked ────> lost, and parked
+           ├──202, 5xx, cut off ─────────────────────> `outcome_unknown`: it may have run
+           ├──never connected ───────────────────────> `not_sent`
+           ├──401, or 403 before anything worked ────> lost, and parked: a person must log in
            └──404 in a session ──────────────────────> lost: the session has expired
 
-A handshake server may also talk on a GET of its own, which is opened after `initialized` and again
-whenever it ends. Nothing is sent twice, except a message that the server did not accept (401).
+A handshake server may also send messages on a GET of its own, which is opened after `initialized`
+and again whenever it ends. Nothing is sent twice, except a message that the server refused (401).
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -44,7 +44,7 @@ from capd_protos.codec import JsonCodec, MalformedError
 
 NOTICE_TIMEOUT = 20.0
 CANCEL_GRACE = 10.0
-"""Seconds for which the answer to a cancelled request is awaited, in the handshake generation."""
+"""Seconds to wait for the answer to a cancelled request, in the handshake generation."""
 MOST_FAILED_RESUMPTIONS = 2
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 300.0
@@ -116,12 +116,12 @@ class StreamableWire:
             if self._is_settled:
                 self._nursery.start_soon(self._run_post, post, line)
             else:
-                # The first answer may tell that it is another transport altogether.
+                # One at a time: the first answer may show that the server speaks the old transport.
                 await self._nursery.start(self._run_first_post, post, line)
         elif message.method == "notifications/cancelled":
             self._cancel(message, line)
         elif message.method == "notifications/initialized":
-            # Until a server knows this, it may refuse what follows.
+            # Sent before anything else: until then a server may refuse other messages.
             await self._tell(message, line)
             if self._session_id:
                 self._nursery.start_soon(self._listen)
@@ -272,7 +272,7 @@ class StreamableWire:
             await self._outlet.deliver(line)
             return False
         if message.id is None and len(message.error):
-            # It could not tell which request it refuses; on this stream there is only one.
+            # An error without an id: on this stream it can only mean this request.
             line = error_reply(post.message_id, bytes(message.error))
         elif message.id != post.message_id:
             await self._outlet.deliver(line)
@@ -303,12 +303,12 @@ class StreamableWire:
     async def _take_events(self, post: _Post | None, answer: Answer, events: EventParser) -> bool:
         """Deliver the events of a stream; return whether the reply to `post` was among them.
 
-        If the stream is cut and can be resumed, just return.
+        Return False if the stream ended, or was cut and can be resumed.
 
         Raises:
             OutcomeUnknownError: the stream was cut and cannot be resumed.
         """
-        # A comment is not news: a server that only keeps the line alive may have forgotten us.
+        # Comments do not extend the deadline: a server that sends only those may never answer.
         is_patient = post is None or post.message.method == "subscriptions/listen"
         idle = float("inf") if is_patient else self._spec.idle_timeout
         events.restart()

@@ -38,7 +38,7 @@ class FileStore:
     def load(self, key: str) -> str | None:
         """Return the saved text; None if there is none."""
         try:
-            # What is not UTF-8 is none of our JSON either: whoever decodes it says so.
+            # Bytes that are not UTF-8 are replaced; decoding the record then reports the damage.
             return self._path(key).read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
             return None
@@ -103,5 +103,5 @@ def best_store(folder: Path) -> TokenStore:
     except ImportError:
         return files
     backend = keyring.get_keyring()
-    # Below 1 are those that fail always, keep nothing, or keep it in the clear.
+    # Backends below 1 always fail, store nothing, or store it unencrypted.
     return KeyringStore(backend, files) if backend.priority >= _WORST_PRIORITY else files

@@ -15,7 +15,9 @@ MessageId = int | str | None
 
 
 def lines_of(body: bytes) -> list[bytes]:
-    """Return each message of `body` as one line. Line breaks in JSON are only between tokens.
+    """Return each message of `body` as one line. A body is one message, or a batch (2025-03-26).
+
+    Line breaks become spaces, because in JSON they can only stand between tokens.
 
     Raises:
         MalformedError: a batch is not valid JSON.
@@ -38,7 +40,7 @@ def error_of(body: bytes) -> bytes:
     except MalformedError:
         return b""
     error = b"" if message.method else bytes(message.error).translate(_ONE_LINE)
-    # OAuth's errors have a member of this name too, and a text in it (RFC 6749, section 5.2).
+    # OAuth's errors also have a member `error`, but it is a string (RFC 6749, section 5.2).
     return error if error.startswith(b"{") else b""
 
 
