@@ -46,7 +46,7 @@ class Stage:
         request = InstallDependencies(
             scripts, session, more.get("lacking", []), more.get("commands", []), wait
         )
-        reply = await self.installs.ensured(request, {"PATH": PATH}, self._nursery)
+        reply = await self.installs.ensure(request, {"PATH": PATH}, self._nursery)
         self.replies[session] = reply
         return reply
 

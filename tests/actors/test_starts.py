@@ -35,7 +35,7 @@ async def test_only_a_command_that_is_not_found_waits_for_the_login_shells_path(
     is_settled = trio.Event()
 
     async def settle() -> None:
-        await starts.path_settled(server(command))
+        await starts.wait_for_path(server(command))
         is_settled.set()
 
     with trio.fail_after(PATIENCE):

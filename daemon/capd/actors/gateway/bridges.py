@@ -1,4 +1,4 @@
-"""The gateway of bridges: decides which connection from a far side gets a session.
+"""The gateway of bridges: decides which connection over a bridge gets a session.
 
 A connection at a bridge's own socket can only have the role `mcp`, so it reaches no control method.
 It is checked in this order, and a failed check closes that connection only:
@@ -42,9 +42,9 @@ from capd_protos import curator
 from capd_protos import socket as frames
 
 MOST_WAITING = 32
-"""Connections of one bridge without a hello."""
+"""The most connections of one bridge that have not sent a hello."""
 MOST_SESSIONS = 64
-"""Connections of one bridge that have a session."""
+"""The most connections of one bridge that have a session."""
 LINE_LIMIT_BYTES = 8 * 1024 * 1024
 _FIRST_ID = 1 << 40
 
@@ -52,7 +52,7 @@ log = structlog.get_logger(actor="gateway")
 
 
 class BridgeGateway:
-    """Accepts connections of far sides, and passes them to the curator."""
+    """Accepts connections over bridges, and passes them to the curator."""
 
     def __init__(
         self,
@@ -180,14 +180,15 @@ class BridgeGateway:
         except BaseException as error:
             is_taken = self._connections.take(connection) is None
             if is_taken:
-                # Nobody will use it: the far side may connect again.
+                # The curator has it, and will not use it: close it, so that the client connects
+                # again.
                 _shut(stream)
             elif isinstance(error, ActorUnavailableError):
                 await send_frame(stream, refused("overloaded", str(error)))
             if isinstance(error, ActorUnavailableError):
                 return is_taken
             raise
-        # No key is asked for: values of another machine are not taken.
+        # Without wanted keys: values of another machine's environment are not accepted.
         return await send_welcome(stream, opened, self._daemon, taken)
 
 

@@ -39,7 +39,7 @@ from capd_protos import SOCKET_PROTOCOL, curator
 from capd_protos import socket as frames
 
 MOST_WAITING = 256
-"""Connections without a hello."""
+"""The most connections that have not sent a hello."""
 
 log = structlog.get_logger(actor="gateway")
 
@@ -94,7 +94,7 @@ class Gateway:
             try:
                 stream = await self._listener.accept()
             except OSError as error:
-                # Out of descriptors: others give theirs back, and we go on
+                # No file descriptor is free until another connection ends
                 # (docs/design/operation.md).
                 log.error("accept_failed", reason=error.strerror)
                 await trio.sleep(0.1)
@@ -129,10 +129,11 @@ class Gateway:
         reader = FrameReader(stream, frames.HELLO_LIMIT_BYTES)
         hello = await read_hello(reader)
         if isinstance(hello, frames.Hello) and hello.credential:
-            # Of a far side whose bridge leads to the wrong socket: here it would be the user.
+            # A credential belongs to a bridge that leads to the wrong socket: this one would
+            # treat the far side as the user.
             hello = refused("bridge_refused", "this socket is not a bridge's")
-        # After the hello: who is refused in the middle of writing it never reads why. What has
-        # ended by now has left its connection to somebody else.
+        # After the hello, because a client that is refused while it writes does not read why. And
+        # checked last: a process that has ended since has left its connection to another one.
         hello = await self._rules.refusal(peer) or hello
         place.leave()
         if isinstance(hello, frames.Refused):

@@ -34,13 +34,13 @@ NAME = ActorName("http_gateway")
 
 ENABLE_TIMEOUT = 130.0
 MOST_CONNECTIONS = 512
-"""Connections that were let in."""
+"""The most connections that were let in."""
 MOST_WAITING = 128
-"""Connections that have not shown the token."""
+"""The most connections that have not sent the token."""
 MOST_LOOKED_AT = 384
-"""Connections that have shown the token, and whose process is being looked up."""
+"""The most connections that have sent the token, and whose process is being looked up."""
 PATIENCE = 10.0
-"""Seconds within which a connection has to show the token."""
+"""Seconds within which a connection has to send the token."""
 LOOK_PATIENCE = 20.0
 """Additional seconds for looking up its process."""
 BACKLOG = 128
@@ -64,7 +64,7 @@ def listener_on(port: int) -> trio.SocketListener:
     """Listen on `port` of the loopback interface; raises OSError."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
-        # A port whose last connections are still ebbing away is ours all the same.
+        # Otherwise connections in TIME_WAIT of the last daemon would block the port.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((ADDRESS, port))
         sock.listen(BACKLOG)
@@ -75,7 +75,7 @@ def listener_on(port: int) -> trio.SocketListener:
 
 
 class _Visit:
-    """One connection. It is judged with its first request and never again."""
+    """One connection. Its process is checked with the first request, its token with each."""
 
     def __init__(
         self, gateway: "HttpGateway", stream: trio.SocketStream, place: WaitingPlace
@@ -131,7 +131,7 @@ class HttpGateway:
                 try:
                     stream = await self._listener.accept()
                 except OSError as error:
-                    # Out of descriptors: others give theirs back, and we go on
+                    # No file descriptor is free until another connection ends
                     # (docs/design/operation.md).
                     log.error("accept_failed", reason=error.strerror)
                     await trio.sleep(0.1)
@@ -195,7 +195,7 @@ class HttpGateway:
             ' may_connect = ["*"] where your client cannot be seen (docs/http.md)',
         )
 
-    # What an endpoint asks for
+    # Callbacks of the endpoint
 
     async def _open_session(self, session: HttpSession, client: str, is_kept: bool) -> None:
         """Open a session; with `is_kept`, a later connection of the same client finds it again.
@@ -222,7 +222,7 @@ class HttpGateway:
             opened = await self._curator.open_session(request)
         except BaseException as error:
             if self._connections.take(connection) is None:
-                # It was taken, and nobody will use it.
+                # The curator has it, and will not use it.
                 with trio.move_on_after(1.0, shield=True):
                     await session.end()
             if isinstance(error, ActorUnavailableError):

@@ -31,7 +31,10 @@ class PeerRules:
         self._may_connect = may_connect
 
     async def refusal(self, peer: Peer) -> frames.Refused | None:
-        """Return why a process may not use this daemon; None if it may."""
+        """Return why a process may not use this daemon; None if it may.
+
+        A process of a server in `may_connect` is admitted, and `peer.is_excepted` is set.
+        """
         verdict = await peer.verdict()
         if verdict in ADMITTED:
             return None
@@ -54,7 +57,7 @@ class PeerRules:
         pids = set(chain)
         with suppress(ActorUnavailableError):
             for entry in await self._supervisor.servers():
-                # Whom a server left behind has the server's guard for a parent.
+                # A server's orphaned process has the server's guard as its parent.
                 if entry.pid and pids & {entry.pid, platform.parent_pid(entry.pid)}:
                     return str(entry.name)
         return ""
@@ -62,7 +65,7 @@ class PeerRules:
 
 def _reason(verdict: Verdict, server: str) -> str:
     if verdict == "gone":
-        return "the process that connected has ended, and whose it was cannot be told: connect anew"
+        return "the process that connected has ended, and its owner is not known: connect again"
     if verdict == "unknown":
         return (
             "the processes above the one that connects cannot be seen, or keep changing, so that "

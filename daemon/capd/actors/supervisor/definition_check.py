@@ -17,7 +17,7 @@ class Vetting:
     """Asks the definitions actor. If it does not answer, every tool is withheld."""
 
     def __init__(self, bus: Bus, running: Callable[[ServerIdentity], list[InstanceId]]) -> None:
-        """Create it. `running` returns the running instances of a server."""
+        """Compare with the trusted definitions; `running` returns a server's running instances."""
         self._definitions = DefinitionsClient(bus)
         self._running = running
 

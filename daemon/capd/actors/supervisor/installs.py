@@ -62,7 +62,7 @@ class Installs:
         self._cwd = cwd
         self._runs: dict[str, _Run] = {}
 
-    async def ensured(
+    async def ensure(
         self,
         request: messages.InstallDependencies,
         environment: Mapping[str, str],
@@ -81,7 +81,7 @@ class Installs:
         present: list[str] = []
         for dependency, script in request.scripts.items():
             run = await self._run_of(dependency, script, environment, nursery)
-            problem = await self._awaited(run, _Wait(request.session, request.wait))
+            problem = await self._wait_for(run, _Wait(request.session, request.wait))
             if problem:
                 return messages.DependenciesFailed(dependency, problem)
             (installed if run.has_run else present).append(dependency)
@@ -100,14 +100,14 @@ class Installs:
         while (run := self._runs.get(script)) is not None:
             if not run.scope.cancel_called:
                 return run
-            # Two of one script at a time could be in each other's way.
+            # Two runs of one script at a time could disturb each other.
             await run.ended.wait()
         run = self._runs[script] = _Run(dependency)
         nursery.start_soon(self._contained, run, script, environment)
         return run
 
-    async def _awaited(self, run: _Run, wait: _Wait) -> str:
-        """Return what went wrong; empty if nothing did."""
+    async def _wait_for(self, run: _Run, wait: _Wait) -> str:
+        """Wait until the run ends or nobody waits; return what went wrong, empty if nothing did."""
         run.waits.add(wait)
         try:
             await wait.is_over.wait()

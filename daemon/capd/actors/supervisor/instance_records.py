@@ -32,21 +32,21 @@ class InstanceRecord:
     server: ServerSpec
     project: str
     values: Mapping[str, str] = field(repr=False)
-    """The secret values for the next run. Every holder has the same values, because they are part
-    of the key. A later run must not use what a session or the keyring has changed to by then."""
+    """The secret values for the next run. They are part of the key, so every holder has the same
+    ones. A restart uses these values even if a session's or the keyring's have changed."""
     client: ClientFacts
     """The client info for the handshake of the next run: that of the client whose session asked
     last."""
     account: str = ""
-    """The login that it uses at a server by URL; empty for the usual one."""
+    """The account of the login at a server by URL; empty for the usual one."""
     id: InstanceId = NOT_RUNNING
-    """Differs for each run."""
+    """The id of the current run; each run has another."""
     known_runs: dict[SessionKey, InstanceId] = field(default_factory=dict)
     """The run that each holder knows. A holder learns of a restart at its next call."""
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     changed: trio.Event = field(default_factory=trio.Event)
     ending: str = UNUSED
-    """Why it is being ended, if that is on purpose."""
+    """The reason in the log if the run is ended on purpose."""
     run: ServerRun | None = None
     """The running server; None if it is not running."""
     facts: RunFacts = field(default_factory=RunFacts)
@@ -58,15 +58,15 @@ class InstanceRecord:
 
     @property
     def pid(self) -> int:
-        """The pid of its process; 0 if none is running."""
+        """The pid of the server's process; 0 if none is running."""
         return self.run.pid if self.run is not None else 0
 
     @property
     def tools(self) -> list[ToolDefinition]:
-        """The tools that it lists; none if it is not running."""
+        """The tools that the running server lists; none if it is not running."""
         return self.run.tools if self.run is not None else []
 
-    def tell(self) -> None:
+    def wake(self) -> None:
         """Wake every task that waits for this instance to become ready or to fail."""
         self.changed.set()
         self.changed = trio.Event()
@@ -74,7 +74,7 @@ class InstanceRecord:
     def entry(
         self, state: State | None, holders: Sequence[SessionKey], now: float
     ) -> messages.ServerEntry:
-        """Return the instance's entry in the status."""
+        """Return the instance's entry in the list of servers; `now` is by trio's clock."""
         name = _SHOWN.get(state) if state is not None else None
         if name is None:
             is_waiting = self.attempts.wait(now) > 0 and not self.attempts.is_failed

@@ -43,14 +43,17 @@ class LoginRequests:
         self._tickets = count(1)
         self._under_way: dict[int, _Login] = {}
 
-    async def opened(
+    async def open(
         self,
         spec: RemoteSpec,
         way: messages.LoginWay,
         nursery: trio.Nursery,
         on_success: Callable[[], None],
     ) -> messages.LoginOpened | messages.LoginFailed:
-        """Start a login; return the address that the person has to open."""
+        """Start a login; return its ticket and the address that the person has to open.
+
+        `on_success` is called when the person has logged in.
+        """
         if len(self._under_way) >= MOST_LOGINS:
             self._under_way.pop(next(iter(self._under_way)))
         ticket = next(self._tickets)
@@ -62,7 +65,7 @@ class LoginRequests:
             return messages.LoginFailed(login.problem or f"{spec.name} gives no address in time")
         return messages.LoginOpened(ticket, login.address, login.dialogue.user_code)
 
-    def pasted(self, ticket: int, address: str) -> messages.LoginPasted | messages.LoginFailed:
+    def paste(self, ticket: int, address: str) -> messages.LoginPasted | messages.LoginFailed:
         """Take the address that a browser was redirected to. A wrong one does not end the login."""
         login = self._under_way.get(ticket)
         if login is None or login.done.is_set():
@@ -73,8 +76,8 @@ class LoginRequests:
             return messages.LoginFailed(str(error))
         return messages.LoginPasted()
 
-    async def awaited(self, ticket: int) -> messages.LoggedIn | messages.LoginFailed:
-        """Return the result of a login, once it has ended."""
+    async def wait(self, ticket: int) -> messages.LoggedIn | messages.LoginFailed:
+        """Wait until a login has ended; return its result."""
         login = self._under_way.get(ticket)
         if login is None:
             return messages.LoginFailed("there is no such login under way")

@@ -33,13 +33,14 @@ class Sharing:
         sandbox_request: Callable[[ServerSpec], SandboxRequest],
         file: GenerationFile | None,
     ) -> None:
-        """Create it. `sandbox_request` returns a server's sandbox, part of an instance's key."""
+        """`sandbox_request` returns a server's sandbox, which is part of an instance's key."""
         self._leases = leases
         self._sandbox_request = sandbox_request
         self._file = file
         self._saver = Saver(self._save, pause=SAVE_PAUSE)
         self._generations = GenerationMemory()
-        # Of secrets a key has a digest only, which nobody else can compare with anything.
+        # Keys contain a digest of secrets. With this random value, nobody else can guess a secret
+        # and compare its digest.
         self._pepper = secrets.token_bytes(32)
 
     async def load(self) -> None:
@@ -54,10 +55,12 @@ class Sharing:
     def chosen(
         self, request: messages.AcquireServer, values: Mapping[str, str], account: str = ""
     ) -> tuple[InstanceKey, ServerSpec]:
-        """Return the instance for a session: the one it has, its project's, or one shared by all.
+        """Return the key of the instance for a session, and the definition that it runs by.
 
-        `account` is the login that the session uses there. When a server starts, its known
-        generation decides. A session that has an instance keeps it.
+        A session that has an instance keeps it, and one that already runs by the definition's own
+        `scope` is used. Otherwise a server that is known to be stateless gets one instance shared
+        by all sessions, and any other server an instance by its `scope`. `account` is the login
+        that the session uses there.
         """
         server, session = request.server, request.session
 
@@ -89,7 +92,7 @@ class Sharing:
             key.identity, by_stateless=by_stateless, has_failed=has_failed
         )
 
-    def met(self, key: InstanceKey, link: Instance, *, tried_stateless: bool) -> None:
+    def on_started(self, key: InstanceKey, link: Instance, *, tried_stateless: bool) -> None:
         """Note the generation of a server that has started, and save it soon."""
         before = self._generations.written()
         self._generations.note_start(

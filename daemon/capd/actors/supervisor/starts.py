@@ -55,15 +55,15 @@ class SupervisorSettings:
 
     linger: float
     shared_cwd: Path
-    """Where shared instances run: a folder outside of every project."""
+    """The working directory of shared instances: a folder outside of every project."""
     environment: Mapping[str, str]
-    """The daemon's own environment, from which servers get the known families of variables."""
+    """The daemon's own environment, from which servers get some variables (child_environment)."""
     extra_path: str
     version: str
     tool_lists: ToolLists | None = None
     """The folder of saved tool lists, which are used while servers do not run."""
     longest_call: float = 0.0
-    """Seconds after which a call is given up even if it reports progress; 0 for never."""
+    """Seconds after which a call ends even if its server reports progress; 0 for no limit."""
     spool: Spool | None = None
     """The folder for results that are too large for memory."""
     path_known: trio.Event = field(default_factory=_set)
@@ -105,8 +105,8 @@ class Starts:
         self._settings = settings
         self._spawn = spawn
 
-    async def path_settled(self, server: ServerSpec) -> None:
-        """Wait for the login shell's PATH, if the command of `server` is not found without it."""
+    async def wait_for_path(self, server: ServerSpec) -> None:
+        """Wait for the PATH of the login shell, unless the command of `server` is found already."""
         known = self._settings.path_known
         if known.is_set() or server.transport != "stdio":
             return
@@ -122,17 +122,17 @@ class Starts:
         if self._settings.containers is not None:
             await trio.to_thread.run_sync(self._settings.containers.sweep)
 
-    async def vouched(self, server: ServerSpec) -> None:
-        """Raise unless a person trusts what is about to be started.
+    async def check_trust(self, server: ServerSpec) -> None:
+        """Check that a person trusts `server`, if the files of a project define it.
 
         Raises:
-            UntrustedError: it belongs to a project, and differs from what was trusted.
+            UntrustedError: the definition, or a file that it names, differs from what was trusted.
         """
         if not server.project:
             return
-        await trio.to_thread.run_sync(self._vouch, server)
+        await trio.to_thread.run_sync(self._check_trust, server)
 
-    def _vouch(self, server: ServerSpec) -> None:
+    def _check_trust(self, server: ServerSpec) -> None:
         if self._settings.trust is None:
             raise UntrustedError(f"{server.name} of the project {server.project} is not trusted")
         parser = self._settings.parser
@@ -191,12 +191,12 @@ class Starts:
     def _process_spec(
         self, server: ServerSpec, values: Mapping[str, str], project: str
     ) -> ProcessSpec:
-        # A project's own runs where it was looked at, whatever links lead there.
+        # A project's own server runs at the real path that was read, not at a link to it.
         project = server.project or project
         if server.container is not None:
             return self._contained_spec(server, values, project)
         filled = resolved(server, values, Folders(cwd=project, project=project))
-        # A client that named no folder has no project: its servers run where shared ones do.
+        # A client that names no folder has no project; its servers run where shared ones do.
         is_nowhere = server.scope == "shared" or not project
         cwd = self._settings.shared_cwd if is_nowhere else Path(project)
         box = None
@@ -207,7 +207,7 @@ class Starts:
         environment = self.environment(filled.env)
         vouch = None
         if server.project and self._settings.trust is not None:
-            vouch = partial(self._vouch, server)
+            vouch = partial(self._check_trust, server)
         launching = self._launching(server, cwd, "" if is_nowhere else project)
         argv = (filled.command, *filled.args)
         return ProcessSpec(argv, environment, cwd, box, vouch, launching)
@@ -220,7 +220,7 @@ class Starts:
             raise ContainerRefusedError(f"{server.name} cannot run in a container here")
         is_nowhere = server.scope == "shared" or not project
         mounted = "" if is_nowhere else os.path.realpath(project)
-        # A tool's arguments name paths as the session knows them, which are those of the mount.
+        # Mounted at the same path as outside, because arguments of tools contain paths.
         request = container_request(server, values, mounted, mounted)
         cwd = self._settings.shared_cwd
         launching = self._launching(server, Path(mounted or cwd), mounted)
@@ -228,7 +228,7 @@ class Starts:
             launching.refuse_in_container()
         vouch = None
         if server.project and self._settings.trust is not None:
-            vouch = partial(self._vouch, server)
+            vouch = partial(self._check_trust, server)
         contained = Contained(containers, request)
         words = (server.name,)
         return ProcessSpec(words, self.environment({}), cwd, vouch=vouch, contained=contained)
@@ -253,7 +253,7 @@ class Starts:
         try:
             spec = self._process_spec(server, values, folder)
         except CapdError:
-            # Its next start says what is missing.
+            # The next start reports what is missing.
             return False
         launching = spec.launching
         if launching is None or launching.is_trusted(real) is not is_held:
@@ -261,7 +261,7 @@ class Starts:
         return launching.rests_on_trust(spec.argv, spec.env)
 
     def _launching(self, server: ServerSpec, cwd: Path, project: str) -> Launching | None:
-        # What a project defines was agreed to, with the files that its launcher reads.
+        # A project's own server was trusted together with the files that its launcher reads.
         if self._settings.empty_folders is None or server.project:
             return None
         home = self._settings.environment.get("HOME") or str(Path.home())

@@ -1,6 +1,6 @@
 """The supervisor: starts an instance for its first holder, and stops it after its last.
 
-`core.leases` decides, and this actor carries out the decisions. One task per instance owns the
+`core.servers.leases` decides, and this actor carries that out. One task per instance owns the
 process and its server connection, from the start until the last descendant has ended. A failed
 start leaves nothing behind, and the next start waits for its back-off. Secrets are filled in at the
 start, from the session's own values.
@@ -55,15 +55,15 @@ HINTS: MsgpackCodec[CatalogChanged | DefinitionsSettled] = MsgpackCodec(
 SESSIONS: MsgpackCodec[SessionStarted] = MsgpackCodec(SessionStarted)
 
 LONGEST_WAIT = 2.0
-"""Seconds. A request waits for a shorter back-off; it is refused with the time of a longer one."""
+"""Seconds. A request waits for a back-off up to this long. If the back-off is longer, the request
+is refused, and the refusal says when the next try is."""
 _MOST_RECORDS = 256
 
 log = structlog.get_logger(actor="supervisor")
 
 Instances = HandleTable[InstanceId, Instance]
 
-# For the life of the process: a restarted actor must not give a number again that a session
-# still knows.
+# Not per actor: a restarted actor must not use a number again that a session still knows.
 _NUMBERS = count(1)
 
 
@@ -88,7 +88,7 @@ class Supervisor:
         self._starts = starts
         self._vetting = Vetting(bus, self._running_of) if settings.is_vetting else None
         self._logins = LoginRequests(starts.logins)
-        # Where no server writes: a script calls npm or uv, which read files where they run.
+        # In a folder that no server writes to: npm and uv read files of their working directory.
         self._installs = Installs(bus, settings.install_cwd or settings.shared_cwd)
         self._leases: Leases[InstanceKey] = Leases(settings.linger)
         self._instances: dict[InstanceKey, InstanceRecord] = {}
@@ -100,7 +100,7 @@ class Supervisor:
         await self._sharing.load()
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            nursery.start_soon(self._end_the_unheld)
+            nursery.start_soon(self._end_idle)
             nursery.start_soon(self._sharing.run)
             nursery.start_soon(self._listen)
             await nursery.start(self._try_machine)
@@ -134,7 +134,7 @@ class Supervisor:
             case messages.InstallDependencies():
                 environment = self._starts.environment({})
                 environment["PATH"] = outside(environment["PATH"], "")
-                return await self._installs.ensured(request, environment, self._nursery)
+                return await self._installs.ensure(request, environment, self._nursery)
             case messages.LeaveInstall():
                 self._installs.leave(request.session, request.wait)
                 return messages.HoldsReleased()
@@ -152,7 +152,7 @@ class Supervisor:
                 f"it is reached by {server.transport}, which is none of {', '.join(TRANSPORTS)}",
             )
         known_values = self._environments.values(session)
-        # A copy of no more than it asks for: it outlives the session.
+        # Only the values that the server asks for, because the copy outlives the session.
         wanted = wanted_keys(server)
         values = {name: known_values[name] for name in wanted if name in known_values}
         least = self._environments.least_sandbox(session)
@@ -180,21 +180,21 @@ class Supervisor:
         self._carry_out(self._leases.acquire(key, session))
         instance = self._instances[key]
         while self._leases.state(key) in {State.STARTING, State.STOPPING}:
-            # Looked up each time: what was released and forgotten may be another one by now.
+            # Looked up in each round: the record may have been replaced meanwhile.
             instance = self._instances[key]
             await instance.changed.wait()
         if self._leases.state(key) is State.READY and session in self._leases.holders(key):
             link = self._running.get(instance.id)
             is_by_generation = instance.server.scope != request.server.scope
             if is_by_generation and link is not None and not link.server_connection.is_stateless:
-                # It knew the stateless generation before, and is another version by now.
+                # It was shared because an earlier version was stateless, and this one is not.
                 self._carry_out(self._leases.release(key, session, trio.current_time()))
                 return await self._acquire(request)
             instance.known_runs[session] = instance.id
             return messages.ServerReady(
                 instance.id, key.identity, server.name, instance.pid, instance.tools
             )
-        # It may have died in the moment it was ready: who is refused holds nothing.
+        # It may have died just when it was ready. A refused session must hold no lease.
         self._carry_out(self._leases.release(key, session, trio.current_time()))
         return instance.refusal or messages.ServerRefused(
             server.name, "cannot_start", "it was released before it was ready"
@@ -236,9 +236,10 @@ class Supervisor:
         return messages.ProjectEnded([instance.key.name for instance in theirs])
 
     async def _restart_launched(self, project: str) -> messages.ServersRestarted:
-        """Start again what was started for a folder as trusted and is not so, or the reverse.
+        """Restart the user's servers in a project whose launchers' trust has changed.
 
-        A server that was started when its project was trusted may have run the project's files.
+        A launcher such as npx reads files of the folder in which it runs, so it runs there only if
+        the project is trusted (docs/design/trust.md).
         """
         restarted = []
         for instance in list(self._instances.values()):
@@ -274,7 +275,7 @@ class Supervisor:
     async def _contained(self, instance: InstanceRecord) -> None:
         await contained(f"server {instance.key.name}", self._serve, instance, log=log)
 
-    async def _end_the_unheld(self) -> None:
+    async def _end_idle(self) -> None:
         while True:
             self._linger_changed = trio.Event()
             due_at = self._leases.next_due()
@@ -283,7 +284,7 @@ class Supervisor:
             self._carry_out(self._leases.due(trio.current_time()))
 
     async def _try_machine(self, *, task_status: trio.TaskStatus[None]) -> None:
-        """Try what this machine can confine once there is a session: its first server needs it."""
+        """Find out how this machine can confine servers, once the first session starts."""
         async with self._bus.subscribe(SESSIONS, "session.started") as sessions:
             task_status.started()
             if self._settings.sandboxes is None:
@@ -320,16 +321,16 @@ class Supervisor:
         try:
             with instance.scope:
                 await trio.sleep(instance.attempts.wait(trio.current_time()))
-                await self._starts.path_settled(instance.server)
-                await self._starts.vouched(instance.server)
+                await self._starts.wait_for_path(instance.server)
+                await self._starts.check_trust(instance.server)
                 await self._serve_run(instance)
             problem = None
         except* CapdError as errors:
             problem = next(iter(leaves(errors)))
         finally:
-            # Cancelled from outside, the whole actor ends, and leases with it.
+            # If the whole actor is cancelled, the leases end with it.
             if trio.current_effective_deadline() != float("-inf"):
-                self._settle(instance, problem)
+                self._on_ended(instance, problem)
 
     async def _serve_run(self, instance: InstanceRecord) -> None:
         key = instance.key
@@ -350,7 +351,7 @@ class Supervisor:
             longest_call=self._settings.longest_call,
             spool=self._settings.spool.of_server() if self._settings.spool is not None else None,
             vet=vet,
-            vouch=partial(self._starts.vouched, instance.server),
+            vouch=partial(self._starts.check_trust, instance.server),
         )
         instance.run, instance.facts = run, run.facts
         instance.runs += 1
@@ -359,8 +360,8 @@ class Supervisor:
             instance.ready_at = trio.current_time()
             self._running.put(instance.id, link)
             self._leases.ready(key)
-            self._sharing.met(key, link, tried_stateless=wants_stateless)
-            instance.tell()
+            self._sharing.on_started(key, link, tried_stateless=wants_stateless)
+            instance.wake()
             self._nursery.start_soon(self._keep_tools, instance, run, link)
             log.info(
                 "server_started",
@@ -398,8 +399,8 @@ class Supervisor:
             )
             self._bus.publish(messages.ToolListKept(key.name, key.identity))
 
-    def _settle(self, instance: InstanceRecord, problem: CapdError | None) -> None:
-        """Tell the leases that the instance is gone."""
+    def _on_ended(self, instance: InstanceRecord, problem: CapdError | None) -> None:
+        """Note that the instance has ended: in the leases, the log, and by an event."""
         key = instance.key
         was_ready_at, instance.ready_at = instance.ready_at, None
         redact = self._starts.redactor(instance.server, instance.values)
@@ -414,14 +415,15 @@ class Supervisor:
             self._failed(instance, problem, reason, was_ready_at)
         if self._leases.state(key) is None:
             instance.known_runs.clear()
-        instance.tell()
+        instance.wake()
         self._forget_old()
 
     def _failed(
         self, instance: InstanceRecord, problem: CapdError, reason: str, was_ready_at: float | None
     ) -> None:
         now = trio.current_time()
-        # Nothing was started, and as soon as somebody agrees to it something may be.
+        # An untrusted server was not started, and may start as soon as a person trusts it: no
+        # back-off.
         if not isinstance(problem, UntrustedError):
             instance.attempts.failed(
                 reason,
@@ -454,7 +456,7 @@ class Supervisor:
         try:
             spec = self._starts.remote_spec(server, values, project)
         except MissingValueError:
-            # Its start says what is missing.
+            # The start reports what is missing.
             return ""
         return await self._starts.logins.account(spec, namespace)
 
@@ -471,7 +473,7 @@ class Supervisor:
         account = request.account.casefold()
         stored = self._environments.stored.values()
         own = values_of(stored, account) if account else {}
-        # The latest one, and one of this account before others.
+        # An instance with this account first, then the latest.
         found = max(reversed(remote), key=lambda each: each.account == account, default=None)
         if found is not None:
             values = {**found.values, **own}
@@ -493,9 +495,9 @@ class Supervisor:
             case messages.LogIn():
                 return await self._log_in(request)
             case messages.PasteLogin():
-                return self._logins.pasted(request.ticket, request.address)
+                return self._logins.paste(request.ticket, request.address)
             case messages.AwaitLogin():
-                return await self._logins.awaited(request.ticket)
+                return await self._logins.wait(request.ticket)
             case messages.LogOut():
                 return await self._log_out(request)
 
@@ -505,7 +507,7 @@ class Supervisor:
         except CapdError as error:
             return messages.LoginFailed(str(error))
         on_success = partial(self._logged_in, spec.name, spec.account)
-        return await self._logins.opened(spec, request.way, self._nursery, on_success)
+        return await self._logins.open(spec, request.way, self._nursery, on_success)
 
     def _logged_in(self, name: str, account: str) -> None:
         """Try parked servers again, and move the sessions that have the account to it."""
@@ -517,7 +519,7 @@ class Supervisor:
             holders = self._leases.holders(instance.key)
             namespaces = {self._environments.namespace(each).casefold() for each in holders}
             if account and account in namespaces and instance.account != account:
-                # Its next use finds the login, and so another instance.
+                # The next use finds the login, and so gets another instance.
                 instance.ending = f"the account {account} has logged in"
                 instance.known_runs.clear()
                 self._carry_out(self._leases.give_up(instance.key, now))
@@ -533,7 +535,7 @@ class Supervisor:
             return messages.LoginFailed(f"the login cannot be deleted ({error.strerror})")
         return messages.LoggedOut(left.was_kept, left.is_revoked, left.failure)
 
-    # What is known
+    # Records of instances
 
     def _by_id(self, instance_id: InstanceId) -> InstanceRecord | None:
         return next((i for i in self._instances.values() if i.id == instance_id), None)

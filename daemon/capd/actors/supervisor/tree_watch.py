@@ -22,7 +22,7 @@ async def watch_trees(runs: Callable[[], Sequence[ServerRun]], limits: TreeLimit
         trees = await trio.to_thread.run_sync(_trees, list(by_pid)) if by_pid else {}
         for pid, excess in looks.look(trees, trio.current_time()).items():
             run = by_pid[pid]
-            # It may have ended while we looked, and another begun.
+            # The run may have ended during the check, and another one started.
             if run.pid == pid:
                 log.warning("tree_over_limit", pid=pid, reason=excess)
                 run.end(excess)
