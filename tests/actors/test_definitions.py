@@ -383,7 +383,7 @@ async def test_a_full_disk_withholds_nothing_more_and_is_said_and_heals(
         await changes(world, tool("echo", "v2"), tool("die"))
         await until_shown(client, {ECHO: "v2", DIE: ""})
 
-        assert full == ["what is trusted of alpha is not written down: No space left on device"]
+        assert full == ["the trusted definitions of alpha are not saved: No space left on device"]
         assert (await control.result("status"))["daemon"]["degraded"] == []
         assert [each["kind"] for each in (await found(control))["changes"]] == ["changed"]
 

@@ -124,7 +124,7 @@ class CuratorClient(ActorClient):
     async def reach(
         self, session: SessionKey, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.ReachDescribed | messages.CuratorRefused:
-        """Return what a session may use."""
+        """Return a session's policy, the names of its known secrets, and its domain."""
         return await self._ask(messages.DescribeReach(session), _REACH_DESCRIBED, timeout)
 
     async def drain(self, within: float, *, is_for_good: bool, timeout: float) -> int:
@@ -141,7 +141,7 @@ class CuratorClient(ActorClient):
     async def memories(
         self, project: str = "", *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.MemoriesDescribed:
-        """Return the memories of a project, and how often each helped."""
+        """Return the memories of a project, with how often each was delivered and helped."""
         return await self._ask(messages.DescribeMemories(project), _MEMORIES_DESCRIBED, timeout)
 
     async def leave_project(self, project: str, *, timeout: float = ANSWER_TIMEOUT) -> None:

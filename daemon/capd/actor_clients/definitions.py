@@ -33,7 +33,7 @@ class DefinitionsClient(ActorClient):
     async def screen(
         self, tools: dict[ServerIdentity, list[ToolName]], *, timeout: float = ANSWER_TIMEOUT
     ) -> dict[ServerIdentity, list[ToolName]]:
-        """Return the tools of saved lists that must not be found."""
+        """Return the tools of saved lists that are withheld, by server."""
         return (await self._ask(messages.ScreenTools(tools), _TOOLS_SCREENED, timeout)).withheld
 
     async def look_up(

@@ -25,7 +25,7 @@ class EmbedderClient(ActorClient):
     async def embed(
         self, texts: list[str], *, timeout: float
     ) -> messages.TextsEmbedded | messages.EmbedderRefused:
-        """Return one vector for each text."""
+        """Return one vector for each text: rows of little-endian float32, in one bytes object."""
         return await self._ask(messages.EmbedTexts(texts), _TEXTS_EMBEDDED, timeout)
 
     async def describe(self, *, timeout: float = ANSWER_TIMEOUT) -> messages.EmbedderDescribed:
@@ -33,5 +33,5 @@ class EmbedderClient(ActorClient):
         return await self._ask(messages.DescribeEmbedder(), _EMBEDDER_DESCRIBED, timeout)
 
     async def keep(self, *, timeout: float = ANSWER_TIMEOUT) -> messages.EmbedderDescribed:
-        """Count as use, so that the model stays loaded; return its state."""
+        """Have a loaded model stay loaded, as if it had been used; return its state."""
         return await self._ask(messages.KeepModel(), _EMBEDDER_DESCRIBED, timeout)

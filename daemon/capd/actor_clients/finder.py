@@ -102,7 +102,10 @@ class FinderClient(ActorClient):
         counts: bool = False,
         timeout: float = ANSWER_TIMEOUT,
     ) -> messages.CapabilitiesDescribed:
-        """Return the tools of each capability; with `counts`, also their tokens."""
+        """Return the tools of each capability; with `counts`, also their tokens.
+
+        With `waits`, wait a few seconds for the catalog to be read.
+        """
         return await self._ask(
             messages.DescribeCapabilities(project, waits, counts), _CAPABILITIES_DESCRIBED, timeout
         )

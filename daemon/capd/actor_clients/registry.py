@@ -136,11 +136,11 @@ class RegistryClient(ActorClient):
     async def revoke_trust(
         self, project: str, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.TrustedListed:
-        """Trust nothing of a project any longer."""
+        """Withdraw all trust in a project."""
         return await self._ask(messages.RevokeTrust(project), _TRUSTED_LISTED, timeout)
 
     async def trusted(self, *, timeout: float = ANSWER_TIMEOUT) -> messages.TrustedListed:
-        """Return everything that is trusted, of all projects."""
+        """Return every trusted project, with the names of its trusted servers."""
         return await self._ask(messages.ListTrusted(), _TRUSTED_LISTED, timeout)
 
     async def memories(

@@ -55,7 +55,7 @@ class Sweeper:
         try:
             projects = await thread(self._files.projects)
             found = await thread(self._files.found)
-            # Behind the look: what is started from here on is used at this moment.
+            # Asked after the files were listed: a server started from here on uses its files now.
             servers = await self._supervisor.servers()
         except (CapdError, OSError) as error:
             log.warning("not_swept", reason=str(error))

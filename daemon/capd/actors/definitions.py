@@ -70,15 +70,15 @@ class Definitions:
         self._mode: messages.Mode = mode
         self._own_tools = own_tools
         self._rule = Rule(is_quarantine=mode == QUARANTINE)
-        # Without texts, which are read again where somebody wants to see them.
+        # Without the definitions' texts, which are loaded again when they are needed.
         self._known: dict[ServerIdentity, Baseline] = {}
         self._problems: dict[ServerIdentity, str] = {}
-        # With texts: what the disk did not take is written again.
+        # With texts: baselines whose save failed, and is tried again.
         self._unsaved: dict[ServerIdentity, Baseline] = {}
         self._reasons: dict[ServerIdentity, str] = {}
         self._saver = Saver(self._save_again, pause=TRY_AGAIN)
         self._unreadable: dict[ServerIdentity, ServerName] = {}
-        self._turns: defaultdict[ServerIdentity, trio.Lock] = defaultdict(trio.Lock)
+        self._locks: defaultdict[ServerIdentity, trio.Lock] = defaultdict(trio.Lock)
         self._instances: defaultdict[ServerIdentity, Instances] = defaultdict(Instances)
         self._was_read = trio.Event()
 
@@ -106,13 +106,13 @@ class Definitions:
                 return await self._vet(request)
             case messages.ScreenTools():
                 await self._was_read.wait()
-                return messages.ToolsScreened(self._screened(request))
+                return messages.ToolsScreened(self._screen(request))
             case messages.LookUpWithheld():
                 await self._was_read.wait()
-                return messages.WithheldLookedUp(self._looked_up(request))
+                return messages.WithheldLookedUp(self._look_up(request))
             case messages.ListDefinitions():
                 await self._was_read.wait()
-                return await self._listed(request)
+                return await self._list(request)
             case messages.DecideDefinitions():
                 return await self._decide(request)
 
@@ -126,14 +126,14 @@ class Definitions:
             try:
                 texts[tool.name] = canonical(tool.written)
             except MalformedError as error:
-                # What cannot be compared cannot be trusted; the other tools can.
+                # An unreadable definition cannot be compared, so this tool alone is withheld.
                 log.warning(
                     "definition_unreadable", server=server.name, tool=tool.name, reason=str(error)
                 )
                 unreadable.append(tool.name)
-            # Eight megabytes at a stretch would hold everybody else up.
+            # A checkpoint for each tool: a list may have 8 MB.
             await trio.lowlevel.checkpoint()
-        async with self._remembered(request.identity, server) as before:
+        async with self._loaded(request.identity, server) as before:
             if before is None:
                 return messages.ToolsVetted(self._unread(request, list(texts)) + unreadable)
             self._unreadable.pop(request.identity, None)
@@ -150,7 +150,7 @@ class Definitions:
                 await self._keep(after)
         news = instances.unreported(compared.news)
         if news:
-            self._tell(after, news, withheld)
+            self._publish_changes(after, news, withheld)
         return messages.ToolsVetted([*withheld, *unreadable])
 
     def _unread(self, request: messages.VetTools, tools: list[ToolName]) -> list[ToolName]:
@@ -160,7 +160,7 @@ class Definitions:
         self._unreadable[request.identity] = request.server.name
         return tools
 
-    def _tell(
+    def _publish_changes(
         self,
         after: Baseline,
         news: dict[ToolName, Change],
@@ -187,9 +187,9 @@ class Definitions:
         )
         self._bus.publish(event)
 
-    # What may be found, and why not
+    # Withheld tools
 
-    def _screened(self, request: messages.ScreenTools) -> dict[ServerIdentity, list[ToolName]]:
+    def _screen(self, request: messages.ScreenTools) -> dict[ServerIdentity, list[ToolName]]:
         found: dict[ServerIdentity, list[ToolName]] = {}
         for identity, tools in request.tools.items():
             known = self._known.get(identity)
@@ -207,7 +207,7 @@ class Definitions:
                 found[identity] = withheld
         return found
 
-    def _looked_up(self, request: messages.LookUpWithheld) -> str:
+    def _look_up(self, request: messages.LookUpWithheld) -> str:
         if request.identity in self._unreadable:
             name, why = self._unreadable[request.identity], self._problems[request.identity]
             return f"{request.tool} of {name} is withheld: what is trusted is not known ({why})."
@@ -220,9 +220,9 @@ class Definitions:
                     return rules.reason(known, tool, change, command=_command(known.name))
         return ""
 
-    # What a person sees and says
+    # A person's view and decisions
 
-    async def _listed(self, request: messages.ListDefinitions) -> messages.DefinitionsListed:
+    async def _list(self, request: messages.ListDefinitions) -> messages.DefinitionsListed:
         chosen = [k for k in self._known.values() if request.server in {"", k.name, k.identity}]
         wants_texts = request.with_differences or request.with_flags
         entries: list[messages.ServerDefinitions] = []
@@ -234,7 +234,7 @@ class Definitions:
                 whole = (await self._files.load(known.identity)).baseline or known
             found: list[Flag] = []
             if request.with_flags:
-                # Half a second for a thousand tools: nobody else waits for that.
+                # In a thread: it takes half a second for a thousand tools.
                 found = await trio.to_thread.run_sync(self._flags, whole, others)
             changes: list[messages.DefinitionChange] = []
             for tool, change in whole.changes.items():
@@ -285,7 +285,7 @@ class Definitions:
         return found + flags_among(of.name, texts, others, self._own_tools)
 
     async def _decide(self, request: messages.DecideDefinitions) -> messages.DefinitionsDecided:
-        async with self._turns[request.identity]:
+        async with self._locks[request.identity]:
             before = (await self._files.load(request.identity)).baseline
             before = self._unsaved.get(request.identity, before)
             if before is None:
@@ -308,17 +308,14 @@ class Definitions:
         stale = [name for name in request.digests if name not in decided]
         return messages.DefinitionsDecided(decided, stale, problem)
 
-    # What is remembered
+    # Baselines
 
     @asynccontextmanager
-    async def _remembered(
+    async def _loaded(
         self, identity: ServerIdentity, server: ServerSpec
     ) -> AsyncIterator[Baseline | None]:
-        """Yield the baseline of a server; None if it cannot be read now.
-
-        While the block runs, nobody else changes it.
-        """
-        async with self._turns[identity]:
+        """Yield the baseline of a server, locked while the block runs; None if it is unreadable."""
+        async with self._locks[identity]:
             loaded = await self._files.load(identity)
             if loaded.problem:
                 self._problems[identity] = loaded.problem
@@ -327,7 +324,7 @@ class Definitions:
             if loaded.problem and loaded.baseline is None:
                 yield None
                 return
-            # What could not be written down is known for as long as this actor lives.
+            # A baseline whose save failed is newer than the one on disk.
             found = self._unsaved.get(identity, loaded.baseline) or Baseline(identity, server.name)
             standing = rules.standing_of(server)
             yield msgspec.structs.replace(found, name=server.name, standing=standing)
@@ -338,7 +335,7 @@ class Definitions:
         self._unsaved.pop(baseline.identity, None)
         self._reasons.pop(baseline.identity, None)
         if problem:
-            text = f"what is trusted of {baseline.name} is not written down: {problem}"
+            text = f"the trusted definitions of {baseline.name} are not saved: {problem}"
             self._reasons[baseline.identity] = text
             self._unsaved[baseline.identity] = baseline
             self._saver.changed(baseline.identity)
@@ -346,7 +343,7 @@ class Definitions:
 
     async def _save_again(self, identity: ServerIdentity) -> bool:
         """Save a baseline that could not be saved before, as on a full disk."""
-        async with self._turns[identity]:
+        async with self._locks[identity]:
             if identity not in self._unsaved:
                 return True
             return not await self._keep(self._unsaved[identity])

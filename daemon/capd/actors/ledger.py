@@ -52,7 +52,7 @@ class Ledger:
         self._counts: tuple[int, dict[str, int]] = (0, {})
         self._unpruned = 0
         self._is_due = trio.Event()
-        # SQLite's connection is one; whoever comes second waits outside.
+        # One thread at a time, because there is one SQLite connection.
         self._limiter = trio.CapacityLimiter(1)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -78,7 +78,7 @@ class Ledger:
     async def _replied(self, database: Database, request: messages.Request) -> messages.Reply:
         if isinstance(request, messages.DescribeLedger):
             return self._described(database)
-        # What has been noted before the question counts in its answer.
+        # Write waiting notes first, so that the answer contains them.
         await self._write_batch(database)
         try:
             match request:
@@ -131,7 +131,7 @@ class Ledger:
         try:
             self._counts = await self._in_thread(written)
         except trio.Cancelled:
-            # It came while another was being written; the last words take them up.
+            # Cancelled before the batch was written; the last write of `run` takes the notes.
             self._journal.put_back(notes)
             raise
         except (sqlite3.Error, OSError) as error:

@@ -52,10 +52,10 @@ class MemoryReturn:
                         await self._ended.wait()
             self._ended = trio.Event()
             if self._is_idle():
-                # Ended sessions leave no cycle behind. Should one slip in, it goes here, where a
-                # look at everything keeps nobody waiting.
+                # Sessions are built without reference cycles. This is for one that was overlooked,
+                # at a time when a collection delays nobody.
                 gc.collect()
-            # In a thread, where it holds no lock of the interpreter's: it takes milliseconds.
+            # In a thread: it takes milliseconds, and does not hold the interpreter's lock.
             await trio.to_thread.run_sync(self._give_back)
 
 

@@ -1,7 +1,6 @@
 """Reads the stored values of the keys that definitions use, before a server needs them.
 
-Nothing waits for it. Until the keyring has answered, its keys count as missing, and routing says
-so.
+Routing does not wait for it: until the keyring has answered, its keys count as missing.
 """
 
 import structlog

@@ -22,7 +22,7 @@ CALL_TIMEOUT = 3600.0
 INSTALL_TIMEOUT = 1000.0
 LOGIN_TIMEOUT = 700.0
 RELOAD_TIMEOUT = 3600.0
-"""Seconds. It ends a wait for a daemon that hangs; reading many files may take long."""
+"""Seconds. Reading many files may take long; the timeout is only for a daemon that hangs."""
 
 _OUTCOME_CODES = {
     "not_sent": frames.NOT_SENT,
@@ -89,7 +89,7 @@ class Acting:
             switched = ask.switch(session, params.name, is_on=True, timeout=INSTALL_TIMEOUT)
         else:
             switched = ask.enable(session, params.name, timeout=INSTALL_TIMEOUT)
-        return _switched(await switched)
+        return _switch_document(await switched)
 
     async def _disable(self, params: frames.CapabilityParams, peer: Peer) -> dict[str, Any]:
         ask, session = self._actors.curator, SessionKey(params.session)
@@ -97,11 +97,13 @@ class Acting:
             switched = ask.switch(session, params.name, is_on=False, timeout=INSTALL_TIMEOUT)
         else:
             switched = ask.disable(session, params.name, timeout=INSTALL_TIMEOUT)
-        return _switched(await switched)
+        return _switch_document(await switched)
 
     async def _routing(self, params: frames.RoutingParams) -> dict[str, Any]:
         session = SessionKey(params.session)
-        return _switched(await self._actors.curator.switch_routing(session, is_on=params.enabled))
+        return _switch_document(
+            await self._actors.curator.switch_routing(session, is_on=params.enabled)
+        )
 
     async def _call(self, params: frames.CallParams) -> dict[str, Any]:
         request = curator.CallTool(SessionKey(params.session), params.name, bytes(params.arguments))
@@ -119,7 +121,7 @@ class Acting:
         }
 
     async def _reload(self, _: frames.NoParams) -> dict[str, Any]:
-        # It has begun when it is asked for, and takes as long as there are files.
+        # Both replies come when the files have been read, however many there are.
         await self._actors.settings.reload(timeout=RELOAD_TIMEOUT)
         described = await self._actors.registry.reload(timeout=RELOAD_TIMEOUT)
         return {"schema": documents.SCHEMA, "taps": documents.taps(described)}
@@ -141,10 +143,11 @@ class Acting:
         }
 
     async def _remote_server(self, name: str) -> tuple[ServerName, ServerSpec | None, str]:
-        """Return a server of the user's taps that is reached by URL: its name, and its definition.
+        """Return the name, the definition and a hint for a server that is reached by URL.
 
-        None if there is no such one, with a hint at what was meant. A project's own server is
-        logged in to only while it runs: somebody trusts it then.
+        The definition is None if no tap of the user has such a server; the hint then says what may
+        have been meant. Servers of projects are left out: a login there is possible only while
+        the server runs, because it is trusted then.
         """
         specs = await self._actors.registry.specs()
         servers = {
@@ -180,13 +183,13 @@ class Acting:
 
 
 def _with_hint(reply: T | supervisor.LoginFailed, hint: str) -> T | supervisor.LoginFailed:
-    """Return the reply; a refusal says which server was perhaps meant."""
+    """Return the reply, with the hint added to a refusal."""
     if isinstance(reply, supervisor.LoginFailed) and hint:
         return supervisor.LoginFailed(f"{reply.message} ({hint})")
     return reply
 
 
-def _switched(reply: curator.CapabilityAnswered | curator.CuratorRefused) -> dict[str, Any]:
+def _switch_document(reply: curator.CapabilityAnswered | curator.CuratorRefused) -> dict[str, Any]:
     answered = accepted(reply)
     return {
         "schema": documents.SCHEMA,

@@ -71,10 +71,10 @@ def accepted(
     | LoginFailed
     | RegistryRefused,
 ) -> R:
-    """Return `reply`, or raise if it is a refusal.
+    """Return `reply` if it is not a refusal.
 
     Raises:
-        MethodError: it is a refusal.
+        MethodError: it is a refusal; the error has the code and the message for the caller.
     """
     if isinstance(reply, RegistryRefused):
         raise MethodError(_REGISTRY_CODES.get(reply.code, frames.REFUSED), reply.message)

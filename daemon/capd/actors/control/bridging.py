@@ -37,7 +37,7 @@ class Bridging:
     def __init__(
         self, bridges: OpenBridges | None = None, gateway: BridgeServer | None = None
     ) -> None:
-        """Create the methods. Without `bridges`, none can be opened."""
+        """Without `bridges` and `gateway`, no bridge can be opened."""
         self._bridges = bridges
         self._gateway = gateway
         self.methods: dict[str, Callable[[Any], Awaitable[Any]]] = {
@@ -74,8 +74,8 @@ class Bridging:
                 }
                 await writer.send(_line({"id": request_id, "result": result}))
                 await self._gateway.serve(bridge)
-                told = {"name": bridge.name, "reason": "revoked"}
-                await writer.send(_line({"method": "bridge_ended", "params": told}))
+                ended = {"name": bridge.name, "reason": "revoked"}
+                await writer.send(_line({"method": "bridge_ended", "params": ended}))
         except NoBridgeError as error:
             raise MethodError(frames.REFUSED, str(error)) from None
 

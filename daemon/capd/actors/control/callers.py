@@ -41,15 +41,15 @@ async def check_still_let_in(peer: Peer) -> None:
 
 
 async def check_person(method: str, peer: Peer, command: str = "capd trust") -> None:
-    """Raise unless the request may come from a person; `command` is what a person types instead.
+    """Raise unless the request may come from a person.
 
-    `command` is what a person types instead.
+    `method` is the method for the log, `command` the command that a refusal names.
 
     Raises:
         MethodError: capd started the process, or it has no terminal.
     """
     has_terminal = platform.has_terminal(peer.pid)
-    # After it: what was seen of that number was then seen of this process.
+    # Checked second: if the process lives now, its pid meant the same process above.
     await check_ancestry(method, peer)
     if not has_terminal:
         _refuse(method, peer, NO_TERMINAL.format(command))

@@ -1,4 +1,4 @@
-"""A connection with the control role: reads a request, asks actors, writes one document."""
+"""A connection with the control role: each request is answered with one document."""
 
 import os
 import time
@@ -69,7 +69,7 @@ log = structlog.get_logger(actor="gateway")
 
 
 class Control:
-    """What all control connections share."""
+    """Serves all control connections; it holds the methods of every group."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Control:
         self._acting = Acting(actors)
         reading = Reading(actors, environments, daemon, self._bridging.listed)
         definitions = DefinitionMethods(actors)
-        # Where there is no folder, none is made.
+        # Without a folder, adding a memory fails.
         store = MemoryStore(memories or Path(os.devnull), environments.all_values)
         known = MemoryMethods(actors, store)
         learning = LearningMethods(actors)
@@ -179,7 +179,8 @@ class Control:
             await writer.send(_error(request.id, frames.UNAVAILABLE, str(error)))
         else:
             if isinstance(params, frames.StopParams):
-                # Before the answer: who has it may be gone, and this task with the connection.
+                # Before the answer: the client may disconnect once it has that, which cancels
+                # this task.
                 self._stop(params)
             if request.method in LARGE:
                 answer = await trio.to_thread.run_sync(_response, request.id, result)
@@ -233,7 +234,7 @@ def _unreadable(data: bytes, why: str) -> tuple[int, str]:
 
 
 def _response(request_id: int | str | None, result: Any) -> bytes:
-    # A result may hold what a server wrote, as it was written.
+    # A result may contain JSON with line breaks that a server wrote.
     return one_line(msgspec.json.encode({"jsonrpc": "2.0", "id": request_id, "result": result}))
 
 

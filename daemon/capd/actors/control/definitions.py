@@ -1,4 +1,4 @@
-"""Methods on tool definitions: changes, a definition's text, and a person's decision."""
+"""Methods on tool definitions: list their changes, and take a person's decision on them."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable

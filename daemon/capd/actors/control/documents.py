@@ -30,7 +30,10 @@ def caps(
     available_keys: frozenset[str],
     metrics: Mapping[CapabilityId, Document] = NO_METRICS,
 ) -> Document:
-    """Return `caps`: every capability directory of every tap."""
+    """Return `caps`: every capability that a tap defines, usable or not.
+
+    `available_keys` are the keys that have a value; `metrics` are the index's figures.
+    """
     active: dict[tuple[str, str], list[str]] = {}
     for session in sessions:
         for entry in session.active:
@@ -174,7 +177,7 @@ def discovered(
 
 
 def words(taken: curator.TurnTaken) -> str:
-    """Return everything that a turn tells the model, as one text."""
+    """Return all texts of a turn for the model, joined into one."""
     return hook_context.join_texts(
         taken.index, taken.bootstrap, taken.context, taken.suggestion, taken.memories
     )
@@ -365,7 +368,7 @@ def found(reply: finder.ToolsFound, others: Sequence[Match], limit: int) -> Docu
     ]
     tools = [tool_match(hit) for hit in reply.hits]
     if reply.mode == "selected":
-        # Names were asked for: they stay in that order.
+        # A query `select:a,b` names tools, which keep that order.
         ranked = tools
     else:
         ranked = ranked_together([*others, *skills, *tools], limit)
@@ -399,7 +402,7 @@ def found(reply: finder.ToolsFound, others: Sequence[Match], limit: int) -> Docu
 
 
 def _purpose(hit: finder.ToolHit) -> str:
-    """Return the first sentence of a tool's description; a card bounds what it reads of it."""
+    """Return the short description of a tool, as on its call card."""
     return call_card(hit.wire_name, hit.definition).description
 
 
@@ -450,7 +453,7 @@ def config_document(project: str, described: settings.SettingsDescribed) -> Docu
 
 
 def tokens(described: curator.TokensDescribed) -> Document:
-    """Return `tokens`: what each session costs. `None` stands for what is not known."""
+    """Return `tokens`: what each session costs in tokens. A count that is not known is None."""
     return {
         "schema": SCHEMA,
         "vocabulary": described.vocabulary,

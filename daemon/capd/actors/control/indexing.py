@@ -73,7 +73,7 @@ class Indexing:
 
     async def _accept(self, params: frames.AcceptParams) -> dict[str, Any]:
         words = [index.Revision(w.name, w.verb, w.do, w.use_when) for w in params.words]
-        # What was never written has no place for other words.
+        # The file must have an entry for each capability before its texts can be changed.
         accepted(await self._actors.index.write(timeout=WRITE_TIMEOUT))
         revised = accepted(await self._actors.index.revise(words, timeout=WRITE_TIMEOUT))
         return {"schema": documents.SCHEMA, "index": index_report.written(revised)}

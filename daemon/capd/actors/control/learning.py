@@ -1,7 +1,6 @@
 """Methods on what routing has learnt from use: show it, and forget it.
 
-A process that capd started may not forget anything: an agent must not choose what is learnt from
-it.
+A process that capd started may not make routing forget: an agent must not choose what is learnt.
 """
 
 from collections.abc import Awaitable, Callable

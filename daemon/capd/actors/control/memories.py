@@ -29,7 +29,7 @@ from capd_protos.types import CapabilityId, Finding, ServerName
 
 COUNT_TIMEOUT = 30.0
 """Seconds for counting the tokens of all memories, in a process that is started for it."""
-DESCENDS = "a process that capd started may not change what models are told"
+DESCENDS = "a process that capd started may not change memories"
 
 
 class MemoryMethods:
@@ -50,7 +50,7 @@ class MemoryMethods:
             "memory_accept": self._accept,
         }
 
-    # What is there
+    # Methods that read
 
     async def _memories(self, params: frames.MemoriesParams) -> dict[str, Any]:
         described = await self._described(params.project)
@@ -84,7 +84,7 @@ class MemoryMethods:
             ],
         }
 
-    # What changes something
+    # Methods that write
 
     async def _add(self, params: frames.MemoryAddParams, peer: Peer) -> dict[str, Any]:
         await _check_ancestry(peer)
@@ -168,7 +168,7 @@ class MemoryMethods:
         ]
 
     async def _reload(self) -> None:
-        """Have every session use what was written, unless that takes too long."""
+        """Have every session load the memories again; give up if that takes too long."""
         with suppress(ActorUnavailableError):
             await self._actors.registry.reload(timeout=ASK_TIMEOUT)
             await self._described()

@@ -30,9 +30,9 @@ FIND_TIMEOUT = 2.0
 CLEAR_CAPABILITY = 0.65
 """The score from which routing switches a capability on."""
 MOST_OF_BEST = 3
-"""Tools of the capability that clearly fits, which come with it."""
+"""Tools of the best capability that are added to a search, if the capability clearly fits."""
 MOST_RANKED = 20
-"""Tools that are looked at for one order of everything, however few are asked for."""
+"""Tools that are ranked together with capabilities and skills, even if fewer are requested."""
 INDEX_TIMEOUT = 2.0
 EMBEDDER_TIMEOUT = 0.05
 """Seconds. The status does not wait for a model that is busy or stopped."""
@@ -174,7 +174,7 @@ class Reading:
         return documents.discovered(found, skills, sessions.sessions, self._keys(sessions))
 
     async def _search(self, params: frames.SearchParams) -> dict[str, Any]:
-        # A tool may rank higher for its capability than by itself.
+        # Fetch more tools than requested, because the joint ranking may reorder them.
         most = max(params.limit, MOST_RANKED)
         request = finder.FindTools(params.query, most)
         if params.session:
@@ -194,7 +194,7 @@ class Reading:
     async def _tools_of_best(
         self, request: finder.FindTools, capabilities: list[Match]
     ) -> list[Match]:
-        """Return the tools of the capability that clearly fits, whatever their own words are."""
+        """Return the best tools of the capability that clearly fits; empty if none does."""
         best = max(capabilities, key=lambda each: each.score, default=None)
         if best is None or best.score < CLEAR_CAPABILITY:
             return []
@@ -206,7 +206,7 @@ class Reading:
         return []
 
     async def _matching(self, request: finder.FindTools) -> list[Match]:
-        """Return the capabilities that fit, as far as the request's session may use them."""
+        """Return the fitting capabilities that the request's session may use."""
         try:
             known = await self._actors.finder.capabilities(timeout=FIND_TIMEOUT)
             denied: list[CapabilityId] = []
@@ -237,7 +237,7 @@ class Reading:
 
 
 def _degraded(described: registry.RegistryDescribed) -> list[str]:
-    # What is wrong with a project's files is told with its tap, and is no trouble of capd's.
+    # An error in a project's files is shown with its tap; the daemon itself works.
     found = [tap.error for tap in described.taps if tap.error and not project_of(tap.name)]
     if described.trust_problem:
         found.append(described.trust_problem)

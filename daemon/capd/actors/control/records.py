@@ -30,12 +30,12 @@ Method = Callable[[Any], Awaitable[dict[str, Any]]]
 
 
 class Records:
-    """Reads the ledger; if there is none, what the actors have in memory."""
+    """Answers from the ledger, or without one from what the actors have in memory."""
 
     def __init__(self, actors: Actors, tally: Tally, *, status: Method, caps: Method) -> None:
         """`tally` has counted events since the daemon started.
 
-        `status` and `caps` are other methods.
+        `status` and `caps` are the methods of these names, whose documents are used here.
         """
         self._actors = actors
         self._tally = tally
@@ -70,7 +70,7 @@ class Records:
             _key(each.session, each.at): each.percent
             for each in (await self._actors.registry.progress()).decisions
         }
-        told = [
+        entries = [
             {
                 **_explained(
                     note, followed(note, activations), known, profile, is_live=note.session in live
@@ -84,7 +84,7 @@ class Records:
             "schema": documents.SCHEMA,
             "source": "memory" if problem else "ledger",
             "problem": problem,
-            "decisions": told,
+            "decisions": entries,
             "activations": [
                 {
                     "at": note.at,
@@ -100,7 +100,7 @@ class Records:
         }
 
     async def _metrics(self, _: frames.NoParams) -> dict[str, Any]:
-        # It imports what most daemons never need.
+        # Imported in a thread: the library is slow to import, and most daemons never need it.
         await trio.to_thread.run_sync(_metrics_text)
         status = await self._status(frames.NoParams())
         return {"schema": documents.SCHEMA, "text": _metrics_text()(self._tally, status)}
@@ -136,7 +136,7 @@ def _remembered(described: registry.RegistryDescribed, session: SessionKey) -> l
 
 
 def _key(session: str, at: float) -> tuple[str, float]:
-    """Return what tells a decision from all others, in memory as in the ledger."""
+    """Return the key by which a decision in memory and its ledger row are the same."""
     return session, round(at, 3)
 
 

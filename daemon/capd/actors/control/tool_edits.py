@@ -47,7 +47,7 @@ class ToolEditMethods:
         return {"schema": documents.SCHEMA, "edits": await edits_in_force(self._actors)}
 
     async def _tool(self, params: frames.ToolParams) -> dict[str, Any]:
-        # The finder reads a catalog that has changed a moment after the registry has.
+        # The finder follows a change of the catalog a moment later than the registry.
         give_up_at = trio.current_time() + FINDER_FOLLOWS_WITHIN
         while True:
             document, is_followed = await self._described(params.name)
@@ -56,7 +56,7 @@ class ToolEditMethods:
             await trio.sleep(LOOK_AGAIN)
 
     async def _described(self, name: str) -> tuple[dict[str, Any], bool]:
-        """Return what there is to know of a tool, and whether the finder knows it like that."""
+        """Return a tool's document, and whether the finder already has the registry's version."""
         looked_up = await self._actors.finder.look_up(finder.LookUpTool(name))
         hit = looked_up.hit
         if hit is None or hit.via is None or hit.spec is None:

@@ -1,8 +1,9 @@
-"""Methods on trust in projects: any process of the user may read, only a person may agree.
+"""Methods on trust in projects: show it, grant it, revoke it.
 
-To agree, the calling process must have a terminal, and capd must not have started it. So no server,
-and no tool that a model calls, can agree (docs/design/trust.md). This is no protection against code
-that runs as the same user outside of capd: such code can create a terminal.
+No process that capd started may call them. To grant or revoke, the calling process must also have a
+terminal. So no server, and no tool that a model calls, can grant trust (docs/design/trust.md). This
+does not protect against code that runs as the same user outside of capd, because such code can
+create a terminal.
 """
 
 import os
@@ -57,10 +58,11 @@ class Trusting:
         reply = await self._actors.registry.revoke_trust(
             _absolute(params.project), timeout=TRUST_TIMEOUT
         )
-        # Servers first: a session that still waits for one to start lets go of nothing meanwhile.
+        # Servers first: this also fails starts that sessions wait for, so that none of them
+        # finishes afterwards.
         ended = await self._actors.supervisor.end_project(reply.revoked)
         await self._actors.curator.leave_project(reply.revoked)
-        # The user's own, which may run what the project's files made of them.
+        # Then the user's own servers, which may have been started with the project's files.
         ended += await self._actors.supervisor.trust_changed(reply.revoked)
         return {**_listed(reply), "ended": ended}
 

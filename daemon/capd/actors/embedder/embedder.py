@@ -1,7 +1,7 @@
 """The embedder: loads the model when it is first needed, and unloads it when idle.
 
     cold ──WarmUp, EmbedTexts──> loading ──> ready ──idle──> cold (or the process ends)
-                                    └──────> unusable (until the next request)
+                                    └──────> unusable ──next request──> loading
 
 The same actor runs in the daemon's process or in its own; only the mailbox and `on_idle` differ.
 While the model loads, texts are refused and not queued, because routing does not wait for a model.
@@ -25,10 +25,10 @@ from capd_protos.codec import MsgpackCodec
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
 
 MOST_TEXTS = 64
-"""Texts in one request. In runs of 16 x 64 tokens they take less than a second."""
+"""The most texts in one request; they take less than a second, in batches of 16 with 64 tokens."""
 MOST_KEPT = 8
-"""Vectors of single texts that are kept, by the text's hash: a message is compared with the catalog
-and, a moment later, with the tools."""
+"""Vectors of single texts that are cached, by the text's hash, because a message is compared with
+the catalog and a moment later with the tools."""
 
 log = structlog.get_logger(actor="embedder")
 
@@ -65,12 +65,12 @@ class Embedder:
         self._idle = idle
         self._on_idle = on_idle
         self._model: Model | None = None
-        self._kept: dict[bytes, bytes] = {}
+        self._cached: dict[bytes, bytes] = {}
         self._state: messages.EmbedderState = "cold"
         self._reason = ""
-        self._settled = trio.Event()
+        self._loaded = trio.Event()
         self._last_used_at = 0.0
-        # One run at a time: two are slower than one after the other on two cores
+        # One batch at a time: on two cores, two at once are slower than two in sequence
         # (docs/design/routing.md).
         self._limiter = trio.CapacityLimiter(1)
 
@@ -88,25 +88,25 @@ class Embedder:
     async def _answer(self, incoming: IncomingRequest[messages.Request]) -> None:
         async with incoming:
             if isinstance(incoming.request, messages.DescribeEmbedder):
-                await incoming.reply(self._described())
+                await incoming.reply(self._describe())
                 return
             self._last_used_at = trio.current_time()
             match incoming.request:
                 case messages.EmbedTexts(texts):
-                    reply = await self._embedded(texts)
-                    # While the model was at work the process may have been told to end.
+                    reply = await self._embed(texts)
+                    # The request may have been failed meanwhile, because the process ends.
                     if not incoming.is_answered:
                         await incoming.reply(reply)
                 case messages.WarmUp():
                     self._start_loading()
                     while self._state == "loading":
-                        await self._settled.wait()
-                    await incoming.reply(self._described())
+                        await self._loaded.wait()
+                    await incoming.reply(self._describe())
                 case messages.KeepModel():
-                    await incoming.reply(self._described())
+                    await incoming.reply(self._describe())
             self._last_used_at = trio.current_time()
 
-    async def _embedded(self, texts: list[str]) -> messages.Reply:
+    async def _embed(self, texts: list[str]) -> messages.Reply:
         if len(texts) > MOST_TEXTS:
             return messages.EmbedderRefused("too_many", f"at most {MOST_TEXTS} texts a request")
         self._start_loading()
@@ -114,20 +114,20 @@ class Embedder:
         if model is None:
             return messages.EmbedderRefused(self._state, self._reason or "the model is loading")
         digest = _digest(texts[0]) if len(texts) == 1 else b""
-        data = self._kept.get(digest)
+        data = self._cached.get(digest)
         if data is None:
             made = await trio.to_thread.run_sync(model.embed, texts, limiter=self._limiter)
             data = made.tobytes()
             if digest:
-                self._kept[digest] = data
-                while len(self._kept) > MOST_KEPT:
-                    del self._kept[next(iter(self._kept))]
+                self._cached[digest] = data
+                while len(self._cached) > MOST_KEPT:
+                    del self._cached[next(iter(self._cached))]
         return messages.TextsEmbedded(data, MODEL.dimensions)
 
     def _start_loading(self) -> None:
         if self._state in {"cold", "unusable"}:
             self._state, self._reason = "loading", ""
-            self._settled = trio.Event()
+            self._loaded = trio.Event()
             self._nursery.start_soon(self._load_model)
 
     async def _load_model(self) -> None:
@@ -140,7 +140,7 @@ class Embedder:
         else:
             self._state = "ready"
             log.info("model_ready", seconds=round(trio.current_time() - started_at, 3))
-        self._settled.set()
+        self._loaded.set()
 
     async def _drop_when_idle(self) -> None:
         while True:
@@ -148,7 +148,7 @@ class Embedder:
             if trio.current_time() < self._last_used_at + self._idle:
                 continue
             if self._state == "loading":
-                # Somebody waits for it, for longer than it may idle on a busy machine.
+                # Loading is not idling, even if it takes long on a busy machine.
                 self._last_used_at = trio.current_time()
                 continue
             if self._on_idle == "end":
@@ -156,13 +156,13 @@ class Embedder:
                 self._nursery.cancel_scope.cancel()
             elif self._model is not None:
                 self._model = None
-                self._kept.clear()
+                self._cached.clear()
                 self._state = "cold"
                 platform.trim_memory()
                 log.info("model_unloaded")
             self._last_used_at = trio.current_time()
 
-    def _described(self) -> messages.EmbedderDescribed:
+    def _describe(self) -> messages.EmbedderDescribed:
         pid = os.getpid()
         return messages.EmbedderDescribed(
             state=self._state,
@@ -178,5 +178,5 @@ class Embedder:
 
 
 def _digest(text: str) -> bytes:
-    # Surrogates pass: two texts that differ only there must not share a vector.
+    # Lone surrogates are encoded too, so that texts that differ only in them differ here.
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()

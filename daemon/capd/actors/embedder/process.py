@@ -84,9 +84,9 @@ class EmbedderProcess:
                 nursery.start_soon(self._pass_on, incoming)
 
     async def _pass_on(self, incoming: IncomingRequest[messages.Request]) -> None:
-        await contained("pass on", self._passed_on, incoming, log=log)
+        await contained("pass on", self._forward, incoming, log=log)
 
-    async def _passed_on(self, incoming: IncomingRequest[messages.Request]) -> None:
+    async def _forward(self, incoming: IncomingRequest[messages.Request]) -> None:
         async with incoming:
             with trio.move_on_after(incoming.remaining):
                 while self._client is None:
@@ -122,7 +122,7 @@ class EmbedderProcess:
         try:
             return await self._run_process()
         except OSError as error:
-            # No descriptor, no memory or no process is left: as one that crashes.
+            # No descriptor, memory or process is left; treated like a crash.
             log.error("embedder_not_started", reason=str(error))
             return CANNOT_START
 
@@ -140,19 +140,19 @@ class EmbedderProcess:
                             stdout=subprocess.DEVNULL,
                             env=dict(self._environment),
                             check=False,
-                            # A terminal's Ctrl-C is the daemon's to act on.
+                            # A terminal's Ctrl-C must reach only the daemon.
                             start_new_session=True,
                         )
                     )
-                    # The process has one of its own: ours would keep the pair open after its end.
+                    # Our copy would keep the pair open after the process has ended.
                     theirs.close()
                     log.info("embedder_started", pid=process.pid)
-                    returncode = await self._waited(process, FrameClient(stream))
+                    returncode = await self._serve_until_end(process, FrameClient(stream))
             finally:
                 await trio.aclose_forcefully(stream)
         return returncode
 
-    async def _waited(self, process: trio.Process, client: FrameClient) -> int:
+    async def _serve_until_end(self, process: trio.Process, client: FrameClient) -> int:
         """Pass requests on to a process until it ends; return its exit status."""
         self._process = process
         try:
@@ -169,7 +169,7 @@ class EmbedderProcess:
 
     async def _connect(self, client: FrameClient, process: trio.Process) -> None:
         await client.run()
-        # One that closes its end is ending; one that does not end then is of no use.
+        # A process that closes its channel is ending. If it does not end, kill it.
         self._client = None
         self._is_up = trio.Event()
         await trio.sleep(END_TIMEOUT)

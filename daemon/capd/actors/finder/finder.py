@@ -76,7 +76,10 @@ def capability_tools(
     known: KnownTools,
     tokens: Mapping[WireName, int] | None,
 ) -> list[CapabilityTools]:
-    """Return each capability once. If two have the same name, the first tap's is returned."""
+    """Return each capability with its tools; of two with one name, that of the first tap.
+
+    `tokens` are the tokens of each tool; None leaves the counts out.
+    """
     granted: dict[CapabilityId, list[WireName]] = {}
     for wire, source in known.sources.items():
         for id_ in source.capabilities:
@@ -103,7 +106,8 @@ REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
 Hint = ToolListKept | registry.CatalogChanged | definitions.DefinitionsSettled | SessionStarted
 HINTS: MsgpackCodec[Hint] = MsgpackCodec(Hint)
 MOST_MEASURED = 8
-"""How much larger definitions may be than what a model may read of them: output schemas are."""
+"""The size up to which definitions are measured exactly, as a multiple of the limit for listing
+everything. They may be larger than what a model reads of them, because of output schemas."""
 
 TOPICS = ("server.listed", "registry.changed", "definitions.settled", "session.started")
 USE_AFTER = 1.0
@@ -154,7 +158,7 @@ class ToolFinder:
             lambda name: ToolVectors(
                 bus,
                 cache_file.with_name(f"tool_vectors.{name}.bin"),
-                # How much a project has is nobody else's to know.
+                # Events of a project's vectors would reveal how many tools it has.
                 announces=False,
                 users=self._vectors,
             ),
@@ -201,7 +205,7 @@ class ToolFinder:
             case messages.IndexServers():
                 return await self._index_servers(request)
             case messages.LookUpTool():
-                return await self._looked_up(request)
+                return await self._look_up(request)
             case messages.CurateTools():
                 return await self._curate(request)
             case messages.RankTools():
@@ -283,7 +287,7 @@ class ToolFinder:
         if is_hybrid:
             best = curated(index, request.text, request.k, field, vector)
         else:
-            # Every word is looked for in every description: 40 ms for twenty thousand.
+            # In a thread: 20,000 descriptions take 40 ms.
             asked = (known.tools, request.text, request.k, field)
             best = await trio.to_thread.run_sync(curated_by_keywords, *asked)
         return messages.ToolsCurated(
@@ -321,10 +325,10 @@ class ToolFinder:
         hits = [hit_of(known.sources[each.wire_name]) for each in best.tools]
         return messages.ToolsRanked(hits, len(inside), is_known, skills, best.is_spoken_of)
 
-    async def _looked_up(self, request: messages.LookUpTool) -> messages.ToolLookedUp:
+    async def _look_up(self, request: messages.LookUpTool) -> messages.ToolLookedUp:
         looked_up = await self._known_by_name(request)
         if looked_up.hit is None and self._is_behind:
-            # `capd add` and then `capd call` are one breath apart.
+            # `capd call` may follow `capd add` at once.
             with trio.move_on_after(CATCH_UP_TIMEOUT):
                 while self._is_behind:
                     await self._caught_up.wait()
@@ -352,7 +356,7 @@ class ToolFinder:
             near = list(tools.index.near(request.name, barred))
             server = request.name.partition("__")[0]
             locked = tools.locked(server, request, policy).get(ServerName(server))
-            # Nobody knows its tools, and no call of one could work.
+            # The tools of its server are unknown, and cannot be called without the missing key.
             lacking = lacks(locked) if locked else None
             return messages.ToolLookedUp(
                 restriction=messages.ToolRestriction(lacking.code, lacking.reason)
@@ -363,20 +367,20 @@ class ToolFinder:
                 unlisted=unlisted,
             )
         restriction = barred.get(source.wire_name)
-        told = (
+        reason = (
             messages.ToolRestriction(restriction.code, restriction.reason) if restriction else None
         )
         hit = hit_of(source)
         if source.listed is not None:
             hit = msgspec.structs.replace(hit, listed=source.listed.json)
-        return messages.ToolLookedUp(hit, told, searched=searched, unlisted=unlisted)
+        return messages.ToolLookedUp(hit, reason, searched=searched, unlisted=unlisted)
 
     async def _described(self, request: messages.DescribeTools) -> messages.ToolsDescribed:
         if request.waits:
             await self._read_once()
         tools, policy = await self._sets.of(request.project), _policy(request.rules)
         known, barred = tools.known, tools.restrictions(policy, None, request.domain)
-        # A surface is chosen by what servers have listed, not by what their taps say of them.
+        # The mode is chosen by the tools that servers have listed, not by those in their taps.
         unseen = tools.unseen_tools()
         permitted = [
             source
@@ -386,7 +390,7 @@ class ToolFinder:
         eager = known.eager(policy, request.domain).values()
         never_listed = len(tools.never_listed(policy))
         size_bytes = sum(len(source.definition.json) for source in permitted)
-        # Read only where they are few: of a large catalog nothing depends on it.
+        # Measured exactly only for a small catalog; for a large one the result is the same.
         is_small = 0 < size_bytes <= MOST_MEASURED * request.whole_bytes
         read_bytes = size_bytes
         if is_small:
@@ -444,7 +448,7 @@ class ToolFinder:
             return messages.ToolsCounted(is_known=False)
         tools, policy = await self._sets.of(request.project), _policy(request.rules)
         known, unlisted = tools.known, tools.never_listed(policy)
-        # What a tap alone says of a server has cost nobody anything.
+        # Tools that only a tap records are left out: no client would have listed them.
         barred = tools.restrictions(policy, None).keys() | tools.unseen_tools()
         permitted = sum(wire not in barred for wire in known.sources)
         tokens = await self._tokens.of_permitted(known, barred)
@@ -464,7 +468,7 @@ class ToolFinder:
         described = await trio.to_thread.run_sync(capability_tools, of_project, known, tokens)
         return messages.CapabilitiesDescribed(True, described)
 
-    # What there is
+    # The catalog
 
     async def _listen(self) -> None:
         async with self._bus.subscribe(HINTS, *TOPICS) as hints:
@@ -496,7 +500,7 @@ class ToolFinder:
     async def _follow(self) -> None:
         while True:
             await self._changed.wait()
-            # The first client waits for the first reading.
+            # No debounce the first time, because the first client waits.
             if self._was_read.is_set():
                 await trio.sleep(DEBOUNCE)
             self._changed = trio.Event()
@@ -505,7 +509,7 @@ class ToolFinder:
             self._caught_up = trio.Event()
 
     async def _refresh(self) -> None:
-        """Index the kept lists of the catalog's servers."""
+        """Index the saved tool lists of the catalog's servers."""
         async with self._reading:
             await self._read_catalog()
 
@@ -522,7 +526,7 @@ class ToolFinder:
             self._changed.set()
             return
         await self._skills.take(skills)
-        # What a server has listed itself counts before what its tap says of it.
+        # A server's own list replaces the one that its tap records.
         unseen = {i: tools for i, tools in snapshots.items() if i in servers and i not in lists}
         await self._sets.take(capabilities, {**unseen, **lists}, self._nursery, frozenset(unseen))
         self._read = capabilities
@@ -552,7 +556,7 @@ class ToolFinder:
     async def _screened(
         self, servers: list[ServerIdentity]
     ) -> dict[ServerIdentity, list[ToolDefinition]]:
-        """Return the kept lists of servers, without tools that are withheld."""
+        """Return the saved tool lists of servers, without tools that are withheld."""
         kept = {i: each.tools for i, each in (await self._lists.load_all(servers)).items()}
         if not self._is_screened or not kept:
             return kept
@@ -579,7 +583,7 @@ class ToolFinder:
             indexed = await index_servers(self._bus, servers, session, request.project)
         finally:
             self._environments.drop(session)
-        # Whoever asks next is to find what has just been listed.
+        # Refresh now, so that the next request finds the new tools.
         await contained("refresh", self._refresh, log=log)
         return messages.ServersIndexed(indexed)
 
@@ -593,11 +597,11 @@ def _card_texts(known: KnownTools) -> list[str]:
     remaining = RemainingTools(CapabilityName("a"), frozenset(), 1, "capd_tool_search")
     room = 1 << 30
     frame = fitting_cards(cards[:1], "capd_tool_call", TokenCosts(), room=room, remaining=remaining)
-    perhaps = possible_cards(cards[:1], "capd_tool_call", TokenCosts(), room=room)
-    beside = further_cards(cards[:1], TokenCosts(), room)
-    # With the beginning of the next line: what is between two lines is a piece as well.
+    possible = possible_cards(cards[:1], "capd_tool_call", TokenCosts(), room=room)
+    related = further_cards(cards[:1], TokenCosts(), room)
+    # With the beginning of the next line, because a token may span two lines.
     lines = [f"{text}\n-" for card in cards for text in (card.line, card.short_line)]
-    return [frame.text, perhaps.text, beside.text, *lines]
+    return [frame.text, possible.text, related.text, *lines]
 
 
 def _with_locked(text: str, those: Mapping[ServerName, Sequence[str]]) -> str:

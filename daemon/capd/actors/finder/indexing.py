@@ -33,7 +33,7 @@ def index_session() -> SessionKey:
 
 
 def distinct(servers: Iterable[ServerSpec]) -> dict[ServerIdentity, ServerSpec]:
-    """Return each server once, without those that cannot list tools."""
+    """Return each server once, by identity, without built-in ones, which list no tools."""
     asked: dict[ServerIdentity, ServerSpec] = {}
     for server in servers:
         if server.transport != "builtin":
@@ -44,7 +44,10 @@ def distinct(servers: Iterable[ServerSpec]) -> dict[ServerIdentity, ServerSpec]:
 async def index_servers(
     bus: Bus, servers: dict[ServerIdentity, ServerSpec], session: SessionKey, project: str
 ) -> list[ServerIndexed]:
-    """Ask each of `servers` for its tools, as `session`, which holds no lease afterwards."""
+    """Start each of `servers` and have it list its tools; return one result each, by name.
+
+    `session` leases the servers meanwhile, and holds no lease afterwards.
+    """
     client = SupervisorClient(bus)
     limiter = trio.CapacityLimiter(AT_ONCE)
     results: list[ServerIndexed] = []
@@ -65,8 +68,8 @@ async def index_servers(
             for identity, server in servers.items():
                 nursery.start_soon(one, identity, server)
     finally:
-        # Whatever ended this: what was started for it must not stay.
-        # Where the supervisor restarts, its instances are gone with it.
+        # Release everything that was started for this. If the supervisor does not answer, it
+        # restarts, which ends its instances.
         with trio.move_on_after(RELEASE_TIMEOUT, shield=True), suppress(ActorUnavailableError):
             await client.release_session(session, timeout=RELEASE_TIMEOUT)
     return sorted(results, key=lambda result: (result.name, result.identity))

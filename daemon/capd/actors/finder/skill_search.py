@@ -36,7 +36,7 @@ class SkillFinder:
         await self._vectors.follow()
 
     async def take(self, skills: list[registry.SkillEntry]) -> None:
-        """Search these skills from now on."""
+        """Replace the searched skills."""
         entries = {entry.prompt: entry for entry in skills}
         if entries == self._entries:
             return

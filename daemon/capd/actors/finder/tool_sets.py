@@ -111,7 +111,7 @@ class ToolSets:
         vectors: Callable[[str], ToolVectors],
         paths: RealPaths | None = None,
     ) -> None:
-        """Create the sets. `vectors(path)` creates the vectors of one more set, saved at `path`."""
+        """`vectors(name)` creates the vectors of one more set, saved in a file of that name."""
         self.paths = paths or RealPaths()
         self.users = users
         self._make_vectors = vectors

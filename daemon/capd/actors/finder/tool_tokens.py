@@ -34,7 +34,7 @@ class ToolTokens:
     def __init__(self, counts: Counts) -> None:
         self._counts = counts
         self._tokens: dict[KnownTools, dict[WireName, int]] = {}
-        self._turn = trio.Lock()
+        self._lock = trio.Lock()
 
     async def of_permitted(self, known: KnownTools, barred: Container[WireName]) -> int | None:
         """Return the tokens of all tools except `barred`; None if they cannot be counted."""
@@ -45,20 +45,20 @@ class ToolTokens:
 
     async def of_each(self, known: KnownTools) -> dict[WireName, int] | None:
         """Return the tokens of each tool; None if they cannot be counted."""
-        async with self._turn:
+        async with self._lock:
             if known not in self._tokens:
                 try:
                     self._tokens[known] = await self._counted(known)
                 except NotCountedError as error:
                     log.warning("tools_not_counted", reason=str(error))
                     return None
-                # The oldest is of a catalog that there is no more, or of a project.
+                # The oldest catalog has been replaced, or is a project's.
                 if len(self._tokens) > MOST_CATALOGS:
                     del self._tokens[next(iter(self._tokens))]
             return self._tokens[known]
 
     async def _counted(self, known: KnownTools) -> dict[WireName, int]:
-        # Each is decoded and written again under its name: too long for the loop where many are.
+        # In a thread, because each definition is decoded and encoded again.
         listed = await trio.to_thread.run_sync(_as_listed, known)
         counts = await self._counts.counted(list(listed.values()))
         return {wire: counts[definition] for wire, definition in listed.items()}

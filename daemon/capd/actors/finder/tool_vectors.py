@@ -63,7 +63,7 @@ class ToolVectors:
         """
         self._announces = announces
         self._users = users
-        self._turn = trio.Lock()
+        self._lock = trio.Lock()
         self._bus = bus
         self._embedder = EmbedderClient(bus)
         self._cache_file = cache_file
@@ -114,7 +114,7 @@ class ToolVectors:
         return None
 
     def _ask_again(self) -> None:
-        # It may be gone because it was idle: a later query finds it.
+        # The model may have been unloaded because it was idle; load it for a later query.
         self._is_in_use = self._is_asked = True
         self._need.set()
 
@@ -123,9 +123,9 @@ class ToolVectors:
         while True:
             await self._need.wait()
             self._need = trio.Event()
-            await contained("tool vectors", self._bring_in, log=log)
+            await contained("tool vectors", self._compute, log=log)
 
-    async def _bring_in(self) -> None:
+    async def _compute(self) -> None:
         index = self._index
         is_asked, self._is_asked = self._is_asked, False
         try:
@@ -146,8 +146,12 @@ class ToolVectors:
         self._is_silent = False
 
     async def ensure(self) -> None:
-        """Compute the vectors of the index that was requested last."""
-        async with self._turn:
+        """Compute missing vectors of the index that was requested last.
+
+        Raises:
+            ActorUnavailableError, NoVectorsError: the model is not available.
+        """
+        async with self._lock:
             if self._index.tools and not self._index.has_vectors:
                 await self._embed(self._index)
 

@@ -2,7 +2,7 @@
 
     new tools ──> entries (texts, a person's changes, uses) ──> published, tokens counted
                      └──> the tools' own tokens, counted ──> published again
-    capd index ──> writes what has changed to capability-index.yaml
+    capd index ──> writes changed entries to capability-index.yaml
 
 Sessions of a project have an index of their own. The file contains the index of the user's taps.
 """
@@ -104,7 +104,7 @@ class Index:
         self._read: OrderedDict[str, _Read] = OrderedDict()
         self._was_read = trio.Event()
         self._changed = trio.Event()
-        self._turn = trio.Lock()
+        self._lock = trio.Lock()
         self._is_wanted = trio.Event()
         self._made = trio.Event()
         self._written_as: tuple[trio.Event, Mapping[str, Facts]] | None = None
@@ -139,28 +139,28 @@ class Index:
                 if not self._was_read.is_set():
                     return messages.IndexListed([], is_known=False)
                 entries = (await self._of(project)).entries
-                # Counting starts a process: for nobody but sessions, and none waits for long.
+                # Counting starts a process, so it begins only when a session asks.
                 self._is_wanted.set()
-                # Where all is named by what is known, exact counts would change nothing.
+                # If everything fits by the estimates, exact counts would change nothing.
                 if trigger_map(entries, self._pieces.costs).left_out:
                     with trio.move_on_after(LEARN_PATIENCE):
                         await self._learned.wait()
                 return messages.IndexListed(entries)
             case messages.DescribeIndex():
-                return await self._described()
+                return await self._describe()
             case messages.WriteIndex():
-                return await self._written()
+                return await self._write()
             case messages.ReviseIndex(revisions):
-                return await self._revised(revisions)
+                return await self._revise(revisions)
 
     # What there is
 
     async def _listen(self) -> None:
         async with self._bus.subscribe(NEWS, TOPIC) as news:
-            # Whatever was told before is looked for once.
+            # Events before the subscription were missed, so read once now.
             self._changed.set()
-            async for told in news:
-                if not told.has_vectors:
+            async for indexed in news:
+                if not indexed.has_vectors:
                     self._changed.set()
 
     async def _follow(self) -> None:
@@ -185,10 +185,10 @@ class Index:
     async def _refresh(self) -> None:
         await self._read_file()
         try:
-            users = await self._again("")
-            # What was read before is there until it is read again: others ask meanwhile.
+            users = await self._reload("")
+            # Entries stay available until they are read again, because sessions ask meanwhile.
             for project in [name for name in self._read if name]:
-                await self._again(project)
+                await self._reload(project)
         except ActorUnavailableError as error:
             log.info("index_not_made", reason=str(error))
             self._written_as = None
@@ -227,9 +227,9 @@ class Index:
         if read is not None:
             self._read.move_to_end(project)
             return read
-        return await self._again(project)
+        return await self._reload(project)
 
-    async def _again(self, project: str) -> _Read:
+    async def _reload(self, project: str) -> _Read:
         found = await self._ask_finder(project)
         files = await project_files(project)
         return await self._take(project, found.capabilities, await self._facts(), files)
@@ -280,10 +280,10 @@ class Index:
         return _Read(described, facts, in_order(entries, fitting, last_at), files, words)
 
     def _with_tokens(self, described: finder.CapabilityTools) -> finder.CapabilityTools:
-        """Return a capability with the last token counts of its tools.
+        """Return a capability with the last token count of its tools, if the tools are the same.
 
-        Otherwise any change of the catalog would change the texts of all capabilities for half a
-        minute.
+        Without that, each change of the catalog would drop the counts of all capabilities, and
+        change their texts, for half a minute.
         """
         name = str(described.capability.id)
         if described.tokens is not None:
@@ -326,14 +326,14 @@ class Index:
             self._own = await trio.to_thread.run_sync(self._file.overrides)
             self._problem = ""
         except IndexFileError as error:
-            # What counted last goes on counting.
+            # The last overrides stay in force.
             if self._problem != str(error):
                 log.warning("index_file_not_read", reason=str(error))
             self._problem = str(error)
 
-    async def _written(self) -> messages.Reply:
+    async def _write(self) -> messages.Reply:
         started_at = time.monotonic()
-        async with self._turn:
+        async with self._lock:
             facts = await self._facts()
             state = (self._made, facts)
             if self._written_as == state and not self._changed.is_set() and self._is_same_file():
@@ -373,12 +373,12 @@ class Index:
         ms = round((time.monotonic() - started_at) * 1000, 1)
         return messages.IndexWritten(str(self._file.path), count, 0, kept, ms, is_same=True)
 
-    async def _revised(self, revisions: list[messages.Revision]) -> messages.Reply:
+    async def _revise(self, revisions: list[messages.Revision]) -> messages.Reply:
         words: dict[str, dict[str, Any]] = {}
         for each in revisions:
             said = {"verb": each.verb, "do": each.do, "use_when": each.use_when}
             words[each.name] = {key: value for key, value in said.items() if value}
-        async with self._turn:
+        async with self._lock:
             try:
                 changed = await trio.to_thread.run_sync(self._file.revise, words)
             except IndexFileError as error:
@@ -406,10 +406,10 @@ class Index:
         metrics = {"capabilities": len(capabilities), "uses": uses, "token_cost": sum(counted)}
         return Content(sources, capabilities, metrics)
 
-    async def _described(self) -> messages.IndexDescribed:
+    async def _describe(self) -> messages.IndexDescribed:
         users = self._read.get("", _Read())
         if trio.current_time() >= self._known_until:
-            # Calls come, and no catalog changes for them; who watches asks every second.
+            # The figures change with each call, and `capd top` asks every second.
             self._known, self._known_until = await self._facts(), trio.current_time() + KNOWN_FOR
         metrics = await trio.to_thread.run_sync(_metrics, users.described, self._known)
         return messages.IndexDescribed(
@@ -461,7 +461,7 @@ def _values(users: _Read, skills: Mapping[str, list[str]], call: Call) -> dict[s
             fact.successes,
             fact.mean_ms,
         )
-        # Without what a person set: that is what a value is compared with.
+        # The generated values, without a person's changes, which are found by comparison.
         entry = entry_of(described, fact)
         values[str(spec.id)] = document.with_digests(document.described(entry, parts))
     return values
