@@ -385,7 +385,7 @@ async def _inspect(asked: _Inspect, where: Places) -> dict[str, Any]:
         found = await listing.listed(
             server,
             partial(_opened, server, asked.values, where),
-            listing.rungs(server, is_image=asked.is_image),
+            listing.sandboxes_to_try(server, is_image=asked.is_image),
             redact,
             _tell,
         )

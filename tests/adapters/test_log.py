@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from capd.adapters.log import Net
+from capd.adapters.log import SecretRemover
 
 SECRET = "pa55/word+long"
 
 
-def cleaned(net: Net, **event: Any) -> dict[str, Any]:
+def cleaned(net: SecretRemover, **event: Any) -> dict[str, Any]:
     return dict(net(None, "info", event))
 
 
 def test_a_known_secret_is_taken_out_of_every_place_of_a_line() -> None:
-    net = Net()
+    net = SecretRemover()
     net.secrets = lambda: [SECRET]
 
     line = cleaned(
@@ -46,7 +46,7 @@ def test_a_known_secret_is_taken_out_of_every_place_of_a_line() -> None:
 
 
 def test_what_is_learned_and_forgotten_is_followed() -> None:
-    net, known = Net(), list[str]()
+    net, known = SecretRemover(), list[str]()
     net.secrets = lambda: known
 
     before = cleaned(net, event=SECRET)
@@ -60,7 +60,7 @@ def test_what_is_learned_and_forgotten_is_followed() -> None:
 
 @pytest.mark.parametrize("value", ["short", "/home/ada/src", "~/secrets"])
 def test_short_values_and_paths_tear_no_line_apart(value: str) -> None:
-    net = Net()
+    net = SecretRemover()
     net.secrets = lambda: [value]
 
     assert cleaned(net, event=f"at {value} now") == {"event": f"at {value} now"}
@@ -78,7 +78,7 @@ def test_short_values_and_paths_tear_no_line_apart(value: str) -> None:
     ],
 )
 def test_what_looks_like_a_token_is_taken_out_though_nobody_knows_it(token: str) -> None:
-    assert cleaned(Net(), event=f"bad token {token}, sorry") == {
+    assert cleaned(SecretRemover(), event=f"bad token {token}, sorry") == {
         "event": "bad token [secret], sorry"
     }
 
@@ -87,7 +87,7 @@ def test_what_looks_like_a_token_is_taken_out_though_nobody_knows_it(token: str)
     "text", ["sk-learn is missing", "session claude-eyJh", "npm_config_cache", "993f6c75d3bffeb6"]
 )
 def test_ordinary_words_stay(text: str) -> None:
-    assert cleaned(Net(), event=text) == {"event": text}
+    assert cleaned(SecretRemover(), event=text) == {"event": text}
 
 
 def test_off_a_terminal_every_event_is_one_line_of_json() -> None:

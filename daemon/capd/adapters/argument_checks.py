@@ -18,7 +18,7 @@ from capd.core.tools.schema_cost import SchemaCost
 
 MOST_KEPT = 2000
 MOST_BYTES = 64 * 1024
-"""Larger arguments are probably whole documents; checking them would cost more than it saves."""
+"""Larger arguments are not checked: they are probably documents, which take long to check."""
 _MOST_FAULTS = 50
 
 
@@ -27,7 +27,7 @@ class _Definition(msgspec.Struct):
 
 
 class _Unusable:
-    """What a definition has that cannot be read: its calls pass unchecked."""
+    """Stands for the schema of a definition that cannot be decoded."""
 
 
 _UNUSABLE = _Unusable()
@@ -41,10 +41,10 @@ class ArgumentChecks:
         self._compiled: dict[bytes, tuple[Validator, SchemaCost] | None] = {}
 
     def check(self, name: str, definition: bytes, arguments: bytes) -> None:
-        """Raise if the arguments of a call do not fit the schema; the text says what is wrong.
+        """Check the arguments of a call of tool `name`; both texts are JSON.
 
         Raises:
-            NotSentError: the arguments do not fit.
+            NotSentError: the arguments do not fit the schema; the text says why.
         """
         schema = self._schema(definition)
         if schema is _UNUSABLE or len(arguments) > MOST_BYTES:
@@ -70,7 +70,7 @@ class ArgumentChecks:
                 if is_certain(fault := _fault(error, schema))
             ]
         except ValueError:
-            # A number that Rust has no type for, or a pattern that went too far.
+            # The library refuses some huge numbers, and patterns that take too long.
             return
         if faults:
             raise NotSentError(fault_text(name, faults, msgspec.json.encode(schema).decode()))
@@ -110,7 +110,7 @@ def _fault(error: Any, schema: Any) -> Fault:
 
 
 def _property(schema: Any, error: Any, name: str) -> Any:
-    """Return the schema of a missing property, which stands beside `required`."""
+    """Return the schema of a missing property; None if the object's schema has none for it."""
     for step in list(error.schema_path)[:-1]:
         if isinstance(schema, dict):
             schema = schema.get(step)

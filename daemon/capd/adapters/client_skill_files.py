@@ -1,4 +1,4 @@
-"""Finds the skills that a client itself has, and reads what one of them names.
+"""Finds the skills of clients such as Claude Code, and reads which tools a skill names.
 
     ~/.claude/skills, ~/.agents/skills, ~/.agents      the user's
     PROJECT/.claude/skills, .agents/skills, .agents    the project's
@@ -25,7 +25,7 @@ from capd.core.taps.skills import LARGEST_BYTES
 
 SKILL_FILE = "SKILL.md"
 MOST_ENTRIES = 1000
-"""Entries of one folder that are looked at."""
+"""The most entries of one folder that are read."""
 MOST_PLUGINS = 200
 LARGEST_LIST_BYTES = 1 << 20
 _FOLDERS = (".claude/skills", ".agents/skills", ".agents")
@@ -41,7 +41,7 @@ class _PluginList(msgspec.Struct):
 
 
 Stamp = tuple[str, str, int, int, int, int]
-"""A skill's file as it was when it was read: another content has another stamp."""
+"""The root, the path, and times and sizes of a skill's file. A changed file has another stamp."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +51,14 @@ class ClientSkill:
     name: str
     file: Path
     root: Path | None
-    """The folder that its file has to be in, after all links; None where it is the user's own."""
+    """The folder that must contain the file after links are resolved; None for a user's skill."""
     is_of_project: bool = False
     """Whether a file of the project defines it, which a stranger may have written."""
 
 
 @dataclass(frozen=True, slots=True)
 class SkillFolders:
-    """Where skills are looked for, besides the project."""
+    """The user's folders in which skills are searched, besides the project."""
 
     home: Path
     claude: Path
@@ -87,18 +87,18 @@ def client_skills(folders: SkillFolders, project: str) -> dict[str, ClientSkill]
 
 
 def stamp_of(skill: ClientSkill) -> Stamp | None:
-    """Return the stamp of a skill's file as it is now; None if it has none. Blocks."""
+    """Return the stamp of a skill's file; None if the file is gone. Blocks."""
     try:
         status = skill.file.stat()
     except (OSError, ValueError):
         return None
     times = (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
-    # The same file is read otherwise for a project, whose links are not followed.
+    # The root is part of the stamp, because links are followed only for a user's skill.
     return (str(skill.root), str(skill.file), *times)
 
 
 def read_needs(skill: ClientSkill, reader: Reader = DIRECT) -> SkillNeeds:
-    """Return what a skill names; if it cannot be read, the reason. Blocks: run it in a thread."""
+    """Return the tools and capabilities that a skill names, or why it cannot be read. Blocks."""
     try:
         if skill.root is None:
             with opened_regular(skill.file) as (descriptor, _):

@@ -14,7 +14,7 @@ from capd.core.sessions.client_traits import ClientTraits, Relists
 
 NAME = "clients.toml"
 _NOT_OURS = ("install", "empty_list_for")
-"""Keys of the package's table that only the clients read."""
+"""Keys of the package's table that only the `capd` command reads."""
 _OBSOLETE = ("shrinks", "prompt_source")
 """Keys of older versions that a user's file may still have. They are ignored."""
 
@@ -57,7 +57,7 @@ def client_table(own_file: Path | None = None) -> tuple[dict[str, ClientTraits],
             lines[name] = merged
             if "relists" in line:
                 set_by_user.add(name)
-    # The user's own lines go first: they count where both know a client by the same name.
+    # The user's lines first, because the first line with a client's name is used.
     ordered = {name: lines[name] for name in (*own, *lines) if name in lines}
     return {
         name: ClientTraits(

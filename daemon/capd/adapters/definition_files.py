@@ -60,7 +60,7 @@ class DefinitionFiles:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        # One at a time: of two writes of one server the later one must win.
+        # One thread at a time, so that writes of one server keep their order.
         self._limiter = trio.CapacityLimiter(1)
 
     async def load(self, identity: ServerIdentity) -> Loaded:
@@ -76,7 +76,7 @@ class DefinitionFiles:
         return await trio.to_thread.run_sync(self._save, baseline, limiter=self._limiter)
 
     def _file(self, identity: ServerIdentity) -> StateFile[Baseline]:
-        # It is 16 hex digits; nothing else may become a path.
+        # An identity is 16 hex digits. The check keeps any other text out of the path.
         if not (identity.isascii() and identity.isalnum()):
             raise ValueError(f"{identity!r} is not a server's identity")
         return StateFile(
@@ -85,7 +85,7 @@ class DefinitionFiles:
             most_bytes=MOST_BYTES,
             refuse=lambda it: "" if it.identity == identity else "it is another server's",
             is_private=True,
-            # What is trusted must not be lost with the power.
+            # Synced to disk: a power failure must not lose what a person has trusted.
             is_durable=True,
         )
 
@@ -104,7 +104,7 @@ class DefinitionFiles:
         except FileNotFoundError:
             return Loaded(None)
         except OSError as error:
-            # It may be read the next time: it stays where it is, and is not written over.
+            # The next attempt may succeed, so the file stays and is not overwritten.
             reason = error.strerror or str(error)
             log.error("definitions_unreadable", file=path.name, reason=reason)
             return Loaded(None, f"{path} cannot be read: {reason}")
@@ -113,7 +113,8 @@ class DefinitionFiles:
             lost = Baseline(identity, ServerName(""), is_lost=True)
             with suppress(OSError):
                 path.replace(path.with_suffix(_DAMAGED))
-            # Without it the next daemon would take the server for one that it never met.
+            # Save the loss; otherwise the next daemon would treat the server as new, and trust its
+            # current definitions.
             self._save(lost)
             return Loaded(lost, f"{path} was damaged ({error}) and is set aside")
         return Loaded(baseline)

@@ -1,4 +1,4 @@
-"""The descriptor under a stream, to write to it without a task switch.
+"""Writes to the file descriptor of a trio stream directly, without a task switch.
 
 A small frame almost always fits into its pipe. Written by the caller's task it costs one system
 call; passed to a writer task it also costs two task switches, which was a third of a call's time in
@@ -14,9 +14,9 @@ _CLOSED = -1
 
 
 def descriptor_of(stream: object) -> Callable[[], int]:
-    """Return a function that returns a stream's descriptor; -1 if there is none or it is closed.
+    """Return a function that returns a stream's descriptor, or -1 if there is none or it is closed.
 
-    Call it each time, because a kept number may belong to another file by then.
+    Call the function for each write: after a close, the number may belong to another file.
     """
     if isinstance(stream, trio.SocketStream):
         return stream.socket.fileno

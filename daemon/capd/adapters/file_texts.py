@@ -1,4 +1,4 @@
-"""Names and texts of other people's files, in forms that can be sent and parsed."""
+"""Reads paths and texts of files that others wrote, as valid text that can be sent and parsed."""
 
 import os
 from pathlib import Path
@@ -27,14 +27,14 @@ def file_name(path: Path) -> str:
 
 
 def file_text(file: Path) -> str:
-    """Return a file's text; a link to a sibling reads as the sibling's name.
+    """Return a file's text; for a symbolic link, the name of its target.
 
-    Of a file that is too large, one byte more than `LARGEST_FILE_BYTES` is returned.
+    Of a larger file, the first `LARGEST_FILE_BYTES` + 1 bytes are returned.
     """
     if file.is_symlink():
         return file_name(Path(file.readlink().name))
-    # What was a file a moment ago may be a link or a pipe by now.
+    # O_NOFOLLOW and the check of the type, because the file may have been replaced meanwhile.
     with opened_regular(file, os.O_NOFOLLOW) as (descriptor, _):
         data = os.read(descriptor, LARGEST_FILE_BYTES + 1)
-    # What is not UTF-8 fails in the parser, with a line number.
+    # Invalid UTF-8 is replaced; the parser then reports it with a line number.
     return data.decode("utf-8", "replace")

@@ -18,7 +18,7 @@ from capd.core.errors import CapdError
 
 _LAST_PART_BYTES = 4 * 1024
 _AT_ONCE_BYTES = 64 * 1024
-"""An empty pipe takes this much. More would need the writer's task anyway."""
+"""The size of an empty pipe's buffer. A larger frame needs the writer's task anyway."""
 
 
 @dataclass(slots=True, eq=False)
@@ -32,13 +32,13 @@ class _Waiting:
     is_begun: bool = False
     error: CapdError | None = None
     on_cut: Callable[[], None] | None = None
-    """Called if the stream dies during the write of a frame that nobody waits for."""
+    """Called if the stream breaks during the write of a frame that no task waits for."""
 
 
 class Gathering:
-    """Collects frames within a block, and writes them at its end, for each stream at once.
+    """Collects frames within a `with` block, and writes them at its end, in one call per stream.
 
-    The block must not await: it has to be one task's turn.
+    The block must not await anything.
     """
 
     def __init__(self) -> None:
@@ -75,14 +75,17 @@ class FrameWriter:
         timeout: float = 10.0,
         max_posted_bytes: int = 0,
     ) -> None:
-        """Create it. Without `max_posted_bytes`, posted frames may take half of the queue."""
+        """Without `max_posted_bytes`, posted frames may take half of the queue.
+
+        `timeout`: seconds for the write of one frame, or of one piece of a large frame.
+        """
         self._stream = stream
         self._max_frames = max_frames
         self._max_bytes = max_bytes
         self._max_posted_bytes = max_posted_bytes or max_bytes // 2
         self._timeout = timeout
-        # The first is the one being written. A list: most queues are empty, and a deque's
-        # emptiness costs 600 bytes a session.
+        # The first entry is being written. A list, because an empty deque takes 600 bytes, and
+        # most of the sessions' queues are empty.
         self._descriptor = descriptor_of(stream)
         self._queue: list[_Waiting] = []
         self._queued_bytes = 0
@@ -113,9 +116,9 @@ class FrameWriter:
     ) -> None:
         """Write `frame` and a newline; return when the whole of it is in the pipe.
 
-        `before_first_byte` is called if and only if some of it may be written: a caller that is
-        cancelled or refused before that has sent nothing, one that is cancelled after it has sent
-        it whole. A single frame may be larger than the queue's bytes, if the queue is empty.
+        `before_first_byte` is called directly before the first byte may be written. A caller that
+        is cancelled before that has sent nothing; one that is cancelled later has sent the whole
+        frame. A frame may be larger than the queue's limit in bytes, if the queue is empty.
 
         Raises:
             WriterFullError: Nothing was written.
@@ -137,7 +140,7 @@ class FrameWriter:
             raise waiting.error
 
     def post(self, frame: bytes) -> None:
-        """Queue `frame` for a peer that need not get it; nobody waits for it.
+        """Queue `frame` without waiting for its write. It may be lost, so it is for notifications.
 
         Such frames take at most half of the queue, so that a flood of notices leaves room for
         answers.
@@ -169,7 +172,8 @@ class FrameWriter:
     def begin(self, frames: Sequence[bytes], on_cut: Callable[[], None] | None = None) -> int:
         """Write frames at once if nothing is queued; return how many were begun.
 
-        The rest of the last one is queued; `on_cut` is called if it cannot be written.
+        The rest of a frame that was written in part is queued. `on_cut` is called if that rest
+        cannot be written.
         """
         descriptor = self._descriptor()
         if descriptor < 0 or self._queue or self._gathered or not self._is_running:
@@ -198,7 +202,10 @@ class FrameWriter:
             self._on_backlog()
 
     def _is_out(self, waiting: _Waiting) -> bool:
-        """Write a small frame if nothing is queued; queue the rest; return whether all is out."""
+        """Write a small frame at once if nothing is queued, and queue the rest.
+
+        Return whether the whole frame was written.
+        """
         if self._gathered:
             self.flush()
         frame = waiting.frame
@@ -294,7 +301,7 @@ class FrameWriter:
         try:
             async with aclosing(frame.pieces()) as pieces:
                 async for piece in pieces:
-                    # The time is a piece's: a slow reader of a large frame is no stalled one.
+                    # The timeout is for each piece, because a large frame takes long to read.
                     with trio.move_on_after(self._timeout) as scope:
                         await self._stream.send_all(piece)
                     if scope.cancelled_caught:
@@ -324,7 +331,7 @@ class FrameWriter:
             if waiting.on_cut is not None:
                 waiting.on_cut()
         self._queue.clear()
-        # It knows this writer as well: together they would stay in memory.
+        # Break the reference cycle between this writer and the callback's owner.
         self._on_backlog = None
         self._queued_bytes = 0
 

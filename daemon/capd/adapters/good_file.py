@@ -26,7 +26,8 @@ def age_of(path: Path) -> float:
     for place in (path, *path.parents):
         with suppress(OSError):
             status = place.stat()
-            # Of a file the time that no program can set; of a folder the one of its entries.
+            # A file's ctime, because programs can set its mtime. A folder's mtime changes with its
+            # entries.
             changed_at = status.st_ctime if place == path else status.st_mtime
             return max(0.0, time.time() - changed_at)
     return 0.0
@@ -111,7 +112,7 @@ class GoodFile:
     def _keep(self, text: str | None) -> None:
         if self._kept is None or (text == self._text and (text is None or self._kept.exists())):
             return
-        # What cannot be kept costs the next start at worst.
+        # A failed copy matters only if the file is bad when the next daemon starts.
         with suppress(OSError):
             if text is None:
                 self._kept.unlink(missing_ok=True)

@@ -75,7 +75,7 @@ class IndexFile:
                 text, changed = rewritten(old, content)
                 if text != old:
                     self._store(text)
-                    # What a person set is what it was: it stays with every change.
+                    # This write keeps a person's values, so the cached overrides stay valid.
                     self._seen = self._stamp()
                 return Outcome(changed, text == old, kept)
         except OSError as error:
@@ -126,7 +126,7 @@ class IndexFile:
             text.encode(),
             is_durable=True,
             has_other_writers=True,
-            # A text that could not be read again must not replace the one that can.
+            # The new file replaces the old one only if it can be parsed again.
             check=lambda temporary: loaded(temporary.read_bytes().decode()),
         )
 

@@ -132,7 +132,7 @@ def rewritten(old: str, content: Content) -> tuple[str, int]:
             continue
         changed += 1
         written.append(_block(name, values) if block is None else _merged(name, block, values))
-    # What is not installed at this moment keeps what a person wrote on it.
+    # Entries of capabilities that are not installed now stay if a person has changed them.
     written += [block for name, block in blocks.items() if _is_touched(name, block)]
     head = "capabilities:" + ("" if written else " {}") + "\n"
     parts = {
@@ -199,7 +199,7 @@ def _comment_start(text: str, at: int) -> int:
         if not _is_comment(line) or line.startswith("    "):
             break
         at = before
-    # The head of the file is nobody's comment but the file's.
+    # A comment at the very beginning belongs to the file, not to its first key.
     return at
 
 
@@ -328,7 +328,7 @@ def _dumped(yaml: "YAML", read: dict[str, Any]) -> str:
 
 
 def _outdented(block: str) -> str:
-    # Where a comment stands is kept as a column, so a block has to be read where it is written.
+    # The library stores the column of a comment, so the block is parsed without its indentation.
     return "\n".join(line.removeprefix("  ") for line in block.split("\n"))
 
 
@@ -338,7 +338,7 @@ def _dumped_below(yaml: "YAML", read: dict[str, Any]) -> str:
     return "\n".join(f"  {line}" if line.strip() else line for line in lines)
 
 
-# New text, in the plainest form: a value is JSON, which is YAML
+# New entries are written without the library. Their values are JSON, which is valid YAML
 
 
 def _block(name: str, values: document.Values) -> str:
@@ -365,6 +365,6 @@ def _lines(values: Mapping[str, Any], indent: str) -> Iterator[str]:
 
 
 def _scalar(value: object) -> str:
-    # JSON leaves no control character as it is; what YAML takes for a line's end is left.
+    # JSON escapes control characters. These are the other characters that end a line in YAML.
     text = msgspec.json.encode(value).decode()
     return "".join(f"\\u{ord(c):04x}" if c in "\x7f\x85\u2028\u2029\ufeff" else c for c in text)

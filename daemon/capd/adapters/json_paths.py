@@ -45,7 +45,9 @@ _VALUES: JsonCodec[Values] = JsonCodec(Values)
 
 
 async def find(data: bytes, path: str, room: int) -> Values:
-    """Return the values at `path`, the first ones in about `room` characters.
+    """Return the number of values at `path` in the JSON `data`, and the first of them.
+
+    The values together have about `room` characters.
 
     Raises:
         BadPathError: the path is invalid, or takes too long.
@@ -82,7 +84,7 @@ def main(path: str, room: int) -> int:
     """Evaluate one path on the value from standard input."""
     limit_to(resource.RLIMIT_CPU, _CPU_SECONDS)
     limit_to(resource.RLIMIT_AS, _MEMORY_BYTES)
-    # Imported here: the daemon has no use for it.
+    # Imported here, because the daemon itself does not use it.
     import jsonpath  # noqa: PLC0415
 
     try:
@@ -90,7 +92,7 @@ def main(path: str, room: int) -> int:
     except ValueError:
         return _refused("This part is not JSON: read it by offset or query, or name another part.")
     try:
-        # Strict is the standard alone, without the library's own additions to it.
+        # `strict` switches the library's extensions of RFC 9535 off.
         found = jsonpath.JSONPathEnvironment(strict=True).finditer(path, value)
         return _write(islice((match.obj for match in found), MOST_VALUES), room)
     except (jsonpath.JSONPathError, RecursionError) as error:

@@ -12,7 +12,7 @@ _LIBRARY = "jsonschema_rs"
 
 
 class Validator(Protocol):
-    """A compiled schema; both methods raise ValueError for a number that Rust has no type for."""
+    """A compiled schema. Both methods raise ValueError for numbers that the library cannot hold."""
 
     def is_valid(self, instance: Any) -> bool:
         """Tell whether `instance` fits."""
@@ -26,9 +26,9 @@ class Validator(Protocol):
 def compiled(schema: Any) -> tuple[Validator, SchemaCost] | None:
     """Return the compiled schema and its cost; None if it is invalid or costs too much.
 
-    Formats are not checked: they mean something else in each draft.
+    Formats are not checked, because their meaning differs between the drafts of JSON Schema.
     """
-    # Loaded here: most daemons never need its 6 MB.
+    # Imported on first use: it takes 6 MB, and most daemons never need it.
     library: Any = importlib.import_module(_LIBRARY)
     try:
         cost = SchemaCost(schema)

@@ -28,7 +28,7 @@ _MAGIC = b"capd-taps-1\n"
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
 Made = tuple[bytes, CapabilityRead]
-"""A digest of a capability's files, and what was read of them."""
+"""The digest of a capability's files, and the parsed capability."""
 
 
 class _Kept(msgspec.Struct):
@@ -42,7 +42,7 @@ class KnownReads:
     """The parsed taps. All methods block."""
 
     def __init__(self, file: Path | None = None) -> None:
-        """Create it. Without `file`, the cache is lost when the process ends."""
+        """Without `file`, the cache is lost when the process ends."""
         self.capabilities: UnchangedFiles[Made] = UnchangedFiles()
         self.vectors: UnchangedFiles[tuple[str, tuple[Finding, ...]]] = UnchangedFiles()
         self._file = file
@@ -71,7 +71,7 @@ class KnownReads:
         try:
             write_whole(self._file, [_MAGIC + _checksum(data), data])
         except OSError:
-            # The next daemon reads everything again, and this one has lost nothing.
+            # Only the next daemon is affected: it parses everything again.
             return
 
 
@@ -81,7 +81,7 @@ def _checksum(data: bytes) -> bytes:
 
 @cache
 def _code_mark() -> bytes:
-    """Return what tells this capd's reading from another's: its modules' sizes and times."""
+    """Return a digest of capd's modules (paths, sizes, times), which changes with its code."""
     roots = [Path(capd.__file__).parent / "core", Path(capd_protos.__file__).parent]
     marks = sorted(mark for root in roots for mark in _marks_below(str(root)))
     return hashlib.sha256(repr((capd.__version__, marks)).encode()).digest()

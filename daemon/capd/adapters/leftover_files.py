@@ -26,7 +26,7 @@ class LeftoverFiles:
         self._trust = trust
 
     def found(self) -> list[Leftover]:
-        """Return all such files. Blocks."""
+        """Return cached files of projects, and cache folders of servers. Blocks."""
         return [*self._listed(self._cache), *self._listed(self._sandboxes, is_servers=True)]
 
     def projects(self) -> list[str]:
@@ -41,12 +41,15 @@ class LeftoverFiles:
         return [project for project in trusted.projects if Path(project).is_dir()]
 
     def remove(self, gone: Iterable[Leftover]) -> None:
-        """Remove files. Blocks. What cannot be removed stays until the next time."""
+        """Remove files that were not used since they were found. Blocks.
+
+        A file that cannot be removed is logged, and tried again the next day.
+        """
         for each in gone:
             path = (self._sandboxes if each.is_servers else self._cache) / each.name
             try:
                 if path.lstat().st_mtime != each.used_at:
-                    # It was used since it was looked at.
+                    # Used since it was found.
                     continue
                 if each.is_servers:
                     shutil.rmtree(path)

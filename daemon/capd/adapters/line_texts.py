@@ -17,10 +17,12 @@ _ID_CODEC: JsonCodec[int | str] = JsonCodec(int | str)
 
 
 def checked_text(data: bytes) -> bytes:
-    """Return `data` if all of it is UTF-8. A decoder does not check the parts that stay raw.
+    """Return `data` unchanged after checking that all of it is UTF-8.
+
+    The JSON decoder does not check the parts that stay raw.
 
     Raises:
-        MalformedError: it is not, and could break the program that it is passed on to.
+        MalformedError: it is not UTF-8, which could break the program that gets it.
     """
     if data.isascii():
         return data

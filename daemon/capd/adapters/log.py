@@ -31,7 +31,7 @@ class Sink:
         self._file = file
 
     def write(self, text: str) -> int:
-        """Write a line; if the file is full, into the next one."""
+        """Write a line, after moving a full log file aside. Errors are ignored."""
         if self._file is not None:
             with contextlib.suppress(OSError):
                 self._file.keep_bounded()
@@ -43,8 +43,8 @@ class Sink:
         """Do nothing: nothing is buffered."""
 
 
-class Net:
-    """The last processor before a line is written. It removes secrets."""
+class SecretRemover:
+    """The structlog processor that removes secrets from each event, as a last safety net."""
 
     def __init__(self) -> None:
         self.secrets: Callable[[], Collection[str]] = tuple
@@ -69,8 +69,8 @@ class Net:
         return self._redacted(value if isinstance(value, str) else str(value))
 
 
-NET = Net()
-"""One for the process, like structlog's configuration."""
+SECRET_REMOVER = SecretRemover()
+"""The processor of this process; structlog's configuration is global too."""
 
 
 def configure_logs(environment: Mapping[str, str], file: Path | None = None) -> None:
@@ -94,7 +94,7 @@ def configure_logs(environment: Mapping[str, str], file: Path | None = None) -> 
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            NET,
+            SECRET_REMOVER,
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),

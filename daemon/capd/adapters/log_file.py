@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 
 BOUND_BYTES = 8 << 20
-"""Reached in months by a quiet daemon, and in two days if a server fails every second."""
+"""A quiet daemon writes this much in months, one whose server fails every second in two days."""
 GENERATIONS = 3
 """Old files; `capd.log.1` is the newest of them."""
 
@@ -23,7 +23,7 @@ class LogFile:
         self._path = path
         self._fd = fd
         self._bound_bytes = bound_bytes
-        # Whoever works in a thread logs as well.
+        # Worker threads log too.
         self._lock = threading.Lock()
 
     def keep_bounded(self) -> None:
@@ -49,7 +49,7 @@ class LogFile:
                     self._generation(f".{number - 1}").replace(self._generation(f".{number}"))
             self._path.replace(self._generation(".1"))
             fresh.replace(self._path)
-            # Inheritable, as standard error is: a traceback of the interpreter goes there too.
+            # `dup2` onto standard error, because the interpreter writes tracebacks there.
             os.dup2(fd, self._fd)
         finally:
             os.close(fd)

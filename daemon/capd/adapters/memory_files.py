@@ -24,7 +24,7 @@ MOST_MEMORIES = 1000
 """Files in one folder; each is parsed at every load."""
 MOST_ENTRIES = 10_000
 MOST_BYTES = 2 << 20
-"""Bytes in one folder; they stay in memory as long as a session may get them."""
+"""The most bytes of memories in one folder, because they stay in the daemon's memory."""
 
 
 def read_memories(

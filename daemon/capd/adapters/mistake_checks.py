@@ -12,7 +12,7 @@ from capd.adapters.json_schemas import Validator, compiled
 from capd_protos.types import MemorySpec
 
 LARGEST_BYTES = 1 << 20
-"""Larger arguments are probably whole documents, and no mistake that somebody described."""
+"""Larger arguments are not checked: they are probably documents, not a described mistake."""
 MOST_KEPT = 2000
 
 
@@ -36,7 +36,7 @@ class MistakeChecks:
             given = msgspec.json.decode(arguments or b"{}")
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
-        # `required` is true of all that is not an object.
+        # A schema with `required` alone accepts every value that is not an object.
         if not isinstance(given, dict):
             return None
         for memory in memories:

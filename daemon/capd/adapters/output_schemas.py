@@ -52,7 +52,7 @@ def _checked_by(schema: dict[str, Any]) -> Objections:
             schema, offline=True, pattern_options=jsonschema_rs.RegexOptions()
         )
     except (ValueError, jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError):
-        # What cannot be checked cannot be known to be satisfied.
+        # Without a check, nothing may claim to satisfy the schema.
         return lambda _: [()]
 
     def objections(data: bytes) -> Sequence[Path]:

@@ -72,7 +72,7 @@ def _may_be_for(folder: Path, taps: Sequence[Tap]) -> bool:
             return True
         names = {file.stem for file in (folder / "capabilities").glob("*.toml")}
     except (OSError, ValueError):
-        # Whoever reads it says why it cannot be used.
+        # Reading the overlay reports why it cannot be used.
         return True
     return any(sum(each.id.name in names for each in tap.capabilities) >= least for tap in taps)
 
@@ -129,7 +129,7 @@ def read_overlay_folder(folder: Path, reader: Reader = DIRECT) -> Overlay:
     try:
         named = islice((folder / "capabilities").glob("*.toml"), MOST_FILES)
         for file in [folder / OVERLAY_FILE, *sorted(named)]:
-            # Neither a folder nor a pipe, which would be waited for without end.
+            # Only regular files: reading a pipe would block for ever.
             if file.is_file():
                 texts[file_name(file.relative_to(folder))] = file_text(file)
     except OSError as error:

@@ -14,7 +14,7 @@ from capd.core.errors import CapdError
 LONGEST_WAIT = 2.0
 """Seconds to wait for one project. Opening a session takes at most five."""
 AT_ONCE = 32
-"""Places read at the same time; a reload reads hundreds."""
+"""How many paths are read at the same time; a reload reads hundreds."""
 
 T = TypeVar("T")
 

@@ -154,7 +154,7 @@ def read_tap(place: TapPlace, reader: Reader = DIRECT, known: KnownReads | None 
     for name, provider in place.providers.items():
         if name not in names:
             missing = ReadCapability(place.name, name, f"capabilities/{name}", {}, provider)
-            reads.append(missing.done())
+            reads.append(missing.run())
     skill_reads, findings = read_skills(place.name, place.path, reader)
     for skill in skill_reads:
         digest.update(f"{skill.path}\0{skill.revision}\0".encode())

@@ -62,7 +62,7 @@ class Database:
             share = self._retention.share_to_drop(self._used_bytes(connection))
             with connection:
                 for table in schema.TABLES.values():
-                    # Names of tables are ours; nothing from outside is in these statements.
+                    # The table's name is a constant, so the statement contains no foreign text.
                     connection.execute(f"DELETE FROM {table} WHERE at < ?", (since,))  # noqa: S608
                     if share:
                         connection.execute(
@@ -70,7 +70,7 @@ class Database:
                             f"ORDER BY at LIMIT (SELECT CAST(count(*) * ? AS INT) FROM {table}))",
                             (share,),
                         )
-            # As a script: it frees a page each step, and `execute` takes one.
+            # As a script, because the pragma frees one page per step and `execute` steps once.
             connection.executescript("PRAGMA incremental_vacuum")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
@@ -90,7 +90,7 @@ class Database:
         rows = self._rows(
             "SELECT coalesce(granted.value, ''), count(*), sum(outcome = 'result'), avg(ms), "
             "sum(bytes_out), max(at) FROM calls LEFT JOIN json_each(calls.capabilities) AS granted "
-            # What capd refused says nothing of the server.
+            # Calls that capd refused did not reach the server.
             "WHERE at >= ? AND outcome != 'refused' GROUP BY granted.value "
             "ORDER BY count(*) DESC, granted.value",
             (since,),
@@ -113,8 +113,8 @@ class Database:
         """Return the file's size in bytes, and the number of rows of each table."""
 
         def look(connection: sqlite3.Connection) -> tuple[int, dict[str, int]]:
-            # Not count(*): it reads every page, and this is asked after each writing. Rows come
-            # at one end and go at the other.
+            # Row ids instead of count(*), which reads every page: rows are added at one end of a
+            # table and removed at the other.
             rows = {
                 table: int(
                     connection.execute(
@@ -162,7 +162,7 @@ class Database:
 
     def _open(self) -> sqlite3.Connection:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # SQLite gives its other files the mode of this one.
+        # Created first with mode 0600; SQLite gives the WAL and shm files the same mode.
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
         connection = sqlite3.connect(self.path, timeout=2.0, check_same_thread=False)
         try:
@@ -200,7 +200,7 @@ class _UnusableError(sqlite3.DatabaseError):
 
 def _prepare(connection: sqlite3.Connection) -> None:
     """Create the tables in an empty file; check any other file."""
-    # Notes are written once and seldom read: the default keeps the last 2 MB of them in memory.
+    # A small page cache instead of the default 2 MB, because notes are seldom read.
     connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if version == 0 and not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
@@ -212,7 +212,7 @@ def _prepare(connection: sqlite3.Connection) -> None:
     elif version != schema.VERSION:
         raise _UnusableError(f"it is of version {version}, not {schema.VERSION}")
     connection.execute("PRAGMA synchronous = NORMAL")
-    # A spoiled page may hold text that is none.
+    # A damaged page may contain invalid UTF-8.
     connection.text_factory = lambda text: text.decode(errors="replace")
     found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     if found != "ok":
@@ -223,13 +223,13 @@ def _prepare(connection: sqlite3.Connection) -> None:
 
 
 def _is_damage(error: sqlite3.DatabaseError | UnicodeDecodeError) -> bool:
-    # SQLite quotes the file in what it says of damage, and that may be no text.
+    # A UnicodeDecodeError too: SQLite's error may quote bytes of a damaged file.
     if isinstance(error, _UnusableError | UnicodeDecodeError):
         return True
     code = getattr(error, "sqlite_errorcode", None)
     if code is not None and code & 0xFF in _DAMAGED:
         return True
-    # A table that is not there, or has other columns: of our version, and yet not ours.
+    # A missing table or column means that the file is not ours, despite its version.
     return isinstance(error, sqlite3.OperationalError) and str(error).startswith(
         ("no such table", "no such column", "table ")
     )

@@ -8,7 +8,7 @@ from capd.core.records.tally import Tally
 from capd_protos.ledger import Note
 
 MOST_WAITING = 20_000
-"""About 10 MB. A disk that stays full loses the oldest notes, never a call."""
+"""About 10 MB. If the disk stays full, the oldest notes are dropped; calls are not affected."""
 
 
 class Journal:

@@ -20,7 +20,7 @@ TABLES: dict[type[Note], str] = {
     ScriptNote: "scripts",
 }
 _ADDED = (ScriptNote,)
-"""Tables that files of this version may lack: they are of a daemon before them."""
+"""Tables that were added later: a file that an older daemon created may lack them."""
 _INDEXES = ("calls(at)", "calls(identity, tool, at)", "decisions(at)", "decisions(session, at)")
 
 
@@ -57,7 +57,7 @@ def _creation(kind: type[Note], table: str) -> str:
 def insertion(kind: type[Note]) -> str:
     """Return the statement that adds a note of this kind."""
     marks = ", ".join("?" for _ in msgspec.structs.fields(kind))
-    # The table's name is ours; every value goes in by a mark.
+    # The table's name is a constant; values are passed as parameters.
     return f"INSERT INTO {TABLES[kind]} VALUES ({marks})"  # noqa: S608
 
 

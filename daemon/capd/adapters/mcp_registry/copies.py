@@ -31,11 +31,11 @@ PAGE = 100
 MOST_PAGES = 2000
 MOST_PAGE_BYTES = 16 << 20
 _OVERLAP = 120.0
-"""Seconds that two refreshes have in common, for clocks that differ."""
+"""Seconds by which the periods of two refreshes overlap, because clocks differ."""
 _COPY: MsgpackCodec[Copy] = MsgpackCodec(Copy)
 
-Told = Callable[[int], None]
-"""Is told how many servers were read so far."""
+OnRead = Callable[[int], None]
+"""Called with the number of servers read so far."""
 
 
 class CopyFiles:
@@ -73,7 +73,9 @@ def is_fresh(copy: Copy, now: float) -> bool:
     return 0 <= now - copy.synced_at < FRESH
 
 
-async def refresh(copy: Copy, fetcher: Fetcher, save: Callable[[Copy], None], told: Told) -> str:
+async def refresh(
+    copy: Copy, fetcher: Fetcher, save: Callable[[Copy], None], on_read: OnRead
+) -> str:
     """Bring a copy up to date; return a note for a person, empty if there is none.
 
     `save` is called with every tenth page of a first refresh, so that an interruption loses little.
@@ -107,7 +109,7 @@ async def refresh(copy: Copy, fetcher: Fetcher, save: Callable[[Copy], None], to
         left_out += updated(fresh if fresh is not None else copy, page.entries)
         unreadable += page.unreadable
         read += len(page.entries)
-        told(read)
+        on_read(read)
         if pages == 1 and not page.next_cursor:
             etag = answer.headers.get("etag", "")[:200]
         is_last = not page.next_cursor or page.next_cursor == cursor or pages >= MOST_PAGES

@@ -69,10 +69,10 @@ class Fetcher:
         headers: Mapping[str, str] | None = None,
         accepted: tuple[int, ...] = (_OK,),
     ) -> Fetched:
-        """Return the answer to a GET, whose status is one of `accepted`.
+        """Send a GET; return the answer, whose status is one of `accepted`.
 
         Raises:
-            FetchError: there was no usable answer.
+            FetchError: no answer, another status, or more than `most_bytes`.
         """
 
         async def read(answer: Answer) -> Fetched:

@@ -22,7 +22,7 @@ from capd_protos.types import ClientFacts, ServerSpec, ToolDefinition
 log = structlog.get_logger()
 
 Opened = Callable[[SandboxRules], AbstractAsyncContextManager[ServerEnd]]
-"""Start the server under the given rules."""
+"""Returns a context manager that starts the server under the given rules."""
 
 STRICT_ALONE = SandboxRule("strict", (), network=False)
 STRICT = SandboxRule("strict", (), network=True)
@@ -52,7 +52,7 @@ class NotListedError(CapdError):
         """Whether it waits for a person, such as for a login."""
 
 
-def rungs(server: ServerSpec, *, is_image: bool) -> list[SandboxRule]:
+def sandboxes_to_try(server: ServerSpec, *, is_image: bool) -> list[SandboxRule]:
     """Return the sandboxes to try, strictest first."""
     if server.transport != "stdio" or is_image:
         return [GUARD]
@@ -64,7 +64,7 @@ async def listed(
     opened: Opened,
     tries: list[SandboxRule],
     redact: Callable[[str], str],
-    told: Callable[[str], None] = lambda _: None,
+    on_attempt: Callable[[str], None] = lambda _: None,
 ) -> Listed:
     """Return the tools that `server` lists in the first of `tries` in which it starts.
 
@@ -81,7 +81,7 @@ async def listed(
         except CapdError as error:
             problem = NotListedError(str(error), [], needs_person=False)
         if rule is not tries[-1]:
-            told(f"it does not list its tools {_named(rule)}")
+            on_attempt(f"it does not list its tools {_named(rule)}")
     raise problem
 
 

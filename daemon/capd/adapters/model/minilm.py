@@ -32,7 +32,8 @@ VOCABULARY_PATH = Path(__file__).with_name("minilm_vocab.txt")
 VOCABULARY_SIZE_BYTES = 231_508
 VOCABULARY_SHA256 = "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"
 
-# 32 texts of a like length take a fifth less time each than 8 do; more bring nothing.
+# In a batch of 32 texts of similar length, each takes a fifth less time than in one of 8. Larger
+# batches are not faster.
 MAX_BATCH_TEXTS = 32
 # 64 texts of 256 tokens in one run took 667 MB; 1,024 tokens stay within 80 MB
 # (docs/design/actors.md).
@@ -159,7 +160,7 @@ def load_tokenizer(path: Path = VOCABULARY_PATH) -> WordPieces:
 
 def token_ids(tokenizer: WordPieces, text: str) -> list[int]:
     """Tokenize one text, at most `MODEL.max_tokens` long with its two markers."""
-    # JSON can carry half a surrogate pair, which is no character.
+    # JSON may contain lone surrogates, which are not characters.
     sound = text[:MAX_TEXT_CHARACTERS].encode("utf-8", "replace").decode()
     return tokenizer.encode(sound)
 
@@ -168,7 +169,7 @@ def batches(lengths: Sequence[int]) -> Iterator[list[int]]:
     """Group the indexes of `lengths` into batches within both caps, like lengths together."""
     batch: list[int] = []
     for index in sorted(range(len(lengths)), key=lengths.__getitem__):
-        # Ascending: the one that joins is the longest, so it sets the padded width.
+        # In ascending order, so the next text is the longest and sets the padded length.
         padded = (len(batch) + 1) * lengths[index]
         if batch and (len(batch) == MAX_BATCH_TEXTS or padded > MAX_BATCH_TOKENS):
             yield batch
@@ -219,7 +220,7 @@ def _open_session(model: bytes) -> Any:
             "package onnxruntime", f"cannot be imported ({error})", _REINSTALL_CAPD
         ) from error
     options = ort.SessionOptions()
-    # The arena keeps a large batch's memory for ever: 229 MB against 150.
+    # The arena never returns the memory of a large batch: 229 MB instead of 150.
     options.enable_cpu_mem_arena = False
     options.enable_mem_pattern = False
     # Two threads are slower under load (docs/design/routing.md), and spin.
@@ -239,7 +240,7 @@ def _open_session(model: bytes) -> Any:
         raise _unusable(
             "model", f"is refused by onnxruntime {ort.__version__} ({error})", _REINSTALL_CAPD
         ) from error
-    # onnxruntime keeps the 23 MB for changing providers later, which is not done here.
+    # onnxruntime keeps the model's 23 MB for a change of providers, which capd never does.
     session.disable_fallback()
     vars(session).pop("_model_bytes", None)
     return session

@@ -59,8 +59,8 @@ class _Mapped:
         self.digests = digests
         self.vectors = vectors
         self.content = content
-        # Eight bytes find a row and all of them tell whether it is the one: a Python object for
-        # each hash would take 10 MB of 50,000.
+        # Rows are found by the first eight bytes of a hash, and then compared as a whole. A dict
+        # of 50,000 hashes would take 10 MB.
         keys = np.ascontiguousarray(digests[:, :8]).view("<u8").ravel()
         self._order = np.argsort(keys, kind="stable").astype(np.int32)
         self._keys = keys[self._order]
@@ -190,7 +190,7 @@ class VectorCache:
             if size != self._size_bytes(entries, version):
                 raise MalformedError("its length does not fit its number of entries")
             checksum = hashlib.sha256(head[: _HEAD.size])
-            # Read and not mapped: pages that are read stay nobody's.
+            # Read instead of mapped, so that the checksum's pages do not count as the process's.
             while part := file.read(_PART_BYTES):
                 checksum.update(part)
             if checksum.digest() != head[_HEAD.size : _PAYLOAD_AT]:
@@ -216,7 +216,7 @@ class VectorCache:
         stored, unsaved = self._stored, self._unsaved
         kept = np.arange(0)
         if stored is not None:
-            # Not `np.setdiff1d`, which imports numpy.ma: 1 MB for good.
+            # Not `np.setdiff1d`, which imports numpy.ma and so takes 1 MB.
             is_kept = np.ones(len(stored), bool)
             is_kept[[row for row in stored.rows(list(unsaved)) if row >= 0]] = False
             kept = np.flatnonzero(is_kept)
@@ -239,5 +239,5 @@ class VectorCache:
 
 
 def _digest(text: str) -> bytes:
-    # Surrogates pass: two texts that differ only there must not share a vector.
+    # Lone surrogates are encoded too, so that texts that differ only in them differ here.
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()

@@ -16,7 +16,7 @@ LONGEST_WORD = 100
 _KEPT_WORDS = 20_000
 
 _SPECIAL = re.compile(r"(\[(?:UNK|SEP|CLS|PAD|MASK)\])")
-"""Written out in a text, they count as what they stand for: the oracle has it so."""
+"""A marker that is written in a text counts as that marker, as in the `tokenizers` package."""
 _CHINESE = (
     *((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F)),
     *((0x2B740, 0x2B81F), (0x2B920, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F)),
@@ -78,7 +78,7 @@ def _folded(text: str) -> str:
     """Return `text` in lower case, without accents, with spaces around what stands alone."""
     spaced = "".join(map(_cleaned, text))
     bare = "".join(c for c in unicodedata.normalize("NFD", spaced) if not _is_accent(c))
-    # Character by character: `str.lower` of a whole word knows a final sigma.
+    # Each character by itself, because `str.lower` of a word changes a final sigma.
     return "".join(map(_isolated, bare))
 
 

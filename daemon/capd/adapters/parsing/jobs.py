@@ -1,7 +1,7 @@
 """The jobs that read other people's files. Jobs and results are plain data.
 
-A job is done by the parser process (`parser`), or in this process if the text is the user's own.
-The result is the same, because `done` is pure.
+A job runs in the parser process (`parser`), or in this process if the text is the user's own. The
+result is the same, because `run` is pure.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ T_co = TypeVar("T_co", covariant=True)
 class Job(Protocol[T_co]):
     """One text, or the texts of one folder, to be parsed."""
 
-    def done(self) -> T_co:
+    def run(self) -> T_co:
         """Parse the text; return the result."""
         ...
 
@@ -38,7 +38,7 @@ class Job(Protocol[T_co]):
 
 
 class Reader(Protocol):
-    """Something that can do jobs."""
+    """Runs jobs: in the parser process or in this one."""
 
     def read(self, job: Job[T]) -> T:
         """Return the result of a job; if the text cannot be read, it contains the reason."""
@@ -51,13 +51,13 @@ class Reader(Protocol):
 
 
 class Direct:
-    """Does jobs in this process: for the user's own texts, and in short-lived commands."""
+    """Runs jobs in this process: for the user's own texts, and in short-lived commands."""
 
     is_spent = False
 
     def read(self, job: Job[T]) -> T:
-        """Do a job."""
-        return job.done()
+        """Run a job."""
+        return job.run()
 
 
 DIRECT = Direct()
@@ -95,7 +95,7 @@ class ReadProjectSettings(msgspec.Struct, frozen=True, tag="settings"):
 
     text: str
 
-    def done(self) -> SettingsRead:
+    def run(self) -> SettingsRead:
         """Read it."""
         text = self.text
         try:
@@ -123,7 +123,7 @@ class ReadCapability(msgspec.Struct, frozen=True, tag="capability"):
     texts: Mapping[str, str]
     provider: str = ""
 
-    def done(self) -> CapabilityRead:
+    def run(self) -> CapabilityRead:
         """Read it."""
         files = CapabilityFiles(self.name, self.path, self.texts)
         return read_capability(self.tap, files, self.provider)
@@ -140,7 +140,7 @@ class ReadSkill(msgspec.Struct, frozen=True, tag="skill"):
     tap: TapName
     file: SkillFile
 
-    def done(self) -> SkillRead:
+    def run(self) -> SkillRead:
         """Read it."""
         return read_skill(self.tap, self.file)
 
@@ -155,7 +155,7 @@ class ReadSkillText(msgspec.Struct, frozen=True, tag="skill_text"):
 
     content: bytes
 
-    def done(self) -> SkillText:
+    def run(self) -> SkillText:
         """Read it."""
         return SkillText(body(self.content))
 
@@ -169,7 +169,7 @@ class ReadSkillNeeds(msgspec.Struct, frozen=True, tag="skill_needs"):
 
     content: bytes
 
-    def done(self) -> SkillNeeds:
+    def run(self) -> SkillNeeds:
         """Read it."""
         return skill_needs(self.content)
 
@@ -184,7 +184,7 @@ class ReadMemory(msgspec.Struct, frozen=True, tag="memory"):
     tap: TapName
     file: MemoryFile
 
-    def done(self) -> MemoryRead:
+    def run(self) -> MemoryRead:
         """Read it."""
         return read_memory(self.tap, self.file)
 
@@ -200,7 +200,7 @@ class ReadOverlay(msgspec.Struct, frozen=True, tag="overlay"):
     path: str
     texts: Mapping[str, str]
 
-    def done(self) -> Overlay:
+    def run(self) -> Overlay:
         """Read it."""
         return read_overlay(self.path, self.texts)
 
@@ -214,7 +214,7 @@ class ReadToolSnapshot(msgspec.Struct, frozen=True, tag="tools"):
 
     data: bytes
 
-    def done(self) -> SnapshotRead:
+    def run(self) -> SnapshotRead:
         """Read it."""
         return read_snapshot(self.data)
 

@@ -78,12 +78,10 @@ class Parser:
         idle: float = IDLE,
         environment: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """Create it. `longest` is the CPU seconds that a job may take.
+        """`longest` is the CPU seconds that a job may take.
 
-        After `idle` seconds without a job the process ends.
-
-        `environment` returns the variables for the process, with the mark of the daemon's own
-        processes.
+        After `idle` seconds without a job the process ends. `environment` returns the variables
+        for the process, with the mark of the daemon's own processes.
         """
         self._longest = longest
         self._idle = idle
@@ -126,7 +124,7 @@ class Parser:
                     del self._failed[next(iter(self._failed))]
         unread = job.unread(str(error))
         if isinstance(unread, SettingsRead):
-            # What a project forbids is in them: they are read again as soon as that is possible.
+            # A project's settings may forbid something, so they are read again soon.
             unread = cast("T", msgspec.structs.replace(unread, is_final=error.is_final))
         return unread, self._longest
 
@@ -153,8 +151,8 @@ class Parser:
                 return kept.answer(asked)
             self._process = None
             reason = kept.end()
-            # It may have been silent for too long, or somebody has killed or stopped it: the job is
-            # tried once more, but for one that has ended it.
+            # The process may have ended because it was idle, or was killed or stopped. The job is
+            # tried once more in a new process, unless the job itself ended the process.
             if kept.has_ended_by_job:
                 raise _UnreadError(reason)
         try:
@@ -203,7 +201,7 @@ class _Process:
         with theirs:
             try:
                 self._process = subprocess.Popen(
-                    # -I and -S: no variable and no file of whoever started the daemon counts.
+                    # -I and -S: ignore Python's environment variables and site packages.
                     [
                         *(sys.executable, "-I", "-S", "-c", _MAIN),
                         *(str(theirs.fileno()), str(longest), str(idle)),
@@ -221,7 +219,7 @@ class _Process:
                 ours.close()
                 raise
         self._is_answering = False
-        # It ends at any time, and nothing else may be there to take notice.
+        # A thread, because the process may end at any time, and no task waits for it.
         self._waiting = threading.Thread(target=self._process.wait, daemon=True)
         self._waiting.start()
 
@@ -263,7 +261,8 @@ class _Process:
     def end(self) -> str:
         """End the process, and return why its last job has no answer."""
         self._channel.close()
-        # Closed, an honest one ends by itself; what it ended by is the answer to why.
+        # Without its channel the process ends by itself, unless it is stuck in a job. Its exit
+        # status then says why the job has no answer.
         self._waiting.join(0.1)
         is_stuck = self._waiting.is_alive()
         if is_stuck:

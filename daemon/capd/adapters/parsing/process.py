@@ -1,4 +1,4 @@
-"""The parser process: receives a job, does it within limits, answers, and waits for the next.
+"""The parser process: receives a job, runs it within limits, answers, and waits for the next.
 
     frame    length of the rest, how the job ended, CPU seconds, the result in msgpack
     job      length of the rest, the job in msgpack
@@ -66,10 +66,10 @@ def _bound() -> None:
     for kind, wanted in limits.items():
         hard = resource.getrlimit(kind)[1]
         most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        # macOS refuses a bound on memory that the shared libraries alone are over.
+        # macOS refuses a memory limit below what the shared libraries take.
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(kind, (most, most))
-    # Whoever started the daemon may have had them ignored, or held back.
+    # The daemon's parent may have ignored or blocked these signals, which is inherited.
     for number in (signal.SIGPROF, signal.SIGXCPU):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -97,12 +97,12 @@ def _received(channel: socket.socket, size: int) -> bytes | None:
 
 def _done(job: bytes) -> tuple[int, bytes]:
     try:
-        result = msgspec.msgpack.encode(_JOBS.decode(job).done())
+        result = msgspec.msgpack.encode(_JOBS.decode(job).run())
     except MemoryError:
         return TOO_LARGE, b""
     except RecursionError:
         return FAILED, b"it is nested too deeply"
-    # Whatever a text brings a library to raise is that text's trouble.
+    # Any exception of a library is a property of the text.
     except Exception as error:  # noqa: BLE001
         return FAILED, f"it cannot be read: {type(error).__name__}".encode()
     if len(result) > LARGEST_RESULT_BYTES:
@@ -119,5 +119,5 @@ def start(arguments: list[str]) -> None:
     """Start the parser process; `arguments` are a descriptor and two numbers of seconds."""
     descriptor, longest, idle = arguments
     main(int(descriptor), float(longest), float(idle))
-    # Nothing is left to be tidied up.
+    # Exit at once; there is nothing to clean up.
     os._exit(0)
