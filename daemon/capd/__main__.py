@@ -15,8 +15,8 @@ def _main(arguments: list[str]) -> int:
     if arguments[:2] == ["daemon", "run"]:
         _leave_foreign_python()
         _open_standard_streams()
-    # All that an import makes stays. The collector would look through it a hundred times: an eighth
-    # of the time that a daemon's start takes of the processor.
+    # Objects that imports create stay for ever. The collector would visit them a hundred times,
+    # which takes an eighth of the CPU time of a daemon's start.
     gc.disable()
     command = _imported(arguments)
     gc.freeze()
@@ -83,7 +83,7 @@ def _open_standard_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            # The lowest that is free.
+            # `open` returns the lowest free descriptor.
             os.open(os.devnull, os.O_RDWR)
 
 

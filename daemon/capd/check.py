@@ -60,7 +60,7 @@ FAILED = 1
 WRONG_USAGE = 2
 SCHEMA = 1
 SAMPLE = 16
-"""How many of a tap's vectors are compared with what the model says."""
+"""How many of a tap's vectors are computed again and compared."""
 ALIKE = 0.99
 """Cosine of two vectors of one text; the same model on another machine gives more than .9999."""
 
@@ -117,7 +117,7 @@ def _check_taps(report: Report, path: Path | None, list_file: Path, cache: Path 
         place = TapPlace(TapName(path.resolve().name), path)
         tap = _read(report, place)
         checked = [] if tap is None else [(place, tap)]
-        # As if it were installed: its skills may need what other taps have.
+        # Checked together with the installed taps, because its skills may need their capabilities.
         others = [each for each in installed if each[0].name != place.name]
         installed = [*checked, *others]
     catalog = Catalog(tap for _, tap in installed)
@@ -139,7 +139,7 @@ def _of_settings(config: Path) -> list[Finding]:
 
 
 def _of_setting(config: Path, problem: str) -> Finding:
-    # A key that nothing reads costs nothing but itself; everything else is left out.
+    # An unknown key is ignored; with any other mistake, something is left out.
     severity: Literal["error", "warning"] = "warning" if "unknown key" in problem else "error"
     found = re.fullmatch(
         rf"({re.escape(str(config))}/[^:]+?):?(?: line (\d+):)? (.*)", problem, re.DOTALL
@@ -195,7 +195,7 @@ def _of_tap(place: TapPlace, tap: Tap, catalog: Catalog, cache: Path | None) -> 
 
 
 def _of_vectors(tap: Tap) -> list[Finding]:
-    """Compare a sample of the vectors that a tap ships with what the model says."""
+    """Compare a sample of the vectors that a tap ships with those that the model computes."""
     vectors = tap_vectors(tap)
     if vectors is None:
         return []
@@ -205,7 +205,7 @@ def _of_vectors(tap: Tap) -> list[Finding]:
     if missing := len(texts) - len(shipped):
         why = f"{missing} of {len(texts)} phrases have no vector in it: `capd tap build` adds them"
         findings.append(Finding(VECTORS, 0, why, "warning"))
-    # Other ones each time: nobody can know in advance which are looked at.
+    # Chosen at random, so that nobody can know in advance which vectors are checked.
     sample = SystemRandom().sample(sorted(shipped), min(SAMPLE, len(shipped)))
     try:
         own = embedded(sample, {})
@@ -263,7 +263,7 @@ def _text(report: Report) -> str:
         lines.append(f"{tap.name}: {len(tap.capabilities)} routable{unroutable}{skills}{memories}")
     warnings = len(report.findings) - report.errors
     lines.append(f"{_count(report.errors, 'error')}, {_count(warnings, 'warning')}")
-    # A tap is somebody else's text: nothing of it may steer a terminal.
+    # Escape control characters, because others have written the tap.
     return "".join(f"{_printable(line)}\n" for line in lines)
 
 

@@ -210,7 +210,7 @@ class Children:
         starts = Starts(settings, logins)
         results = self._result_storage()
         counts = CountedTexts()
-        # Of its own: a catalog's words are many, and would drive out what others have counted.
+        # A separate counter: the many words of a catalog would evict the counts of other texts.
         pieces = PieceCounts(CountedTexts(), Path(where.cache, "piece_counts.json"))
         journal = Journal(is_kept=configuration.ledger.enabled)
         database = self._database()
@@ -371,7 +371,7 @@ class Children:
         return self._live.current.bridge_rules()
 
     def _has_program(self, path_known: trio.Event, command: str) -> bool:
-        """Tell whether servers find a command; before their PATH is known, that they do."""
+        """Tell whether servers would find a command; True until their PATH is known."""
         if not path_known.is_set():
             return True
         folders = [self._environment.get("PATH", ""), uvx_folder()]
@@ -398,7 +398,7 @@ class Children:
         table = self._configuration.listen_http
         if not table.enabled:
             return []
-        # Imported here: whoever does not switch it on has nothing of it in memory.
+        # Imported here, so that it takes no memory unless it is switched on.
         from capd.actors.gateway import http as http_gateway  # noqa: PLC0415
         from capd.adapters.clients.http_front.admission import Admission  # noqa: PLC0415
         from capd.adapters.clients.http_front.bearer_token import load_token  # noqa: PLC0415

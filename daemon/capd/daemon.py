@@ -52,7 +52,7 @@ from capd_protos.types import ActorName, Address
 STOP_TIMEOUT = 10.0
 """Seconds for an actor to end. Servers get 2 s for each step of their stop."""
 RELOAD_TIMEOUT = 3600.0
-"""Seconds. It ends a wait for an actor that hangs; reading many files may take long."""
+"""Seconds. Reading many files may take long; the timeout is only for an actor that hangs."""
 _LOOK_AT_PLACE = 1.0
 """Seconds between two checks that the daemon's socket can still be found."""
 _PLACE_TAKEN = 10.0
@@ -75,12 +75,12 @@ async def run_daemon(environment: "os._Environ[str]", problems: Sequence[str] = 
     `problems` are shown in the status.
     """
     platform.share_one_heap()
-    # It was for this process alone, not for what it starts.
+    # The variable is for this process, not for processes that it starts.
     environment.pop("PYTHONMALLOC", None)
     where = places(environment, os.getuid())
     # Before the first secret: other processes of this user could read it (docs/design/trust.md).
     platform.set_dumpable(environment.get("CAPD_DEBUG", "") not in {"", "0"})
-    # Whoever is below this process stays below it, whatever ends in between.
+    # Orphaned descendants become children of this process, so that they can be found.
     platform.become_subreaper()
     socket_path = Path(where.socket)
     is_service = "NOTIFY_SOCKET" in environment
@@ -92,8 +92,8 @@ async def run_daemon(environment: "os._Environ[str]", problems: Sequence[str] = 
     with contextlib.ExitStack() as stack:
         known = [*problems, *degraded]
         locks: list[PlaceLock] = []
-        # The state first: who removes the folder of the socket takes its lock away as well, and
-        # the same state under another socket is another daemon all the same.
+        # The lock of the state folder first. The other lock vanishes with the socket's folder, and
+        # two daemons with different sockets must not share a state folder.
         try:
             locks.append(stack.enter_context(sole_daemon(Path(where.state, STATE_LOCK))))
         except LockUnsupportedError as error:
@@ -109,14 +109,14 @@ async def run_daemon(environment: "os._Environ[str]", problems: Sequence[str] = 
         live = LiveSettings(Path(where.config), dict(environment), Path(where.state), reader=parser)
         live.load()
         if live.wait:
-            # What only a start takes into account must not come from half a file.
+            # Some settings are read only at the start, so wait until the file is complete.
             await trio.sleep(live.wait)
             live.load()
         await trio.to_thread.run_sync(
             partial(TREES.begin, Path(where.state), is_service=is_service)
         )
         server_listener = stack.enter_context(listening(socket_path, environment))
-        # Nothing of the daemon depends on where it was started, and no folder is kept busy.
+        # Leave the working directory, so that it is not in use while the daemon runs.
         os.chdir("/")
         place = ServedPlace(private, locks, server_listener)
         daemon = Daemon(
@@ -139,7 +139,7 @@ class Daemon:
         problems: list[str],
         parser: Parser,
     ) -> None:
-        """Create it. `problems` are known from the start; `place` is kept while it serves."""
+        """`problems` are shown in the status; `place` is restored if somebody removes a part."""
         self._parser = parser
         self._where = where
         self._live = live
@@ -170,7 +170,7 @@ class Daemon:
             trio.open_nursery() as around,
         ):
             self._bus = bus
-            # Outside of what it stops: a second signal must be heard while the first is obeyed.
+            # Outside of the scope that it cancels, so that a second signal is noticed too.
             around.start_soon(self._follow_signals, around)
             around.start_soon(self._take_login_path)
             around.start_soon(self._keep_place)
@@ -245,19 +245,19 @@ class Daemon:
 
     async def _follow_signals(self, nursery: trio.Nursery) -> None:
         watched = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-        # Not whether it stops already: `capd stop` asks on the socket, and then has systemd, whose
-        # signal is no second wish.
-        is_told = False
+        # Counts signals, not requests to stop: `capd stop` asks on the socket first, and then
+        # systemd sends the first signal.
+        was_signalled = False
         with trio.open_signal_receiver(*watched) as signals:
             async for number in signals:
                 log.info("signal_received", signal=signal.Signals(number).name)
                 if number == signal.SIGHUP and not self._ends_with_terminal():
                     nursery.start_soon(self._reload)
-                elif is_told:
+                elif was_signalled:
                     # Asked twice: the guards end every server when this process is gone.
                     os._exit(FAILED)
                 else:
-                    is_told = True
+                    was_signalled = True
                     self.stop()
 
     def _ends_with_terminal(self) -> bool:
@@ -292,7 +292,7 @@ class Daemon:
             try:
                 self._place.restore()
             except AlreadyServedError as error:
-                # One that has only just started, and ends as it finds the state locked.
+                # Another daemon may just have started; it ends when it finds the state locked.
                 taken_since = trio.current_time() if taken_since is None else taken_since
                 if trio.current_time() - taken_since >= _PLACE_TAKEN:
                     log.error("place_taken", reason=str(error))

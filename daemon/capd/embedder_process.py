@@ -28,8 +28,8 @@ def main(arguments: Sequence[str]) -> int:
     for the daemon's watcher.
     """
     idle, *_mark = arguments
-    # It hears the user's words: no other process of this user may read its memory, or take its
-    # end of the socket pair.
+    # The process gets the user's messages, so other processes of this user must not read its
+    # memory, or take its end of the socket pair.
     platform.set_dumpable(os.environ.get("CAPD_DEBUG", "") not in {"", "0"})
     configure_logs(os.environ)
     trio.run(_run, float(idle))
@@ -53,5 +53,5 @@ async def _run(idle: float) -> None:
             endpoint.finish()
             nursery.cancel_scope.deadline = trio.current_time() + FAREWELL
     except* ChannelOverError:
-        # The daemon is gone, or has no use for this process any more.
+        # The daemon has ended, or has closed its end of the socket pair.
         pass

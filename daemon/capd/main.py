@@ -29,13 +29,13 @@ INTERRUPTED = 130
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return the exit code."""
     return_code = 0
-    # Python found it closed. What is told from here on goes somewhere all the same.
+    # If standard error is closed, messages go to the log file.
     found = [] if _has_standard_error() else [_log_to_file()]
     match list(arguments):
         case ["daemon", "run"]:
             run = partial(run_daemon, os.environ, found)
         case ["eval", *rest]:
-            # It brings numpy in, which no daemon needs before its first turn.
+            # Imported here, because it imports numpy, which a daemon needs only for a turn.
             from capd.evaluation import command  # noqa: PLC0415
 
             return command.main(rest)
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _has_standard_error() -> bool:
-    # Typed as if it always were there.
+    # getattr, because type checkers assume that it always exists.
     return getattr(sys, "stderr", None) is not None
 
 

@@ -81,7 +81,7 @@ WRONG_USAGE = 2
 MOST_INPUT_BYTES = 4 << 20
 MOST_HITS = 100
 _EMBEDDED_AT_ONCE = 64
-"""Texts that one search embeds at most, some 5 ms each; the rest follow with later searches."""
+"""The most texts that one search embeds, at some 5 ms each; later searches embed the rest."""
 _MOST_DIFFERENCE = 20_000
 _OWN = TapName("own")
 
@@ -154,7 +154,7 @@ def _read(kind: type[Any]) -> Any:
 
 
 def _tell(text: str) -> None:
-    """Say what goes on; the command shows or hides it."""
+    """Write a line about progress to standard error; the calling command shows or hides it."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 
@@ -214,7 +214,7 @@ async def _find(options: argparse.Namespace, where: Places) -> dict[str, Any]:
 
 
 async def _refreshed(copy: Copy, files: copies.CopyFiles) -> str:
-    """Bring a copy up to date as far as that works; return what there is to say about it."""
+    """Refresh a copy; return a note for a person, with the error if it failed."""
     fetcher = await Fetcher.opened()
 
     def told(read: int) -> None:
@@ -224,7 +224,7 @@ async def _refreshed(copy: Copy, files: copies.CopyFiles) -> str:
         return await copies.refresh(copy, fetcher, files.write, told)
     except (FetchError, EntryError) as error:
         if copy.synced_at == 0 and copy.entries:
-            # The next search goes on from here.
+            # Saved, so that the next search continues from here.
             files.write(copy)
         return f"not refreshed: {error}"
     finally:
@@ -248,7 +248,7 @@ def _document(each: Summary, score: float, url: str) -> dict[str, Any]:
 
 
 def _meaning(text: str, summaries: Sequence[Summary], where: Places) -> Meaning | None:
-    """Return what compares meanings; None where the model is not to be had."""
+    """Return the function that compares meanings; None if the model cannot be loaded."""
     from capd.adapters.model.minilm import (  # noqa: PLC0415 - half a second that words do without
         MODEL,
         MiniLM,
@@ -431,7 +431,7 @@ async def _triggers(asked: _Triggers, where: Places) -> dict[str, Any]:
         try:
             server = _server(name, files)
         except CapdError:
-            # Whoever writes it says what is wrong with it.
+            # Skipped here; writing the definition reports what is wrong with it.
             continue
         kept = await lists.load(server_identity(server))
         tools, source = (kept.tools, "") if kept is not None else _of_taps(server, taps)
@@ -442,7 +442,7 @@ async def _triggers(asked: _Triggers, where: Places) -> dict[str, Any]:
 
 
 def _of_taps(server: ServerSpec, taps: Sequence[Tap]) -> tuple[Sequence[ToolDefinition], str]:
-    """Return the tools that a tap says this server has, or another one of its package; its name."""
+    """Return the tools that a tap records for this server or its package, and the tap's name."""
     package = package_of(server.command, server.args)
     for tap in taps:
         for each in (known for spec in tap.capabilities for known in spec.servers):
@@ -553,7 +553,7 @@ async def _known_before(
     kept = await lists.load(identity)
     if kept is not None:
         return {each.name: canonical(each.json) for each in kept.tools}
-    # The cache may be gone; what was trusted is kept apart from it.
+    # The cache may have been deleted; trusted definitions are in the state folder.
     trusted = (await DefinitionFiles(Path(where.state, "definitions")).load(identity)).baseline
     if trusted is None or not trusted.known:
         return None

@@ -1,8 +1,9 @@
-"""`python -m capd tap build PATH`: writes the files that spare a tap's users work.
+"""`python -m capd tap build PATH`: writes a tap's `tools.json` and `vectors.bin`.
 
-`tools.json` has the tools of its servers: those that `capd index` has saved in the cache. A server
-that is not in the cache keeps its tools in `tools.json`, and is named in the output. `vectors.bin`
-has the vectors of its phrases, and of the phrases that capd's own overlays add.
+`tools.json` has the tools of the tap's servers, as `capd index` has saved them in the cache. A
+server that is not in the cache keeps its earlier entry, and is named in the output. `vectors.bin`
+has the vectors of the tap's phrases, and of those that capd's own overlays add. With these files,
+the tap's users need not start its servers or compute its vectors.
 """
 
 import sys
@@ -92,7 +93,7 @@ def main(arguments: Sequence[str], cache: Path) -> int:
 
 def phrases(tap: Tap) -> list[str]:
     """Return the texts that messages are compared with, for `tap` with the shipped overlays."""
-    # Beside no list of taps there are no overlays of the user's own.
+    # The path does not exist, so that only the shipped overlays are read.
     whole = overlaid([tap], read_overlays(Path("/nonexistent/taps.toml"))).taps[0]
     return list(dict.fromkeys(text for each in whole.capabilities for text in texts_of(each)))
 

@@ -105,7 +105,7 @@ def _listed(list_file: Path) -> tuple[_OverlayList, str]:
         return msgspec.convert(tomllib.loads(text), _OverlayList), ""
     except FileNotFoundError:
         return _OverlayList(), ""
-    # tomllib raises a plain ValueError as well, for a number of five thousand digits.
+    # ValueError, because tomllib raises it for a number of 5000 digits.
     except (OSError, ValueError, RecursionError, msgspec.ValidationError) as error:
         return _OverlayList(), str(error)
 

@@ -86,7 +86,7 @@ def _temporary(path: Path, *, has_other_writers: bool) -> tuple[int, Path]:
         # mkstemp makes it 0600.
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         return descriptor, Path(name)
-    # One fixed name: what a crash leaves behind, the next save removes.
+    # A fixed name, so that the next save removes what a crash has left.
     temporary = path.with_name(f".{path.name}.partial")
     temporary.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC

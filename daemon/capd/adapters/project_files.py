@@ -15,7 +15,7 @@ MOST_ENV_BYTES = 65_536
 LONGEST_WAIT = 0.05
 """Seconds for a listing. If the network hangs, a message is routed without it."""
 
-# Capitals alone: a line of a value that spans several must not be taken for a key.
+# Capital letters only, so that a line of a multi-line value does not count as a key.
 _KEY = re.compile(rb"^(?:export[ \t]+)?([A-Z][A-Z0-9_]{0,63})=(?!=)", re.MULTILINE)
 
 
@@ -42,7 +42,7 @@ def listing(root: Path) -> tuple[str, ...]:
 
 def _env_keys(file: Path) -> tuple[str, ...]:
     try:
-        # Neither a folder nor a pipe, which would be waited for without end.
+        # Only a regular file: reading a pipe would block for ever.
         if not file.is_file():
             return ()
         with file.open("rb") as opened:

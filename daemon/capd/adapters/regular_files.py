@@ -40,7 +40,7 @@ def opened_inside(root: Path, path: Path, whose: str = "its folder") -> Iterator
     if not _is_below(real, real_root):
         raise OSError(errno.EPERM, f"it is outside of {whose}")
     with opened_regular(real, os.O_NOFOLLOW) as (descriptor, _):
-        # A folder above it may have been replaced between the look and the opening.
+        # Checked again on the open file: a folder above it may have been replaced meanwhile.
         link = Path(f"/proc/self/fd/{descriptor}")
         if link.is_symlink() and not _is_below(os.fspath(link.readlink()), real_root):
             raise OSError(errno.EPERM, f"it is outside of {whose}")

@@ -48,7 +48,7 @@ log = structlog.get_logger()
 
 
 class NotKeptError(CapdError):
-    """The result is not in the store; the text says why."""
+    """The result is not in the store, or does not fit; the text says why."""
 
 
 class StoredResult(msgspec.Struct, frozen=True):
@@ -92,11 +92,11 @@ class ResultStore:
         self._folder = folder
         self._most_bytes = most_bytes
         self._clock = clock
-        # One at a time: what is dropped must not be what is just being read.
+        # One thread at a time, so that no result is dropped while it is read.
         self._thread = trio.CapacityLimiter(1)
         self._records: dict[str, StoredResult] | None = None
         """The stored results, by handle."""
-        # Both are in the order in which they were given, which is the order in which they expire.
+        # Both are in the order of creation, which is the order of expiry.
         self._live: dict[str, None] = {}
         self._handles_of: dict[str, set[str]] = {}
         self._index = StoreIndex(most_bytes)
@@ -160,7 +160,7 @@ class ResultStore:
         if known is None or known.start or not _is_whole(path, sha256):
             self._make_room(len(result), sha256)
             write_whole(path, result)
-        # Anew in any case: what was known of it may be damaged, though its bytes are not.
+        # Computed again even if the result is stored: an old record may be damaged.
         blocks = [hashlib.sha256(block).digest() for block in _blocks(result)]
         return self._put(
             StoredResult(handle, session, tool, sha256, len(result), self._clock(), blocks)
@@ -174,7 +174,7 @@ class ResultStore:
             with contextlib.suppress(OSError):
                 await spooled.link(path)
                 return result.start
-        # No file system without names for files: a copy, piece by piece.
+        # The spool's file cannot get a name on this file system, so copy it piece by piece.
         file = await trio.open_file(path, "wb", opener=_private)
         async with file:
             await file.write(result.spliced)
@@ -201,7 +201,7 @@ class ResultStore:
         )
 
     def _put(self, record: StoredResult) -> str:
-        # The file is one for all that got the same bytes, in whatever line they came.
+        # Equal results share one file, whichever line contained them first.
         records = self._loaded()
         for handle in self._handles_of.get(record.sha256, ()):
             other = records[handle]
@@ -337,7 +337,7 @@ class ResultStore:
             -record.size_bytes // BLOCK_BYTES
         ):
             return None
-        # A time to come, or none, would keep it for ever.
+        # A time in the future would keep the result for ever.
         now = self._clock()
         return record if record.kept_at <= now else msgspec.structs.replace(record, kept_at=now)
 
@@ -372,10 +372,10 @@ class ResultStore:
                 self._path(sha256).unlink(missing_ok=True)
         while records:
             handle, record = next(iter(records.items()))
-            # Its name is kept for as long again, to say that it has expired.
+            # The handle is kept for as long again, so that reading it says that it has expired.
             if now - record.kept_at < 2 * RETENTION and len(records) <= MOST_HANDLES:
                 break
-            # The result of a live one stays until it has to make room, or the next `sweep`.
+            # The file of the result stays until room is needed, or until the next `sweep`.
             self._forget(handle)
             (self._folder / f"{handle}.handle").unlink(missing_ok=True)
 

@@ -24,7 +24,7 @@ from capd_protos.codec import MalformedError, MsgpackCodec
 from capd_protos.types import SessionKey
 
 MOST_BYTES = 64 << 20
-"""Bytes of one record. It contains the definition of each tool that is on in its session."""
+"""The most bytes of one record, which contains the definition of each active tool."""
 
 _RECORD: MsgpackCodec[SessionRecord] = MsgpackCodec(SessionRecord)
 _DIGEST_LENGTH = 32
@@ -37,7 +37,7 @@ class SessionFiles:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        # One write at a time: of two records of one session the later one must win.
+        # One write at a time, so that the later record of a session is not overwritten.
         self._limiter = trio.CapacityLimiter(1)
 
     async def load(self, key: SessionKey) -> SessionRecord | None:
@@ -45,7 +45,7 @@ class SessionFiles:
         return await trio.to_thread.run_sync(self._load, key, limiter=self._limiter)
 
     async def save(self, record: SessionRecord) -> bool:
-        """Save `record`; return whether that worked. An empty one needs no file."""
+        """Save `record`, or remove the file if it is empty; return whether that worked."""
         return await trio.to_thread.run_sync(self._save, record, limiter=self._limiter)
 
     async def forget(self, prefix: str) -> None:
@@ -61,7 +61,7 @@ class SessionFiles:
         )
 
     def _file(self, key: SessionKey) -> StateFile[SessionRecord]:
-        # A key may hold characters that a file name cannot.
+        # A digest, because a key may contain characters that a file name must not.
         return _file(self._folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.session")
 
     def _load(self, key: SessionKey) -> SessionRecord | None:
@@ -83,7 +83,7 @@ class SessionFiles:
         return True
 
     def _remove(self, is_over: Callable[[SessionRecord], bool]) -> None:
-        """Remove the records that are over, and what is no record."""
+        """Remove the records for which `is_over` is true, and unreadable ones."""
         with contextlib.suppress(OSError):
             for path in self._folder.iterdir():
                 record = _file(path).read() if path.suffix == ".session" else None
@@ -104,7 +104,7 @@ class _WithDigest:
         """Return the record in a file.
 
         Raises:
-            MalformedError: it is none, or is not as it was written.
+            MalformedError: the data are not a record, or were changed since they were written.
         """
         record = _RECORD.decode(data)
         if record.digest and data[-_DIGEST_LENGTH:] != _digest(data[:-_DIGEST_LENGTH]):

@@ -67,7 +67,7 @@ def _files(tap: TapName, root: Path, names: list[str], reader: Reader) -> Iterat
         folder = file_name(Path(name))
         path = f"{SKILLS}/{folder}/{SKILL_FILE}"
         try:
-            # What cannot be sent cannot be read when it is used.
+            # Raises if the path is not valid Unicode, because it could not be sent on the bus.
             str(file).encode()
             content = _content(root, file)
         except (FileNotFoundError, NotADirectoryError):

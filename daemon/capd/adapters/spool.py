@@ -32,7 +32,7 @@ class Spool:
         self.folder = folder
         self.most_bytes = most_bytes
         self.used_bytes = 0
-        # A disk that hangs must not take the threads that others wait for.
+        # Separate threads, so that a disk that hangs does not block other work.
         self.threads = trio.CapacityLimiter(4)
 
     def of_server(
@@ -135,19 +135,19 @@ class SpoolFile:
         if self._file is None:
             return
         if sys.is_finalizing():
-            # A thread that starts here never runs, and whoever starts it waits for it.
+            # At the interpreter's end, a new thread would never run.
             self._file.close()
         else:
-            # Giving back 256 MiB takes the kernel a tenth of a second.
+            # In a thread: freeing 256 MiB takes the kernel a tenth of a second.
             trio.lowlevel.start_thread_soon(self._file.close, _ignore)
 
     def __del__(self) -> None:
-        # A call ends in many ways, and in all of them nobody refers to its result any more.
+        # A result may be dropped in many places, so its file is closed with the last reference.
         self.close()
 
     def _write(self) -> None:
         if self._file is None:
-            # Without a name from the beginning where the file system can do that; 0600.
+            # The file never has a name, if the file system supports that; its mode is 0600.
             self._file = _file_in(self._share.spool.folder)
         for data in self._unwritten:
             rest = memoryview(data)
@@ -158,7 +158,7 @@ class SpoolFile:
         assert self._file is not None, "named before anything was added"
         folder = os.open("/proc/self/fd", os.O_RDONLY | os.O_DIRECTORY)
         try:
-            # Without a folder's descriptor Python makes a link to the link that stands there.
+            # With a folder descriptor, because Python otherwise ignores `follow_symlinks`.
             os.link(str(self._file.fileno()), path, src_dir_fd=folder, follow_symlinks=True)
         finally:
             os.close(folder)
@@ -181,7 +181,7 @@ def _file_in(folder: Path) -> BinaryIO:
     flag: int = getattr(os, "O_TMPFILE", 0)
     if flag:
         with contextlib.suppress(OSError):
-            # Of the standard library's own nobody can make a named one: it is opened O_EXCL.
+            # Not `TemporaryFile`, which opens the file with O_EXCL, so that it can get no name.
             return os.fdopen(os.open(folder, os.O_RDWR | flag, 0o600), "w+b", buffering=0)
     return tempfile.TemporaryFile(dir=folder, buffering=0)
 

@@ -75,8 +75,9 @@ class StateFile(Generic[T]):
     ) -> None:
         """`refuse` returns why a decoded value cannot be used; empty if it can.
 
-        An unusable file is renamed to `aside`; without that, it stays until the next save, which is
-        right for a cache. With `is_private`, a file that somebody else can write is unusable.
+        An unusable file is renamed to `aside`. Without `aside` it stays until the next save, which
+        is right for a cache. With `is_private`, a file that another user can write is unusable.
+        With `is_durable`, a save survives a loss of power.
         """
         self.path = path
         self._codec = codec
@@ -87,7 +88,7 @@ class StateFile(Generic[T]):
         self._is_durable = is_durable
         self.problem = ""
         """Why the file was not used, in words for a person; empty if it was."""
-        # One at a time: of two writes the later one must win.
+        # One write at a time, so that the later value is not overwritten by the earlier one.
         self._limiter = trio.CapacityLimiter(1)
 
     async def load(self) -> T | None:

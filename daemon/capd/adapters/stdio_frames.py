@@ -77,7 +77,7 @@ class FrameReader:
         self._cap_bytes = cap_bytes
         self._spool = spool
         self._assembly_timeout = assembly_timeout
-        # None while no line waits: a deque's emptiness costs 600 bytes a session.
+        # None while no line waits, because an empty deque takes 600 bytes in each session.
         self._ready: deque[Frame | Oversized] | None = None
         self._chunks: list[bytes] = []
         self._tail = b""
@@ -139,8 +139,8 @@ class FrameReader:
     async def _receive(self) -> None:
         descriptor = self._descriptor()
         if descriptor >= 0 and not self._line_bytes:
-            # No line has begun, so nothing has to be timed. Waiting comes first: a read that
-            # finds nothing is a system call for nothing.
+            # No line has begun, so no timeout is needed. Wait before reading, because a read that
+            # finds nothing wastes a system call.
             try:
                 await trio.lowlevel.wait_readable(descriptor)
                 read = os.read(descriptor, _CHUNK_BYTES)
@@ -151,13 +151,13 @@ class FrameReader:
             await self._take(read)
             return
         if descriptor >= 0 and self._reads_at_once < _READS_AT_ONCE:
-            # More of a large line is often there already: a turn of the loop for each chunk takes
-            # longer than all its reads. Others get their turn after a megabyte.
+            # More of a large line has often arrived already, and a turn of the loop for each chunk
+            # takes longer than the reads. Other tasks run after each megabyte.
             self._reads_at_once += 1
             try:
                 read = os.read(descriptor, _CHUNK_BYTES)
             except OSError:
-                # Nothing is there, or it is broken, which the stream tells below.
+                # Nothing has arrived, or the stream is broken; the read below reports that.
                 pass
             else:
                 await self._take(read)
@@ -165,7 +165,7 @@ class FrameReader:
         self._reads_at_once = 0
         chunk: bytes | bytearray = b""
         began_at = trio.current_time()
-        # Only the time spent waiting here counts: a reader kept busy is not the peer's fault.
+        # Only the time spent waiting here counts, not that of a busy reader.
         if self._line_bytes - self._bytes_in_time >= _PROGRESS_BYTES:
             self._bytes_in_time, self._waited = self._line_bytes, 0.0
         timeout = self._assembly_timeout - self._waited if self._line_bytes else float("inf")
@@ -194,7 +194,7 @@ class FrameReader:
                 self._end_line()
                 self._extend(part)
         else:
-            # `split` takes ten times as long as the search, and a large line has many such chunks.
+            # Chunks in the middle of a large line: a search is ten times as fast as `split`.
             self._extend(chunk)
         if self._file is not None and self._file.is_flush_due:
             try:
@@ -255,7 +255,7 @@ class FrameReader:
 
 
 def _ends_of(chunks: list[bytes]) -> tuple[bytes, bytes]:
-    """Return the first and the last bytes, without a copy of what is between them."""
+    """Return the first and the last bytes of `chunks`, without joining all of them."""
     head = tail = b""
     for chunk in chunks:
         head += chunk[: _END_BYTES - len(head)]

@@ -37,5 +37,5 @@ class Notifier:
             try:
                 sock.sendto(text.encode(), address)
             except OSError:
-                # A manager that is gone cannot be told; that is no reason to end.
+                # systemd's socket is gone; the daemon works without it.
                 return

@@ -47,7 +47,7 @@ MOST_FILES = 64
 
 
 _BROKEN = 'taps = [name = "'
-"""An earlier capd wrote this for the first tap after the last one had been removed."""
+"""A mistake that an earlier capd wrote when a tap was added to an empty list."""
 _REPAIR = "an earlier capd wrote it so: `capd tap list` repairs it"
 
 
@@ -64,11 +64,11 @@ class TapPlace:
     providers: Mapping[CapabilityName, str] = field(default_factory=dict)
     """The providers that the user chose for capabilities, instead of their defaults."""
     within: Path | None = None
-    """The folder that all its files must be inside of, if that is not `path`."""
+    """The folder that must contain all files of the tap, if that is not `path`."""
 
     @property
     def root(self) -> Path:
-        """The folder that all its skills and memories must be inside of."""
+        """The folder that must contain all skills and memories of the tap."""
         return self.within or self.path
 
 
@@ -109,7 +109,7 @@ def tap_places(list_file: Path) -> list[TapPlace]:
         listed = _TapList()
     except RecursionError:
         raise TapUnreadableError(f"{list_file}: nested too deeply") from None
-    # tomllib raises a plain ValueError as well, for a number of five thousand digits.
+    # ValueError, because tomllib raises it for a number of 5000 digits.
     except (OSError, ValueError, msgspec.ValidationError) as error:
         hint = f" ({_REPAIR})" if _BROKEN in text else ""
         raise TapUnreadableError(f"{list_file}: {error}{hint}") from None
@@ -165,7 +165,7 @@ def read_tap(place: TapPlace, reader: Reader = DIRECT, known: KnownReads | None 
     digest.update(b"tools\0" + data)
     vectors_digest, wrong_vectors = _known_vectors(place, known)
     digest.update(f"vectors\0{vectors_digest}".encode())
-    # A tap that goes away half-way looks like one whose capabilities were deleted.
+    # A tap that is removed during the read would look as if its capabilities were deleted.
     if _identity(place.path) != folder:
         reason = f"{place.path} was moved or replaced while it was read"
         raise TapUnreadableError(f"tap {place.name}: {reason}")
@@ -224,7 +224,7 @@ def _read_capability(
     folder = f"{place.path}/capabilities/{name}"
     provider = place.providers.get(CapabilityName(file_name(Path(name))), "")
     key = f"{place.name}\0{folder}\0{provider}"
-    # Before the files are read: a change meanwhile is then seen by the next reload.
+    # Taken before the files are read, so that the next reload notices a change meanwhile.
     mark = mark_of_folder(folder, ".toml") if known is not None else 0
     found = known.capabilities.get(key, mark) if known is not None else None
     if found is not None:
@@ -236,7 +236,7 @@ def _read_capability(
     job = ReadCapability(place.name, files.name, files.path, files.texts, provider)
     made = digest.digest(), reader.read(job)
     if known is not None:
-        # One that was not read may be read another time.
+        # An unreadable capability is not cached, because it may be readable the next time.
         known.capabilities.put(key, mark if made[1].capability is not None else 0, made)
     return made
 
@@ -253,7 +253,7 @@ def tap_vectors(tap: Tap) -> TapVectors | None:
         if hashlib.sha256(data).hexdigest() == tap.vectors_digest:
             return read_vectors(data, MODEL.key, MODEL.dimensions)
     except (OSError, TapVectorsError):
-        # It has changed since: the next reload says what is wrong with it.
+        # The file has changed since; the next reload reports what is wrong with it.
         return None
     return None
 
@@ -274,7 +274,7 @@ def _checked_vectors(place: TapPlace) -> tuple[str, tuple[Finding, ...]]:
     """Return the digest of a tap's file of vectors, or what is wrong with it."""
     file = place.path / VECTORS
     if place.within is not None or not file.is_file() or file.is_symlink():
-        # A project's phrases are few, and are embedded.
+        # Vectors in a project are ignored; its few phrases are embedded.
         return "", ()
     try:
         data = _file_bytes(file, largest_bytes(MODEL.dimensions))
@@ -303,7 +303,7 @@ def _file_bytes(file: Path, most_bytes: int) -> bytes:
 def _tool_snapshot(place: TapPlace, reader: Reader) -> tuple[SnapshotRead, bytes]:
     file = place.path / SNAPSHOT
     if place.within is not None or not file.is_file() or file.is_symlink():
-        # A project's own servers are listed by nobody but themselves.
+        # A snapshot in a project is ignored; only its servers themselves list their tools.
         return SnapshotRead(), b""
     try:
         data = _file_bytes(file, LARGEST_SNAPSHOT)
@@ -350,7 +350,7 @@ def _chosen(providers: Mapping[str, str], tap: TapName) -> dict[CapabilityName, 
 
 
 def _provider_files(folder: Path) -> list[Path]:
-    # Neither a folder nor a pipe, which would be waited for without end.
+    # Only regular files and links: reading a pipe would block for ever.
     found = (f for f in folder.glob("*.toml") if f.is_symlink() or f.is_file())
     return sorted(islice(found, MOST_FILES))
 

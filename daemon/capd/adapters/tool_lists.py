@@ -19,7 +19,7 @@ from capd_protos.codec import MalformedError, MsgpackCodec
 from capd_protos.types import ServerIdentity, ServerName, ToolDefinition
 
 MOST_BYTES = 32 << 20
-"""As long as one line of a server may be; a larger list is not kept."""
+"""The limit for one line of a server; a larger list is not saved."""
 MOST_FILES = 2000
 _SUFFIX = ".tools"
 
@@ -46,7 +46,7 @@ class ToolLists:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        # One write at a time: of two lists of one server the later one must win.
+        # One write at a time, so that the later list of a server is not overwritten.
         self._limiter = trio.CapacityLimiter(1)
         self._said: set[str] = set()
 
@@ -70,7 +70,7 @@ class ToolLists:
         return await trio.to_thread.run_sync(self._load_all, identities, limiter=self._limiter)
 
     def _file(self, identity: ServerIdentity) -> StateFile[ToolList] | None:
-        # It is 16 hex digits; nothing else may become a path.
+        # An identity is 16 hex digits. The check keeps any other text out of the path.
         if not (identity.isascii() and identity.isalnum()):
             return None
 
@@ -97,7 +97,7 @@ class ToolLists:
         except FileNotFoundError:
             return None
         except (OSError, MalformedError) as error:
-            # Searches read the lists again and again.
+            # Logged once, because the lists are read often.
             if file.path.name not in self._said:
                 self._said.add(file.path.name)
                 log.warning("tool_list_unreadable", file=file.path.name, reason=str(error))

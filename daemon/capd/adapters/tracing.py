@@ -117,7 +117,7 @@ class Traces:
 
 
 TRACES = Traces()
-"""One for the process, like the variables."""
+"""The spans of this process; the variables that enable them are global too."""
 
 
 def is_wanted(environment: Mapping[str, str]) -> bool:

@@ -22,13 +22,13 @@ SETTLED_NS = 100_000_000
 
 
 class UnchangedFiles(Generic[T]):
-    """The cached results of folders, by a key that the caller chooses."""
+    """Cached results by a key that the caller chooses; each is valid for one mark of its files."""
 
     def __init__(self) -> None:
         self._made: dict[str, tuple[int, T]] = {}
         self._used: set[str] = set()
         self.is_new = False
-        """Whether anything was made, or forgotten, since `kept`."""
+        """Whether an entry was added or dropped since the last `kept`."""
 
     def get(self, key: str, mark: int) -> T | None:
         """Return the result under `key`, if its files still have this mark; otherwise None."""
@@ -103,6 +103,6 @@ def _mark(files: Iterable[tuple[str, os.stat_result]]) -> int:
         )
     if latest > time.time_ns() - SETTLED_NS:
         return 0
-    # Not Python's own hash, which is another one in each process.
+    # Not Python's `hash`, which differs in each process.
     digest = hashlib.blake2b(repr(sorted(seen)).encode("utf-8", "surrogateescape"), digest_size=7)
     return int.from_bytes(digest.digest(), "big") or 1

@@ -57,7 +57,7 @@ def watched_folders(list_file: Path, memories: Path | None = None) -> Folders:
     try:
         roots = [place.path for place in tap_places(list_file) if place.name != STARTER]
     except TapUnreadableError:
-        # It is on the list that everything waits.
+        # The list is unreadable; its own change is watched.
         roots = []
     for root in roots:
         for part in _PARTS_OF_A_TAP:

@@ -138,7 +138,8 @@ class Router:
     def decided(self, row: Row, *, drop_src_trigger: bool = False) -> Decision:
         """Return the decision on a row.
 
-        With `drop_src_trigger`, without the trigger that it came from.
+        With `drop_src_trigger`, the trigger that the message was derived from is left out of the
+        catalog, so that it does not match itself.
         """
         compared = self._message(row)
         if isinstance(compared, Decision):
@@ -149,7 +150,7 @@ class Router:
         return self._decision(chosen, *compared)
 
     def ranked(self, row: Row) -> "Ranked | Decision":
-        """Return what the scorer makes of a row, for `concluded`; an abstention before that."""
+        """Return a row's scores, for `concluded`; or the decision, if none is scored."""
         compared = self._message(row)
         if isinstance(compared, Decision):
             return compared
@@ -158,7 +159,7 @@ class Router:
         return Ranked(text, vector, self._compared.scorer.ranked(text, vector, among))
 
     def concluded(self, ranked: "Ranked", learnt: Learnt, project: str) -> Decision:
-        """Return the decision on what was ranked, with what had been learnt before."""
+        """Return the decision on scores from `ranked`, with the offsets `learnt` in `project`."""
         known = replace(self._known, learnt=learnt, project=project)
         return deciding.concluded(ranked.text, ranked.scores, self._compared, self._profile, known)
 
@@ -242,7 +243,10 @@ def without_near_copies(
     vectorizer: Vectorizer,
     cosine: float,
 ) -> list[Row]:
-    """Return the rows that no trigger resembles by `cosine`: others only test memory."""
+    """Return the rows whose cosine with every trigger is below `cosine`.
+
+    Near copies of triggers are left out, because they do not test generalisation.
+    """
     phrases = [t for each in capabilities for t in (*each.triggers, *each.extra_triggers)]
     texts = [gates.compared_part(row.text) for row in rows]
     vectors = vectorizer.of([*phrases, *texts])

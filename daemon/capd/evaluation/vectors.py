@@ -28,7 +28,7 @@ class Vectorizer:
 
     @property
     def model(self) -> MiniLM:
-        """Return the loaded model."""
+        """The model, loaded at the first access."""
         if self._model is None:
             self._model = MiniLM(after_load=platform.trim_memory)
         return self._model
@@ -58,6 +58,6 @@ class Vectorizer:
             found.update(zip(batch, self.model.embed(batch), strict=True))
         if self._cache is not None:
             self._cache.put(found)
-            # As they are kept, in fewer bits, so that the next run decides the same.
+            # Read back from the cache in its lower precision, so that the next run decides alike.
             found = self._cache.get(found)
         self._known.update(found)

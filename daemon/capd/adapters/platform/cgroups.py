@@ -53,7 +53,9 @@ class ServerGroups:
 
 
 def delegated_groups(own: Path | None = None) -> ServerGroups | None:
-    """Move this process aside and return where groups for servers can be made, if anywhere.
+    """Move this process into the group `daemon`; return the groups for servers.
+
+    Return None if systemd delegates no group to this process.
 
     `own` is the group of this process; by default it is looked up.
     """
@@ -62,7 +64,7 @@ def delegated_groups(own: Path | None = None) -> ServerGroups | None:
         return None
     servers = folder / "servers"
     try:
-        # A group that has groups with controllers may hold no process itself.
+        # In version 2, a group with subgroups that have controllers may not contain processes.
         (folder / "daemon").mkdir(exist_ok=True)
         (folder / "daemon/cgroup.procs").write_text(str(os.getpid()), encoding="ascii")
         servers.mkdir(exist_ok=True)
@@ -92,7 +94,7 @@ def _kill(folder: Path) -> None:
     try:
         (folder / "cgroup.kill").write_text("1", encoding="ascii")
     except OSError:
-        # Before Linux 5.14. What forks meanwhile is met by the next look.
+        # Before Linux 5.14. Processes that are forked meanwhile are found in the next round.
         for each in (folder, *_groups_below(folder)):
             with suppress(OSError):
                 for pid in (each / "cgroup.procs").read_text(encoding="ascii").split():

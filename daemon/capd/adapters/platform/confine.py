@@ -102,7 +102,7 @@ def confine(options: "list[str]") -> "list[str]":
             held.append("apart")
         except (RefusedError, OSError):
             pass
-    # Last: what is not dumpable may not write to its own /proc/self.
+    # Last, because a process that is not dumpable may not write to its own /proc/self.
     shut(kernel)
     return held
 
@@ -120,7 +120,8 @@ def hide(kernel: Kernel, paths: "dict[str, list[bytes]]") -> None:
     """
     copies = [(path, text) for path in paths["--own="] if (text := content(path))]
     enter_namespaces(kernel)
-    # Opened while they can be seen; a descriptor from outside cannot be mounted in here.
+    # Opened before the folders are hidden, and after the namespace was entered: a descriptor of
+    # another namespace cannot be mounted here.
     shown = [
         (path, option == "--read-only=", posix.open(path, posix.O_PATH | posix.O_CLOEXEC))
         for option in ("--show=", "--read-only=")
@@ -132,7 +133,7 @@ def hide(kernel: Kernel, paths: "dict[str, list[bytes]]") -> None:
     for path, is_read_only, fd in shown:
         show(kernel, path, fd, is_read_only=is_read_only)
         posix.close(fd)
-    # A copy has to lie somewhere; a file that was mounted elsewhere may go from here.
+    # Each copy is written here and mounted over its file; this name can then be removed.
     spare = paths["--hide="][0] + b"/.own"
     for path, text in copies:
         write(spare, text, posix.O_CREAT | posix.O_EXCL)
@@ -140,7 +141,7 @@ def hide(kernel: Kernel, paths: "dict[str, list[bytes]]") -> None:
         posix.unlink(spare)
     for folder in paths["--hide="]:
         kernel.must("mount", b"none", folder, None, MS_REMOUNT | MS_BIND | MS_RDONLY | 6, None)
-    # Where it was is below what is hidden, perhaps.
+    # Enter the working directory again by its path: it may be below a hidden folder.
     try:  # noqa: SIM105  # contextlib costs 4 of 11 ms at start
         posix.chdir(posix.getcwdb())
     except OSError:
@@ -156,13 +157,13 @@ def enter_namespaces(kernel: Kernel) -> None:
     if kernel.call("unshare", CLONE_NEWNS) != 0:
         user, group = posix.geteuid(), posix.getegid()
         if user == 0:
-            # In a user namespace root would lose its hold on other users' files.
+            # In a user namespace, root would lose access to other users' files.
             raise RefusedError("unshare")
         kernel.must("unshare", CLONE_NEWUSER | CLONE_NEWNS)
         write(b"/proc/self/setgroups", b"deny")
         write(b"/proc/self/uid_map", b"%d %d 1" % (user, user))
         write(b"/proc/self/gid_map", b"%d %d 1" % (group, group))
-    # What is mounted outside later is to be seen, and nothing from here outside.
+    # Later mounts outside appear here, and mounts made here do not appear outside.
     kernel.must("mount", b"none", b"/", None, MS_REC | MS_SLAVE, None)
 
 
@@ -212,7 +213,7 @@ def separate(kernel: Kernel) -> None:
 
 
 def keep_limits(kernel: Kernel) -> None:
-    """Refuse, for good, to change the limits of a process given by its pid.
+    """Forbid this process and its children, for ever, to change limits of another process.
 
     Landlock allows that for any other process of the same user, and a daemon that may open no more
     descriptors serves nobody.
@@ -237,7 +238,7 @@ def limits_filter(machine: str) -> bytes:
     calls = PRLIMIT.get(machine, ())
     steps = []
     for architecture, number in calls:
-        # A jump counts the steps to leave out: to the next call, or past the returns.
+        # A jump gives the number of steps to skip: to the next call, or to the return.
         steps += [
             (BPF_LOAD, 0, 0, ARCHITECTURE),
             (BPF_JUMP_EQUAL, 0, 9, architecture),
@@ -306,7 +307,7 @@ def bytes_of(argument: str) -> bytes:
 def try_out(options: "list[str]") -> "list[str]":
     """Confine this process; return which of `hidden` and `apart` are in force."""
     held = confine(options)
-    # Browsers and flatpak confine themselves further, by user namespaces within this one.
+    # Browsers and flatpak need further user namespaces within this one.
     if "hidden" in held and Kernel().call("unshare", CLONE_NEWUSER) != 0:
         held.remove("hidden")
     return held

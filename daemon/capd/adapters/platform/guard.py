@@ -57,7 +57,7 @@ def descendants(root: int) -> list[int]:
                 fields = file.read(1024)
         except OSError:
             continue
-        # The command between parentheses may itself hold spaces and parentheses.
+        # The command name is in parentheses, and may itself contain spaces and parentheses.
         parent = int(fields.rpartition(b")")[2].split()[1])
         children.setdefault(parent, []).append(int(name))
     found = [root]
@@ -223,7 +223,7 @@ class Guard:
         poller = select.poll()
         poller.register(self._wake, select.POLLIN)
         waited_ms = 0
-        # It is woken for each child that ends, so the bound is on quiet time alone.
+        # The poll returns early for each child that ends, so only quiet time is counted.
         while not self._reap() and not self._is_server_ended and waited_ms < limit_ms:
             if poller.poll(100):
                 posix.read(self._wake, 4096)
@@ -233,7 +233,7 @@ class Guard:
     def _terminate(self) -> None:
         # Never both the group and its members: many programs take a second SIGTERM as "at once".
         for pid in descendants(posix.getpid()) or [-self._server]:
-            # It would die of it, and the server with it before that can end by itself.
+            # bubblewrap would die of SIGTERM, and take the server with it at once.
             if not (self._is_wrapped and is_bwrap(pid)):
                 send_signal(pid, _signal.SIGTERM)
 
@@ -275,8 +275,7 @@ def main(control: int, limit: int, options: list[str]) -> None:
     held = confined_by([each for each in options if not each.startswith(FINALLY)])
     report(control, b" ".join([b"ready", *held]) + b"\n")
     length = int.from_bytes(receive_exactly(control, 4), "big")
-    # Not before capd knows of this guard: it takes a marked child that it does not know for one
-    # that it adopted.
+    # Only after capd has registered this guard: it treats an unknown marked child as an orphan.
     mark_tree(limit)
     path, count, *items = receive_exactly(control, length).split(b"\0")[:-1]
     arguments = items[: int(count)]
@@ -298,7 +297,7 @@ def main(control: int, limit: int, options: list[str]) -> None:
         report(control, b"failed %d\n" % (error.errno or 0))
         return
     report(control, b"pid %d\n" % server)
-    # Holding the server's pipes or directory would keep them in use after its end.
+    # Close the server's pipes and leave its directory, so that they are not in use after its end.
     null = posix.open("/dev/null", posix.O_RDWR)
     for fd in range(3):
         posix.dup2(null, fd)

@@ -55,7 +55,7 @@ def main(arguments: list[str]) -> None:
         fail("the kernel does not apply the rules")
     os.close(ruleset)
     try:
-        # Not execvp: that imports, and nothing of Python can be read by here.
+        # Not execvp, which imports modules: Python's files cannot be read any more.
         os.execv(argv[0], argv)  # noqa: S606  # there is no shell to want
     except OSError as error:
         fail(f"{argv[0]}: {error.strerror}")

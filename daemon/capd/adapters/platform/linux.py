@@ -73,12 +73,10 @@ def has_terminal(pid: int) -> bool:
 
 
 def process_start_time(pid: int) -> str | None:
-    """Return a text that identifies one process together with `pid`.
+    """Return a text that identifies a process together with its pid; None if it is gone.
 
-    None if it is gone or a zombie.
-
-    The text is only good for comparing. A pid may be given to another process, a start time may
-    not.
+    It has the boot id and the start time. A later process with the same pid has another text.
+    A zombie counts as gone.
     """
     fields = _stat_fields(pid)
     if fields is None or fields[0] in {b"Z", b"X"}:
@@ -96,8 +94,8 @@ def trim_memory() -> None:
 def keep_large_blocks_apart() -> None:
     """Have the C library return each large block to the system when it is freed.
 
-    glibc raises the size from which it does so with each block that is freed. A model's temporary
-    arrays then stay in the heap for ever (226 MB against 169 after a batch).
+    By default, glibc raises the size of such blocks whenever one is freed, and a model's temporary
+    arrays then stay in the heap for ever: 226 MB instead of 169 after a batch.
     """
     mallopt = getattr(_libc(), "mallopt", None)
     if mallopt is not None:
@@ -107,9 +105,9 @@ def keep_large_blocks_apart() -> None:
 def share_one_heap() -> None:
     """Have all threads allocate from one heap; call it before the first thread.
 
-    glibc gives threads heaps of their own, so that they need not wait for each other. Python's
-    threads do so anyway, and what one of them frees is of no use to the others: 18 MB of a daemon
-    with routing.
+    By default, glibc gives each thread a heap of its own, and memory that one thread frees is not
+    used by the others: 18 MB in a daemon with routing. Python's threads gain nothing from that,
+    because they wait for the interpreter's lock.
     """
     mallopt = getattr(_libc(), "mallopt", None)
     if mallopt is not None:
@@ -142,7 +140,7 @@ def children(pid: int) -> list[int]:
     """Return the children of a process, including adopted and dead ones."""
     if Path(f"/proc/{pid}/task/{pid}/children").exists():
         return _children(pid)
-    # A kernel without CONFIG_PROC_CHILDREN: everybody is asked for its parent.
+    # A kernel without CONFIG_PROC_CHILDREN: look at the parent of every process.
     names = [each.name for each in Path("/proc").iterdir() if each.name.isdigit()]
     return [int(name) for name in names if parent_pid(int(name)) == pid]
 

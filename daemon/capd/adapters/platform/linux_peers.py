@@ -1,8 +1,7 @@
 """Linux: which process is at the other end of a connection, and its parents.
 
-A process is held by a pidfd if the kernel supports that (SO_PEERPIDFD: 6.5), so that its pid cannot
-come to mean another process. Parents are asked of the kernel (PIDFD_GET_INFO: 6.13), or read from
-/proc.
+A pidfd refers to the process if the kernel supports that (SO_PEERPIDFD: 6.5), because its pid may
+be reused. The parent comes from the kernel (PIDFD_GET_INFO: 6.13), or from /proc.
 """
 
 import errno
@@ -39,7 +38,7 @@ def peer_pidfd(connection: SocketOptions) -> int | None:
     except OSError as error:
         if error.errno in _HAS_NONE:
             return None
-        # Kernels before 6.16 give none of a process that was collected.
+        # Kernels before 6.16 give no pidfd for a process that was waited for.
         if error.errno in {errno.EINVAL, errno.ENOENT}:
             raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH)) from None
         raise
@@ -66,7 +65,7 @@ def look_at(pid: int) -> Process | Missing:
     try:
         parent = _parent(pidfd)
         if parent is None:
-            # Gone, or its parent lies outside of this pid namespace; only /proc tells them apart.
+            # The process is gone, or its parent is in another pid namespace; /proc shows which.
             return _from_proc(pid)
         return Process(pid, f"pidfs:{os.fstat(pidfd).st_ino}", parent)
     finally:
@@ -107,7 +106,7 @@ def _from_proc(pid: int) -> Process | Missing:
         raw = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError as error:
         return "no_descriptors" if error.errno in NO_DESCRIPTORS else _unseen(pid)
-    # The command between parentheses may itself hold spaces and parentheses.
+    # The command name is in parentheses, and may itself contain spaces and parentheses.
     fields = raw.rpartition(b")")[2].split()
     return Process(pid, f"started:{fields[19].decode()}", int(fields[1]))
 
@@ -142,7 +141,7 @@ def _gives_info() -> bool:
         try:
             second = os.pidfd_open(1)
             try:
-                # Before 6.9 all of them share one inode.
+                # Before Linux 6.9, all pidfds share one inode.
                 are_told_apart = os.fstat(first).st_ino != os.fstat(second).st_ino
                 return are_told_apart and _parent(first) is not None
             finally:

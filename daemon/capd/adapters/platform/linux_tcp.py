@@ -103,7 +103,7 @@ def _searched(below: int, first: Iterable[int]) -> Iterator[int]:
             spared.update(line)
     early = [pid for pid in first if pid in own and pid not in spared]
     yield from early
-    # The newest first: clients are younger than the session that they run in.
+    # The newest processes first, because clients are usually younger than the desktop session.
     yield from (pid for pid in sorted(own, reverse=True) if pid not in {*spared, *early})
 
 

@@ -18,7 +18,7 @@ def peer_pidfd(_connection: SocketOptions) -> int | None:
 
 
 def has_ended(_pidfd: int) -> bool:
-    """Raise: without a pidfd this is never called."""
+    """Return True. It is never called, because there are no pidfds."""
     return True
 
 

@@ -44,7 +44,7 @@ def marked(low: int, high: int, prefix: bytes) -> list[int]:
     for name in filter(str.isdigit, names):
         pid = int(name)
         try:
-            # The folder itself has the process's user, whatever the process hides of itself.
+            # The owner of the folder is the process's user, even if the process hides its details.
             if posix.stat(f"/proc/{name}").st_uid != own or pid in spared:
                 continue
         except OSError:
@@ -109,7 +109,7 @@ def end_marked(low: int, high: int, prefix: bytes) -> bool:
     if not found:
         return False
     spared = _line_above(posix.getpid())
-    # A parent that is killed first would leave its children to somebody else.
+    # Listed before anything is killed: children of a killed parent would get another parent.
     below = [pid for pid in _below(found) if pid not in spared]
     doomed = {*found, *below}
     end(below, lambda pid: _parent(pid) in doomed)
@@ -146,7 +146,7 @@ def _content(path: str) -> bytes:
 
 
 def _fields(pid: int) -> list[bytes]:
-    # The command between parentheses may itself hold spaces and parentheses.
+    # The command name is in parentheses, and may itself contain spaces and parentheses.
     return _content(f"/proc/{pid}/stat").rpartition(b")")[2].split()
 
 

@@ -47,9 +47,9 @@ MOST_PRINTED_BYTES = 64 << 10
 MOST_VALUE_NODES = 200_000
 DEEPEST_VALUE = 60
 STEP_SECONDS = 2.0
-"""Of computing, between two waits for calls."""
+"""Seconds of computing between two waits for calls."""
 WALL_SECONDS = 10.0
-"""For a step however little of the machine it gets; then its interpreter is killed."""
+"""Seconds of real time for one step, on a busy machine; then its interpreter is killed."""
 MEMORY_BYTES = 48 << 20
 MOST_SNAPSHOT_BYTES = 16 << 20
 _ADDRESS_BYTES = 4 << 30
@@ -77,7 +77,7 @@ class Interpreter:
     """The interpreter process, and the script that is in it."""
 
     def __init__(self, on_calls: OnCalls = lambda _: None) -> None:
-        """Create it. `on_calls` is called with a step's calls before the snapshot is made."""
+        """`on_calls` is called with a step's calls before the snapshot is made."""
         self._on_calls = on_calls
         self._pool = monty.Monty(
             min_processes=2, max_processes=2, request_timeout=WALL_SECONDS
@@ -159,7 +159,7 @@ class Interpreter:
         return self._driven(snapshot.resume(results))
 
     def prepare(self) -> None:
-        """Run on to the point where the script waits for its one call, before the answer arrives.
+        """Run the script on to the point where it awaits its only call, before the answer arrives.
 
         Raises:
             monty.MontyError: the interpreter has died, or the script has taken too long.
@@ -187,7 +187,7 @@ class Interpreter:
                     calls.append(call)
                     if len(calls) > MOST_CALLS:
                         raise _TooMuchError(f"The script makes more than {MOST_CALLS} calls.")
-                    # Nothing else of the script can run, so it is sent before `prepare`.
+                    # The script has no other task, so its call is sent before `prepare` runs on.
                     is_alone = snapshot.allow_eager_await and self._open == set()
                     if self._open is not None:
                         self._open.add(call.id)
@@ -236,7 +236,7 @@ class Interpreter:
         if room > 0:
             self._printed.append(text[:room])
         elif self._printed_bytes > 64 * MOST_PRINTED_BYTES:
-            # Raised in the script, where it has no end otherwise but its time.
+            # Raised inside the script; otherwise only its time limit would end it.
             raise MemoryError("more is printed than a script may")
 
 
@@ -246,10 +246,10 @@ def _call(tool: str, arguments: dict[str, Any]) -> None:
 
 
 def _issued(snapshot: monty.FunctionSnapshot) -> IssuedCall | None:
-    """Return what a script calls, None where it is nothing that it may.
+    """Return the call at which a script has stopped; None if it calls nothing that is allowed.
 
     Raises:
-        _TooMuchError: it calls for more than one call may have.
+        _TooMuchError: the arguments are too large.
     """
     if snapshot.is_os_function:
         if snapshot.function_name != SLEEP:
@@ -298,7 +298,7 @@ def _json(value: object) -> bytes:
 
 
 def _plain(value: object, nodes: list[int], depth: int) -> Any:
-    """Return a value of the sandbox as JSON has it."""
+    """Return a value of the interpreter in a form that JSON can encode."""
     nodes[0] -= 1
     if nodes[0] < 0 or depth > DEEPEST_VALUE:
         raise _TooMuchError("The value is too large, or nested too deeply, to be passed on.")
@@ -336,7 +336,7 @@ def _error_text(error: monty.MontySyntaxError | monty.MontyRuntimeError) -> str:
     text = error.display("type-msg")[:3000]
     for inside, name in _NAMES.items():
         if text.startswith(f"{inside}:"):
-            # The message of a call's exception begins with its name already.
+            # The message of a failed call begins with the exception's name already.
             text = name + text.removeprefix(inside).removeprefix(f": {name}")
     frames = error.traceback()
     # The first feed is the prelude, the second one the script.
@@ -365,7 +365,7 @@ def main(channel: socket.socket, idle: float) -> None:
         channel.settimeout(None)
         _send(channel, interpreter.run(_STEPS.decode(data)))
         with contextlib.suppress(monty.MontyError):
-            # What fails here fails once more in the step that needs it.
+            # An error here appears again in the next step, which reports it.
             interpreter.prepare()
     if interpreter is not None:
         interpreter.close()
@@ -399,7 +399,7 @@ def _exactly(channel: socket.socket, size: int) -> bytes | None:
 
 
 def _bound() -> None:
-    # The interpreter below inherits them.
+    # The interpreter process inherits these limits.
     limit_to(resource.RLIMIT_AS, _ADDRESS_BYTES)
     limit_to(resource.RLIMIT_CPU, _CPU_SECONDS)
     limit_to(resource.RLIMIT_CORE, 0)
@@ -411,7 +411,7 @@ def start() -> None:
     """Start the script process."""
     with socket.socket(fileno=os.dup(0)) as channel:
         main(channel, float(sys.argv[1]))
-    # Nothing is left to be tidied up.
+    # Exit at once; there is nothing to clean up.
     os._exit(0)
 
 

@@ -2,10 +2,10 @@
 
     <digest of session and request>.script       frames, each: length, digest, msgpack
 
-A frame is appended for each suspension in which a call is sent, and for each call that is sent or
-answered; a file that is too long starts again with the last suspension. The last frame may be cut
-off, if the daemon died while writing it; any other damage makes the file unusable. It is private
-(0600), contains the answers of tools, and is removed when its script ends.
+A frame is appended for each suspension of the script in which a call is sent, and for each call
+that is sent or answered. A file of more than 4 MiB starts again with the last suspension. The last
+frame may be cut off, if the daemon died while writing it; any other damage makes the file unusable.
+The file is private (0600), contains the answers of tools, and is removed when its script ends.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ from capd_protos.codec import MalformedError
 
 MOST_BYTES = 48 << 20
 LONG_FILE_BYTES = 4 << 20
-"""From which on a file begins anew with the next suspension."""
+"""A longer file is replaced at the next suspension by one that begins with it."""
 MOST_FILES = 64
 SUFFIX = ".script"
 _LENGTH_BYTES = 4
@@ -114,13 +114,13 @@ class RunJournal:
     """The file of one run, written as its calls are sent and answered."""
 
     def __init__(self, files: RunFiles, begun: Begun, known: frozenset[int] = frozenset()) -> None:
-        """Create it. `known` are the calls of the suspension that the file contains already."""
+        """`known` are the calls of the last suspension that the file already contains."""
         self.path = files.path(begun.session, begun.request)
         self._begun = begun
         self._known = known
         self._has_begun = bool(known)
         self._size_bytes = LONG_FILE_BYTES if known else 0
-        # In order: a frame must not overtake the suspension that it belongs to.
+        # One write at a time, so that frames are in order.
         self._limiter = trio.CapacityLimiter(1)
 
     async def sent(self, id_: int, suspended: Callable[[], Suspended]) -> None:

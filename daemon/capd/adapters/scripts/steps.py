@@ -63,7 +63,7 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
 
 
 class Damaged(msgspec.Struct, frozen=True, tag="damaged"):
-    """The snapshot cannot be used; says why."""
+    """The snapshot cannot be used; `reason` says why."""
 
     reason: str
 

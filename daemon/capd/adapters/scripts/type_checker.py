@@ -15,9 +15,9 @@ from capd.core.scripts.stubs import COMMON_STUBS
 
 SCRIPT_NAME = "script.py"
 _STOP = "int('stop')\n"
-"""Correct in its types, and an error when it is run."""
+"""A statement without type errors that fails when it runs."""
 _CHECKS_OF_ONE_SESSION = 1_000
-"""The checker frees what it knew of an earlier script; this bounds what it may not free."""
+"""Limits what the checker may keep of earlier scripts, although it should free that."""
 _PLACE = re.compile(rf"{re.escape(SCRIPT_NAME)}:(\d{{1,9}}):")
 
 
@@ -45,13 +45,13 @@ class TypeChecker:
         except monty.MontyTypingError as error:
             return _of_script(error.display(), head.count("\n"))
         except (monty.MontyRuntimeError, monty.MontySyntaxError):
-            # The first is the stop. The second has another line than the run of the script will
-            # say, which fails of it too.
+            # Either the statement `_STOP` has failed, as intended, or the script has a syntax
+            # error. Running the script reports that error with the right line.
             return []
         except monty.MontyCrashedError:
             self.close()
             raise
-        # A session in which a script has run knows that script's names.
+        # The input ran to its end, so the session contains the script's names: end it.
         self.close()
         return []
 
@@ -76,7 +76,7 @@ class TypeChecker:
 
 
 def _of_script(display: str, head_lines: int) -> list[str]:
-    """Return the errors behind the head, with the lines as the script has them."""
+    """Return the errors after the head, with the script's own line numbers."""
     found: list[str] = []
     for line in display.splitlines():
         place = _PLACE.match(line)

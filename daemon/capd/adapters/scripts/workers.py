@@ -1,7 +1,7 @@
 """Runs the script processes, and sends them steps.
 
     none ──a step──> idle ──a step──> busy ──answered──> idle ──silent for a while──> none
-                                       └──dead, or over its time──> none: done again, once
+                                       └──dead, or over its time──> none: run again, once
 
 A step without an idle process starts one, up to `most`; further steps wait. Each process has one
 end of a socket pair, and ends by itself when the other end closes, so a killed daemon leaves none
@@ -25,7 +25,7 @@ from capd.core.errors import CapdError
 IDLE = 60.0
 """Seconds without a step after which a process ends."""
 DEADLINE = 20.0
-"""For one step however little of the machine its process gets."""
+"""Seconds of real time for one step, on a busy machine."""
 MOST_FRAME_BYTES = 24 << 20
 _HEAD_BYTES = 4
 _READ_BYTES = 256 << 10
@@ -68,7 +68,7 @@ class ScriptWorkers:
         self._turns.total_tokens = most
 
     async def run(self, step: Step, on_calls: OnCalls = lambda _: None) -> Stepped:
-        """Run a step; if it ends two processes, that is an error of the script.
+        """Run a step. If two processes die of it, the result is an error of the script.
 
         `on_calls` is called with the script's calls before the snapshot has arrived; again if a
         second process repeats the step.
@@ -86,7 +86,7 @@ class ScriptWorkers:
                 try:
                     answer = await process.answered(request, on_calls)
                 except _ProcessOverError as error:
-                    # One that ended while it was idle has done nothing.
+                    # A process that ended while it was idle has not begun the step.
                     log.info("script_process_over", reason=str(error), pid=process.pid)
                     if left or not is_new:
                         continue
@@ -103,7 +103,7 @@ class ScriptWorkers:
             self._idle.pop().end()
 
     def _taken(self, script: str) -> "_Process | None":
-        """Return an idle process, best the one that has the script in its interpreter."""
+        """Return an idle process, preferably the one that has the script in its interpreter."""
         for each in [each for each in self._idle if not each.is_alive]:
             self._idle.remove(each)
             each.end()
@@ -128,7 +128,7 @@ class _Process:
     """One process, from its start to its end."""
 
     def __init__(self, idle: float, environment: Mapping[str, str]) -> None:
-        """Start it; raise OSError where that cannot be done."""
+        """Start the process; raise OSError if that fails."""
         self.script = ""
         self.steps = 0
         ours, theirs = socket.socketpair()
@@ -154,7 +154,7 @@ class _Process:
         self._stream: trio.SocketStream | None = None
         self._read = bytearray()
         """What has been received behind the last frame."""
-        # It ends at any time, and nothing else may be there to take notice.
+        # A thread, because the process may end at any time, and no task waits for it.
         self._waiting = threading.Thread(target=self._process.wait, daemon=True)
         self._waiting.start()
 
@@ -167,10 +167,10 @@ class _Process:
         return self._waiting.is_alive()
 
     async def answered(self, request: bytes, on_calls: OnCalls) -> Stepped:
-        """Return what a step came to.
+        """Send a step to the process; return its result.
 
         Raises:
-            _ProcessOverError: there is no answer.
+            _ProcessOverError: the process has ended, or does not answer in time.
         """
         if self._stream is None:
             self._stream = trio.SocketStream(trio.socket.from_stdlib_socket(self._ours))

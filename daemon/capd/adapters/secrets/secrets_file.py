@@ -36,7 +36,7 @@ class SecretsFile:
         except OSError as error:
             self._take({}, f"{self._path} is not used: {error.strerror}", None)
             return self._values
-        # The time of the last change of mode counts as well: a `chmod 600` is heard.
+        # With the ctime, so that a `chmod 600` is noticed.
         seen = (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, found.st_dev)
         if seen != self._seen:
             values, problem = self._read()
@@ -48,7 +48,7 @@ class SecretsFile:
 
     def _read(self) -> tuple[dict[str, str], str]:
         try:
-            # A pipe of this name must not hold the daemon up.
+            # Non-blocking, because the path may be a pipe.
             fd = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             with open(fd, "rb") as file:  # noqa: PTH123 - a descriptor, not a path
                 status = os.fstat(fd)

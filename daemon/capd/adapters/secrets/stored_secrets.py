@@ -28,7 +28,7 @@ def read_credentials(folder: str, keys: Iterable[str]) -> dict[str, str]:
                 value = file.read(FILE_LIMIT_BYTES).decode()
         except (OSError, UnicodeDecodeError):
             continue
-        # What an editor or `echo` puts at the end of a file is not a part of a password.
+        # A newline at the end comes from an editor or `echo`, and is not part of the secret.
         if value := value.removesuffix("\n").removesuffix("\r"):
             found[key] = value
     return found

@@ -43,7 +43,7 @@ class SystemKeyring:
 
 
 def _look_up(keys: list[str]) -> tuple[dict[str, str], str]:
-    # Imported here: it looks through everything that is installed, for whoever wants a key.
+    # Imported here: the library searches all installed packages for backends.
     found: dict[str, str] = {}
     try:
         import keyring  # noqa: PLC0415
@@ -57,6 +57,6 @@ def _look_up(keys: list[str]) -> tuple[dict[str, str], str]:
             if value := backend.get_password(KEYRING_SERVICE, key):
                 found[key] = value
     except Exception as error:  # noqa: BLE001 - a plug-in's own; it must cost the daemon nothing
-        # Its kind alone: what a backend says may quote what it was given.
+        # Only the exception's type, because its message may quote a secret.
         return found, f"it failed with {type(error).__name__}: is it locked?"
     return found, ""

@@ -15,8 +15,8 @@ from capd.core.errors import CapdError
 
 MOST_KNOWN = 20_000
 MOST_BYTES = 8 << 20
-"""Bytes of texts for one process, except for a single longer text. So one server with megabytes of
-definitions does not use up the time for all others."""
+"""The most bytes of texts for one process; a single longer text gets a process of its own. So the
+large definitions of one server do not use up the time for all others."""
 TIMEOUT = 120.0
 _DIGEST_BYTES = 16
 _LONGEST_REASON = 300
@@ -31,7 +31,7 @@ class NotCountedError(CapdError):
 
 
 class CountedTexts:
-    """Counts texts; a text that was counted before costs nothing."""
+    """Counts texts, with a cache of earlier counts."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, int] = {}
@@ -44,7 +44,7 @@ class CountedTexts:
             NotCountedError: the process failed.
         """
         distinct = list(dict.fromkeys(texts))
-        # One process at a time; who waited finds what the one before has counted.
+        # One process at a time; a caller that waited may find its texts counted.
         async with self._turn:
             digests = await trio.to_thread.run_sync(_digests, distinct)
             by_text = dict(zip(distinct, digests, strict=True))
@@ -57,7 +57,7 @@ class CountedTexts:
                 except NotCountedError as error:
                     failed = error
             for text, tokens in counts.items():
-                # Put in anew: the first ones are those that were asked for the longest ago.
+                # Moved to the end; the first entries are dropped first.
                 self._known.pop(by_text[text], None)
                 self._known[by_text[text]] = tokens
             while len(self._known) > MOST_KNOWN:

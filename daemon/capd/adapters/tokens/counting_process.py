@@ -2,8 +2,8 @@
 
     python -E -P -m capd.adapters.tokens.counting_process [DAEMON]  <texts  >counts
 
-DAEMON is the process that it counts for, and without which it ends: on a busy machine the loading
-of the vocabulary alone takes long.
+DAEMON is the pid of the daemon. If that process ends, this one does too: on a busy machine, loading
+the vocabulary alone may take long.
 
 A text is preceded by its length in bytes, as four bytes; a count is one line.
 """
@@ -25,7 +25,7 @@ _NICENESS = 5
 _CPU_SECONDS = 120
 _MEMORY_BYTES = 2 << 30
 _LOOK = 1.0
-"""Seconds between two looks at whether the daemon is still there."""
+"""Seconds between two checks that the daemon still runs."""
 
 
 def written(texts: Iterable[bytes]) -> bytes:
@@ -69,7 +69,7 @@ def main() -> int:
         sys.stderr.write(f"{error}\n")
         return FAILED
     finally:
-        # Python gives the signal its deadly meaning back before it ends.
+        # Switched off: at its end, Python restores the default action, which kills the process.
         signal.setitimer(signal.ITIMER_REAL, 0.0)
     return 0
 

@@ -42,7 +42,7 @@ class PieceCounts:
     """The known counts of pieces, shared by the whole daemon."""
 
     def __init__(self, counts: Counts | None = None, cache_file: Path | None = None) -> None:
-        """Without `counts`, nothing is ever counted, and texts count as longer than they are."""
+        """Without `counts`, nothing is counted, and estimates are upper bounds."""
         self._counts = counts
         self._file: StateFile[_Kept] | None = None
         if cache_file is not None:
@@ -77,7 +77,7 @@ class PieceCounts:
                 self._known.clear()
             self._known.update((asked[text], tokens) for text, tokens in counted.items())
             if self._file is not None:
-                # One that fails only costs the next daemon the counting.
+                # If the save fails, the next daemon counts again.
                 await self._file.save(_Kept(VOCABULARY, dict(self._known)))
             return len(counted) == len(asked)
 

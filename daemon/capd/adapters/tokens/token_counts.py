@@ -36,8 +36,8 @@ PUBLISHED_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb
 _SHA256 = "bac143fe7fe950090c6e4ed9a2f80de5412a92495758b52becbbe5a7eea25ecb"
 _SIZE_BYTES = 1_597_668
 
-# How o200k_base parts a text before it merges anything: words with what stands before them and
-# their clitics, digits by three, punctuation, white space.
+# How o200k_base splits a text before it merges bytes: words with a preceding character and their
+# clitics, groups of three digits, punctuation, white space.
 _ENDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 _PATTERN = "|".join(
@@ -52,11 +52,11 @@ _PATTERN = "|".join(
     )
 )
 
-# A million blanks in a row are too much for tiktoken's expressions, and twenty million letters
-# take half a minute. In pieces of this length no text is worse than a few times its size.
+# A million spaces in a row are too much for tiktoken's expressions, and twenty million letters
+# take half a minute. In pieces of this length, the time stays about linear.
 LONGEST_PIECE = 100_000
 SEAM_WITHIN = 5_000
-# Where one token ends and another begins whatever stands around it.
+# A position that is always a border between two tokens.
 _SEAM = re.compile("[a-z](?= [a-z])")
 
 _loading = threading.Lock()

@@ -18,7 +18,11 @@ _A_FOLDER = "a folder, whatever it holds"
 
 
 def launcher_files(project: str, home: str) -> Startable:
-    """Return what launchers of the user's own servers read in a project, given its real path."""
+    """Return the files of a project that launchers of the user's own servers would read.
+
+    `project` is its real path. The result has the form of a server, so that it is trusted and
+    compared like one.
+    """
     server = ServerSpec(LAUNCHERS, READ_BY_LAUNCHERS, tap_name(project), project=project)
     files: dict[str, str] = {}
     problem = ""

@@ -78,7 +78,7 @@ def read_project(project: str, trust: TrustFile, reader: Reader = DIRECT) -> Pro
 
 
 def _check_size(folder: Path) -> None:
-    """Raise unless the folder is small enough to be read quickly. Anybody may have made it."""
+    """Raise TapUnreadableError if the folder has too many entries to be read quickly."""
     with os.scandir(folder) as entries:
         if len(list(islice(entries, MOST_CAPABILITIES + 1))) > MOST_CAPABILITIES:
             reason = f"{folder} has more than {MOST_CAPABILITIES} entries"
