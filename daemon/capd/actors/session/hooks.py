@@ -28,8 +28,6 @@ from capd_protos import curator as messages
 from capd_protos.types import Decision
 
 MOST_CLIENTS = 32
-
-
 """How many client names are counted. It is bounded because a hook can send any name."""
 
 
@@ -90,10 +88,7 @@ START_PATIENCE = 1.0
 OWN_PATIENCE = 5.0
 """Seconds for which a hook on the session's own connection waits; such a hook does not say it."""
 EARLY_ANSWER = 0.04
-
-
 """Seconds at the end of a hook's patience, kept to write the answer for an unfinished turn."""
-
 
 log = structlog.get_logger(actor="curator")
 

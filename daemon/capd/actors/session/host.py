@@ -69,11 +69,7 @@ async def call_from_outside(session: Session, request: messages.CallTool) -> mes
 
 
 NAME = ActorName("curator")
-
-
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
-
-
 Hint = (
     supervisor.ServerToolsChanged
     | supervisor.ServerStarted
@@ -82,33 +78,18 @@ Hint = (
     | settings.SettingsChanged
     | finder.ToolsIndexed
 )
-
-
 HINTS: MsgpackCodec[Hint] = MsgpackCodec(Hint)
-
-
 TOPICS = (
     *("server.tools_changed", "server.started", "server.exited"),
     "registry.changed",
     "settings.changed",
     "index.tools",
 )
-
-
 LOST_RETENTION = 30.0
-
-
 """Seconds for which a session without a socket keeps its leases (docs/design/surface.md)."""
-
-
 HANDOVER_TIMEOUT = 10.0
-
-
 LOOK_AGAIN = 0.25
-
-
 RELEASE_TIMEOUT = 2.0
-
 
 log = structlog.get_logger(actor="curator")
 

@@ -29,41 +29,18 @@ from capd_protos.index import IndexEntry
 from capd_protos.types import ActorName, CapabilityId, CapabilityRestriction
 
 INDEX = ActorName("index")
-
-
 REPLIES: MsgpackCodec[messages.Reply] = MsgpackCodec(messages.Reply)
-
-
 NEWS: MsgpackCodec[messages.IndexChanged] = MsgpackCodec(messages.IndexChanged)
-
-
 TOPIC = "index.changed"
-
-
 ASK_TIMEOUT = 4.0
-
-
 ASK_AGAIN = 2.0
-
-
 MOST_PROJECTS = 32
-
-
 """Projects whose index is kept. One that has a session is never dropped."""
-
-
 MOST_TOOLS = 64
-
-
 """Names that clients have for the tool `capability`; the table of clients has a dozen."""
-
-
 _UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
 
-
 log = structlog.get_logger(actor="curator")
-
-
 _Entries = dict[CapabilityId, IndexEntry]
 
 

@@ -38,28 +38,15 @@ from capd_protos.types import ServerIdentity, ToolName, WireName
 
 T = TypeVar("T")
 
-
 log = structlog.get_logger(actor="curator")
-
-
 _FOLLOWED = ("prompts", "resources")
-
-
 LIST_PATIENCE = 10.0
-
-
 """Seconds for which a list of all servers waits for each of them."""
-
-
 LINKS_BYTES = 1 << 20
 """How many bytes of a result are searched for links."""
 LINK_MARK = b'"resource_link"'
 """The bytes that occur in every result with a link to a resource."""
-
-
 _MOST_LINKS = 1000
-
-
 """Links that a session remembers, the newest ones."""
 
 
@@ -83,11 +70,7 @@ class _CompleteParams(msgspec.Struct):
 
 
 _LINKING: JsonCodec[_Linking] = JsonCodec(_Linking)
-
-
 _TEXT: JsonCodec[str] = JsonCodec(str)
-
-
 _COMPLETE: JsonCodec[_CompleteParams] = JsonCodec(_CompleteParams)
 
 

@@ -15,15 +15,9 @@ from capd.core.back_references import weakly
 from capd_protos.types import ServerName, SessionKey
 
 FOLLOWED = ("prompts", "resources")
-
-
 GATHERED_FOR = 0.1
-
-
 """Seconds within which changes are reported once: long enough for one loop of a server, shorter
 than the time between two calls."""
-
-
 PAUSE = 2.0
 """Seconds between two reports of one list. A server may announce a change for each entry."""
 
