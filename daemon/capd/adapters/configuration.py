@@ -418,7 +418,7 @@ class Configuration(msgspec.Struct, frozen=True):
         }
 
     def bridge_rules(self) -> dict[str, BridgeRules]:
-        """Return the rules of bridges."""
+        """Return the rules of each bridge, by its name."""
         return {
             name: BridgeRules(
                 PolicyRules(

@@ -15,7 +15,7 @@ class Validator(Protocol):
     """A compiled schema. Both methods raise ValueError for numbers that the library cannot hold."""
 
     def is_valid(self, instance: Any) -> bool:
-        """Tell whether `instance` fits."""
+        """Tell whether `instance` is valid by the schema."""
         ...
 
     def iter_errors(self, instance: Any) -> Iterator[Any]:

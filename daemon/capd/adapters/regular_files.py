@@ -29,12 +29,13 @@ def opened_regular(path: Path | str, flags: int = 0) -> Iterator[tuple[int, os.s
 
 @contextmanager
 def opened_inside(root: Path, path: Path, whose: str = "its folder") -> Iterator[int]:
-    """Open a file inside the folder `root`, even after following all links.
+    """Open a regular file for reading, if its real path is inside the folder `root`.
 
     `whose` is a person's name for the folder.
 
     Raises:
-        OSError: there is none, it cannot be opened, is something else, or a link leads out.
+        OSError: there is no file, it cannot be opened, it is not a regular file, or a link leads
+            out of the folder.
     """
     real_root, real = os.path.realpath(root), os.path.realpath(path)
     if not _is_below(real, real_root):

@@ -45,7 +45,7 @@ class SessionFiles:
         return await trio.to_thread.run_sync(self._load, key, limiter=self._limiter)
 
     async def save(self, record: SessionRecord) -> bool:
-        """Save `record`, or remove the file if it is empty; return whether that worked."""
+        """Save `record`, or remove its file if the record is empty; return whether that worked."""
         return await trio.to_thread.run_sync(self._save, record, limiter=self._limiter)
 
     async def forget(self, prefix: str) -> None:

@@ -54,9 +54,10 @@ class ClientSkills:
         """Runs the starts that take longer than an answer may wait."""
 
     async def use(self, name: str) -> Outcome:
-        """Switch on the tools and capabilities that a skill names; return the text for the model.
+        """Switch on the tools and capabilities that a skill names.
 
-        The text is empty if there is no skill called `name`, or if it names no tool or capability.
+        Return the text for the model, and the names of the tools that are new. Both are empty if
+        there is no skill called `name`, or if the skill names no tool or capability.
         """
         if not is_skill_name(name) or not self._is_able:
             return NOTHING
@@ -65,7 +66,7 @@ class ClientSkills:
         return await self._used(skill) if skill is not None else NOTHING
 
     async def use_named(self, message: str) -> Outcome:
-        """Use the skills that a user's message names; return the text for the model, as `use`."""
+        """Use the skills that a user's message names; return the outcomes of `use` as one."""
         if not self._is_able:
             return NOTHING
         known = await self._context.services.client_skills.known(self._context.place.project)

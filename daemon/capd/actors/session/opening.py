@@ -72,7 +72,7 @@ class SessionOpenings:
 
         The session gets a new `resume` token. A connection that it still had is closed. A hello
         that gets no session is answered with `CuratorRefused` and a code: `stopping`, `bad_hello`,
-        `overloaded`, or one of `refusal`.
+        `overloaded`, or a code that `refusal` returns.
         """
         hello = request.hello
         if self._drain.is_on:

@@ -1,4 +1,4 @@
-"""The parts that several roles of one session share."""
+"""The parts of one session, as `Session` makes them for its calls, turns, scripts and own tools."""
 
 from dataclasses import dataclass
 

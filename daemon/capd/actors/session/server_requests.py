@@ -270,7 +270,10 @@ class ServerRequests:
             self._subscribed.discard(uri)
 
     async def follow_level(self) -> None:
-        """Set this session's log level at every server."""
+        """Set the log level of each running server of the session.
+
+        A server gets the lowest level that any of its sessions wants.
+        """
         for held in self._state.servers:
             instance = self._leases.running(held.identity)
             if instance is not None:

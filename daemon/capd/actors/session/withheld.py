@@ -50,6 +50,8 @@ class Withheld:
     async def refuse(self, name: str) -> None:
         """Raise if the tool of this name is withheld.
 
+        It returns if the definitions actor does not answer, because then nothing is known.
+
         Raises:
             RefusedError: it is withheld.
         """

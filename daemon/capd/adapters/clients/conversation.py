@@ -145,7 +145,7 @@ class Conversation(Protocol):
         ...
 
     async def follow_level(self) -> None:
-        """Set the client's log level at the servers."""
+        """Set the servers' log levels anew, after the client has set another level."""
         ...
 
     def on_roots_changed(self) -> None:

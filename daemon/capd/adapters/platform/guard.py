@@ -45,7 +45,7 @@ FINAL_MS = 10_000
 
 
 def descendants(root: int) -> list[int]:
-    """Return every process below `root`, children first; empty if there is no /proc."""
+    """Return every process below `root`, each after its parent; empty if there is no /proc."""
     children: dict[int, list[int]] = {}
     try:
         names = posix.listdir("/proc")

@@ -26,7 +26,10 @@ CANNOT = 126
 
 
 def main(arguments: list[str]) -> None:
-    """Confine this process and execute the command after `--`."""
+    """Confine this process by the options, and execute the command that follows `--`.
+
+    With `--version` alone, print the kernel's Landlock version; 0 if it has no Landlock.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     version = max(0, libc.syscall(CREATE_RULESET, None, 0, VERSION_FLAG))
     if arguments == ["--version"]:

@@ -24,10 +24,10 @@ def has_ended(_pidfd: int) -> bool:
 
 def look_at(pid: int) -> Process | Missing:
     """Return a process with its parent."""
-    told = tell(pid, "ppid=,lstart=")
-    if told is None:
+    line = tell(pid, "ppid=,lstart=")
+    if line is None:
         return "gone"
-    parent, _, started = told.partition(" ")
+    parent, _, started = line.partition(" ")
     return Process(pid, started.strip(), int(parent))
 
 

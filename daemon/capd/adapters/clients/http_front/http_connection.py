@@ -86,24 +86,24 @@ class Answer:
         self, status: int, body: bytes = b"", headers: Headers = (), *, kind: str = JSON
     ) -> None:
         """Send the whole answer at once."""
-        said = [("cache-control", "no-store"), *headers]
+        head = [("cache-control", "no-store"), *headers]
         if status != _NO_CONTENT:
-            said.append(("content-length", str(len(body))))
+            head.append(("content-length", str(len(body))))
         if body:
-            said.append(("content-type", kind))
-        await self._send(h11.Response(status_code=status, headers=said), body)
+            head.append(("content-type", kind))
+        await self._send(h11.Response(status_code=status, headers=head), body)
 
     async def refused(self, status: int, text: str) -> None:
         """Send an error as text, with `connection: close`."""
-        said = [("connection", "close")]
+        head = [("connection", "close")]
         if status == _UNAUTHORIZED:
-            said.append(("www-authenticate", "Bearer"))
-        await self.send(status, text.encode() + b"\n", tuple(said), kind="text/plain")
+            head.append(("www-authenticate", "Bearer"))
+        await self.send(status, text.encode() + b"\n", tuple(head), kind="text/plain")
 
     async def begin_events(self, headers: Headers = ()) -> None:
         """Begin a stream of events."""
-        said = [("content-type", EVENTS), ("cache-control", "no-store"), *headers]
-        await self._send(h11.Response(status_code=_OK, headers=said), end=False)
+        head = [("content-type", EVENTS), ("cache-control", "no-store"), *headers]
+        await self._send(h11.Response(status_code=_OK, headers=head), end=False)
 
     async def event(self, data: bytes, number: str = "", *, retry: int | None = None) -> None:
         """Send one event with the id `number`; `retry` is in milliseconds."""
@@ -122,9 +122,9 @@ class Answer:
             trio.BrokenResourceError: the client has disconnected, or the disk has a fault.
         """
         size_bytes = frame.size_bytes + len(b"\n")
-        said = [("cache-control", "no-store"), *headers]
-        said += [("content-length", str(size_bytes)), ("content-type", JSON)]
-        await self._send(h11.Response(status_code=_OK, headers=said), end=False)
+        head = [("cache-control", "no-store"), *headers]
+        head += [("content-length", str(size_bytes)), ("content-type", JSON)]
+        await self._send(h11.Response(status_code=_OK, headers=head), end=False)
         await self._send_pieces(frame)
         await self.end()
 

@@ -78,7 +78,7 @@ class LegacyWire:
             self._nursery.start_soon(self._post, message, line)
 
     async def goodbye(self) -> None:
-        """End the connection, which also ends the session."""
+        """Do nothing: in this transport the session ends when the caller closes the connection."""
         await trio.lowlevel.checkpoint()
 
     async def _post(self, message: Incoming, line: bytes) -> None:

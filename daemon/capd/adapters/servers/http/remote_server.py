@@ -48,7 +48,7 @@ class Wire(Protocol):
         """Send one line, which holds `message`. Answers arrive separately."""
 
     async def goodbye(self) -> None:
-        """End the session politely."""
+        """Tell the server that the session is over, if the transport has a message for it."""
 
 
 class BadAddressError(SpawnFailedError):
