@@ -15,8 +15,6 @@ The calls block, and are made from threads.
 import contextlib
 import importlib.util
 import signal
-import socket
-import subprocess
 import sys
 import threading
 import time
@@ -27,6 +25,7 @@ from typing import TypeVar, cast
 
 import msgspec
 
+from capd.adapters.channel_process import ChannelProcess
 from capd.adapters.parsing.jobs import RESULTS, Job, SettingsRead
 from capd.adapters.parsing.process import (
     DONE,
@@ -49,9 +48,9 @@ _LONGEST_END = 2.0
 _MOST_REMEMBERED = 512
 _MODULES = ("capd", "capd_protos", "msgspec", "yaml")
 _MAIN = (
-    "import sys; sys.path += sys.argv[4:]; "
+    "import sys; sys.path += sys.argv[3:]; "
     "from capd import lazy_dataclasses; lazy_dataclasses.install(); "
-    "from capd.adapters.parsing.process import start; start(sys.argv[1:4])"
+    "from capd.adapters.parsing.process import start; start(sys.argv[1:3])"
 )
 
 _TOO_LONG = f"it takes more than {LONGEST_JOB:g} s to read"
@@ -196,32 +195,17 @@ class _Process:
 
     def __init__(self, longest: float, idle: float, environment: Mapping[str, str]) -> None:
         """Start the process; raise OSError if that fails."""
-        ours, theirs = socket.socketpair()
-        self._channel = ours
-        with theirs:
-            try:
-                self._process = subprocess.Popen(
-                    # -I and -S: ignore Python's environment variables and site packages.
-                    [
-                        *(sys.executable, "-I", "-S", "-c", _MAIN),
-                        *(str(theirs.fileno()), str(longest), str(idle)),
-                        *_import_folders(),
-                    ],
-                    pass_fds=[theirs.fileno()],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    env=dict(environment),
-                    cwd="/",
-                    start_new_session=True,
-                )
-            except BaseException:
-                ours.close()
-                raise
+        self._process = ChannelProcess(
+            [
+                # -I and -S: ignore Python's environment variables and site packages.
+                *(sys.executable, "-I", "-S", "-c", _MAIN),
+                *(str(longest), str(idle)),
+                *_import_folders(),
+            ],
+            environment,
+        )
+        self._channel = self._process.channel
         self._is_answering = False
-        # A thread, because the process may end at any time, and no task waits for it.
-        self._waiting = threading.Thread(target=self._process.wait, daemon=True)
-        self._waiting.start()
 
     @property
     def pid(self) -> int:
@@ -229,7 +213,7 @@ class _Process:
 
     @property
     def is_alive(self) -> bool:
-        return self._waiting.is_alive()
+        return self._process.is_alive
 
     @property
     def has_ended_by_job(self) -> bool:
@@ -263,11 +247,11 @@ class _Process:
         self._channel.close()
         # Without its channel the process ends by itself, unless it is stuck in a job. Its exit
         # status then says why the job has no answer.
-        self._waiting.join(0.1)
-        is_stuck = self._waiting.is_alive()
+        self._process.wait(0.1)
+        is_stuck = self._process.is_alive
         if is_stuck:
             self._process.kill()
-            self._waiting.join(_LONGEST_END)
+            self._process.wait(_LONGEST_END)
         code = self._process.returncode
         if code in {-signal.SIGPROF, -signal.SIGXCPU}:
             return _TOO_LONG

@@ -31,6 +31,7 @@ MEMORY_BYTES = 256 << 20
 LARGEST_KEPT_KIB = 64 << 10
 """KiB of peak resident memory; a process that used more ends after its answer."""
 _LIFE_CPU_SECONDS = 60
+_STANDARD_INPUT = 0
 _MOST_DESCRIPTORS = 64
 
 _JOBS = msgspec.msgpack.Decoder(AnyJob)
@@ -116,8 +117,8 @@ def _has_grown() -> bool:
 
 
 def start(arguments: list[str]) -> None:
-    """Start the parser process; `arguments` are a descriptor and two numbers of seconds."""
-    descriptor, longest, idle = arguments
-    main(int(descriptor), float(longest), float(idle))
+    """Start the parser process; `arguments` are two numbers of seconds, as `main` takes them."""
+    longest, idle = arguments
+    main(_STANDARD_INPUT, float(longest), float(idle))
     # Exit at once; there is nothing to clean up.
     os._exit(0)

@@ -9,16 +9,14 @@ behind. A process that is stopped at that moment is found by the watcher, by its
 """
 
 import contextlib
-import socket
-import subprocess
 import sys
-import threading
 from collections.abc import Callable, Mapping
 
 import msgspec
 import structlog
 import trio
 
+from capd.adapters.channel_process import ChannelProcess
 from capd.adapters.scripts.steps import Called, Ended, OnCalls, Step, Stepped
 from capd.core.errors import CapdError
 
@@ -131,32 +129,17 @@ class _Process:
         """Start the process; raise OSError if that fails."""
         self.script = ""
         self.steps = 0
-        ours, theirs = socket.socketpair()
-        with theirs:
-            try:
-                self._process = subprocess.Popen(
-                    [
-                        # -E -P: no PYTHONPATH, and no module of the working directory.
-                        *(sys.executable, "-E", "-P", "-X", "utf8"),
-                        *("-m", "capd.adapters.scripts.process", str(idle)),
-                    ],
-                    stdin=theirs.fileno(),
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    env=dict(environment),
-                    cwd="/",
-                    start_new_session=True,
-                )
-            except BaseException:
-                ours.close()
-                raise
-        self._ours = ours
+        self._process = ChannelProcess(
+            [
+                # -E -P: no PYTHONPATH, and no module of the working directory.
+                *(sys.executable, "-E", "-P", "-X", "utf8"),
+                *("-m", "capd.adapters.scripts.process", str(idle)),
+            ],
+            environment,
+        )
         self._stream: trio.SocketStream | None = None
         self._read = bytearray()
         """What has been received behind the last frame."""
-        # A thread, because the process may end at any time, and no task waits for it.
-        self._waiting = threading.Thread(target=self._process.wait, daemon=True)
-        self._waiting.start()
 
     @property
     def pid(self) -> int:
@@ -164,7 +147,7 @@ class _Process:
 
     @property
     def is_alive(self) -> bool:
-        return self._waiting.is_alive()
+        return self._process.is_alive
 
     async def answered(self, request: bytes, on_calls: OnCalls) -> Stepped:
         """Send a step to the process; return its result.
@@ -173,7 +156,7 @@ class _Process:
             _ProcessOverError: the process has ended, or does not answer in time.
         """
         if self._stream is None:
-            self._stream = trio.SocketStream(trio.socket.from_stdlib_socket(self._ours))
+            self._stream = trio.SocketStream(trio.socket.from_stdlib_socket(self._process.channel))
         answer: Stepped | None = None
         try:
             with trio.move_on_after(DEADLINE):
@@ -219,6 +202,6 @@ class _Process:
             if self._stream is not None:
                 self._stream.socket.close()
             else:
-                self._ours.close()
+                self._process.channel.close()
         if self.is_alive:
             self._process.kill()
