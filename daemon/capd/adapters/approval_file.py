@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from capd.adapters.state_file import versioned_file
+from capd.adapters.state_file import DocumentFile
 from capd.core.sessions.approval import Lasting, ToolKey
 from capd_protos.types import ServerIdentity, ServerName, ToolName
 
@@ -27,26 +27,17 @@ class _Document(msgspec.Struct, frozen=True):
     tools: list[_Tool]
 
 
-class ApprovalFile:
+class ApprovalFile(DocumentFile[_Document, Sequence[Lasting]]):
     """The file of permanent approvals."""
 
     def __init__(self, path: Path) -> None:
-        self._file = versioned_file(
-            path, _Document, version=VERSION, most_bytes=MOST_BYTES, is_private=True
-        )
+        super().__init__(path, _Document, version=VERSION, most_bytes=MOST_BYTES, is_private=True)
 
-    @property
-    def problem(self) -> str:
-        """Why an earlier daemon's file cannot be used; empty if it can."""
-        return self._file.problem
-
-    async def load(self) -> list[Lasting]:
-        """Return the saved approvals."""
-        document = await self._file.load()
+    def _value(self, document: _Document | None) -> list[Lasting]:
         tools = document.tools if document is not None else []
         return [Lasting(ToolKey(each.identity, each.tool), each.server) for each in tools]
 
-    async def save(self, lasting: Sequence[Lasting]) -> bool:
-        """Save the approvals; return whether that worked."""
-        tools = [_Tool(each.server, each.key.server, each.key.tool) for each in lasting]
-        return await self._file.save(_Document(VERSION, tools))
+    def _document(self, value: Sequence[Lasting]) -> _Document:
+        return _Document(
+            VERSION, [_Tool(each.server, each.key.server, each.key.tool) for each in value]
+        )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from capd.adapters.state_file import versioned_file
+from capd.adapters.state_file import DocumentFile
 from capd.core.sessions.habits import Habit
 
 MOST_BYTES = 1 << 20
@@ -20,22 +20,14 @@ class _Document(msgspec.Struct, frozen=True):
     clients: list[Habit]
 
 
-class HabitFile:
+class HabitFile(DocumentFile[_Document, Sequence[Habit]]):
     """The file of one daemon."""
 
     def __init__(self, path: Path) -> None:
-        self._file = versioned_file(path, _Document, version=VERSION, most_bytes=MOST_BYTES)
+        super().__init__(path, _Document, version=VERSION, most_bytes=MOST_BYTES)
 
-    @property
-    def problem(self) -> str:
-        """Why an earlier daemon's file cannot be used; empty if it can."""
-        return self._file.problem
-
-    async def load(self) -> list[Habit]:
-        """Return the saved observations."""
-        document = await self._file.load()
+    def _value(self, document: _Document | None) -> list[Habit]:
         return document.clients if document is not None else []
 
-    async def save(self, habits: Sequence[Habit]) -> bool:
-        """Save the observations; return whether that worked."""
-        return await self._file.save(_Document(VERSION, list(habits)))
+    def _document(self, value: Sequence[Habit]) -> _Document:
+        return _Document(VERSION, list(value))

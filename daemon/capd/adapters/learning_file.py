@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from capd.adapters.state_file import versioned_file
+from capd.adapters.state_file import DocumentFile
 from capd_protos.types import RoutingLabel
 
 MOST_BYTES = 1 << 20
@@ -20,24 +20,14 @@ class _Document(msgspec.Struct, frozen=True):
     labels: list[RoutingLabel]
 
 
-class LearningFile:
+class LearningFile(DocumentFile[_Document, Sequence[RoutingLabel]]):
     """The file of one daemon."""
 
     def __init__(self, path: Path) -> None:
-        self._file = versioned_file(
-            path, _Document, version=VERSION, most_bytes=MOST_BYTES, is_private=True
-        )
+        super().__init__(path, _Document, version=VERSION, most_bytes=MOST_BYTES, is_private=True)
 
-    @property
-    def problem(self) -> str:
-        """Why an earlier daemon's file cannot be used; empty if it can."""
-        return self._file.problem
-
-    async def load(self) -> list[RoutingLabel]:
-        """Return the saved labels."""
-        document = await self._file.load()
+    def _value(self, document: _Document | None) -> list[RoutingLabel]:
         return document.labels if document is not None else []
 
-    async def save(self, labels: Sequence[RoutingLabel]) -> bool:
-        """Save the labels; return whether that worked."""
-        return await self._file.save(_Document(VERSION, list(labels)))
+    def _document(self, value: Sequence[RoutingLabel]) -> _Document:
+        return _Document(VERSION, list(value))

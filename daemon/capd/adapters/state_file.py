@@ -10,6 +10,7 @@ All methods block, except `StateFile.load` and `StateFile.save`, which are for t
 
 import errno
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -158,20 +159,48 @@ class StateFile(Generic[T]):
         log.warning("state_set_aside", file=self._aside.name, reason=reason)
 
 
-def versioned_file(
-    path: Path,
-    document: type[Document],
-    *,
-    version: int,
-    most_bytes: int,
-    is_private: bool = False,
-) -> StateFile[Document]:
-    """Return a file of JSON in one known version; an unusable one is renamed to NAME.bad."""
-    return StateFile(
-        path,
-        JsonCodec(document),
-        most_bytes=most_bytes,
-        refuse=of_version(version),
-        aside=path.with_name(f"{path.name}.bad"),
-        is_private=is_private,
-    )
+class DocumentFile(ABC, Generic[Document, T]):
+    """A state file of JSON in one known version, which contains one value.
+
+    An unusable file is renamed to `NAME.bad`. A subclass says how the value and the document that
+    is written become each other.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        document: type[Document],
+        *,
+        version: int,
+        most_bytes: int,
+        is_private: bool = False,
+    ) -> None:
+        self._file: StateFile[Document] = StateFile(
+            path,
+            JsonCodec(document),
+            most_bytes=most_bytes,
+            refuse=of_version(version),
+            aside=path.with_name(f"{path.name}.bad"),
+            is_private=is_private,
+        )
+
+    @property
+    def problem(self) -> str:
+        """Why an earlier daemon's file cannot be used; empty if it can."""
+        return self._file.problem
+
+    async def load(self) -> T:
+        """Return the saved value; an empty one if there is none, or if it is unusable."""
+        return self._value(await self._file.load())
+
+    async def save(self, value: T) -> bool:
+        """Save `value`; return whether that worked. A failure is logged."""
+        return await self._file.save(self._document(value))
+
+    @abstractmethod
+    def _value(self, document: Document | None) -> T:
+        """Return the value in a document; the empty value for None."""
+
+    @abstractmethod
+    def _document(self, value: T) -> Document:
+        """Return the document that is written for a value."""

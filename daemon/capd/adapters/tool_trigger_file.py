@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from capd.adapters.state_file import versioned_file
+from capd.adapters.state_file import DocumentFile
 from capd_protos.types import ServerIdentity
 
 MOST_BYTES = 4 << 20
@@ -20,19 +20,14 @@ class _Document(msgspec.Struct, frozen=True):
     servers: dict[ServerIdentity, tuple[str, ...]]
 
 
-class ToolTriggerFile:
-    """The file of one daemon."""
+class ToolTriggerFile(DocumentFile[_Document, Mapping[ServerIdentity, tuple[str, ...]]]):
+    """The file of one daemon: the triggers of each server."""
 
     def __init__(self, path: Path) -> None:
-        self._file = versioned_file(
-            path, _Document, version=VERSION, most_bytes=MOST_BYTES, is_private=True
-        )
+        super().__init__(path, _Document, version=VERSION, most_bytes=MOST_BYTES, is_private=True)
 
-    async def load(self) -> dict[ServerIdentity, tuple[str, ...]]:
-        """Return the saved triggers of each server."""
-        document = await self._file.load()
+    def _value(self, document: _Document | None) -> dict[ServerIdentity, tuple[str, ...]]:
         return document.servers if document is not None else {}
 
-    async def save(self, servers: Mapping[ServerIdentity, tuple[str, ...]]) -> bool:
-        """Save the triggers of all servers; return whether that worked."""
-        return await self._file.save(_Document(VERSION, dict(servers)))
+    def _document(self, value: Mapping[ServerIdentity, tuple[str, ...]]) -> _Document:
+        return _Document(VERSION, dict(value))

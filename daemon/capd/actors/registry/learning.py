@@ -29,7 +29,7 @@ class LabelStore(Protocol):
         """Why the labels that an earlier daemon saved cannot be used; empty if they can."""
         ...
 
-    async def load(self) -> list[RoutingLabel]:
+    async def load(self) -> Sequence[RoutingLabel]:
         """Return the saved labels."""
         ...
 

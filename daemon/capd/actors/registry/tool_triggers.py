@@ -47,7 +47,7 @@ class ToolTriggers:
 
     async def load(self) -> None:
         """Load what an earlier daemon saved."""
-        self._phrases = await self._file.load()
+        self._phrases = dict(await self._file.load())
 
     async def added_to(self, taps: Sequence[Tap]) -> tuple[Tap, ...]:
         """Return `taps` with the triggers that are known; look for lists of the other servers."""

@@ -30,7 +30,7 @@ class ApprovalStore(Protocol):
         """Why the saved approvals cannot be used; empty if they can."""
         ...
 
-    async def load(self) -> list[Lasting]:
+    async def load(self) -> Sequence[Lasting]:
         """Return the saved approvals."""
         ...
 

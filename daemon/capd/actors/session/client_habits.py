@@ -18,7 +18,7 @@ class HabitStore(Protocol):
         """Why the saved observations cannot be used; empty if they can."""
         ...
 
-    async def load(self) -> list[Habit]:
+    async def load(self) -> Sequence[Habit]:
         """Return the saved observations."""
         ...
 
