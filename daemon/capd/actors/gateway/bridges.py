@@ -18,6 +18,7 @@ import trio
 
 from capd.actor_clients.client import ANSWER_TIMEOUT
 from capd.actor_clients.curator import CuratorClient
+from capd.actors.gateway.accepting import next_connection
 from capd.actors.gateway.peer_rules import PeerRules
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.hellos import (
@@ -79,7 +80,7 @@ class BridgeGateway:
             with bridge.scope:
                 async with trio.open_nursery() as nursery:
                     while True:
-                        stream = await self._accepted(bridge)
+                        stream = await next_connection(bridge.listener, log)
                         nursery.start_soon(self._contained, bridge, stream, waiting)
         finally:
             for stream in tuple(bridge.streams):
@@ -94,14 +95,6 @@ class BridgeGateway:
             await self._curator.end_bridge(bridge.name)
         except ActorUnavailableError as error:
             log.error("bridge_not_ended", bridge=bridge.name, reason=str(error))
-
-    async def _accepted(self, bridge: OpenBridge) -> trio.SocketStream:
-        while True:
-            try:
-                return await bridge.listener.accept()
-            except OSError as error:
-                log.error("accept_failed", reason=error.strerror)
-                await trio.sleep(0.1)
 
     async def _contained(
         self, bridge: OpenBridge, stream: trio.SocketStream, waiting: WaitingPool

@@ -18,6 +18,7 @@ from capd.actor_clients.client import ANSWER_TIMEOUT
 from capd.actor_clients.curator import CuratorClient
 from capd.actor_clients.registry import RegistryClient
 from capd.actors.control.connection import Control
+from capd.actors.gateway.accepting import next_connection
 from capd.actors.gateway.peer_rules import PeerRules
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.hellos import (
@@ -91,14 +92,7 @@ class Gateway:
 
     async def _accept(self, nursery: trio.Nursery) -> None:
         while True:
-            try:
-                stream = await self._listener.accept()
-            except OSError as error:
-                # No file descriptor is free until another connection ends
-                # (docs/design/operation.md).
-                log.error("accept_failed", reason=error.strerror)
-                await trio.sleep(0.1)
-                continue
+            stream = await next_connection(self._listener, log)
             nursery.start_soon(self._contained, stream)
 
     async def _contained(self, stream: trio.SocketStream) -> None:

@@ -12,6 +12,7 @@ import structlog
 import trio
 
 from capd.actor_clients.curator import CuratorClient
+from capd.actors.gateway.accepting import next_connection
 from capd.actors.gateway.peer_rules import NO_DESCRIPTORS, PeerRules
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.http_front.admission import ADDRESS, Admission, Refusal
@@ -128,14 +129,7 @@ class HttpGateway:
             nursery.start_soon(self._endpoint.run)
             task_status.started()
             while True:
-                try:
-                    stream = await self._listener.accept()
-                except OSError as error:
-                    # No file descriptor is free until another connection ends
-                    # (docs/design/operation.md).
-                    log.error("accept_failed", reason=error.strerror)
-                    await trio.sleep(0.1)
-                    continue
+                stream = await next_connection(self._listener, log)
                 nursery.start_soon(self._contained, stream)
 
     async def _contained(self, stream: trio.SocketStream) -> None:
