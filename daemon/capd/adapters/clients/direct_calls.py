@@ -96,7 +96,8 @@ class DirectCalls:
             return None
         try:
             members = generations.members_of(params)
-            # Who says with each request who it is may be asked by its result.
+            # A stateless call (its client info is in the request) may return a question of its
+            # server, so it needs a task.
             if caller.read_meta(members, conversation):
                 return None
         except (MalformedError, generations.EnvelopeError):
