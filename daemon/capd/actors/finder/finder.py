@@ -106,8 +106,11 @@ MOST_MEASURED = 8
 """How much larger definitions may be than what a model may read of them: output schemas are."""
 
 TOPICS = ("server.listed", "registry.changed", "definitions.settled", "session.started")
-USE_AFTER = 1.0
-"""Seconds from the first session to the work for searches, which its first calls come before."""
+USE_AFTER = 10.0
+"""Seconds from the first session to the work for searches, unless a search comes before.
+
+The vectors of new tools are a second of the model's time, which the first message needs.
+"""
 
 CATALOG_TIMEOUT = 10.0
 DESCRIBE_TIMEOUT = 3.0
