@@ -27,7 +27,7 @@ def _main(arguments: list[str]) -> int:
 def _imported(arguments: list[str]) -> Callable[[], int]:
     """Import no more than a command needs; return the command."""
     lazy_dataclasses.install()
-    _import_structlog_alone()
+    _import_with_less()
     if arguments[:1] == ["embedder"]:
         from capd import embedder_process  # noqa: PLC0415 - without the daemon, which costs 20 MB
 
@@ -37,20 +37,24 @@ def _imported(arguments: list[str]) -> Callable[[], int]:
     return partial(main, arguments)
 
 
-def _import_structlog_alone() -> None:
-    """Import structlog without rich and pygments, which are installed together with `capd top`.
+def _import_with_less() -> None:
+    """Import structlog and msgspec without packages that capd does not use through them.
 
-    structlog imports them for tracebacks in colour, which the log of capd does not have: 65 modules
-    and 3 MB of every daemon. asyncio, of which trio has no use, is another 30 modules and 2 MB: the
-    loggers that would use it import it then. A later import of any of them works as usual.
+    structlog imports rich and pygments, which are installed together with `capd top`, for
+    tracebacks in colour, which the log of capd does not have: 65 modules and 3 MB of every daemon.
+    asyncio, of which trio has no use, is another 30 modules and 2 MB: the loggers that would use it
+    import it then. msgspec uses typing_extensions for Pythons older than capd's. A later import of
+    any of them works as usual.
     """
     stand_in = types.ModuleType("asyncio")
     stand_in.__getattr__ = lambda name: getattr(importlib.import_module("asyncio"), name)  # type: ignore[method-assign]
-    instead = {"rich": None, "twisted": None, "asyncio": stand_in}
+    instead = {"rich": None, "twisted": None, "asyncio": stand_in, "typing_extensions": None}
     unused = {name: each for name, each in instead.items() if name not in sys.modules}
     sys.modules.update(unused)  # type: ignore[arg-type]
     try:
-        import structlog  # noqa: F401, PLC0415 - for everybody who imports it from here on
+        # For everybody who imports them from here on.
+        import msgspec  # noqa: F401, PLC0415
+        import structlog  # noqa: F401, PLC0415
     finally:
         for name in unused:
             del sys.modules[name]

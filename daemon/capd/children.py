@@ -5,9 +5,9 @@ import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 import trio
@@ -19,13 +19,10 @@ from capd.actors import cache_cleanup as sweeper
 from capd.actors import definitions, ledger
 from capd.actors import settings as settings_watcher
 from capd.actors import stored_secrets as secret_keeper
-from capd.actors.control.bridging import Bridging
-from capd.actors.control.connection import Control
 from capd.actors.embedder import embedder
 from capd.actors.embedder.process import EmbedderProcess
 from capd.actors.finder import finder
 from capd.actors.gateway import gateway
-from capd.actors.gateway.bridges import BridgeGateway
 from capd.actors.index import index as index_keeper
 from capd.actors.registry import registry
 from capd.actors.registry.tool_triggers import ToolTriggers
@@ -90,6 +87,9 @@ from capd_protos.places import Places
 from capd_protos.socket import StopParams
 from capd_protos.tree_marks import VARIABLE
 from capd_protos.types import ActorName, Address, InstanceId
+
+if TYPE_CHECKING:
+    from capd.actors.control.connection import Control
 
 _EMBEDDER_ENVIRONMENT = (
     "HOME",
@@ -217,24 +217,33 @@ class Children:
         may_connect = configuration.servers.may_connect
         bridges = OpenBridges(Path(where.run, "bridges"), self._bridge_rules)
         bridges.clear()
-        control = Control(
-            bus,
-            environments,
-            bridging=Bridging(
-                bridges,
-                BridgeGateway(
-                    bus,
-                    connections,
-                    __version__,
-                    may_connect=may_connect,
-                    peers=Peers(is_marked=TREES.is_marked),
+
+        @cache
+        def control() -> "Control":
+            # Imported with the first command of a person: 40 modules that no session needs.
+            from capd.actors.control.bridging import Bridging  # noqa: PLC0415
+            from capd.actors.control.connection import Control  # noqa: PLC0415
+            from capd.actors.gateway.bridges import BridgeGateway  # noqa: PLC0415
+
+            return Control(
+                bus,
+                environments,
+                bridging=Bridging(
+                    bridges,
+                    BridgeGateway(
+                        bus,
+                        connections,
+                        __version__,
+                        may_connect=may_connect,
+                        peers=Peers(is_marked=TREES.is_marked),
+                    ),
                 ),
-            ),
-            daemon=shared.described,
-            stop=shared.stop,
-            tally=journal.tally,
-            memories=Path(where.data, MEMORIES),
-        )
+                daemon=shared.described,
+                stop=shared.stop,
+                tally=journal.tally,
+                memories=Path(where.data, MEMORIES),
+            )
+
         sessions = SessionFiles(Path(where.state, "sessions"))
         script_files = RunFiles(Path(where.state, "scripts"))
         return [

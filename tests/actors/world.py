@@ -361,7 +361,7 @@ class World:
             self.bus,
             server,
             self.connections,
-            self.control,
+            lambda: self.control,
             "0",
             stopping=self.stopping,
             # The daemon is in the process that starts a test's clients.

@@ -10,9 +10,34 @@ import pytest
     ("code", "unneeded"),
     [
         ("import capd.adapters.parsing.process", {"trio", "structlog", "numpy"}),
+        (
+            "from capd import __main__; __main__._imported(['daemon', 'run'])",
+            {
+                "anyio",
+                "asyncio",
+                "capd.actors.control.connection",
+                "capd.actors.gateway.http",
+                "capd.adapters.output_schemas",
+                "capd.adapters.servers.http.remote_server",
+                "capd.core.definitions.flags",
+                "capd.core.results.compaction",
+                "capd.core.routing.deciding",
+                "capd.core.routing.manner",
+                "capd.core.sessions.search_reply",
+                "capd.evaluation",
+                "mcp",
+                "multiprocessing",
+                "numpy",
+                "pygments",
+                "rich",
+                "sysconfig",
+                "typing_extensions",
+                "zipfile",
+            },
+        ),
         ("from capd.core.lexical import Bm25, Ngrams; Bm25([]); Ngrams([])", {"numpy"}),
     ],
-    ids=["the parser process", "an index without texts"],
+    ids=["the parser process", "the daemon", "an index without texts"],
 )
 def test_a_start_does_without_what_only_later_work_needs(code: str, unneeded: set[str]) -> None:
     ended = subprocess.run(

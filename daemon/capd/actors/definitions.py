@@ -10,7 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import structlog
@@ -21,7 +21,6 @@ from capd.adapters.definition_files import Loaded
 from capd.core.definitions import baseline as rules
 from capd.core.definitions.baseline import Baseline, Change, Instances, Rule
 from capd.core.definitions.canonical import canonical, difference, digest
-from capd.core.definitions.flags import SOURCES, Flag, flags, flags_among
 from capd.core.tools.names import wire_name
 from capd.runtime.bus import Bus
 from capd.runtime.saver import Saver
@@ -29,6 +28,9 @@ from capd.runtime.serving import serve
 from capd_protos import definitions as messages
 from capd_protos.codec import MalformedError, MsgpackCodec
 from capd_protos.types import ServerIdentity, ServerName, ServerSpec, ToolName
+
+if TYPE_CHECKING:
+    from capd.core.definitions.flags import Flag
 
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
 
@@ -225,6 +227,9 @@ class Definitions:
     async def _list(self, request: messages.ListDefinitions) -> messages.DefinitionsListed:
         chosen = [k for k in self._known.values() if request.server in {"", k.name, k.identity}]
         wants_texts = request.with_differences or request.with_flags
+        # With the first question of a person: its patterns take 2 ms.
+        from capd.core.definitions.flags import SOURCES  # noqa: PLC0415
+
         entries: list[messages.ServerDefinitions] = []
         room = MOST_SHOWN if request.with_differences else 0
         others = {k.name: list(k.known) for k in self._known.values()} if wants_texts else {}
@@ -276,9 +281,11 @@ class Definitions:
             shown if len(shown) <= room else "",
         )
 
-    def _flags(self, of: Baseline, others: dict[ServerName, list[ToolName]]) -> list[Flag]:
+    def _flags(self, of: Baseline, others: dict[ServerName, list[ToolName]]) -> "list[Flag]":
         texts = {name: known.text for name, known in of.known.items() if known.text}
         texts |= {name: change.text for name, change in of.changes.items() if change.text}
+        from capd.core.definitions.flags import flags, flags_among  # noqa: PLC0415 - as above
+
         found: list[Flag] = []
         for name, text in texts.items():
             found += flags(name, text)

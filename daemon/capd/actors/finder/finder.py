@@ -110,8 +110,11 @@ MOST_MEASURED = 8
 everything. They may be larger than what a model reads of them, because of output schemas."""
 
 TOPICS = ("server.listed", "registry.changed", "definitions.settled", "session.started")
-USE_AFTER = 1.0
-"""Seconds from the first session to the work for searches, which its first calls come before."""
+USE_AFTER = 10.0
+"""Seconds from the first session to the work for searches, unless a search comes before.
+
+The vectors of new tools are a second of the model's time, which the first message needs.
+"""
 
 CATALOG_TIMEOUT = 10.0
 DESCRIBE_TIMEOUT = 3.0

@@ -8,7 +8,7 @@ connection does not affect the others.
 import os
 import socket
 from itertools import count
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import structlog
 import trio
@@ -17,7 +17,6 @@ from trio.abc import Listener
 from capd.actor_clients.client import ANSWER_TIMEOUT
 from capd.actor_clients.curator import CuratorClient
 from capd.actor_clients.registry import RegistryClient
-from capd.actors.control.connection import Control
 from capd.actors.gateway.accepting import next_connection
 from capd.actors.gateway.peer_rules import PeerRules
 from capd.adapters.clients.connection import Connection
@@ -39,6 +38,11 @@ from capd.runtime.peer import ActorUnavailableError
 from capd_protos import SOCKET_PROTOCOL, curator
 from capd_protos import socket as frames
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from capd.actors.control.connection import Control
+
 MOST_WAITING = 256
 """The most connections that have not sent a hello."""
 
@@ -53,14 +57,16 @@ class Gateway:
         bus: Bus,
         listener: Listener[trio.SocketStream],
         connections: HandleTable[int, Connection],
-        control: Control,
+        control: "Callable[[], Control]",
         version: str,
         *,
         stopping: trio.Event,
         may_connect: tuple[str, ...] = (),
         peers: Peers | None = None,
     ) -> None:
-        """Create the gateway. Once `stopping` is set, new clients wait for the next daemon.
+        """Create the gateway. `control` returns what answers the control role.
+
+        Once `stopping` is set, new clients wait for the next daemon.
 
         `may_connect` are globs of servers whose own processes may be clients.
         """
@@ -134,7 +140,7 @@ class Gateway:
             await send_frame(stream, hello)
         elif hello.role == "control":
             await send_frame(stream, frames.Welcome(SOCKET_PROTOCOL, self._daemon))
-            await self._control.serve(stream, reader, peer)
+            await self._control().serve(stream, reader, peer)
         else:
             return await self._open_session(stream, reader, hello, peer)
         return False

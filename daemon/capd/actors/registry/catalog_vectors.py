@@ -27,9 +27,7 @@ from capd.adapters.routing_files import background_messages, background_vectors
 from capd.adapters.settled_memory import settle_memory
 from capd.adapters.tap_files import STARTER, tap_vectors
 from capd.core.errors import CapdError
-from capd.core.routing.deciding import Comparison, comparison
 from capd.core.routing.gates import RoutingProfile
-from capd.core.routing.scorers import texts_of
 from capd.core.taps.catalog import Catalog
 from capd.core.taps.tap_vectors import spoken_for
 from capd.core.trust.project_tap import project_of
@@ -42,6 +40,7 @@ from capd_protos.curator import SessionStarted
 from capd_protos.types import CapabilitySpec
 
 if TYPE_CHECKING:
+    from capd.core.routing.deciding import Comparison
     from capd.core.routing.gates import Vectors
 
 HINTS: MsgpackCodec[embedder.EmbedderExited | SessionStarted] = MsgpackCodec(
@@ -264,12 +263,12 @@ class CatalogVectors:
             raise NotReadyError(model.reason)
         self._profile.check(model.model, model.quantisation, model.pooling, model.revision)
 
-    async def _embed_catalog(self, catalog: Catalog) -> Comparison:
+    async def _embed_catalog(self, catalog: Catalog) -> "Comparison":
         return await self._compared_with(catalog, await self._of_catalog(catalog, is_own=True))
 
     async def _compared_with(
-        self, catalog: Catalog, known: "Mapping[str, Vectors]", before: Comparison | None = None
-    ) -> Comparison:
+        self, catalog: Catalog, known: "Mapping[str, Vectors]", before: "Comparison | None" = None
+    ) -> "Comparison":
         handed_over = [known]
         # The thread gets the only reference: freeing 10,000 capabilities' vectors takes 0.1 s.
         del known
@@ -351,14 +350,16 @@ def _comparison(
     profile: RoutingProfile,
     capabilities: Sequence[CapabilitySpec],
     known: "list[Mapping[str, Vectors]]",
-    before: Comparison | None,
-) -> Comparison:
+    before: "Comparison | None",
+) -> "Comparison":
     """Return the comparison with the vectors in `known`, a list of one mapping that is emptied."""
+    from capd.core.routing.deciding import comparison  # noqa: PLC0415 - 10 ms without turns
+
     return comparison(profile, capabilities, known.pop(), background_messages(), before)
 
 
 def _free_memory(
-    dropped: list[Comparison | None], cache: VectorCache | None, capabilities: int
+    dropped: "list[Comparison | None]", cache: VectorCache | None, capabilities: int
 ) -> None:
     dropped.clear()
     if cache is not None:
@@ -370,6 +371,8 @@ def _wanted(
     catalog: Catalog, preferred: Collection[str], below: "Mapping[str, Vectors]"
 ) -> list[str]:
     """Return the texts that messages are compared with, the important ones first."""
+    from capd.core.routing.scorers import texts_of  # noqa: PLC0415 - as below
+
     # Capabilities used before, then the project's own, then the rest in the order of the taps.
     ordered = sorted(
         catalog.winners,
@@ -391,6 +394,8 @@ def _known(catalog: Catalog, texts: Sequence[str], cache: VectorCache) -> "dict[
     shipping = [tap for tap in catalog.taps if tap.vectors_digest]
     if not shipping or not missing:
         return known
+    from capd.core.routing.scorers import texts_of  # noqa: PLC0415 - as above
+
     of_taps: dict[str, list[str]] = {}
     for each in catalog.winners:
         of_taps.setdefault(each.id.tap, []).extend(texts_of(each))

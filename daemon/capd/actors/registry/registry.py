@@ -33,8 +33,7 @@ from capd.adapters.routing_files import read_profile
 from capd.adapters.tap_files import STARTER
 from capd.adapters.trust.trust_file import TrustFile
 from capd.core.memories.memory_format import OWN
-from capd.core.routing import deciding, gates, priors, words_alone
-from capd.core.routing.deciding import Circumstances
+from capd.core.routing import gates, priors
 from capd.core.routing.follow_ups import LastMessages
 from capd.core.routing.learning import project_mark
 from capd.core.routing.user_limits import apply_user_limits
@@ -387,7 +386,10 @@ class Registry:
         kept = self._eligible(request, catalog)
         message = self._last_messages.compared(request.session, text, message)
         favoured = await self._favoured(request, catalog.winners)
-        circumstances = Circumstances(
+        # What decides is imported with the first message, as are the words' patterns below.
+        from capd.core.routing import deciding  # noqa: PLC0415 - 10 ms of a daemon without turns
+
+        circumstances = deciding.Circumstances(
             kept,
             request.active,
             favoured,
@@ -417,6 +419,8 @@ class Registry:
     ) -> Decision | None:
         """Decide by a message's words alone, without the model; None if they are not sure."""
         kept = self._eligible(request, catalog)
+        from capd.core.routing import words_alone  # noqa: PLC0415 - as above
+
         meant = words_alone.sure(text, kept.capabilities)
         if meant is None:
             return None
@@ -458,6 +462,8 @@ class Registry:
         try:
             message, compared = await vectors.compared(text)
         except NotReadyError:
+            from capd.core.routing import words_alone  # noqa: PLC0415 - as above
+
             offered = list(specs.values())
             hits = await trio.to_thread.run_sync(words_alone.fitting, text, offered)
             if not hits:

@@ -11,37 +11,30 @@ No error here may lose a result: if shortening fails, the result passes unchange
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 import structlog
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from capd.adapters import json_paths
 from capd.adapters.clients.conversation import UnknownNameError
-from capd.adapters.output_schemas import objections_of
 from capd.adapters.result_store import NotKeptError, ResultStore, StoredResult
 from capd.core.protocol.generations import input_required
 from capd.core.results import reading
 from capd.core.results.blocks import Parts, parts_of
-from capd.core.results.compaction import (
-    Compacted,
-    Wanted,
-    compacted,
-    compacted_beginning,
-    is_over,
-)
 from capd.core.results.handles import Readers, linked
 from capd.core.results.json_cut import cut_json
 from capd.core.results.large_results import LargeResult, Result
 from capd.core.results.limits import SHORTEST, Limits
 from capd.core.results.summary import missing_lines
-from capd.core.results.word_search import search
 from capd.core.sessions.surface import Shown
 from capd_protos.codec import MalformedError
 from capd_protos.curator import ResultCompacted
 from capd_protos.types import ClientFacts, SessionKey, WireName
+
+if TYPE_CHECKING:
+    from capd.core.results.compaction import Compacted, Wanted
 
 T = TypeVar("T")
 
@@ -127,6 +120,9 @@ class SessionResults:
         reader = None if self.is_unchanged(result, shown, server) else self._reader()
         if reader is None:
             return result
+        # With the first long result: what shortens is 12 modules.
+        from capd.core.results.compaction import Wanted  # noqa: PLC0415
+
         limits = self._storage.limits
         limit = limits.of(server, shown.grant.tool, shown.definition)
         wanted = Wanted(
@@ -160,12 +156,19 @@ class SessionResults:
         limit = limits.of(server, shown.grant.tool, shown.definition)
         return not limit or (isinstance(result, bytes) and len(result) <= min(limit, limits.media))
 
-    async def _short(self, result: Result, wanted: Wanted, definition: bytes) -> Compacted | None:
+    async def _short(
+        self, result: Result, wanted: "Wanted", definition: bytes
+    ) -> "Compacted | None":
         """Return a shortened result; None if it is short enough or cannot be shortened.
 
         Raises:
             OSError, NotKeptError: it cannot be stored.
         """
+        from capd.core.results.compaction import (  # noqa: PLC0415 - as above
+            compacted,
+            compacted_beginning,
+        )
+
         if isinstance(result, LargeResult):
             size_bytes = min(BEGINNING_BYTES, result.size_bytes)
             beginning = await result.spooled.read(result.start, size_bytes)
@@ -183,7 +186,7 @@ class SessionResults:
         wanted = replace(wanted, handle=await self._store.keep(result, self._session, wanted.tool))
         return await self._in_thread(lambda: compacted(parts, _checking(wanted, definition)))
 
-    def _note(self, tool: str, short: Compacted) -> None:
+    def _note(self, tool: str, short: "Compacted") -> None:
         self.counts.compacted += 1
         self.counts.characters_in += short.characters_in
         self.counts.characters_out += short.characters_out
@@ -201,6 +204,8 @@ class SessionResults:
 
     async def read(self, arguments: msgspec.Raw) -> bytes:
         """Return the result of the tool `result_read`; a failure is an error result."""
+        from capd.adapters import json_paths  # noqa: PLC0415 - as above
+
         try:
             wanted = reading.arguments_of(arguments)
             record = await self._record(wanted.handle)
@@ -266,6 +271,8 @@ class SessionResults:
     async def _path(self, data: bytes, wanted: reading.Arguments) -> bytes:
         text = await self._in_thread(partial(_part, data, wanted.part))
         room = wanted.length or reading.LENGTH
+        from capd.adapters import json_paths  # noqa: PLC0415 - as above
+
         found = await json_paths.find(text.encode(), wanted.json_path, room)
         if not found.count:
             head = f"[capd] Nothing is at {wanted.json_path[:200]!r}."
@@ -314,13 +321,17 @@ class NoResults:
         del uri
 
 
-def _checking(wanted: Wanted, definition: bytes) -> Wanted:
+def _checking(wanted: "Wanted", definition: bytes) -> "Wanted":
     """Add the check of the tool's output schema to `wanted`."""
+    from capd.adapters.output_schemas import objections_of  # noqa: PLC0415 - as above
+
     return replace(wanted, objections=objections_of(definition))
 
 
-def _parts_over(result: bytes, wanted: Wanted) -> Parts | None:
+def _parts_over(result: bytes, wanted: "Wanted") -> Parts | None:
     """Return the parts of a result that is over its limit; None for one that is not."""
+    from capd.core.results.compaction import is_over  # noqa: PLC0415 - as above
+
     if input_required(result) is not None:
         return None
     try:
@@ -339,5 +350,7 @@ def _read(data: bytes, wanted: reading.Arguments) -> bytes:
     if not wanted.query:
         page = reading.page(wanted, len(text))
         return reading.answer(page.head(), text[page.start : page.end])
+    from capd.core.results.word_search import search  # noqa: PLC0415 - as above
+
     found = search(text, wanted.query, wanted.length or reading.LENGTH)
     return reading.answer(*reading.found(wanted.query, found.count, found.shown, found.what))

@@ -7,6 +7,7 @@ and no tap records them, they cannot be found; the answer names such servers.
 
 import time
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 import structlog
@@ -22,7 +23,6 @@ from capd.actors.session.withheld import Withheld
 from capd.adapters.clients.conversation import UnknownNameError
 from capd.core.protocol.outcomes import CallFailedError, NotSentError, RefusedError
 from capd.core.scripts.script_tool import SCRIPT_RUN
-from capd.core.sessions import search_reply
 from capd.core.sessions.active_set import Grant
 from capd.core.sessions.admission import Listed, admit_shown, denied, refusal_of
 from capd.core.sessions.conversations import Conversations, card_key
@@ -37,6 +37,9 @@ from capd.runtime.peer import ActorUnavailableError
 from capd_protos import finder
 from capd_protos.naming import near_names
 from capd_protos.types import Decision, ServerIdentity, WireName
+
+if TYPE_CHECKING:
+    from capd.core.sessions import search_reply
 
 ASK_TIMEOUT = 10.0
 DESCRIBE_TIMEOUT = 4.0
@@ -94,6 +97,9 @@ class ToolSearch:
         found = [await self._find(asked, each) for each in questions]
         # A tool that two questions find is shown with the first one.
         hits: dict[WireName, finder.ToolHit] = {}
+        # With the first search: it also writes signatures, as scripts have them.
+        from capd.core.sessions import search_reply  # noqa: PLC0415
+
         answers: list[search_reply.Answer] = []
         for question, each in zip(questions, found, strict=True):
             new = {self._name(hit): hit for hit in each.hits}
@@ -149,7 +155,7 @@ class ToolSearch:
     async def _related_signatures(
         self,
         asked: SearchArguments,
-        answers: Sequence[search_reply.Answer],
+        answers: "Sequence[search_reply.Answer]",
         hits: Mapping[WireName, finder.ToolHit],
     ) -> str:
         """Return signatures of further tools of the first hit's capability, often needed next.

@@ -20,7 +20,6 @@ from capd.adapters.servers.child_environment import child_environment
 from capd.adapters.servers.containers import Containers
 from capd.adapters.servers.generation_file import GenerationFile
 from capd.adapters.servers.http.logins import Logins
-from capd.adapters.servers.http.remote_server import connected
 from capd.adapters.servers.http.remote_spec import IDLE_TIMEOUT, RemoteSpec
 from capd.adapters.servers.launching import Launching
 from capd.adapters.servers.processes import Contained, ProcessSpec, running
@@ -151,6 +150,9 @@ class Starts:
         """
         if server.transport == "stdio":
             return self._spawn(self._process_spec(server, values, project))
+        # Few have such servers.
+        from capd.adapters.servers.http.remote_server import connected  # noqa: PLC0415
+
         return connected(self.remote_spec(server, values, project, account), self.logins)
 
     def sandbox_request(self, server: ServerSpec) -> SandboxRequest:

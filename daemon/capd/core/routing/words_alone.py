@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from capd.core.lexical import Bm25, words
-from capd.core.routing.manner import SIGNS, signs
 from capd_protos.types import CapabilityId, CapabilitySpec, Score
 
 FEWEST_WORDS = 2
@@ -25,6 +24,8 @@ def sure(text: str, capabilities: Sequence[CapabilitySpec]) -> CapabilityId | No
 
     None as well if the wording says that no tool is wanted, as in "what does git stand for".
     """
+    from capd.core.routing.manner import SIGNS, signs  # noqa: PLC0415 - 7 ms without turns
+
     found = signs(text)
     if any(value >= 1.0 for name, value in zip(SIGNS, found, strict=True) if name in _AGAINST):
         return None
