@@ -353,6 +353,7 @@ class Supervisor:
             self._starts.redactor(instance.server, instance.values),
             project=instance.project if instance.server.scope != "shared" else "",
             wants_stateless=wants_stateless,
+            probe_patience=self._sharing.probe_patience(key, instance.server.transport),
             longest_call=self._settings.longest_call,
             spool=self._settings.spool.of_server() if self._settings.spool is not None else None,
             vet=vet,
