@@ -9,6 +9,12 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+"""A number that the messages between actors can hold; JSON has longer ones."""
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
+"""A number that capd has given out, counting up."""
+
 LINK_PREFIX = b'{"capd":'
 """Every link frame starts with these bytes, so a splice can tell it without parsing."""
 
@@ -27,7 +33,7 @@ class ClientInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
     name: str
     version: str = ""
-    pid: int = 0
+    pid: Int64 = 0
     """The client's process id, if it is not the connecting process (a shim names its parent)."""
     session: str = ""
     """The client's own id of the conversation, if it passes one to its servers and hooks."""
@@ -56,7 +62,7 @@ class Hello(msgspec.Struct, frozen=True, tag_field="capd", tag="hello", omit_def
     """Whether the client understands `durable` frames."""
     profile: str = ""
     """The profile that the client's CAPD_PROFILE names; empty if it names none."""
-    again: list[int | str] = []
+    again: list[Int64 | str] = []
     """Ids of requests that this connection repeats, which an earlier daemon called durable."""
     credential: str = ""
     """The credential of a bridge's own socket; refused at the user's socket."""
@@ -252,7 +258,7 @@ class DiscoverParams(msgspec.Struct, frozen=True):
 
     intent: str
     """The task that a capability is wanted for, in a user's or model's words."""
-    limit: int = 5
+    limit: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 5
     """The most capabilities to return."""
 
 
@@ -299,7 +305,7 @@ class SearchParams(msgspec.Struct, frozen=True):
 
     query: str
     """What a tool should do; or `select:` and names separated by commas."""
-    limit: int = 5
+    limit: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 5
     """The most tools to return."""
     session: str = ""
     """The key of a session, which may then use the tools that are found; empty for no session."""
@@ -332,7 +338,7 @@ class LoginParams(msgspec.Struct, frozen=True):
 class LoginPasteParams(msgspec.Struct, frozen=True):
     """Params of `login_paste`."""
 
-    ticket: int
+    ticket: Count
     """The ticket that `login` returned."""
     address: Annotated[str, msgspec.Meta(max_length=16384)]
     """The address that the browser was sent to at the end of the login."""
@@ -350,7 +356,7 @@ class LogoutParams(msgspec.Struct, frozen=True):
 class LoginWaitParams(msgspec.Struct, frozen=True):
     """Params of `login_wait`."""
 
-    ticket: int
+    ticket: Count
     """The ticket that `login` returned."""
 
 
@@ -505,7 +511,7 @@ class ForgetLearningParams(msgspec.Struct, frozen=True):
 class ApproveParams(msgspec.Struct, frozen=True):
     """Params of `approve`: a person's answer to a call that waits for it."""
 
-    number: int
+    number: Count
     """The number of the call, as `approvals` returned it."""
     answer: Literal["once", "session", "always", "refuse"]
     """For how long to approve the tool, or to refuse the call."""

@@ -60,6 +60,8 @@ class Script:
     tools: list[Json] = field(default_factory=lambda: [tool("echo"), tool("die")])
     instructions: str = ""
     start_delay: float = 0.0
+    probe_delay: float = 0.0
+    """Seconds for the answer to `server/discover`."""
     is_ready: bool = True
     exits_at_start: int | None = None
     stderr: list[str] = field(default_factory=list)
@@ -167,6 +169,7 @@ class FakeProcess:
                 error = {"code": -32601, "message": "Method not found"}
                 await self.say({"jsonrpc": "2.0", "id": message["id"], "error": error})
             case "server/discover" if "stateless" in self._script.generations:
+                await trio.sleep(self._script.probe_delay)
                 found = {"supportedVersions": ["2026-07-28"], "capabilities": self._script.offers}
                 await self.reply(message, found)
             case "initialize":

@@ -626,6 +626,39 @@ async def test_what_a_held_hook_came_back_for_is_not_told_again(
         assert [parts(each) for each in (answer, following)] == [["files", "index"], []]
 
 
+async def test_what_was_held_for_a_hook_is_not_lost_to_a_crowd_of_others(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with telling_world(tmp_path, autojump_clock) as (world, _client, control, _reads):
+        world.embedder.is_loading = True
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(load_after, world, 3.0)
+            for each in ("one", "two", "three", "four", "five", "six"):
+                await hooked(control, f"gibberish {each}", patience=PATIENCE, longest=LONGEST)
+        await trio.sleep(2 * LONGEST)
+
+        following = await hooked(control, "gibberish seven")
+
+        assert parts(following) == ["files", "index"]
+
+
+@pytest.mark.parametrize("patience", [0.001, 0.03, -1.0, 1e-300])
+async def test_a_hook_with_next_to_no_patience_is_answered(
+    autojump_clock: MockClock, tmp_path: Path, patience: float
+) -> None:
+    async with running_world(tmp_path) as world:
+        await world.session("s")
+        control = await world.controller()
+        world.embedder.is_loading = True
+
+        answers = [
+            await control.ask("turn", text=f"word {longest}", patience=patience, longest=longest)
+            for longest in (0.0, LONGEST)
+        ]
+
+        assert [set(each) & {"result", "error"} for each in answers] == [{"result"}] * 2
+
+
 async def test_of_two_hooks_of_one_held_prompt_one_has_its_words(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:

@@ -31,7 +31,8 @@ async def two_projects(
 
 
 async def scopes(stage: Stage) -> list[tuple[str, list[SessionKey]]]:
-    return [(entry.scope, entry.leases) for entry in await stage.entries()]
+    # In an order of their own: the ids of instances are counted through all tests.
+    return sorted((entry.scope, entry.leases) for entry in await stage.entries())
 
 
 @pytest.mark.parametrize(
@@ -145,3 +146,17 @@ async def test_a_definition_that_names_a_scope_has_it_in_either_era(
         await stage.ready("b", spec, other)
 
         assert await scopes(stage) == [("project", ["a"]), ("project", ["b"])]
+
+
+async def test_a_server_that_is_known_as_stateless_gets_no_handshake_while_it_is_slow(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with two_projects(tmp_path, BOTH) as (stage, other):
+        await stage.ready("a")
+        stage.machine.scripts["alpha"].probe_delay = 20.0
+
+        await stage.ready("b", project=other)
+
+        slow = stage.machine.processes[-1]
+        assert len(stage.machine.processes) == 2
+        assert (slow.asked_for("initialize"), len(slow.asked_for("server/discover"))) == ([], 1)

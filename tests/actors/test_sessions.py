@@ -388,7 +388,14 @@ class Failing:
             await self.bug.wait()
             raise RuntimeError("a bug")
 
-        self._host._listen = fail  # type: ignore[method-assign]  # a task that fails
+        run_in = self._host._openings.run_in
+
+        def planted(nursery: trio.Nursery) -> None:
+            run_in(nursery)
+            nursery.start_soon(fail)
+
+        # In the host's own nursery: its parts have boundaries of their own.
+        self._host._openings.run_in = planted  # type: ignore[method-assign]
         try:
             await self._host.run(task_status=task_status)
         except* RuntimeError:

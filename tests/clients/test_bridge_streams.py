@@ -168,6 +168,24 @@ def test_connections_are_bounded(pair: Pair, monkeypatch: pytest.MonkeyPatch) ->
     assert heard(pair, 2) == [(b"e", 4), (b"e", 5)]
 
 
+def test_an_end_that_asks_and_never_reads_is_ended(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_WAITING_IN_ALL_BYTES", 1 << 20)
+    monkeypatch.setattr(module, "MOST_CONNECTIONS", 0)
+
+    def ask_without_end() -> None:
+        # Each is answered with a frame of the same size, and the pipe takes a few thousand.
+        for _ in range(1000):
+            os.write(pair.far_writes, frame(b"o", 1) * 1000)
+            pair.near.turn(1.0)
+
+    with pytest.raises(StreamEndedError, match="reads nothing"):
+        ask_without_end()
+
+    assert len(pair.near._out) < 2 << 20
+
+
 def test_a_connection_that_reads_nothing_is_ended_and_no_other(
     pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

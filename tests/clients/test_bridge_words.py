@@ -41,7 +41,7 @@ def test_a_folder_that_would_steer_ssh_is_refused(folder: str | None) -> None:
         Prepared.of({"folder": folder, "python": "python3"}, "far", "far.example")
 
 
-@pytest.mark.parametrize("python", [None, 3, "x" * 2000])
+@pytest.mark.parametrize("python", [None, 3, "x" * 2000, "python3\n\x1b[2J", "python3\u202e"])
 def test_a_python_that_is_none_is_refused(python: object) -> None:
     with pytest.raises(FarSideError, match="names no folder of a bridge"):
         Prepared.of({"folder": FOLDER, "python": python}, "far", "far.example")

@@ -1,11 +1,14 @@
 """One task's error ends that task and nothing else; cancellation is no error."""
 
+from itertools import pairwise
+
 import pytest
 import structlog
 import trio
 from structlog.testing import capture_logs
+from trio.testing import MockClock
 
-from capd.runtime.boundary import contained
+from capd.runtime.boundary import contained, kept_running
 
 log = structlog.get_logger()
 
@@ -33,7 +36,8 @@ async def test_an_error_is_logged_with_its_text_and_goes_no_further(
     with capture_logs() as logs:
         await contained("session 7", fail, error, log=log)
 
-    assert [{key: value for key, value in line.items() if key != "where"} for line in logs] == [
+    places = {"where", "trace"}
+    assert [{key: value for key, value in line.items() if key not in places} for line in logs] == [
         {
             "event": "task_failed",
             "log_level": "error",
@@ -44,11 +48,15 @@ async def test_an_error_is_logged_with_its_text_and_goes_no_further(
     ]
 
 
-async def test_the_log_names_the_line_that_failed() -> None:
+async def test_the_log_names_the_line_that_failed_and_the_calls_that_led_there() -> None:
     with capture_logs() as logs:
         await contained("x", fail, ValueError("x"), log=log)
 
     assert logs[0]["where"].startswith(f"{__file__}:")
+    line = logs[0]["where"].rpartition(":")[2]
+    calls = [each.partition(" ")[2] for each in logs[0]["trace"].split(" > ")]
+    assert calls == ["contained", "fail"]
+    assert logs[0]["trace"].endswith(f"test_boundary.py:{line} fail")
 
 
 async def test_a_task_that_ends_well_is_not_logged() -> None:
@@ -90,3 +98,53 @@ async def test_an_error_beside_a_cancellation_does_not_escape() -> None:
 async def test_the_end_of_the_process_is_let_through(error: BaseException) -> None:
     with pytest.raises(type(error)):
         await contained("x", fail, error, log=log)
+
+
+# A task that an actor cannot do without
+
+
+class Failing:
+    """A task that fails a number of times, each after it has run for a while, and then returns."""
+
+    def __init__(self, times: int, runs_for: float = 0.0) -> None:
+        self.began_at: list[float] = []
+        self._times = times
+        self._runs_for = runs_for
+
+    async def run(self, name: str) -> None:
+        assert name == "argument"
+        self.began_at.append(trio.current_time())
+        await trio.sleep(self._runs_for)
+        if len(self.began_at) <= self._times:
+            raise KeyError("planted")
+
+
+async def test_a_task_that_fails_is_begun_again_after_growing_pauses(
+    autojump_clock: MockClock,
+) -> None:
+    failing = Failing(9)
+    with capture_logs() as logs:
+        await kept_running("x", failing.run, "argument", log=log)
+
+    pauses = [after - at for at, after in pairwise(failing.began_at)]
+    assert pauses == pytest.approx([0.5, 1, 2, 4, 8, 16, 30, 30, 30])
+    assert [each["event"] for each in logs] == ["task_failed", "task_begun_again"] * 9
+
+
+async def test_a_task_that_ran_well_for_long_is_begun_again_soon(
+    autojump_clock: MockClock,
+) -> None:
+    failing = Failing(4, runs_for=1000.0)
+
+    await kept_running("x", failing.run, "argument", log=log)
+
+    pauses = [after - at - 1000.0 for at, after in pairwise(failing.began_at)]
+    assert pauses == pytest.approx([0.5] * 4)
+
+
+async def test_a_task_that_is_cancelled_is_not_begun_again() -> None:
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await kept_running("x", trio.sleep_forever, log=log)
+
+    assert scope.cancelled_caught

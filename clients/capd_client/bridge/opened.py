@@ -70,9 +70,10 @@ class Prepared:
             and folder.isprintable()
             and not _STEERING.intersection(folder)
         )
-        if not is_folder or not isinstance(python, str) or len(python) > _MOST_PATH:
+        is_python = isinstance(python, str) and len(python) <= _MOST_PATH and python.isprintable()
+        if not is_folder or not is_python:
             raise FarSideError(f"{host} names no folder of a bridge, so nothing was forwarded")
-        return cls(str(folder), python, bool(report.get("installed")))
+        return cls(str(folder), str(python), bool(report.get("installed")))
 
 
 class FarBridge(ABC):

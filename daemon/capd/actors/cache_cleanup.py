@@ -12,6 +12,7 @@ from capd.adapters.leftover_files import LeftoverFiles
 from capd.core.errors import CapdError
 from capd.core.records.leftovers import files_to_delete
 from capd.core.records.retention import DAY
+from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 
 FIRST_AFTER = 60.0
@@ -44,7 +45,7 @@ class Sweeper:
         await trio.sleep(FIRST_AFTER)
         while True:
             with trio.move_on_after(LONGEST):
-                await self.sweep()
+                await contained("sweep", self.sweep, log=log)
             await trio.sleep(DAY)
 
     async def sweep(self) -> None:

@@ -10,6 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -22,6 +23,7 @@ from capd.core.definitions import baseline as rules
 from capd.core.definitions.baseline import Baseline, Change, Instances, Rule
 from capd.core.definitions.canonical import canonical, difference, digest
 from capd.core.tools.names import wire_name
+from capd.runtime.boundary import contained, kept_running
 from capd.runtime.bus import Bus
 from capd.runtime.saver import Saver
 from capd.runtime.serving import serve
@@ -87,8 +89,8 @@ class Definitions:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._read_all)
-            nursery.start_soon(self._saver.run)
+            nursery.start_soon(partial(contained, log=log), "definitions", self._read_all)
+            nursery.start_soon(partial(kept_running, log=log), "saves", self._saver.run)
             await serve(
                 self._bus, DEFINITIONS, REQUESTS, self._replied, log=log, task_status=task_status
             )

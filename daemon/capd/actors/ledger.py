@@ -20,6 +20,7 @@ import trio
 from capd.actor_clients.names import LEDGER
 from capd.adapters.ledger.database import Database
 from capd.adapters.ledger.journal import Journal
+from capd.runtime.boundary import kept_running
 from capd.runtime.bus import Bus
 from capd.runtime.serving import serve
 from capd_protos import ledger as messages
@@ -63,8 +64,9 @@ class Ledger:
             return
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._write, database)
-                nursery.start_soon(self._prune, database)
+                keep = partial(kept_running, log=log)
+                nursery.start_soon(keep, "notes", self._write, database)
+                nursery.start_soon(keep, "old notes", self._prune, database)
                 await serve(
                     *(self._bus, LEDGER, REQUESTS, partial(self._replied, database)),
                     log=log,

@@ -9,6 +9,7 @@ import trio
 from capd.actor_clients.registry import RegistryClient
 from capd.adapters.clients.session_environment import Stored
 from capd.core.errors import CapdError
+from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd_protos import registry
 from capd_protos.codec import MsgpackCodec
@@ -40,9 +41,12 @@ class SecretPreloader:
             except CapdError as error:
                 log.warning("secrets_not_asked_for", reason=str(error))
             else:
-                await self._ask(described.wanted_keys)
+                await self._ask_contained(described.wanted_keys)
             async for hint in hints:
-                await self._ask(hint.wanted_keys)
+                await self._ask_contained(hint.wanted_keys)
+
+    async def _ask_contained(self, keys: list[str]) -> None:
+        await contained("secrets", self._ask, keys, log=log)
 
     async def _ask(self, keys: list[str]) -> None:
         await self._stored.ask_again(keys)

@@ -1,46 +1,29 @@
-"""An error boundary around the task of one connection, request or server.
+"""Error boundaries around the task of one connection, request or server.
 
-In a nursery an error in one task cancels all others. The boundary logs the error instead
+In a nursery an error in one task cancels all others. A boundary logs the error instead
 (docs/design/actors.md).
+
+    contained     a task: its error is logged, and the task ends
+    kept_running  a task that an actor cannot do without: begun again after each error
+
+For a few lines that do not await there is `adapters/step_boundary`.
 """
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVarTuple
 
+import trio
 from structlog.typing import FilteringBoundLogger
+
+from capd.core.errors import described
+from capd.core.servers.restarts import Backoff
 
 Ts = TypeVarTuple("Ts")
 
-_TEXT_LIMIT = 300
-
-
-def described(error: BaseException) -> dict[str, str]:
-    """Return log fields for `error`: its type, its text and where it was raised.
-
-    An exception group is described by the errors in it.
-    """
-    leaves = list(_leaves(error))
-    text = "; ".join(" ".join(str(leaf).split()) for leaf in leaves)
-    return {
-        "error": ", ".join(type(leaf).__name__ for leaf in leaves),
-        "text": text[:_TEXT_LIMIT],
-        "where": _where(leaves[0]),
-    }
-
-
-def _leaves(error: BaseException) -> list[BaseException]:
-    if not isinstance(error, BaseExceptionGroup):
-        return [error]
-    return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
-
-
-def _where(error: BaseException) -> str:
-    trace = error.__traceback__
-    if trace is None:
-        return "unknown"
-    while trace.tb_next is not None:
-        trace = trace.tb_next
-    return f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
+AGAIN = Backoff(first=0.5, last=60.0)
+"""The pause before a task is begun again, by how often it has failed in a row."""
+SOUND_AFTER = 120.0
+"""Seconds after which a task that runs counts as sound: its failures before that are forgotten."""
 
 
 async def contained(
@@ -56,3 +39,28 @@ async def contained(
         await fn(*args)
     except* Exception as errors:  # noqa: BLE001 - the boundary
         log.error("task_failed", task=name, **described(errors))
+
+
+async def kept_running(
+    name: str,
+    fn: Callable[[*Ts], Awaitable[object]],
+    *args: *Ts,
+    log: FilteringBoundLogger,
+) -> None:
+    """Run `fn(*args)`, and begin it again after each error, until it returns by itself.
+
+    It is for the part of an actor that all its users share, and without which requests are still
+    answered. Ending the whole actor over it would cost every session its connection.
+    """
+    failures = 0
+    while True:
+        began_at = trio.current_time()
+        try:
+            await fn(*args)
+        except* Exception as errors:  # noqa: BLE001 - the boundary
+            log.error("task_failed", task=name, **described(errors))
+        else:
+            return
+        failures = 1 if trio.current_time() - began_at > SOUND_AFTER else failures + 1
+        await trio.sleep(AGAIN.delay(failures, 0.0))
+        log.info("task_begun_again", task=name, failures=failures)

@@ -12,9 +12,8 @@ from typing import Protocol
 import structlog
 import trio
 
-from capd.core.errors import CapdError
+from capd.core.errors import CapdError, described
 from capd.core.servers.restarts import RestartIntensity
-from capd.runtime.boundary import described
 
 log = structlog.get_logger()
 

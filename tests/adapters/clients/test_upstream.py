@@ -11,7 +11,7 @@ from capd.adapters.clients import socket_sink
 from capd.adapters.clients.conversation import Request, UnknownNameError
 from capd.core.protocol.outcomes import NotSentError, OutcomeUnknownError, RefusedError, ServerError
 from capd_protos.types import ClientFacts
-from client_stage import Json, Stage, staged
+from client_stage import Json, Stage, Talk, staged
 
 LIST_CHANGED = b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}'
 CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "t"}}
@@ -53,6 +53,73 @@ async def test_each_failure_has_its_own_answer(
             assert answer["error"] == expected["error"]
         else:
             assert (answer["result"]["isError"], answer["result"]["_meta"]) == (True, expected)
+
+
+@pytest.mark.parametrize(
+    ("method", "is_sent", "expected"),
+    [
+        ("tools/call", False, "not_sent"),
+        ("tools/call", True, "outcome_unknown"),
+        ("prompts/get", False, 4001),
+        ("prompts/get", True, 4002),
+    ],
+)
+async def test_a_request_over_which_capd_itself_fails_is_answered_with_its_true_outcome(
+    autojump_clock: MockClock, method: str, is_sent: bool, expected: str | int
+) -> None:
+    async def run(request: Request) -> bytes:
+        if is_sent:
+            await request.caller.dispatched()
+        raise KeyError("planted")
+
+    class Failing(Talk):
+        async def relay(self, request: Request) -> bytes:
+            return await run(request)
+
+    async with staged(talk=Failing()) as stage:
+        await stage.send({**CALL, "method": method})
+        await stage.send({"jsonrpc": "2.0", "id": 2, "method": "tools/list"})
+
+        first, second = map(json.loads, await stage.heard())
+
+        error = first.get("error", {})
+        meta = first.get("result", {}).get("_meta", {})
+        assert error.get("code", meta.get("capd/outcome")) == expected
+        text = error.get("message") or first["result"]["content"][0]["text"]
+        assert text.startswith("capd itself failed over this call (KeyError; its log says where).")
+        # The connection is as before.
+        assert second["id"] == 2
+
+
+@pytest.mark.parametrize(
+    ("failing", "message"),
+    [
+        ("list_entries", {"id": 1, "method": "tools/list"}),
+        ("turn", {"id": 1, "method": "capd/turn", "params": {"text": "x"}}),
+        ("subscribe", {"id": 1, "method": "resources/subscribe", "params": {"uri": "x:y"}}),
+        ("instructions", {"id": 1, "method": "server/discover"}),
+        ("start", {"id": 1, "method": "nothing"}),
+        ("renew_subscriptions", {"method": "notifications/initialized"}),
+        ("on_roots_changed", {"method": "notifications/roots/list_changed"}),
+    ],
+)
+async def test_whatever_of_a_session_fails_its_connection_goes_on(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, failing: str, message: Json
+) -> None:
+    def fail(*_: object) -> None:
+        raise KeyError("planted")
+
+    talk = Talk()
+    monkeypatch.setattr(talk, failing, fail)
+    async with staged(talk=talk) as stage:
+        await stage.send({"jsonrpc": "2.0", **message})
+        await stage.send({"jsonrpc": "2.0", "id": 2, "method": "ping"})
+
+        lines = {each.get("id"): each for each in map(json.loads, await stage.heard())}
+
+        assert lines[2]["result"] == {}
+        if failing not in {"start", "renew_subscriptions", "on_roots_changed"}:
+            assert lines[1]["error"]["code"] == -32603
 
 
 async def test_dispatched_is_written_before_the_call_goes_on(autojump_clock: MockClock) -> None:

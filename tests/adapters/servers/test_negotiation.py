@@ -6,7 +6,8 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from capd.adapters.servers.negotiation import PROBE_PATIENCE, HandshakeError, negotiate
+from capd.adapters.servers.negotiation import PROBE_GRACE, HandshakeError, negotiate
+from capd.core.servers.generation_memory import PROBE_PATIENCE, SURE_PATIENCE
 from capd_protos.types import ClientFacts
 from line_server import EVERYTHING, INFO, Json, LineServer, serving
 
@@ -29,11 +30,18 @@ SILENCE = None
 class Met:
     """A negotiation in a task of its own."""
 
-    def __init__(self, server: LineServer, *, wants_stateless: bool) -> None:
+    def __init__(
+        self,
+        server: LineServer,
+        *,
+        wants_stateless: bool,
+        probe_patience: float = PROBE_PATIENCE,
+    ) -> None:
         self.errors: list[str] = []
         self.ended_at = -1.0
         self._server = server
         self._wants_stateless = wants_stateless
+        self._probe_patience = probe_patience
         self._started_at = trio.current_time()
 
     async def run(self) -> None:
@@ -44,6 +52,7 @@ class Met:
                 client,
                 wants_stateless=self._wants_stateless,
                 timeout=TIMEOUT,
+                probe_patience=self._probe_patience,
             )
         except HandshakeError as error:
             self.errors.append(str(error))
@@ -160,8 +169,11 @@ async def test_a_slow_answer_to_discover_still_counts_before_the_handshakes(
         assert "notifications/initialized" not in methods(server)
 
 
-async def test_an_answer_to_discover_behind_the_handshake_changes_nothing(
-    autojump_clock: MockClock,
+@pytest.mark.parametrize(
+    ("behind", "expected"), [(PROBE_GRACE / 2, STATELESS), (PROBE_GRACE * 2, HANDSHAKE)]
+)
+async def test_an_answer_to_discover_counts_shortly_behind_the_handshake(
+    autojump_clock: MockClock, behind: float, expected: tuple[bool, str, list[str], str]
 ) -> None:
     async with serving() as (server, nursery):
         negotiation = Met(server, wants_stateless=True)
@@ -169,9 +181,25 @@ async def test_an_answer_to_discover_behind_the_handshake_changes_nothing(
         await trio.sleep(PROBE_PATIENCE + 1)
         discover, initialize = server.told
         await server.say({"id": initialize["id"], "result": INITIALIZED})
+        await trio.sleep(behind)
         await server.say({"id": discover["id"], "result": DISCOVERED})
 
-        assert (negotiation.errors, facts(server)) == ([], HANDSHAKE)
+        assert (negotiation.errors, facts(server)) == ([], expected)
+        assert ("notifications/initialized" in methods(server)) is (expected == HANDSHAKE)
+
+
+async def test_a_server_that_is_sure_to_answer_gets_no_handshake_before_it_does(
+    autojump_clock: MockClock,
+) -> None:
+    async with serving() as (server, nursery):
+        negotiation = Met(server, wants_stateless=True, probe_patience=SURE_PATIENCE)
+        nursery.start_soon(negotiation.run)
+        await trio.sleep(SURE_PATIENCE - 1)
+        [discover] = server.told
+        await server.say({"id": discover["id"], "result": DISCOVERED})
+
+        assert (negotiation.errors, facts(server)) == ([], STATELESS)
+        assert methods(server) == ["server/discover"]
 
 
 def refused(*supported: object) -> Json:

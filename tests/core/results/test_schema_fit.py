@@ -90,3 +90,15 @@ def test_a_pattern_that_backtracks_takes_no_time() -> None:
 def test_a_tool_without_a_schema_objects_to_nothing() -> None:
     assert objections_of(b'{"name":"t"}') is None
     assert objections_of(b'{"outputSchema":7}') is None
+
+
+@pytest.mark.parametrize("number", ["1e999", "9" * 5000, "-" + "9" * 300])
+def test_a_number_that_nobody_can_read_keeps_no_content_from_being_cut(number: str) -> None:
+    definition = json.dumps({"name": "t", "outputSchema": of_rows(minItems=1)}).encode()
+    objections = objections_of(definition)
+    assert objections is not None
+    written = json.dumps({"rows": ROWS, "count": "NUMBER"}).replace('"NUMBER"', number).encode()
+
+    cut = fitted(written, 6000, objections, b'{"handle":"r"}')
+
+    assert cut is None or len(cut.data) <= 6000

@@ -213,6 +213,8 @@ def test_what_a_server_gets_is_split_into_settings_and_secrets() -> None:
         ("/home/ann", "/home/ann/.config/capd", True),
         ("/home/ann/.config/capd", "/home/ann/.config/capd", True),
         ("/", "/run/capd", True),
+        ("/home/ann/.config/capd/taps/own", "/home/ann/.config/capd", True),
+        ("/home/ann/.config/capd/taps/own/", "/home/ann/.config/capd/", True),
         ("/home/ann/code", "/home/ann/.config/capd", False),
         ("/home/ann/.config/capd-shop", "/home/ann/.config/capd", False),
         ("", "/home/ann/.config/capd", False),

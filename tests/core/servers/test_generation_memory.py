@@ -3,7 +3,12 @@
 import msgspec
 import pytest
 
-from capd.core.servers.generation_memory import MOST_SERVERS, GenerationMemory
+from capd.core.servers.generation_memory import (
+    MOST_SERVERS,
+    PROBE_PATIENCE,
+    SURE_PATIENCE,
+    GenerationMemory,
+)
 from capd.core.servers.identity import server_identity
 from capd_protos.types import ServerIdentity, ServerName, ServerSpec, TapName
 
@@ -107,3 +112,27 @@ def test_of_too_many_the_ones_that_were_met_last_are_written_down() -> None:
     got = memory.written()
 
     assert list(got) == [*names[2:], names[0]]
+
+
+@pytest.mark.parametrize(
+    ("meetings", "transport", "expected"),
+    [
+        ([], "stdio", PROBE_PATIENCE),
+        ([(True, False)], "stdio", PROBE_PATIENCE),
+        ([(False, False)], "stdio", PROBE_PATIENCE),
+        ([(True, True)], "stdio", SURE_PATIENCE),
+        ([(False, True)], "stdio", SURE_PATIENCE),
+        # Another version of it, that answers nothing before its handshake.
+        ([(True, True), (True, False)], "stdio", PROBE_PATIENCE),
+        ([], "http", SURE_PATIENCE),
+        ([], "sse", PROBE_PATIENCE),
+    ],
+)
+def test_a_probe_is_waited_for_where_its_answer_is_sure_to_come(
+    meetings: list[tuple[bool, bool]], transport: str, expected: float
+) -> None:
+    memory = GenerationMemory()
+    for tried, stateless in meetings:
+        memory.note_start(IDENTITY, tried_stateless=tried, is_stateless=stateless)
+
+    assert memory.probe_patience(IDENTITY, transport) == expected

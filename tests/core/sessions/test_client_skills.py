@@ -146,6 +146,15 @@ def test_a_projects_skill_is_used_only_where_the_message_calls_it(
     assert named_in(message, ["unit-tests", "paint-walls"], {"unit-tests"}) == named
 
 
+@pytest.mark.parametrize("name", ["the", "this", "a", "my", "which", "new", "to", "use"])
+def test_a_projects_skill_has_no_name_that_ordinary_messages_hold(name: str) -> None:
+    message = f"please use {name} skill, and {name} skills to come; skill {name} or not"
+
+    assert named_in(message, [name], {name}) == []
+    assert named_in(f"/{name} now", [name], {name}) == [name]
+    assert named_in(message, [name]) == [name]
+
+
 def test_a_message_uses_a_few_skills_and_the_first_are_taken() -> None:
     skills = [f"skill-{each}" for each in range(9)]
 

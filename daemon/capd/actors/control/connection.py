@@ -40,6 +40,8 @@ from capd.adapters.stdio_frames import (
     WriterFullError,
     WriterStalledError,
 )
+from capd.core.errors import described
+from capd.core.protocol.outcomes import internal_error
 from capd.core.records.tally import Tally
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
@@ -161,15 +163,7 @@ class Control:
             return
         assert not isinstance(request.id, msgspec.UnsetType)
         try:
-            params = _params(request)
-            if isinstance(params, frames.EventParams):
-                await self._stream_events(request.id, params, writer)
-                return
-            if isinstance(params, frames.BridgeOpenParams):
-                await check_still_let_in(peer)
-                await self._bridging.hold(request.id, params, writer, peer)
-                return
-            result = await self._result(request.method, params, peer)
+            await self._reply_to(request, request.id, writer, peer)
         except MalformedError as error:
             text = f"params of {request.method}: {error}"
             await writer.send(_error(request.id, frames.INVALID_PARAMS, text))
@@ -177,16 +171,37 @@ class Control:
             await writer.send(_error(request.id, error.code, str(error)))
         except ActorUnavailableError as error:
             await writer.send(_error(request.id, frames.UNAVAILABLE, str(error)))
+        except (WriterFullError, FrameCutError):
+            # Its client has gone.
+            raise
+        except Exception as error:  # noqa: BLE001 - the boundary: each request has an answer
+            log.error("task_failed", task=request.method[:100], **described(error))
+            await writer.send(_error(request.id, frames.INTERNAL_ERROR, internal_error(error)))
+
+    async def _reply_to(
+        self,
+        request: frames.RpcRequest,
+        request_id: int | str | None,
+        writer: FrameWriter,
+        peer: Peer,
+    ) -> None:
+        params = _params(request)
+        if isinstance(params, frames.EventParams):
+            await self._stream_events(request_id, params, writer)
+            return
+        if isinstance(params, frames.BridgeOpenParams):
+            await check_still_let_in(peer)
+            await self._bridging.hold(request_id, params, writer, peer)
+            return
+        result = await self._result(request.method, params, peer)
+        if isinstance(params, frames.StopParams):
+            # Before the answer: who has it may be gone, and this task with the connection.
+            self._stop(params)
+        if request.method in LARGE:
+            answer = await trio.to_thread.run_sync(_response, request_id, result)
         else:
-            if isinstance(params, frames.StopParams):
-                # Before the answer: the client may disconnect once it has that, which cancels
-                # this task.
-                self._stop(params)
-            if request.method in LARGE:
-                answer = await trio.to_thread.run_sync(_response, request.id, result)
-            else:
-                answer = _response(request.id, result)
-            await writer.send(answer)
+            answer = _response(request_id, result)
+        await writer.send(answer)
 
     async def _result(self, method: str, params: Any, peer: Peer) -> Any:
         if method not in READING:

@@ -9,6 +9,7 @@ embedded and not stored.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,7 @@ from capd.core.tools.curation import Field, curated, curated_by_keywords, ranked
 from capd.core.tools.known_tools import Source, lacks
 from capd.core.tools.tool_question import BadQuestionError, Selection, question
 from capd.core.trust.project_tap import project_of
-from capd.runtime.boundary import contained
+from capd.runtime.boundary import contained, kept_running
 from capd.runtime.bus import Bus
 from capd.runtime.peer import ActorUnavailableError
 from capd.runtime.serving import serve
@@ -182,12 +183,13 @@ class ToolFinder:
         self._changed.set()
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            nursery.start_soon(self._listen)
-            nursery.start_soon(self._follow)
-            nursery.start_soon(self._follow_use)
-            nursery.start_soon(self._count_cards)
-            nursery.start_soon(self._vectors.follow)
-            nursery.start_soon(self._skills.follow)
+            keep = partial(kept_running, log=log)
+            nursery.start_soon(keep, "hints", self._listen)
+            nursery.start_soon(keep, "catalog", self._follow)
+            nursery.start_soon(keep, "uses", self._follow_use)
+            nursery.start_soon(keep, "card counts", self._count_cards)
+            nursery.start_soon(keep, "tool vectors", self._vectors.follow)
+            nursery.start_soon(keep, "skill vectors", self._skills.follow)
             await serve(
                 self._bus,
                 FINDER,

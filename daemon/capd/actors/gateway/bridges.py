@@ -34,6 +34,7 @@ from capd.adapters.clients.peers import Peers
 from capd.adapters.clients.socket_sink import SocketSink
 from capd.adapters.clients.waiting_pool import WaitingPool
 from capd.adapters.stdio_frames import FrameReader
+from capd.core.protocol.outcomes import internal_error
 from capd.core.sessions.bridges import shown_path
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
@@ -178,6 +179,8 @@ class BridgeGateway:
                 _shut(stream)
             elif isinstance(error, ActorUnavailableError):
                 await send_frame(stream, refused("overloaded", str(error)))
+            elif isinstance(error, Exception):
+                await send_frame(stream, refused("bad_hello", internal_error(error)))
             if isinstance(error, ActorUnavailableError):
                 return is_taken
             raise

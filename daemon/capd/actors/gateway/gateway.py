@@ -31,6 +31,8 @@ from capd.adapters.clients.peers import Peer, Peers
 from capd.adapters.clients.socket_sink import SocketSink
 from capd.adapters.clients.waiting_pool import WaitingPlace, WaitingPool
 from capd.adapters.stdio_frames import FrameReader
+from capd.core.errors import described
+from capd.core.protocol.outcomes import internal_error
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd.runtime.handle_table import HandleTable
@@ -153,13 +155,17 @@ class Gateway:
         taken = Connection(SocketSink(stream), reader, trio.Event(), peer.is_excepted)
         self._connections.put(connection, taken)
         try:
-            described = await self._registry.describe(hello.project or hello.cwd)
+            known = await self._registry.describe(hello.project or hello.cwd)
             opened = await self._curator.open_session(
                 curator.OpenSession(connection, hello, peer.pid)
             )
-        except ActorUnavailableError as error:
+        except Exception as error:  # noqa: BLE001 - the boundary: each hello has an answer
             is_taken = self._connections.take(connection) is None
+            answer = refused("overloaded", str(error))
+            if not isinstance(error, ActorUnavailableError):
+                log.error("task_failed", task="hello", **described(error))
+                answer = refused("bad_hello", internal_error(error))
             if not is_taken:
-                await send_frame(stream, refused("overloaded", str(error)))
+                await send_frame(stream, answer)
             return is_taken
-        return await send_welcome(stream, opened, self._daemon, taken, described.wanted_keys)
+        return await send_welcome(stream, opened, self._daemon, taken, known.wanted_keys)

@@ -32,7 +32,7 @@ from capd.core.index.summaries import Call, call_of, surrounding_texts
 from capd.core.index.trigger_map import trigger_map
 from capd.core.routing.priors import spoken_for
 from capd.core.sessions.own_tools import CAPABILITY
-from capd.runtime.boundary import contained
+from capd.runtime.boundary import contained, kept_running
 from capd.runtime.bus import Bus
 from capd.runtime.peer import ActorUnavailableError
 from capd.runtime.serving import serve
@@ -117,9 +117,10 @@ class Index:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._listen)
-            nursery.start_soon(self._follow)
-            nursery.start_soon(self._follow_sessions)
+            keep = partial(kept_running, log=log)
+            nursery.start_soon(keep, "hints", self._listen)
+            nursery.start_soon(keep, "catalog", self._follow)
+            nursery.start_soon(keep, "sessions", self._follow_sessions)
             await serve(
                 self._bus,
                 INDEX,

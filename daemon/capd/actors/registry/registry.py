@@ -42,7 +42,7 @@ from capd.core.sessions.own_tools import MODEL_NOT_READY
 from capd.core.taps.catalog import Catalog, Tap, Unknown
 from capd.core.taps.package_pins import npm_packages, unpinned_packages
 from capd.core.trust.project_tap import tap_name
-from capd.runtime.boundary import contained
+from capd.runtime.boundary import contained, kept_running
 from capd.runtime.bus import Bus
 from capd.runtime.serving import serve
 from capd_protos import registry as messages
@@ -158,14 +158,17 @@ class Registry:
         await self._learning.load()
         self._is_serving = True
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._vectors.follow)
-            nursery.start_soon(self._follow_use)
-            nursery.start_soon(self._learning.follow)
-            nursery.start_soon(self._programs.follow)
-            nursery.start_soon(self._learning.run)
+            keep = partial(kept_running, log=log)
+            nursery.start_soon(keep, "vectors", self._vectors.follow)
+            nursery.start_soon(keep, "uses", self._follow_use)
+            nursery.start_soon(keep, "labels", self._learning.follow)
+            nursery.start_soon(keep, "programs", self._programs.follow)
+            nursery.start_soon(keep, "learning", self._learning.run)
             if self._tool_triggers is not None:
-                nursery.start_soon(self._tool_triggers.follow, self._files.load)
-            nursery.start_soon(partial(self._projects.run, is_watching=self._is_watching))
+                triggers = partial(self._tool_triggers.follow, self._files.load)
+                nursery.start_soon(keep, "tool triggers", triggers)
+            projects = partial(self._projects.run, is_watching=self._is_watching)
+            nursery.start_soon(keep, "projects", projects)
             if self._is_watching:
                 nursery.start_soon(self._follow_files)
             await serve(

@@ -25,6 +25,8 @@ from capd.actors.session.server_requests import LINK_MARK, LINKS_BYTES
 from capd.actors.session.turns import SessionTurns
 from capd.adapters.clients.conversation import DirectRoute, Request, UnknownNameError
 from capd.adapters.servers.server_connection import ServerConnection
+from capd.adapters.step_boundary import boundary
+from capd.core.errors import described
 from capd.core.protocol.apps import page_named
 from capd.core.protocol.calls import RESULT
 from capd.core.protocol.extensions import session_extensions
@@ -58,6 +60,8 @@ from capd.core.tools.tool_edits import given_arguments, sent_arguments
 from capd_protos.codec import JsonCodec
 from capd_protos.curator import CapabilityUsed
 from capd_protos.types import CapabilityId, ClientFacts, ServerIdentity, ToolName, WireName
+
+log = structlog.get_logger(actor="curator")
 
 INDEX_PATIENCE = 1.5
 """Seconds for which the first answer on a connection waits for the index, which its instructions
@@ -271,8 +275,9 @@ class SessionCalls:
         result = await self.answer(request)
         own = self._view.own.get(WireName(text_of(request.members.get("name"))))
         if own is not None:
-            result = self._memories.answered(result)
-            return self._parts.tokens.answered(own.name, result)
+            with boundary("notices", log=log):
+                result = self._memories.answered(result)
+                result = self._parts.tokens.answered(own.name, result)
         return result
 
     async def answer(self, request: Request) -> Result:
@@ -422,7 +427,10 @@ class SessionCalls:
 
     async def _call_listed(self, listed: Listed, by: By, request: Request) -> Result:
         call, result = await self._sent(listed, by, request)
-        return self._memories.passed(listed.shown, await self.shorten(call, result))
+        result = await self.shorten(call, result)
+        with boundary("memories", log=log):
+            return self._memories.passed(listed.shown, result)
+        return result
 
     async def _sent(self, listed: Listed, by: By, request: Request) -> tuple[Call, Result]:
         """Return a call and what its server answered; raises as `answer`."""
@@ -487,7 +495,16 @@ class SessionCalls:
             self._checks.check(listed.shown.name, listed.shown.json, arguments)
 
     def end(self, call: Call, result: Result | None, error: Exception | None = None) -> None:
-        """Note the end of a call. A call that worked counts as a use of its tool."""
+        """Note the end of a call. A call that worked counts as a use of its tool.
+
+        The call has its outcome by now, so nothing that fails here may change it.
+        """
+        try:
+            self._note_end(call, result, error)
+        except Exception as failure:  # noqa: BLE001 - the boundary
+            log.error("task_failed", task="call notes", **described(failure))
+
+    def _note_end(self, call: Call, result: Result | None, error: Exception | None) -> None:
         grant = call.shown.grant
         granting = self._state.active.granting(grant)
         outcome = self._parts.notes.ended(call, granting, result, error)
@@ -525,7 +542,12 @@ class SessionCalls:
     async def shorten(self, call: Call, result: Result) -> Result:
         """Return a server's result, shortened if it is too long."""
         client = call.request.caller.client
-        return await self.results.passed(result, call.shown, call.server, client)
+        try:
+            return await self.results.passed(result, call.shown, call.server, client)
+        except Exception as failure:  # noqa: BLE001 - the boundary
+            # The server has answered: the whole result is truer than any word about this.
+            log.error("task_failed", task="long result", **described(failure))
+            return result
 
 
 @lru_cache(maxsize=1024)

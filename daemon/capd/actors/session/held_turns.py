@@ -2,7 +2,8 @@
 
     begun ──decided, or nobody may wait──> answered
       └──undecided after `FIRST_LOOK`──> held ──asked for again──> answered
-                                          └──not within `RETURN_TIMEOUT`──> not delivered
+                                          └──not within `RETURN_TIMEOUT`, or `MOST_HELD`
+                                             others came since──> not delivered
 
 A hook ends by itself after a quarter of a second, so that a daemon that hangs stops no editor. The
 answer `held` tells it that the daemon is alive, and that the wait is worth it.
@@ -49,8 +50,14 @@ class HeldTurns:
 
     async def hold(self, turn: TurnInProgress) -> None:
         """Hold `turn` for its hook. Without that, its text counts as not delivered to the model."""
-        self._held = [*self._held[1 - MOST_HELD :], turn]
+        self._held.append(turn)
+        for oldest in self._held[:-MOST_HELD]:
+            self._give_up(oldest)
         await trio.sleep(RETURN_TIMEOUT)
+        self._give_up(turn)
+
+    def _give_up(self, turn: TurnInProgress) -> None:
+        """Stop keeping a turn that nobody came back for: its words count as not delivered."""
         if turn in self._held:
             self._held.remove(turn)
             turn.context.is_delivered = False

@@ -199,11 +199,12 @@ async def _taken_in_time(
     take_turn = partial(session.turns.take, prompt.text, turn_context, budget=prompt.budget)
     if not prompt.patience:
         return await take_turn()
+    # As short as it may be, or negative: the hook is answered, with what is known at once.
     patient_until = trio.current_time() + prompt.patience
     turn = TurnInProgress(prompt.text, prompt.turn, turn_context)
     nursery.start_soon(partial(contained, "hook_turn", partial(turn.run, take_turn), log=log))
     if prompt.longest > prompt.patience:
-        with trio.move_on_after(min(FIRST_LOOK, prompt.patience - EARLY_ANSWER)):
+        with trio.move_on_after(max(0.0, min(FIRST_LOOK, prompt.patience - EARLY_ANSWER))):
             await turn_context.is_decided.wait()
         if not turn_context.is_decided.is_set():
             nursery.start_soon(session.held_turns.hold, turn)

@@ -10,6 +10,7 @@ thousand sessions (docs/design/actors.md).
 """
 
 import time
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import msgspec
@@ -33,12 +34,14 @@ from capd.adapters.clients.conversation import Request, UnknownNameError
 from capd.adapters.clients.upstream import Upstream
 from capd.adapters.large_frames import read_all
 from capd.adapters.servers.callers import CallHooks
+from capd.adapters.step_boundary import boundary
 from capd.adapters.trust.real_paths import RealPaths
+from capd.core.errors import described
 from capd.core.protocol.generations import raw
-from capd.core.protocol.outcomes import CallFailedError, ServerError
+from capd.core.protocol.outcomes import CallFailedError, ServerError, internal_failure
 from capd.core.sessions.bridges import session_key
 from capd.core.sessions.session_record import SessionRecord
-from capd.runtime.boundary import contained
+from capd.runtime.boundary import contained, kept_running
 from capd.runtime.handle_table import HandleTable
 from capd.runtime.serving import serve
 from capd_protos import curator as messages
@@ -56,7 +59,13 @@ async def call_from_outside(session: Session, request: messages.CallTool) -> mes
     """
     key = session.place.key
     members = {"name": raw(request.name), "arguments": msgspec.Raw(request.arguments)}
-    caller = CallHooks(client=session.connection.client)
+    may_have_run = False
+
+    async def on_dispatched() -> None:
+        nonlocal may_have_run
+        may_have_run = True
+
+    caller = CallHooks(on_dispatched, client=session.connection.client)
     try:
         result = await read_all(await session.calls.answer(Request("tools/call", members, caller)))
     except UnknownNameError as error:
@@ -65,6 +74,10 @@ async def call_from_outside(session: Session, request: messages.CallTool) -> mes
         return messages.ToolCalled(key, error.outcome, message=str(error))
     except ServerError as error:
         return messages.ToolCalled(key, "error", error.error)
+    except Exception as error:  # noqa: BLE001 - the boundary: a call has one of four outcomes
+        log.error("task_failed", task="call", session=key, **described(error))
+        failure = internal_failure(error, was_sent=may_have_run)
+        return messages.ToolCalled(key, failure.outcome, message=str(failure))
     return messages.ToolCalled(key, "result", result)
 
 
@@ -138,20 +151,24 @@ class SessionHost:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 self._openings.run_in(nursery)
-                nursery.start_soon(self._listen)
-                nursery.start_soon(self._saver.run)
-                nursery.start_soon(self._memory_return.run)
-                nursery.start_soon(self._model_keeping.run)
                 await services.habits.load()
-                nursery.start_soon(services.habits.run)
                 await services.approvals.load()
-                nursery.start_soon(services.approvals.run)
                 await self._memories.load()
-                nursery.start_soon(self._memories.run, self._correct)
-                nursery.start_soon(services.uses.follow)
-                nursery.start_soon(services.index.follow)
-                nursery.start_soon(services.tokens.run, self._sessions.token_counts)
-                nursery.start_soon(services.results.store.sweep)
+                kept: dict[str, Callable[[], Awaitable[object]]] = {
+                    "hints": self._listen,
+                    "session records": self._saver.run,
+                    "memory return": self._memory_return.run,
+                    "model keeping": self._model_keeping.run,
+                    "habits": services.habits.run,
+                    "approvals": services.approvals.run,
+                    "memories": partial(self._memories.run, self._correct),
+                    "recent uses": services.uses.follow,
+                    "index": services.index.follow,
+                    "tokens": partial(services.tokens.run, self._sessions.token_counts),
+                    "stored results": services.results.store.sweep,
+                }
+                for name, run in kept.items():
+                    nursery.start_soon(partial(kept_running, log=log), name, run)
                 await serve(
                     self._bus, NAME, REQUESTS, self._replied, log=log, task_status=task_status
                 )
@@ -176,7 +193,8 @@ class SessionHost:
         with trio.CancelScope(shield=True), trio.move_on_after(RELEASE_TIMEOUT):
             async with trio.open_nursery() as nursery:
                 for opened in self._sessions.values():
-                    nursery.start_soon(opened.session.activation.leases.release_all)
+                    release_all = opened.session.activation.leases.release_all
+                    nursery.start_soon(partial(contained, log=log), "leases", release_all)
 
     async def _replied(self, request: messages.Request) -> messages.Reply:
         match request:
@@ -290,10 +308,7 @@ class SessionHost:
         """End the sessions of a bridge at once; none of them can be resumed."""
         ended = [each for each in self._sessions.values() if each.session.place.bridge == bridge]
         for opened in ended:
-            opened.claim += 1
-            upstream = opened.session.connection.upstream
-            if upstream is not None:
-                upstream.close("its bridge was revoked", reconnect=False)
+            self._close(opened, "its bridge was revoked", reconnect=False)
         for opened in ended:
             if not opened.is_ending:
                 await self._end(opened)
@@ -354,13 +369,14 @@ class SessionHost:
             )
             upstream.is_draining = self._drain.is_on
             session.connection.upstream = upstream
-            await upstream.run(session.calls)
+            # Here, and not around all: what follows takes half a minute, and the log says it now.
+            await contained("connection", upstream.run, session.calls, log=log)
         finally:
             if claim == opened.claim:
                 session.connection.upstream = None
                 is_goodbye = upstream is not None and upstream.is_goodbye
                 if not is_goodbye:
-                    await self._wait_while_lost(opened, claim)
+                    await contained("lost", self._wait_while_lost, opened, claim, log=log)
                 if claim == opened.claim:
                     await self._end(opened)
 
@@ -376,20 +392,33 @@ class SessionHost:
                         return
                 await trio.sleep(LOOK_AGAIN)
 
+    def _close(self, opened: OpenSession, reason: str, *, reconnect: bool) -> None:
+        """Close a session's connection, which does not end the session; `_end` does."""
+        opened.claim += 1
+        upstream = opened.session.connection.upstream
+        if upstream is not None:
+            with boundary("close", log=log):
+                upstream.close(reason, reconnect=reconnect)
+
     async def _end(self, opened: OpenSession) -> None:
+        """End a session. A step that fails leaves out no other: its key and leases are free."""
         place = opened.session.place
         key = place.key
         # It stays in the table until it has no lease, or a new session of this key would get them.
         opened.is_ending = True
         opened.opening.cancel()
-        await self._saver.save(key)
-        await opened.session.activation.leases.release_all()
-        self.services.environments.drop(key)
+        await contained("save", self._saver.save, key, log=log)
+        await contained("leases", opened.session.activation.leases.release_all, log=log)
         del self._sessions[key]
-        self.services.results.readers.ended(key)
-        self.services.approvals.approvals.end_session(key)
-        note = SessionNote(time.time(), key, place.client, place.project, "ended")
-        self.services.journal.note(note)
+        with boundary("environment", log=log):
+            self.services.environments.drop(key)
+        with boundary("results", log=log):
+            self.services.results.readers.ended(key)
+        with boundary("approvals", log=log):
+            self.services.approvals.approvals.end_session(key)
+        with boundary("ledger note", log=log):
+            note = SessionNote(time.time(), key, place.client, place.project, "ended")
+            self.services.journal.note(note)
         log.info("session_ended", session=key)
         self._bus.publish(messages.SessionEnded(key))
         self._memory_return.ended()
@@ -405,8 +434,19 @@ class SessionHost:
         if not settings.are_live:
             return
         settings.on_change()
-        for session in self._sessions.sessions():
-            session.on_rules(settings.rules(session.place.project))
+        for opened in list(self._sessions.values()):
+            session = opened.session
+            try:
+                session.on_rules(settings.rules(session.place.project))
+            except Exception as error:  # noqa: BLE001 - the boundary of one session
+                log.error(
+                    "task_failed", task="rules", session=session.place.key, **described(error)
+                )
+                # What may be forbidden by now must not stay: it is opened again by the new rules.
+                self._close(opened, "capd failed over its settings", reconnect=True)
+                if not opened.is_ending:
+                    opened.is_ending = True
+                    self._nursery.start_soon(self._end, opened)
         for session in self._sessions.sessions():
             follow = session.follow_profile
             self._nursery.start_soon(partial(contained, "profile", follow, log=log))
@@ -423,7 +463,8 @@ class SessionHost:
         async with self._bus.subscribe(HINTS, *TOPICS) as hints:
             async for hint in hints:
                 # In a method of its own: a local variable here would keep the last session alive.
-                self._on_hint(hint)
+                with boundary("hint", log=log):
+                    self._on_hint(hint)
 
     def _on_hint(self, hint: Hint) -> None:
         if isinstance(hint, supervisor.ServerToolsChanged):
@@ -446,9 +487,11 @@ class SessionHost:
             self._memories.changed()
         for session in self._sessions.sessions():
             if hint.project:
-                self._nursery.start_soon(self._follow_project, session, hint)
+                follow = partial(self._follow_project, session, hint)
+                self._nursery.start_soon(partial(contained, "project catalog", follow, log=log))
             else:
-                _follow_catalog(session, hint)
+                with boundary("catalog", log=log):
+                    _follow_catalog(session, hint)
 
     async def _follow_project(self, session: Session, hint: registry.CatalogChanged) -> None:
         """Apply a change of a project's catalog if `session` belongs to that project."""

@@ -17,6 +17,7 @@ import trio
 
 from capd.actors.session.services import SessionContext
 from capd.adapters.servers.instance import Instance
+from capd.adapters.step_boundary import boundary
 from capd.core.protocol.outcomes import NotSentError
 from capd.core.protocol.subscribed import Subscribed
 from capd.core.servers.identity import server_identity
@@ -25,6 +26,7 @@ from capd.core.sessions.pending_starts import PendingStarts
 from capd.core.sessions.session import NO_INSTANCE, ServerLease
 from capd.core.sessions.session_place import NotActivatedError
 from capd.core.tools.tool_edits import edited_tools
+from capd.runtime.boundary import contained
 from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
 from capd_protos import registry, supervisor
 from capd_protos.codec import MsgpackCodec
@@ -97,8 +99,12 @@ class SessionLeases:
         try:
             yield held
         finally:
-            if self.leave(held):
-                await self.release(held)
+            # The call has its outcome, which nothing that fails here may change.
+            await contained("release", self._leave_call, held, log=log)
+
+    async def _leave_call(self, held: ServerLease) -> None:
+        if self.leave(held):
+            await self.release(held)
 
     def keep(self, lease: ServerLease) -> None:
         """Keep a server until `leave`, even if its capability is switched off meanwhile."""
@@ -121,7 +127,8 @@ class SessionLeases:
         for held in self._state.servers:
             left = self._instances.get(held.instance)
             if left is not None:
-                left.leave(self._place.key)
+                with boundary("leave", log=log):
+                    left.leave(self._place.key)
         with trio.CancelScope(shield=True), trio.move_on_after(ASK_TIMEOUT):
             try:
                 await self.ask_supervisor(supervisor.ReleaseSession(self._place.key), ASK_TIMEOUT)

@@ -17,6 +17,7 @@ from capd.actors.session.table import OpenSession, OpenSessions
 from capd.actors.session.tool_search import described
 from capd.adapters import platform
 from capd.adapters.clients.connection import Connection
+from capd.core.errors import described as described_error
 from capd.core.sessions.bridges import session_key
 from capd.core.sessions.claiming import refusal
 from capd.core.sessions.session_keys import fresh_key, is_key
@@ -124,8 +125,7 @@ class SessionOpenings:
                 "overloaded", "this bridge has too many sessions, some without a connection"
             )
         if opened is None:
-            opened = self._new_session(request, view, profile)
-            self._begin(opened, hello, found, record)
+            opened = self._begun(request, view, profile, found, record)
             self._note(opened.session.place)
         elif (upstream := opened.session.connection.upstream) is not None:
             upstream.close("resumed elsewhere", reconnect=False)
@@ -140,6 +140,31 @@ class SessionOpenings:
         opened.process = platform.process_start_time(opened.pid)
         return opened, connection, resumed
 
+    def _begun(
+        self,
+        request: messages.OpenSession,
+        view: SessionView,
+        profile: SessionProfile,
+        found: finder.ToolsDescribed | None,
+        record: SessionRecord | None,
+    ) -> OpenSession:
+        """Return a new session with what it has when it opens.
+
+        A saved record that cannot be restored is left out: its client would otherwise never get a
+        session by this key again. What fails half-way leaves no session behind.
+        """
+        opened = self._new_session(request, view, profile)
+        key = opened.session.place.key
+        try:
+            self._begin(opened, request.hello, found, record)
+        except Exception as error:
+            del self._sessions[key]
+            if record is None:
+                raise
+            log.error("session_not_restored", session=key, **described_error(error))
+            return self._begun(request, view, profile, found, None)
+        return opened
+
     def _begin(
         self,
         opened: OpenSession,
@@ -150,13 +175,16 @@ class SessionOpenings:
         """Set up what a new session starts with: pins, profile, saved or inherited tools."""
         if found is not None:
             opened.session.initial_tools.pin(found)
-            self._nursery.start_soon(self._lease_eager, opened, found)
-        enable = opened.session.enable_of_profile
-        self._nursery.start_soon(partial(contained, "profile", enable, log=log))
         if record is not None:
             opened.session.snapshot.restore(record, is_same_client=bool(hello.resume))
         elif hello.parent and hello.inherit:
             self._inherit(opened, SessionKey(hello.parent))
+        # Tasks last: what fails above must leave none that works for a session nobody has.
+        if found is not None:
+            lease = partial(self._lease_eager, opened, found)
+            self._nursery.start_soon(partial(contained, "eager servers", lease, log=log))
+        enable = opened.session.enable_of_profile
+        self._nursery.start_soon(partial(contained, "profile", enable, log=log))
 
     def _profile(self, hello: Hello, project: str, bridge: str) -> SessionProfile:
         parent, last = SessionKey(hello.parent), ""
@@ -208,9 +236,7 @@ class SessionOpenings:
             if not found.is_known:
                 # The first session of a daemon comes before the catalog has been read.
                 found = await described(self._services.finder, session.view, waits=True) or found
-            await contained(
-                "eager servers", session.initial_tools.lease_eager, found.eager, log=log
-            )
+            await session.initial_tools.lease_eager(found.eager)
 
     def _inherit(self, opened: OpenSession, parent: SessionKey) -> None:
         """Switch on in a session what is on in its parent at this moment."""

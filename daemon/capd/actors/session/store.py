@@ -3,6 +3,9 @@
 from collections.abc import Callable
 from typing import Protocol
 
+import structlog
+
+from capd.core.errors import described
 from capd.core.sessions.session_record import SessionRecord
 from capd.runtime.saver import Saver, not_saved
 from capd_protos.types import SessionKey
@@ -10,6 +13,8 @@ from capd_protos.types import SessionKey
 SAVE_PAUSE = 0.1
 """Seconds from a change to its save, so that all changes of a turn are saved at once."""
 MOST_NAMED = 5
+
+log = structlog.get_logger(actor="curator")
 
 
 class SessionStore(Protocol):
@@ -58,5 +63,9 @@ class SessionSaver(Saver[SessionKey]):
         await super().run()
 
     async def _save_record(self, key: SessionKey) -> bool:
-        record = self._record(key)
-        return record is None or await self._store.save(record)
+        try:
+            record = self._record(key)
+            return record is None or await self._store.save(record)
+        except Exception as error:  # noqa: BLE001 - the boundary: other sessions are saved too
+            log.error("task_failed", task="save", session=key, **described(error))
+            return False

@@ -11,6 +11,7 @@ from capd.actors.session.hooks import HookCounts, candidate_of, hook_of
 from capd.actors.session.session import Session
 from capd.actors.session.token_accounting import SessionTokenCount
 from capd.adapters.clients.client_connection import OpenConnection
+from capd.adapters.step_boundary import boundary
 from capd.core.sessions.client_traits import ClientTraits
 from capd.core.sessions.linking import link
 from capd_protos import curator as messages
@@ -113,11 +114,8 @@ class OpenSessions(dict[SessionKey, OpenSession]):
     def entries(self, problem: str) -> messages.SessionsListed:
         """Return the list of sessions; `problem` says why some state would be lost at a restart."""
         now = time.time()
-        return messages.SessionsListed(
-            [
-                each.session.entry(now, each.opened_at, each.client_pid or each.pid)
-                for each in self.values()
-            ],
-            self._hooks.listed(),
-            problem,
-        )
+        entries: list[messages.SessionEntry] = []
+        for each in self.values():
+            with boundary("session entry", log=log):
+                entries.append(each.session.entry(now, each.opened_at, each.client_pid or each.pid))
+        return messages.SessionsListed(entries, self._hooks.listed(), problem)

@@ -92,6 +92,10 @@ class Sharing:
             key.identity, by_stateless=by_stateless, has_failed=has_failed
         )
 
+    def probe_patience(self, key: InstanceKey, transport: str) -> float:
+        """Return the seconds for which a start waits for the answer to `server/discover`."""
+        return self._generations.probe_patience(key.identity, transport)
+
     def on_started(self, key: InstanceKey, link: Instance, *, tried_stateless: bool) -> None:
         """Note the generation of a server that has started, and save it soon."""
         before = self._generations.written()

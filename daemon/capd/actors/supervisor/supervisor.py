@@ -34,7 +34,7 @@ from capd.core.servers.launchers import outside
 from capd.core.servers.leases import Effect, Leases, Start, State
 from capd.core.servers.placeholders import MissingValueError, wanted_keys
 from capd.core.sessions.profiles import values_of
-from capd.runtime.boundary import contained
+from capd.runtime.boundary import contained, kept_running
 from capd.runtime.bus import Bus
 from capd.runtime.handle_table import HandleTable
 from capd.runtime.serving import serve
@@ -100,13 +100,18 @@ class Supervisor:
         await self._sharing.load()
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            nursery.start_soon(self._end_idle)
-            nursery.start_soon(self._sharing.run)
-            nursery.start_soon(self._listen)
+            keep = partial(kept_running, log=log)
+            nursery.start_soon(keep, "linger", self._end_idle)
+            nursery.start_soon(keep, "generations", self._sharing.run)
+            nursery.start_soon(keep, "hints", self._listen)
             await nursery.start(self._try_machine)
-            nursery.start_soon(self._starts.sweep_containers)
+            nursery.start_soon(
+                partial(contained, log=log), "container sweep", self._starts.sweep_containers
+            )
             if self._settings.tree_limits is not None:
-                nursery.start_soon(watch_trees, self._runs, self._settings.tree_limits)
+                nursery.start_soon(
+                    keep, "trees", watch_trees, self._runs, self._settings.tree_limits
+                )
             await serve(
                 self._bus, SUPERVISOR, REQUESTS, self._replied, log=log, task_status=task_status
             )
@@ -290,7 +295,8 @@ class Supervisor:
             if self._settings.sandboxes is None:
                 return
             await anext(aiter(sessions))
-        await trio.to_thread.run_sync(self._settings.sandboxes.machine)
+        machine = self._settings.sandboxes.machine
+        await contained("machine", trio.to_thread.run_sync, machine, log=log)
 
     async def _listen(self) -> None:
         """Retry failed starts after the catalog has changed.
@@ -348,6 +354,7 @@ class Supervisor:
             self._starts.redactor(instance.server, instance.values),
             project=instance.project if instance.server.scope != "shared" else "",
             wants_stateless=wants_stateless,
+            probe_patience=self._sharing.probe_patience(key, instance.server.transport),
             longest_call=self._settings.longest_call,
             spool=self._settings.spool.of_server() if self._settings.spool is not None else None,
             vet=vet,
@@ -393,11 +400,14 @@ class Supervisor:
 
     async def _keep_tools(self, instance: InstanceRecord, run: ServerRun, link: Instance) -> None:
         lists, key = self._settings.tool_lists, instance.key
-        if lists is not None:
-            await lists.keep(
-                key.identity, key.name, link.server_connection.server_version, run.tools
-            )
-            self._bus.publish(messages.ToolListKept(key.name, key.identity))
+        if lists is None:
+            return
+        version = link.server_connection.server_version
+        # A list that cannot be saved costs a search its hits, and no server its life.
+        await contained(
+            "tool list", lists.keep, key.identity, key.name, version, run.tools, log=log
+        )
+        self._bus.publish(messages.ToolListKept(key.name, key.identity))
 
     def _on_ended(self, instance: InstanceRecord, problem: CapdError | None) -> None:
         """Note that the instance has ended: in the leases, the log, and by an event."""

@@ -4,11 +4,11 @@ from typing import Any
 
 import msgspec
 
-from capd.adapters.clients.conversation import UnknownNameError
+from capd.adapters.clients.conversation import RELAYED, UnknownNameError
 from capd.adapters.clients.line_sinks import RequestId
 from capd.adapters.large_frames import LargeFrame
 from capd.core.protocol.generations import EnvelopeError
-from capd.core.protocol.outcomes import ServerError
+from capd.core.protocol.outcomes import ServerError, failed_result, internal_error, internal_failure
 from capd.core.results.large_results import Result
 from capd_protos import socket as frames
 from capd_protos.codec import MalformedError
@@ -56,6 +56,18 @@ def failure_line(request_id: RequestId, method: str, failure: Exception) -> byte
             return error_line(request_id, frames.INVALID_PARAMS, text)
         case _:
             return error_line(request_id, frames.INVALID_PARAMS, str(failure))
+
+
+def failed_line(
+    request_id: RequestId, method: str, failure: Exception, may_have_run: bool
+) -> bytes:
+    """Return the response for a request over which capd itself failed: its true outcome."""
+    if method not in RELAYED:
+        return error_line(request_id, frames.INTERNAL_ERROR, internal_error(failure))
+    outcome = internal_failure(failure, was_sent=may_have_run)
+    if method != "tools/call":
+        return error_line(request_id, outcome.code, str(outcome))
+    return answer_line(request_id, b'"result":', failed_result(outcome))
 
 
 def unreadable_line(request_id: RequestId, data: bytes, why: str) -> bytes:

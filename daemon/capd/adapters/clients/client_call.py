@@ -61,13 +61,18 @@ class Connected(Protocol):
 class ClientCall:
     """The client behind one request, as a server connection reaches it."""
 
-    __slots__ = ("_connection", "_token", "client", "log_level", "request_id", "session")
+    __slots__ = (
+        *("_connection", "_token", "client", "log_level", "request_id", "session"),
+        "may_have_run",
+    )
 
     def __init__(self, connection: Connected, request_id: RequestId) -> None:
         self.request_id = request_id
         self.session = connection.session
         self.client = connection.client
         self.log_level = connection.connection.log_level
+        self.may_have_run = False
+        """Whether a byte of the request may have reached a server, or a script of it was begun."""
         self._connection = connection
         self._token: msgspec.Raw | None = None
 
@@ -97,6 +102,7 @@ class ClientCall:
         Raises:
             RefusedError: the client's connection is gone.
         """
+        self.may_have_run = True
         if not self._connection.wants_dispatched or self.request_id is None:
             return
         try:
@@ -121,6 +127,7 @@ class ClientCall:
             RefusedError: its connection is gone.
         """
         assert self.request_id is not None
+        self.may_have_run = True
         try:
             await self._connection.send(durable_line(self.request_id), self.request_id)
         except (WriterFullError, FrameCutError):
@@ -130,6 +137,7 @@ class ClientCall:
         """Tell whether an earlier daemon began the request; true only once."""
         if self.request_id not in self._connection.again:
             return False
+        self.may_have_run = True
         self._connection.again.discard(self.request_id)
         return True
 

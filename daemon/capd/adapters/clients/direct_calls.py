@@ -16,6 +16,7 @@ one outcome.
 from collections.abc import Callable
 from contextlib import suppress
 
+import structlog
 import trio
 
 from capd.adapters.clients.answer_lines import answer_line, result_line
@@ -26,10 +27,19 @@ from capd.adapters.large_frames import LargeFrame
 from capd.adapters.servers.pending import Pending
 from capd.adapters.servers.server_connection import IDLE_TIMEOUT, ServerConnection
 from capd.adapters.stdio_frames import FrameCutError, WriterFullError
+from capd.adapters.step_boundary import boundary
+from capd.core.errors import described
 from capd.core.protocol import generations
-from capd.core.protocol.outcomes import CallFailedError, ServerError, failed_result
+from capd.core.protocol.outcomes import (
+    CallFailedError,
+    ServerError,
+    failed_result,
+    internal_failure,
+)
 from capd.core.results.large_results import Result
 from capd_protos.codec import MalformedError
+
+log = structlog.get_logger(actor="curator")
 
 
 class DirectCall(Pending):
@@ -121,11 +131,29 @@ class DirectCalls:
         for call in calls:
             by_connection.setdefault(call.route.server_connection, []).append(call)
         for server_connection, group in by_connection.items():
-            begun = server_connection.begin(group, [each.route.members for each in group])
-            self._take_back(group[begun:])
+            try:
+                begun = server_connection.begin(group, [each.route.members for each in group])
+            except Exception as error:  # noqa: BLE001 - the boundary
+                log.error("task_failed", task="direct calls", **described(error))
+                for each in group:
+                    each.complete(error=internal_failure(error, was_sent=True))
+            else:
+                self._take_back(group[begun:])
 
     def on_outcome(self, call: DirectCall) -> None:
-        """Answer a call whose outcome is known."""
+        """Answer a call whose outcome is known. This runs in the task that reads its server.
+
+        So whatever fails here costs this call, and neither the server nor its other sessions.
+        """
+        try:
+            self._act_on_outcome(call)
+        except Exception as error:  # noqa: BLE001 - the boundary
+            log.error("task_failed", task="direct call", **described(error))
+            with boundary("answer", log=log):
+                # The result as it came is the truest answer that is left.
+                self._nursery.start_soon(self._deliver, call, _answer(call))
+
+    def _act_on_outcome(self, call: DirectCall) -> None:
         self._leave(call)
         if call.result is not None and not call.route.is_unchanged(call.result):
             self._nursery.start_soon(self._finish, call, call.result)
@@ -159,7 +187,11 @@ class DirectCalls:
 
     async def _finish(self, call: DirectCall, result: Result) -> None:
         """Answer a call whose result is not passed on unchanged."""
-        passed = await call.route.passed(result)
+        try:
+            passed = await call.route.passed(result)
+        except Exception as error:  # noqa: BLE001 - the boundary
+            log.error("task_failed", task="direct call", **described(error))
+            passed = result
         await self._deliver(call, result_line(call.request_id, passed))
 
     async def _deliver(self, call: DirectCall, answer: bytes | LargeFrame) -> None:
@@ -173,8 +205,20 @@ class DirectCalls:
             self._over(call)
 
     def _leave(self, call: DirectCall, *, has_ended: bool = True) -> None:
-        if call.route.leave(call.result, call.error, has_ended=has_ended):
-            self._nursery.start_soon(call.route.release)
+        is_left = False
+        # Not `boundary`: every warm call comes here.
+        try:
+            is_left = call.route.leave(call.result, call.error, has_ended=has_ended)
+        except Exception as error:  # noqa: BLE001 - the boundary
+            log.error("task_failed", task="direct call", **described(error))
+        if is_left:
+            self._nursery.start_soon(self._release, call)
+
+    async def _release(self, call: DirectCall) -> None:
+        try:
+            await call.route.release()
+        except Exception as error:  # noqa: BLE001 - the boundary
+            log.error("task_failed", task="release", **described(error))
 
     def _over(self, call: DirectCall) -> None:
         self._open.discard(call)
@@ -193,6 +237,8 @@ def _answer(call: DirectCall) -> bytes | LargeFrame:
         return answer_line(call.request_id, b'"error":', call.error.error)
     if isinstance(call.error, CallFailedError):
         return answer_line(call.request_id, b'"result":', failed_result(call.error))
-    assert call.error is None
+    if call.error is not None:
+        failure = internal_failure(call.error, was_sent=True)
+        return answer_line(call.request_id, b'"result":', failed_result(failure))
     assert call.result is not None
     return result_line(call.request_id, call.result)

@@ -19,7 +19,7 @@ from dataclasses import replace
 import msgspec
 import trio
 
-from capd.adapters.clients.conversation import Conversation, Request, UnknownNameError
+from capd.adapters.clients.conversation import Conversation, Request
 from capd.adapters.servers.callers import Caller, OnProgress
 from capd.core.protocol.generations import (
     INVALID_PARAMS,
@@ -33,9 +33,8 @@ from capd.core.protocol.generations import (
     offers_anything,
     text_of,
 )
-from capd.core.protocol.outcomes import CallFailedError, RefusedError, ServerError
+from capd.core.protocol.outcomes import RefusedError
 from capd.core.results.large_results import Result
-from capd_protos.codec import MalformedError
 from capd_protos.types import ClientFacts, SessionKey
 
 PREFIX = "capd-asked-"
@@ -135,7 +134,7 @@ class SuspendableCall:
     async def _settle(self) -> None:
         try:
             self._result = await self._run(self)
-        except (CallFailedError, ServerError, MalformedError, UnknownNameError) as error:
+        except Exception as error:  # noqa: BLE001 - the request that waits gets it, and its outcome
             self._error = error
         self._news.set()
         # A question that this call carries may belong to another call of the session.

@@ -5,6 +5,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+import structlog
 import trio
 
 from capd.adapters.clients.client_call import ClientCall
@@ -15,6 +16,7 @@ from capd.adapters.clients.line_sinks import LargeSink, LineSink, PromptSink, Re
 from capd.adapters.large_frames import LargeFrame
 from capd.adapters.stdio_frames import FrameCutError, WriterFullError
 from capd.adapters.tracing import TRACES, failure_in
+from capd.core.errors import described
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -24,6 +26,9 @@ MOST_REQUESTS = 96
 AT_ONCE = 32
 _LISTEN = "subscriptions/listen"
 """It may take as long as the client likes, so it does not count."""
+
+
+log = structlog.get_logger(actor="curator")
 
 
 class RequestsInFlight:
@@ -84,7 +89,12 @@ class RequestsInFlight:
         if is_call and self._direct is not None:
             take_back = partial(self._start, message, caller.request_id, caller.session)
             params = bytes(message.params)
-            direct = self._direct.prepare(caller, params, self._conversation, take_back)
+            try:
+                direct = self._direct.prepare(caller, params, self._conversation, take_back)
+            except Exception as error:  # noqa: BLE001 - the boundary
+                # It goes the long way, where it gets its outcome.
+                log.error("task_failed", task="direct call", **described(error))
+                direct = None
             if direct is not None:
                 self._running += 1
                 self._ends[caller.request_id] = direct
@@ -141,6 +151,7 @@ class RequestsInFlight:
         span: "Span | None",
     ) -> None:
         failed = "cancelled"
+        # except*: what ends while it is cancelled may raise both in one group.
         try:
             with scope, suppress(WriterFullError, FrameCutError):
                 await trio.lowlevel.checkpoint_if_cancelled()
@@ -151,6 +162,8 @@ class RequestsInFlight:
                     await self._sink.send(answer, request_id)
                 elif isinstance(self._sink, LargeSink):
                     await self._sink.send_large(answer)
+        except* Exception as errors:  # noqa: BLE001 - the boundary
+            log.error("task_failed", task=message.method[:100], **described(errors))
         finally:
             self._running -= message.method != _LISTEN
             if self._ends.get(request_id) is scope:

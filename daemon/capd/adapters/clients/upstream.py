@@ -17,6 +17,7 @@ from capd.adapters.clients.answer_lines import (
     FAILURES,
     NoMethodError,
     error_line,
+    failed_line,
     failure_line,
     result_line,
     unreadable_line,
@@ -52,12 +53,15 @@ from capd.adapters.line_texts import checked_text, recover_id
 from capd.adapters.servers.callers import OnProgress
 from capd.adapters.stdio_frames import (
     Frame,
+    FrameCutError,
     FrameReader,
     FrameStalledError,
     Oversized,
     WriterFullError,
 )
+from capd.adapters.step_boundary import boundary
 from capd.core.back_references import weakly
+from capd.core.errors import described
 from capd.core.protocol import generations
 from capd.core.protocol.far_roots import capabilities_without_roots
 from capd.core.protocol.handshake import agreed_version, discover_result, initialize_result
@@ -121,7 +125,7 @@ class Upstream:
                         wants_dispatched=self.wants_dispatched,
                     )
                     try:
-                        await conversation.start()
+                        await self._start(conversation)
                         await self._read(conversation)
                     except FrameStalledError:
                         self._log.info("client_stalled", session=self.session)
@@ -204,6 +208,19 @@ class Upstream:
         with suppress(WriterFullError):
             self._sink.post(line, related)
 
+    async def _start(self, conversation: Conversation) -> None:
+        """Wait for texts that the first answers can also do without."""
+        try:
+            await conversation.start()
+        except Exception as error:  # noqa: BLE001 - the boundary
+            self._log_failure("start", error)
+
+    async def _renew_subscriptions(self, conversation: Conversation) -> None:
+        try:
+            await conversation.renew_subscriptions()
+        except Exception as error:  # noqa: BLE001 - the boundary
+            self._log_failure("subscriptions", error)
+
     async def _read(self, conversation: Conversation) -> None:
         if isinstance(self._lines, FrameReader):
             while not self.is_goodbye and (lines := await self._lines.some()):
@@ -223,6 +240,9 @@ class Upstream:
                 return
         self._under_way.begin()
 
+    def _log_failure(self, what: str, error: BaseException) -> None:
+        self._log.error("task_failed", task=what[:100], session=self.session, **described(error))
+
     def _on_line(self, line: Frame | Oversized, conversation: Conversation) -> None:
         if isinstance(line, Oversized):
             limit = frames.LINE_LIMIT_BYTES
@@ -230,7 +250,8 @@ class Upstream:
             self._error(recover_id(line.head), frames.INVALID_REQUEST, text)
             return
         if line.data.startswith(frames.LINK_PREFIX):
-            self._on_link_frame(line.data, conversation)
+            with boundary("a link frame", log=self._log):
+                self._on_link_frame(line.data, conversation)
             return
         try:
             message = LINE.decode(checked_text(line.data))
@@ -239,9 +260,11 @@ class Upstream:
             self.post(unreadable_line(request_id, line.data, str(error)), request_id)
             return
         if not message.method:
-            self._on_reply(message)
+            with boundary("a response", log=self._log):
+                self._on_reply(message)
         elif message.id is msgspec.UNSET:
-            self._on_notification(message, conversation)
+            with boundary("a notification", log=self._log):
+                self._on_notification(message, conversation)
         else:
             self._on_request(message)
 
@@ -280,7 +303,7 @@ class Upstream:
         match message.method:
             case "notifications/initialized":
                 self.connection.is_initialized = True
-                self._nursery.start_soon(conversation.renew_subscriptions)
+                self._nursery.start_soon(self._renew_subscriptions, conversation)
             case "notifications/cancelled":
                 with suppress(MalformedError):
                     self._under_way.cancel(CANCELLED.decode(message.params).requestId)
@@ -292,10 +315,23 @@ class Upstream:
     async def _answer_line(
         self, message: Line, request_id: RequestId, conversation: Conversation
     ) -> bytes | LargeFrame:
-        """Return the response line of one request."""
+        """Return the response line of one request, whatever happens to it."""
+        call = ClientCall(self, request_id)
+        try:
+            return await self._answer(message, call, conversation)
+        except (WriterFullError, FrameCutError):
+            # The client has gone.
+            raise
+        except Exception as error:  # noqa: BLE001 - the boundary
+            self._log_failure(message.method, error)
+            return failed_line(request_id, message.method, error, call.may_have_run)
+
+    async def _answer(
+        self, message: Line, call: ClientCall, conversation: Conversation
+    ) -> bytes | LargeFrame:
+        request_id = call.request_id
         stateless = False
         try:
-            call = ClientCall(self, request_id)
             members: generations.Members = {}
             if message.method in RELAYED or generations.has_envelope(message.params):
                 members = generations.members_of(message.params)

@@ -11,6 +11,7 @@ from capd.adapters.servers.listings import Listings
 from capd.adapters.servers.server_connection import ServerConnection
 from capd.adapters.servers.subscriptions import Subscriptions
 from capd.adapters.spool import ServerSpool
+from capd.adapters.step_boundary import boundary
 from capd.core.back_references import weakly
 from capd_protos.types import ServerName, SessionKey
 
@@ -121,4 +122,5 @@ class Instance:
 
     def _tell_of_change(self, what: str) -> None:
         for peer in list(self.server_connection.holders.values()):
-            peer.tell(f"notifications/{what}/list_changed", b"")
+            with boundary("list change", log=self.server_connection.log):
+                peer.tell(f"notifications/{what}/list_changed", b"")

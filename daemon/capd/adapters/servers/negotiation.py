@@ -1,7 +1,8 @@
 """Agrees with a server on a protocol generation, and performs the handshake.
 
     wants handshake:   initialize ──error──> server/discover
-    wants stateless:   server/discover ──error, or silence──> initialize
+    wants stateless:   server/discover ──error──> initialize
+                                       └─silence─> initialize, and the first answer that comes
 
 If only the version is refused (-32022) and the refusal names a version that capd speaks, the
 request is repeated once with that version. The first of the two exchanges that succeeds decides.
@@ -36,12 +37,13 @@ from capd.core.protocol.generations import (
 )
 from capd.core.protocol.outcomes import NotSentError, OutcomeUnknownError, ServerError
 from capd.core.results.half_pairs import decoded
+from capd.core.servers.generation_memory import PROBE_PATIENCE
 from capd_protos.codec import MalformedError
 from capd_protos.types import ClientFacts
 
-PROBE_PATIENCE = 3.0
-"""Seconds after which a server that does not answer `server/discover` also gets `initialize`. Some
-servers answer no request before their handshake, and others are slow to start."""
+PROBE_GRACE = 0.5
+"""Seconds for which a handshake that succeeded waits for the answer to the earlier
+`server/discover`. A server that is slow may answer both at once, in either order."""
 
 
 class HandshakeError(CapdError):
@@ -65,15 +67,18 @@ async def negotiate(
     *,
     wants_stateless: bool,
     timeout: float,
+    probe_patience: float = PROBE_PATIENCE,
 ) -> None:
     """Agree with a server on a generation, and record its facts on the connection.
+
+    `probe_patience` is for how many seconds `server/discover` may be unanswered.
 
     Raises:
         HandshakeError: no answer in `timeout` seconds, errors to both, or an unknown version.
     """
     server_connection.client = client
     if wants_stateless:
-        facts = await _race(server_connection, client, timeout)
+        facts = await _race(server_connection, client, timeout, probe_patience)
     else:
         facts = await _in_turn(server_connection, client, timeout)
     server_connection.is_stateless, server_connection.protocol_version = (
@@ -107,9 +112,12 @@ async def _in_turn(
 
 
 async def _race(
-    server_connection: ServerConnection, client: ClientFacts, timeout: float
+    server_connection: ServerConnection, client: ClientFacts, timeout: float, probe_patience: float
 ) -> _ServerFacts:
-    """Send `server/discover`; on an error or after some silence, also `initialize`."""
+    """Send `server/discover`; on an error or after some silence, also `initialize`.
+
+    The answer to `server/discover` counts if it comes before the handshake is over, or just behind.
+    """
     found: list[_ServerFacts] = []
     declined = trio.Event()
     failures: list[HandshakeError] = []
@@ -124,9 +132,12 @@ async def _race(
             scope.cancel()
 
     async def later() -> _ServerFacts:
-        with trio.move_on_after(PROBE_PATIENCE):
+        with trio.move_on_after(probe_patience):
             await declined.wait()
-        return await _initialize(server_connection, client, timeout)
+        met = await _initialize(server_connection, client, timeout)
+        with trio.move_on_after(PROBE_GRACE):
+            await declined.wait()
+        return met
 
     async with trio.open_nursery() as nursery:
         scope = nursery.cancel_scope

@@ -34,7 +34,7 @@ from capd.adapters.stdio_frames import (
     WriterStalledError,
 )
 from capd.core.back_references import weakly
-from capd.core.errors import CapdError
+from capd.core.errors import CapdError, described
 from capd.core.protocol.generations import Members, joined, members_of, meta_for_server
 from capd.core.protocol.outcomes import NotSentError, OutcomeUnknownError, ServerError
 from capd.core.protocol.server_replies import passed_result
@@ -279,13 +279,20 @@ class ServerConnection:
         if self._why_dead:
             return 0
         lines: list[bytes] = []
-        for call, params in zip(calls, members, strict=True):
-            call.message_id = self._fresh_id()
-            self._pending[call.message_id] = call
-            sent = params_for_server(
-                call.message_id, params, call.caller, stateless=self.is_stateless
-            )
-            lines.append(request_line(call.message_id, call.method, sent))
+        try:
+            for call, params in zip(calls, members, strict=True):
+                call.message_id = self._fresh_id()
+                self._pending[call.message_id] = call
+                sent = params_for_server(
+                    call.message_id, params, call.caller, stateless=self.is_stateless
+                )
+                lines.append(request_line(call.message_id, call.method, sent))
+        except Exception as error:  # noqa: BLE001 - the boundary
+            # Each is tried again by itself, where the one that cannot be written gets its outcome.
+            self.log.error("task_failed", task="begin", **described(error))
+            for call in calls:
+                self._pending.pop(call.message_id, None)
+            return 0
         begun = self._writer.begin(lines, lambda: self._cut(calls[begun - 1]))
         for call in calls[begun:]:
             del self._pending[call.message_id]

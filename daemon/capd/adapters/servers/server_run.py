@@ -23,6 +23,7 @@ from capd.adapters.servers.negotiation import HandshakeError, negotiate
 from capd.adapters.servers.server_connection import ServerConnection
 from capd.adapters.spool import ServerSpool
 from capd.core.errors import CapdError, leaves
+from capd.core.servers.generation_memory import PROBE_PATIENCE
 from capd.core.servers.membership import Membership
 from capd.core.tools.tool_intake import Taken
 from capd_protos.types import ClientFacts, ServerName, ToolDefinition, ToolName
@@ -149,6 +150,7 @@ class ServerRun:
         *,
         project: str = "",
         wants_stateless: bool = False,
+        probe_patience: float = PROBE_PATIENCE,
         longest_call: float = 0.0,
         spool: ServerSpool | None = None,
         vet: Vet | None = None,
@@ -157,13 +159,15 @@ class ServerRun:
         """`redact` removes the server's secrets from a text.
 
         `client` is the client info for the handshake, `wants_stateless` the generation to try
-        first. `vouch` is called once more after the handshake.
+        first, and `probe_patience` for how many seconds that may be unanswered. `vouch` is called
+        once more after the handshake.
         """
         self._vet = vet
         self._vouch = vouch
         self._redact = redact
         self._project = project
         self._wants_stateless = wants_stateless
+        self._probe_patience = probe_patience
         self._longest_call = longest_call
         self._spool = spool
         self.pid = 0
@@ -284,6 +288,7 @@ class ServerRun:
                 self._client,
                 wants_stateless=self._wants_stateless,
                 timeout=START_TIMEOUT,
+                probe_patience=self._probe_patience,
             )
             if self._vouch is not None:
                 # The server has loaded its files by now, so a file that was replaced after the

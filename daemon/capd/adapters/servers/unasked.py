@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
+import structlog
 import trio
 
 from capd.adapters.servers.callers import Peer
@@ -22,11 +23,13 @@ from capd.adapters.servers.server_lines import (
     UPDATED,
     Incoming,
 )
+from capd.adapters.step_boundary import boundary
+from capd.core.errors import described
 from capd.core.protocol.asking import is_shown, only_session, refusal
 from capd.core.protocol.elicitation import METHOD as ELICITATION
 from capd.core.protocol.elicitation import elicitation_for_client
 from capd.core.protocol.generations import INVALID_PARAMS, offers, without_subscription
-from capd.core.protocol.outcomes import RefusedError, ServerError
+from capd.core.protocol.outcomes import RefusedError, ServerError, internal_error
 from capd.core.protocol.rates import Rate
 from capd.core.protocol.resource_uris import is_within
 from capd_protos.codec import MalformedError
@@ -46,9 +49,12 @@ MOST_NOTICE_BYTES = 1 << 20
 
 INVALID_REQUEST = -32600
 METHOD_NOT_FOUND = -32601
+INTERNAL_ERROR = -32603
 REFUSED = 4003
 
 RequestId = int | str | None
+
+log = structlog.get_logger()
 
 
 class Unasked:
@@ -150,6 +156,8 @@ class Unasked:
                     self._pass_on(message.method, bytes(message.params))
         except MalformedError:
             self._counts["malformed_notification"] += 1
+        except Exception as error:  # noqa: BLE001 - the boundary: the server is other sessions' too
+            log.error("task_failed", task="notification", server=self._name, **described(error))
 
     def _progressed(self, params: bytes) -> None:
         token = PROGRESS.decode(params).progressToken
@@ -181,7 +189,8 @@ class Unasked:
         ]
         passed = without_subscription(params)
         for peer in {each.session: each for who in concerned for each in who.values()}.values():
-            peer.tell("notifications/resources/updated", passed)
+            with boundary("resource update", log=log):
+                peer.tell("notifications/resources/updated", passed)
 
     def _pass_on(self, method: str, params: bytes) -> None:
         peer = self._meant()
@@ -228,6 +237,9 @@ class Unasked:
             self._refuse(message_id, INVALID_PARAMS, f"params of {message.method}: {error}")
         except RefusedError as error:
             self._refuse(message_id, REFUSED, str(error))
+        except Exception as error:  # noqa: BLE001 - the boundary: the server is other sessions' too
+            log.error("task_failed", task="question", server=self._name, **described(error))
+            self._refuse(message_id, INTERNAL_ERROR, internal_error(error))
         finally:
             self._open_bytes -= len(message.params)
             del self._questions[message_id]

@@ -26,7 +26,11 @@ _NO_FILE = frozenset(
 
 def real_path(project: str) -> str:
     """Return the real path of a project."""
-    return os.path.realpath(project) if project else ""
+    try:
+        return os.path.realpath(project) if project else ""
+    except ValueError:
+        # A NUL in the name: no folder has one, and so nothing is found there.
+        return project
 
 
 def startables_of(servers: Iterable[ServerSpec]) -> list[Startable]:

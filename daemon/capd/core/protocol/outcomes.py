@@ -40,6 +40,19 @@ class RefusedError(CallFailedError):
     """capd did not send the call."""
 
 
+def internal_failure(error: BaseException, *, was_sent: bool) -> CallFailedError:
+    """Return how a call ended over which capd itself failed, with an error nobody foresaw."""
+    what = f"capd itself failed over this call ({type(error).__name__}; its log says where)."
+    if was_sent:
+        return OutcomeUnknownError(f"{what} The call may have run: check before you repeat it.")
+    return NotSentError(f"{what} The call was not sent to a server.")
+
+
+def internal_error(error: BaseException) -> str:
+    """Return what a client reads of a request, other than a call, over which capd itself failed."""
+    return f"capd itself failed over this request ({type(error).__name__}; its log says where)"
+
+
 class ServerError(Exception):
     """The server answered with a JSON-RPC error, which is passed on unchanged."""
 

@@ -181,21 +181,24 @@ def secret_lines(request: ContainerRequest) -> bytes:
 
 
 def refuse_project(request: ContainerRequest, kept: Iterable[str]) -> None:
-    """Check that the mounted project contains no folder that containers must not see.
+    """Check that the mounted project neither contains nor is in what containers must not see.
 
-    `kept` are these folders, such as capd's own, as paths without symlinks.
+    `kept` are those folders, such as capd's own, as paths without symlinks.
 
     Raises:
-        ContainerRefusedError: it contains one, which the text names.
+        ContainerRefusedError: it contains one or is in one, which the text names.
     """
     if not request.project:
         return
     below = f"{request.project.rstrip('/')}/"
     for folder in kept:
-        if f"{folder.rstrip('/')}/".startswith(below):
+        kept_below = f"{folder.rstrip('/')}/"
+        how = "contains" if kept_below.startswith(below) else ""
+        how = how or ("is inside of" if below.startswith(kept_below) else "")
+        if how:
             raise ContainerRefusedError(
                 f"{request.server} runs in a container that mounts its project, and"
-                f" {request.project} contains {folder}: open a smaller folder, or set"
+                f" {request.project} {how} {folder}: open another folder, or set"
                 ' mount = "none"'
             )
 

@@ -25,6 +25,13 @@ class Speaks(Enum):
 
 
 MOST_SERVERS = 2000
+PROBE_PATIENCE = 3.0
+"""Seconds after which a process that does not answer `server/discover` also gets `initialize`. Some
+servers answer no request before their handshake."""
+SURE_PATIENCE = 30.0
+"""The same, where silence is no answer: of a server that was seen to speak the stateless
+generation, and over HTTP, where every request has a response. It is still less than a start may
+take, because another version of the server may know the handshake alone."""
 
 
 class GenerationMemory:
@@ -76,6 +83,11 @@ class GenerationMemory:
             # The attempt to speak statelessly may have been the reason of the failure.
             return by_stateless and not has_failed
         return self._starts_stateless(seen, by_stateless=by_stateless)
+
+    def probe_patience(self, server: ServerIdentity, transport: str) -> float:
+        """Return the seconds for which a start waits for the answer to `server/discover`."""
+        is_known = self._seen.get(server) in {Speaks.STATELESS, Speaks.BOTH}
+        return SURE_PATIENCE if is_known or transport == "http" else PROBE_PATIENCE
 
     def scope(self, server: ServerSpec, identity: ServerIdentity, *, by_stateless: bool) -> str:
         """Return the scope of an instance: the definition's, or `shared` for a stateless start.

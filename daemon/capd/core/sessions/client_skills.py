@@ -29,6 +29,17 @@ MOST_OF_A_MESSAGE = 20_000
 """Characters of a message that are searched for a skill's name."""
 MOST_NAMED = 3
 """How many skills one message can name; further ones are ignored."""
+_BESIDE_SKILL = frozenset(
+    re.findall(
+        r"\w+",
+        "a all also an and another any are as at be best both but by can create do each every first"
+        " for from get good has have help here how i if in into is it its last like list make many"
+        " me more my new next no not of on one only or other our own please read right run same see"
+        " show skill skills so some such that the their then there these they this to two up use"
+        " used uses using was we what when where which who why will with write you your",
+    )
+)
+"""Words that stand beside `skill` in messages that call none by its name."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(:[A-Za-z0-9][A-Za-z0-9._-]{0,99})?")
 _CAPABILITY = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
@@ -134,7 +145,8 @@ def named_in(message: str, skills: Collection[str], of_project: Collection[str] 
     `/tidy`, `$tidy` and `@tidy` name the skill `tidy`, and so do `the tidy skill` and
     `skill tidy`. A name of several parts, such as `tidy-boats` or `harbour:tidy`, is no common
     word, so it is enough by itself. This does not hold for the skills in `of_project`: a stranger
-    may have named one `unit-tests`, so that ordinary messages would use it.
+    may have named one `unit-tests`, so that ordinary messages would use it. One that
+    is called `the` or `this` is therefore used by its mark alone.
     """
     if not skills:
         return []
@@ -146,7 +158,9 @@ def named_in(message: str, skills: Collection[str], of_project: Collection[str] 
         if name is None:
             continue
         beside = {each.lower() for each in (*words[max(0, at - 1) : at], *words[at + 1 : at + 2])}
-        is_called = word[0] in "/$@" or bool(beside & {"skill", "skills"})
+        is_common = name in of_project and name.lower() in _BESIDE_SKILL
+        is_beside = not is_common and bool(beside & {"skill", "skills"})
+        is_called = word[0] in "/$@" or is_beside
         if is_called or (name not in of_project and any(mark in name for mark in "-_:")):
             found[name] = None
     return list(found)[:MOST_NAMED]

@@ -1,5 +1,7 @@
 """The front towards clients of the stateless generation."""
 
+from dataclasses import replace
+
 import pytest
 import trio
 
@@ -238,3 +240,43 @@ async def test_a_notification_is_accepted_and_means_nothing(autojump_clock: obje
         heard = await front.connect().ask("POST", told, modern(told["method"]))
 
         assert (heard.status, front.sessions) == (202, [])
+
+
+async def test_a_session_over_which_capd_fails_costs_no_other_client_the_front(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> None:
+        await trio.lowlevel.checkpoint()
+        raise KeyError("planted")
+
+    async with fronted() as front:
+        with monkeypatch.context() as planted:
+            opener = replace(front.endpoint._opener, prepare=fail)
+            planted.setattr(front.endpoint, "_opener", opener)
+            refused = await front.connect().ask("POST", CALL, HEADERS)
+
+        again = await front.connect().ask("POST", CALL, HEADERS)
+
+        assert (refused.status, refused.json["error"]["message"]) == (
+            503,
+            "capd itself failed over this request (KeyError; its log says where)",
+        )
+        assert again.json["result"] == {"resultType": "complete", "content": []}
+
+
+async def test_a_request_over_which_the_front_fails_is_answered(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> None:
+        await trio.lowlevel.checkpoint()
+        raise KeyError("planted")
+
+    async with fronted() as front:
+        with monkeypatch.context() as planted:
+            planted.setattr(front.endpoint, "_stateless", fail)
+            refused = await front.connect().ask("POST", CALL, HEADERS)
+
+        again = await front.connect().ask("POST", CALL, HEADERS)
+
+        assert (refused.status, refused.json["error"]["code"]) == (500, -32603)
+        assert again.status == 200

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import msgspec
+import structlog
 import trio
 
 from capd.adapters.clients.http_front import stateless_headers
@@ -41,7 +42,7 @@ from capd.adapters.clients.http_front.posted_message import (
     has_version,
     message_of,
 )
-from capd.core.errors import CapdError
+from capd.core.errors import CapdError, described
 from capd.core.protocol.generations import (
     CLIENT_INFO,
     HANDSHAKE_VERSIONS,
@@ -49,7 +50,10 @@ from capd.core.protocol.generations import (
     EnvelopeError,
     Members,
 )
+from capd.core.protocol.outcomes import internal_error
 from capd_protos import socket as frames
+
+log = structlog.get_logger(actor="http_gateway")
 
 PATH = "/mcp"
 SESSION_HEADER = "mcp-session-id"
@@ -117,7 +121,10 @@ class Endpoint:
                 idle_since = trio.current_time() - IDLE_SESSION
                 for session in self._all():
                     if not session.open_answers and session.used_at < idle_since:
-                        await session.end()
+                        try:
+                            await session.end()
+                        except Exception as error:  # noqa: BLE001 - the boundary of one session
+                            log.error("task_failed", task="idle session", **described(error))
 
     async def respond(self, request: HttpRequest, answer: Answer) -> None:
         """Answer one accepted request."""
@@ -137,6 +144,14 @@ class Endpoint:
         except NotAMessageError as error:
             code = frames.INVALID_REQUEST if error.is_json else frames.PARSE_ERROR
             await answer.send(400, error_line(None, frames.RpcError(code, str(error))))
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            # The client has gone.
+            raise
+        except Exception as error:  # noqa: BLE001 - the boundary: each request has an answer
+            log.error("task_failed", task="http request", **described(error))
+            # One whose answer has begun gets no second head: its connection is closed instead.
+            failure = frames.RpcError(frames.INTERNAL_ERROR, internal_error(error))
+            await answer.send(500, error_line(None, failure))
 
     # Requests
 
@@ -244,10 +259,18 @@ class Endpoint:
             await self._opener.prepare(session)
         except NoSessionError as error:
             shared.problem = str(error)
-            if self._shared.get(name) is shared:
-                del self._shared[name]
+            self._drop_shared(name, shared)
+        except Exception as error:  # noqa: BLE001 - the boundary: other clients share the nursery
+            log.error("task_failed", task="shared session", **described(error))
+            shared.problem = internal_error(error)
+            self._drop_shared(name, shared)
         finally:
             shared.ready.set()
+
+    def _drop_shared(self, name: str, shared: _Shared) -> None:
+        """Forget a session that could not be prepared; the next request opens another."""
+        if self._shared.get(name) is shared:
+            del self._shared[name]
 
     # Streams and ends
 

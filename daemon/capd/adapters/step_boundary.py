@@ -1,0 +1,20 @@
+"""The error boundary around a few lines that do not await.
+
+For tasks there is `runtime/boundary`.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from structlog.typing import FilteringBoundLogger
+
+from capd.core.errors import described
+
+
+@contextmanager
+def boundary(name: str, *, log: FilteringBoundLogger) -> Iterator[None]:
+    """Contain an error of the lines inside: it is logged as `task_failed`, and goes no further."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - the boundary
+        log.error("task_failed", task=name, **described(error))
