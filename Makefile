@@ -7,12 +7,13 @@ BIN := $(VENV)/bin
 # Exported: pyright and import-linter look for the interpreter of the environment.
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 export PATH := $(CURDIR)/$(BIN):$(PATH)
+CORES ?= $(shell $(PYTHON) -c 'import os; print(min(8, os.cpu_count() or 1))')
 # One more than there are cores: most tests wait for a process now and then.
-JOBS ?= $(shell $(PYTHON) -c 'import os; print(min(8, (os.cpu_count() or 1) + 1))')
+JOBS ?= $(shell expr $(CORES) + 1)
 # onnxruntime uploads usage data unless told not to; nothing of capd or its tests does that.
 export ORT_DISABLE_TELEMETRY := 1
 
-.PHONY: run test quick lint types types-mypy types-pyright contracts unit test-real test-reliability test-clients test-servers test-shared bench-relay bench-scale bench-tokens docs charts pictures wheel clean
+.PHONY: run test quick quick-tests lint types types-mypy types-pyright contracts unit test-real test-reliability test-clients test-servers test-shared bench-relay bench-scale bench-tokens docs charts pictures wheel clean
 
 run: $(VENV)/.installed
 	@$(BIN)/python -m capd_client.first_turn
@@ -22,10 +23,15 @@ test: $(VENV)/.developing
 	@$(MAKE) --no-print-directory -j2 lint types contracts
 	@$(MAKE) --no-print-directory unit
 
-# What you run while you work: no daemon is started.
+# What you run while you work: no daemon is started. pyright is left to `make test`. It keeps nothing
+# from one run to the next, and takes as long as all the rest. mypy keeps what it found: its first
+# run takes half a minute of one core, and each later one as long as what was changed takes. These
+# tests wait for nothing, so each core has one worker.
 quick: $(VENV)/.developing
-	@$(MAKE) --no-print-directory -j2 lint types contracts
-	CAPD_HYPOTHESIS=quick pytest tests/core tests/runtime tests/protos -q -n $(JOBS) --dist worksteal
+	@$(MAKE) --no-print-directory -j2 quick-tests types-mypy lint contracts
+
+quick-tests: $(VENV)/.developing
+	CAPD_HYPOTHESIS=quick pytest tests/core tests/runtime tests/protos -m "not shared" -q -n $(CORES) --dist worksteal
 
 lint: $(VENV)/.developing
 	ruff check .

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from capd_client.control import Control, ControlError, DaemonDownError
 from capd_client.mcp_host import McpHost, without_capd
+from support import forked_daemons
 
 PLAIN_SERVER = Path(__file__).parent / "whole" / "plain_server.py"
 SHIM = Path(__file__).parents[1] / "clients/capd_client/launch.py"
@@ -55,12 +56,14 @@ def toml_list(values: list[str]) -> str:
 class Home:
     """A folder with a tap, and the daemons that are run on it."""
 
-    def __init__(self, folder: Path, *, is_shipped: bool = True) -> None:
+    def __init__(self, folder: Path, *, is_shipped: bool = True, is_forked: bool = False) -> None:
         """Unless `is_shipped`, the daemons have the folder's own tap and nothing that capd ships.
 
         The starter tap costs each daemon some of the processor: its files are read and compared.
+        If `is_forked`, they are started without the cost of their imports (`forked_daemons`).
         """
         self.folder = folder
+        self._is_forked = is_forked
         self.tag = f"capd-test-{folder.name}"
         self.env = {**without_capd(), "CAPD_HOME": str(folder), "CAPD_LINGER": "0.2"}
         # A shim whose daemon was killed would start another, which nobody here ends.
@@ -76,6 +79,10 @@ class Home:
             config = folder / "config"
             config.mkdir(exist_ok=True)
             (config / "taps.toml").write_text(self._taps)
+
+    def leave_out_model(self) -> None:
+        """Let daemons compare no message, and so load no model when a session begins."""
+        self.env |= {"CAPD_ROUTING": "false", "CAPD_CURATION_SCORER": "keyword"}
 
     @property
     def socket(self) -> str:
@@ -106,13 +113,17 @@ class Home:
 
     def start(self, under: Sequence[str] = ()) -> subprocess.Popen[bytes]:
         """Start a daemon, `under` another program if need be, and return it when it serves."""
+        process: subprocess.Popen[bytes]
         with (self.folder / "daemon.log").open("ab") as log:
-            process = subprocess.Popen(
-                [*under, self.python, "-P", "-m", "capd", "daemon", "run"],
-                env=self.env,
-                stderr=log,
-                cwd=self.folder,
-            )
+            if self._may_fork(under):
+                process = forked_daemons.starter().start(self.env, self.folder, log.fileno())
+            else:
+                process = subprocess.Popen(
+                    [*under, self.python, "-P", "-m", "capd", "daemon", "run"],
+                    env=self.env,
+                    stderr=log,
+                    cwd=self.folder,
+                )
         self.processes.append(process)
 
         def serving() -> bool:
@@ -127,11 +138,17 @@ class Home:
         wait_for(serving)
         return process
 
+    def _may_fork(self, under: Sequence[str]) -> bool:
+        is_ordinary = not under and self.python == sys.executable
+        is_possible = forked_daemons.can_fork(self.env)
+        return self._is_forked and is_ordinary and is_possible
+
     def log(self) -> str:
         return (self.folder / "daemon.log").read_text()
 
     def ask(self, method: str, **params: Any) -> dict[str, Any]:
-        with Control(self.socket) as control:
+        # A person is told sooner that a daemon hangs; here it may only have much to do.
+        with Control(self.socket, timeout=PATIENCE_OF_A_COMMAND) as control:
             return control.call(method, params)
 
     def shim(self, session: str, cwd: Path | None = None) -> McpHost:
@@ -196,15 +213,16 @@ class Home:
 
 
 @contextlib.contextmanager
-def home_of_its_own(*, is_shipped: bool = True) -> Iterator[Home]:
+def home_of_its_own(*, is_shipped: bool = True, is_forked: bool = False) -> Iterator[Home]:
     """Make a folder for daemons; at the end nothing of it or of them is left.
 
-    Unless `is_shipped`, its daemons do without the starter tap.
+    Unless `is_shipped`, its daemons do without the starter tap. If `is_forked`, they are started
+    without the cost of their imports.
     """
     # Short: a socket's path has at most 108 bytes.
     folder = Path(tempfile.mkdtemp(prefix="capd"))
     folder.chmod(0o700)
-    made = Home(folder, is_shipped=is_shipped)
+    made = Home(folder, is_shipped=is_shipped, is_forked=is_forked)
     try:
         yield made
         made.close()

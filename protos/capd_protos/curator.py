@@ -319,10 +319,11 @@ class CuratorRefused(msgspec.Struct, frozen=True, tag="curator.refused"):
 
 
 class SessionStarted(msgspec.Struct, frozen=True, tag="session.started"):
-    """A session is being served."""
+    """A session is being served; `may_compare` if its messages may need the embedding model."""
 
     session: SessionKey
     client: str
+    may_compare: bool = True
 
 
 class SessionEnded(msgspec.Struct, frozen=True, tag="session.ended"):

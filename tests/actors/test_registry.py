@@ -11,6 +11,7 @@ from msgspec import Struct
 from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from capd.actors.registry.catalog_vectors import WARM_UP_AFTER
 from capd.core.routing.gates import fingerprint
 from capd.runtime.peer import AskLostError
 from capd_protos import embedder, registry
@@ -66,6 +67,19 @@ async def test_a_session_that_starts_warms_the_model(
         made.bus.publish(SessionStarted(SessionKey("s"), "zed"))
 
         await made.until_routing()
+
+
+async def test_a_session_whose_messages_need_no_model_does_not_load_it(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with world(tmp_path) as made:
+        await made.start()
+
+        made.bus.publish(SessionStarted(SessionKey("s"), "zed", may_compare=False))
+        await trio.sleep(2 * WARM_UP_AFTER)
+
+        assert embedder.EmbedderNeeded() not in made.bus.events
+        assert (await made.described()).embedder_state == "cold"
 
 
 async def test_triggers_are_embedded_once_and_found_again_after_a_restart(

@@ -2,15 +2,19 @@
 
 from pathlib import Path
 
+import pytest
 import trio
 from trio.testing import MockClock
 
+from capd.actors.registry.catalog_vectors import WARM_UP_AFTER
 from capd.core.sessions.policy import PolicyRules
 from capd.core.sessions.routing_switch import RoutingSwitch
 from capd.core.sessions.session_rules import SessionRules
+from capd.core.tools.curation import CurationRules
+from capd_protos.embedder import EmbedderNeeded
 
 from .test_single_tools import known
-from .world import LINGER, running_world
+from .world import LINGER, running_world, world
 
 OFF = "Messages of this session switch nothing on; `capd routing on` has them do it again."
 ON = "Messages of this session switch capabilities on by themselves."
@@ -51,6 +55,21 @@ async def test_a_session_that_was_switched_off_stays_off_when_its_key_comes_back
 
         assert said["text"] == OFF
         assert (taken["outcome"], taken["reason"]) == ("abstain", "disabled")
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+async def test_a_session_loads_the_model_if_its_messages_may_need_it(
+    autojump_clock: MockClock, tmp_path: Path, *, is_on: bool
+) -> None:
+    curation = CurationRules(scorer="keyword")
+    rules = SessionRules(routing=RoutingSwitch(is_on=is_on), curation=curation)
+    async with world(tmp_path, rules=rules) as made:
+        await made.start()
+
+        await made.session("s")
+        await trio.sleep(2 * WARM_UP_AFTER)
+
+        assert (EmbedderNeeded() in made.bus.events) is is_on
 
 
 async def test_a_search_for_a_session_finds_what_that_session_may_use(

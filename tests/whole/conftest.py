@@ -10,16 +10,18 @@ from whole_daemon import Home, home_of_its_own
 
 
 @pytest.fixture
-def home() -> Iterator[Home]:
-    """A folder whose daemons have its own tap alone."""
-    with home_of_its_own(is_shipped=False) as made:
+def home(request: pytest.FixtureRequest) -> Iterator[Home]:
+    """A folder whose daemons have its own tap alone, and the model if the test is marked so."""
+    with home_of_its_own(is_shipped=False, is_forked=True) as made:
+        if not request.node.get_closest_marker("model"):
+            made.leave_out_model()
         yield made
 
 
 @pytest.fixture
 def shipped_home() -> Iterator[Home]:
     """An empty folder, as a user's first daemon finds it: it has the starter tap, too."""
-    with home_of_its_own() as made:
+    with home_of_its_own(is_forked=True) as made:
         yield made
 
 

@@ -11,6 +11,8 @@ import pytest
 from acp.editor import Editor
 from whole_daemon import OWN_TOOLS, Home, pids_with, wait_for
 
+pytestmark = pytest.mark.model
+
 SERVE = (
     "import sys; from capd_client.acp.dialogue import Dialogue; "
     "from capd_client.acp.proxy import Proxy; from capd_client.acp.turns import Turns; "

@@ -115,6 +115,7 @@ def test_a_tool_of_a_server_that_never_ran_brings_the_capability_of_its_name(
         assert machine.active() == ["boats"]
 
 
+@pytest.mark.model
 def test_a_message_that_names_a_skill_brings_its_tools(machine: Machine) -> None:
     machine.skill(machine.user, "paint-it", "capd: walls")
     # Its author may have chosen a name that stands in ordinary messages.
@@ -130,6 +131,7 @@ def test_a_message_that_names_a_skill_brings_its_tools(machine: Machine) -> None
         assert "the skill 'paint-it': walls__echo, walls__shout" in json.dumps(taken)
 
 
+@pytest.mark.model
 def test_messages_switched_off_bring_no_skill(machine: Machine) -> None:
     machine.skill(machine.user, "paint-it", "capd: walls")
     machine.home.start()

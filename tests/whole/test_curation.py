@@ -13,6 +13,8 @@ from capd_protos.ledger import CallNote
 from capd_protos.types import SessionKey
 from whole_daemon import Home, wait_for
 
+pytestmark = pytest.mark.model
+
 MANY_SERVER = Path(__file__).parent / "many_server.py"
 HOUR = 3600.0
 SAID = "please audit the warehouse ledger for duplicate vouchers"

@@ -5,7 +5,11 @@ import os
 import signal
 from typing import Any
 
+import pytest
+
 from whole_daemon import Home, wait_for
+
+pytestmark = pytest.mark.model
 
 
 def findings(home: Home, check: str) -> list[dict[str, Any]]:

@@ -2,8 +2,8 @@
 
 import json
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.extension import advertise
 from pydantic import ConfigDict
 
-from whole_daemon import SHIM, Home, wait_for
+from whole_daemon import SHIM, Home, home_of_its_own, wait_for
 
 SERVER = Path(__file__).with_name("extension_server.py")
 PATIENCE = 60.0
@@ -110,6 +110,27 @@ def servers(home: Home, *names: str, options: Sequence[str] = ()) -> None:
         )
 
 
+@pytest.fixture(scope="module")
+def running() -> Iterator[dict[str, Home]]:
+    """A daemon for each generation of clients, with all servers, which go on between tests.
+
+    A server of the SDK takes a second to import it. Each test has a session of its own.
+    """
+    with ExitStack() as stack:
+        made = {
+            mode: stack.enter_context(home_of_its_own(is_shipped=False, is_forked=True))
+            for mode in MODES
+        }
+        for home in made.values():
+            home.leave_out_model()
+            home.env["CAPD_LINGER"] = "600"
+            servers(home, "one", "two")
+            servers(home, "left", "right", options=[f"page={SHARED}"])
+            servers(home, "red", "blue", options=["task=t-1"])
+            home.start()
+        yield made
+
+
 @asynccontextmanager
 async def host(
     home: Home, *on: str, mode: str = "stateless", session: str = ""
@@ -146,11 +167,9 @@ def restart(home: Home, saved: bytes) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_servers_extensions_reach_the_client_and_the_clients_the_server(
-    home: Home, mode: str
+    running: dict[str, Home], mode: str
 ) -> None:
-    servers(home, "one")
-    home.start()
-    async with host(home, "one", mode=mode) as talk:
+    async with host(running[mode], "one", mode=mode) as talk:
         heard = json.loads(await talk.call("one__heard"))
         offered = talk.client.server_capabilities.extensions
 
@@ -160,11 +179,9 @@ async def test_a_servers_extensions_reach_the_client_and_the_clients_the_server(
 
 
 async def test_the_extensions_of_running_servers_are_named_with_their_settings(
-    home: Home,
+    running: dict[str, Home],
 ) -> None:
-    servers(home, "one", "two")
-    home.start()
-    async with host(home, "one", "two") as talk:
+    async with host(running["stateless"], "one", "two") as talk:
         told = await talk.client.session.send_request(DiscoverRequest(params={}), Loose)
 
     extensions = told.members()["capabilities"]["extensions"]
@@ -179,11 +196,10 @@ async def test_the_extensions_of_running_servers_are_named_with_their_settings(
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_an_apps_call_by_bare_name_reaches_its_own_server(home: Home, mode: str) -> None:
-    servers(home, "one", "two")
-    home.start()
-
-    async with host(home, "one", "two", mode=mode) as talk:
+async def test_an_apps_call_by_bare_name_reaches_its_own_server(
+    running: dict[str, Home], mode: str
+) -> None:
+    async with host(running[mode], "one", "two", mode=mode) as talk:
         # A host may fetch pages ahead: only that of a tool that was called is shown.
         pages = [await talk.page(f"ui://{name}/main") for name in ("one", "two")]
         await talk.call("two__show")
@@ -196,11 +212,9 @@ async def test_an_apps_call_by_bare_name_reaches_its_own_server(home: Home, mode
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_two_open_apps_with_one_tool_name_each_reach_their_own_where_the_call_says_whose(
-    home: Home, mode: str
+    running: dict[str, Home], mode: str
 ) -> None:
-    servers(home, "one", "two")
-    home.start()
-    async with host(home, "one", "two", mode=mode) as talk:
+    async with host(running[mode], "one", "two", mode=mode) as talk:
         for name in ("one", "two"):
             await talk.call(f"{name}__show")
 
@@ -217,10 +231,8 @@ async def test_two_open_apps_with_one_tool_name_each_reach_their_own_where_the_c
     assert own == ["one refreshes", "two refreshes"]
 
 
-async def test_a_call_that_names_an_app_reaches_no_other_server(home: Home) -> None:
-    servers(home, "one", "two")
-    home.start()
-    async with host(home, "one", "two") as talk:
+async def test_a_call_that_names_an_app_reaches_no_other_server(running: dict[str, Home]) -> None:
+    async with host(running["stateless"], "one", "two") as talk:
         await talk.call("two__show")
 
         with pytest.raises(MCPError, match="no server with the app ui://three/main has a tool"):
@@ -228,23 +240,19 @@ async def test_a_call_that_names_an_app_reaches_no_other_server(home: Home) -> N
 
 
 async def test_a_page_that_two_servers_have_is_that_of_the_tool_that_was_called(
-    home: Home,
+    running: dict[str, Home],
 ) -> None:
-    servers(home, "one", "two", options=[f"page={SHARED}"])
-    home.start()
     pages = []
-    async with host(home, "one", "two") as talk:
-        for name in ("two", "one"):
+    async with host(running["stateless"], "left", "right") as talk:
+        for name in ("right", "left"):
             await talk.call(f"{name}__show")
             pages.append(await talk.page(SHARED))
 
-    assert pages == [f"<!doctype html><title>{name}</title>" for name in ("two", "one")]
+    assert pages == [f"<!doctype html><title>{name}</title>" for name in ("right", "left")]
 
 
-async def test_a_tool_for_apps_alone_is_not_called_for_a_model(home: Home) -> None:
-    servers(home, "one")
-    home.start()
-    async with host(home, "one") as talk:
+async def test_a_tool_for_apps_alone_is_not_called_for_a_model(running: dict[str, Home]) -> None:
+    async with host(running["stateless"], "one") as talk:
         listed = {tool.name: tool.meta for tool in (await talk.client.list_tools()).tools}
 
         refusal = await talk.refused("tool_call", name="one__refresh", arguments="{}")
@@ -268,10 +276,10 @@ async def test_an_open_app_goes_on_after_a_restart_of_the_daemon(home: Home) -> 
 # Tasks
 
 
-async def test_a_task_is_asked_for_answered_and_cancelled_at_its_own_server(home: Home) -> None:
-    servers(home, "one", "two")
-    home.start()
-    async with host(home, "one", "two") as talk:
+async def test_a_task_is_asked_for_answered_and_cancelled_at_its_own_server(
+    running: dict[str, Home],
+) -> None:
+    async with host(running["stateless"], "one", "two") as talk:
         begun = [await talk.start(f"{name}__build") for name in ("one", "two", "one")]
         first, second, third = (each["taskId"] for each in begun)
 
@@ -300,35 +308,33 @@ async def test_a_task_is_found_after_a_restart_of_the_daemon(home: Home) -> None
     assert done["result"]["content"][0]["text"] == "two heard again"
 
 
-async def test_a_task_of_nobody_and_one_of_another_session_are_not_asked_for(home: Home) -> None:
-    servers(home, "one")
-    home.start()
-    async with host(home, "one", session="a") as talk:
+async def test_a_task_of_nobody_and_one_of_another_session_are_not_asked_for(
+    running: dict[str, Home],
+) -> None:
+    async with host(running["stateless"], "one", session="a") as talk:
         task = (await talk.start("one__build"))["taskId"]
-    async with host(home, "one", session="b") as other:
+    async with host(running["stateless"], "one", session="b") as other:
         for each in (task, "never", ""):
             with pytest.raises(MCPError, match="no server of this session has given a task"):
                 await other.ask("tasks/get", each)
 
 
-async def test_a_task_id_that_two_servers_gave_is_asked_of_neither(home: Home) -> None:
-    servers(home, "one", "two", options=["task=t-1"])
-    home.start()
-    async with host(home, "one", "two") as talk:
-        await talk.start("one__build")
+async def test_a_task_id_that_two_servers_gave_is_asked_of_neither(
+    running: dict[str, Home],
+) -> None:
+    async with host(running["stateless"], "red", "blue") as talk:
+        await talk.start("red__build")
         before = await talk.ask("tasks/get", "t-1")
-        await talk.start("two__build")
+        await talk.start("blue__build")
 
-        with pytest.raises(MCPError, match="one and two have each given a task 't-1'"):
+        with pytest.raises(MCPError, match="red and blue have each given a task 't-1'"):
             await talk.ask("tasks/update", "t-1", inputResponses={"word": "secret"})
 
     assert before["status"] == "input_required"
 
 
-async def test_a_script_gets_results_and_no_tasks(home: Home) -> None:
-    servers(home, "one")
-    home.start()
-    async with host(home, "one") as talk:
+async def test_a_script_gets_results_and_no_tasks(running: dict[str, Home]) -> None:
+    async with host(running["stateless"], "one") as talk:
         said = await talk.call("script_run", code="await one.build()")
 
     assert "one built it at once" in said
@@ -338,10 +344,8 @@ async def test_a_script_gets_results_and_no_tasks(home: Home) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_icons_are_passed_on(home: Home, mode: str) -> None:
-    servers(home, "one")
-    home.start()
-    async with host(home, "one", mode=mode) as talk:
+async def test_icons_are_passed_on(running: dict[str, Home], mode: str) -> None:
+    async with host(running[mode], "one", mode=mode) as talk:
         client = talk.client
         tools = {each.name: each.icons for each in (await client.list_tools()).tools}
         prompts = (await client.list_prompts()).prompts

@@ -10,6 +10,8 @@ import pytest
 
 from whole_daemon import Home, wait_for
 
+pytestmark = pytest.mark.model
+
 
 def hook(home: Home, said: object, *, client: str = "claude") -> subprocess.CompletedProcess[str]:
     """Run `capd hook` as an editor does, from this process."""

@@ -3,12 +3,15 @@
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
 from capd.adapters.tokens.token_counts import count
 from whole_daemon import OWN_TOOLS, Home, wait_for
 
 from .test_tokens import Recorded
+
+pytestmark = pytest.mark.model
 
 MANY_SERVER = Path(__file__).parent / "many_server.py"
 VERBS = ("measure", "change", "delete", "read", "write", "find")

@@ -57,6 +57,7 @@ def editor(home: Home) -> Iterator[McpHost]:
         yield host
 
 
+@pytest.mark.model
 def test_what_the_daemon_answers_is_of_the_shape_that_is_written_down(
     home: Home, editor: McpHost
 ) -> None:
@@ -91,6 +92,7 @@ def test_what_commands_find_out_themselves_is_of_its_shape(home: Home, editor: M
     assert printed["tap list"]["taps"]
 
 
+@pytest.mark.model
 def test_what_is_told_of_what_happened_and_what_is_trusted_is_of_its_shape(
     home: Home, editor: McpHost
 ) -> None:

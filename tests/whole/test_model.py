@@ -13,6 +13,8 @@ from capd.adapters.model import minilm
 from python_with import python_with
 from whole_daemon import Home, wait_for
 
+pytestmark = pytest.mark.model
+
 MESSAGE = "please run talk"
 VAGUE = "what is new in the garden today"
 """Holds no whole trigger, so that only the model can decide."""

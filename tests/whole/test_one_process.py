@@ -129,6 +129,7 @@ def test_commands_say_where_the_daemon_should_be_and_exit_with_3(home: Home) -> 
     assert "capd daemon start" in result.stderr
 
 
+@pytest.mark.model
 @pytest.mark.real
 def test_a_prompt_hook_switches_on_what_the_user_asks_for_through_an_unlisted_tool(
     home: Home,
@@ -172,6 +173,7 @@ def test_a_server_is_found_on_the_login_shells_path_where_no_shell_started_the_d
     editor.leave()
 
 
+@pytest.mark.model
 @pytest.mark.real
 def test_a_hook_on_the_sessions_connection_is_answered_after_the_client_has_listed_again(
     home: Home,

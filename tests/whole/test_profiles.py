@@ -282,6 +282,7 @@ def test_a_wrong_param_is_named(home: Home) -> None:
     assert "Expected `str`, got `int` - at `$.name`" in str(error.value)
 
 
+@pytest.mark.model
 def test_a_profile_keeps_capabilities_off(machine: Machine) -> None:
     machine.home.plain("alpha")
     machine.settings(

@@ -11,6 +11,8 @@ from capd_client.install.launcher import launcher_path
 from capd_client.install.prompt_check import PromptCheck, check_prompt
 from whole_daemon import Home
 
+pytestmark = pytest.mark.model
+
 SAID = "your prompt reached capd"
 WITH_A_HOOK = ("claude", "copilot", "cursor", "gemini", "goose", "opencode", "qwen", "vscode")
 WITHOUT = ("cline", "continue", "zed")

@@ -26,6 +26,7 @@ def until_written(home: Home) -> None:
     wait_for(lambda: home.ask("status")["ledger"]["waiting"] == 0 or None)
 
 
+@pytest.mark.model
 def test_why_tells_after_a_restart_why_something_was_not_switched_on(home: Home) -> None:
     home.plain("talk")
     provider = home.folder / "tap/capabilities/talk/default.toml"
@@ -54,6 +55,7 @@ def test_why_tells_after_a_restart_why_something_was_not_switched_on(home: Home)
     assert "one  mine/talk: Capability 'talk' needs TALK_KEY" in spoken.stdout
 
 
+@pytest.mark.model
 def test_no_word_of_a_user_and_no_secret_is_in_the_ledger(home: Home) -> None:
     home.plain("talk")
     runner = home.folder / "tap/capabilities/talk/default.toml"
@@ -147,6 +149,11 @@ def small_disk() -> Iterator[Path]:
     folder.rmdir()
 
 
+def _switch_off_and_on(home: Home) -> None:
+    home.ask("disable", session="one", name="talk")
+    home.ask("enable", session="one", name="talk")
+
+
 def _says(home: Home, beginning: str) -> bool:
     degraded = home.ask("status")["daemon"]["degraded"]
     return any(each.startswith(beginning) for each in degraded)
@@ -170,12 +177,16 @@ def test_a_full_disk_costs_no_call_is_told_and_heals(home: Home, small_disk: Pat
 
     said = editor.call("talk__echo", {"text": "while it is full"})["content"][0]["text"]
     for _ in range(40):
-        home.ask("disable", session="one", name="talk")
-        home.ask("enable", session="one", name="talk")
-    # Who finds the disk full first is a matter of the machine.
-    wait_for(lambda: _says(home, "nothing is recorded at present: "))
-    # A later try may find a page of the file itself to write to, and the next one may not.
-    wait_for(lambda: home.capd("status").returncode == 4)
+        _switch_off_and_on(home)
+
+    def is_recorded_no_more() -> bool:
+        # A try may find a page of the file itself to write to, and all is well again until there
+        # is more to write.
+        _switch_off_and_on(home)
+        return _says(home, "nothing is recorded at present: ")
+
+    wait_for(is_recorded_no_more)
+    wait_for(lambda: is_recorded_no_more() and home.capd("status").returncode == 4)
     again = editor.call("talk__echo", {"text": "still"})["content"][0]["text"]
     filler.unlink()
     # Each part that could not write tries again by itself.
@@ -191,6 +202,7 @@ def test_a_full_disk_costs_no_call_is_told_and_heals(home: Home, small_disk: Pat
     editor.leave()
 
 
+@pytest.mark.model
 def test_a_ledger_that_is_switched_off_leaves_no_file_and_costs_nothing_else(home: Home) -> None:
     (home.folder / "config").mkdir(exist_ok=True)
     (home.folder / "config" / "config.toml").write_text("[ledger]\nenabled = false\n")

@@ -3,10 +3,13 @@
 import contextlib
 import json
 
+import pytest
+
 from capd_client.control import DaemonDownError
 from whole_daemon import Home, wait_for
 
 
+@pytest.mark.model
 def test_commands_without_an_open_session_use_a_scratch_session_that_keeps_what_is_on(
     home: Home,
 ) -> None:
@@ -77,6 +80,7 @@ def test_a_command_that_needs_the_daemon_starts_it(home: Home) -> None:
     wait_for(lambda: home.capd("daemon", "stop").returncode == 0)
 
 
+@pytest.mark.model
 def test_where_the_daemon_must_not_be_started_the_command_that_does_is_named(home: Home) -> None:
     for command in (("tools",), ("turn", "x"), ("call", "x"), ("enable", "x"), ("search", "x")):
         done = home.capd(*command)

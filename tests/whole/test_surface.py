@@ -17,6 +17,8 @@ from whole_daemon import OWN_TOOLS, PLAIN_SERVER, Home, pids_with, wait_for
 
 from .test_results import Wire
 
+pytestmark = pytest.mark.model
+
 MANY_SERVER = Path(__file__).parent / "many_server.py"
 # What the public tap's servers offer, as far as its filters name it.
 OFFERED = {

@@ -14,6 +14,8 @@ from capd.adapters.tokens.token_counts import count
 from capd_client.mcp_host import McpHost
 from whole_daemon import OWN_TOOLS, SHIM, Home, wait_for
 
+pytestmark = pytest.mark.model
+
 MANY_SERVER = Path(__file__).parent / "many_server.py"
 TOOLS = "measure_size,change_size,delete_size"
 

@@ -4,11 +4,14 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from textual.pilot import Pilot
 from textual.widgets import DataTable, Static
 
 from capd_client.top.app import TopApp
 from whole_daemon import PATIENCE, Home
+
+pytestmark = pytest.mark.model
 
 
 def cells(app: TopApp, table: str) -> list[list[str]]:

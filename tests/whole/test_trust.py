@@ -90,6 +90,7 @@ def connected(home: Home, session: str, folder: Path) -> McpHost:
     return editor
 
 
+@pytest.mark.model
 def test_a_cloned_repository_starts_nothing_before_it_is_trusted_nor_after_it_changed(
     home: Home, project: Project
 ) -> None:

@@ -11,6 +11,8 @@ import pytest
 from capd.adapters.tokens.token_counts import count
 from whole_daemon import Home, wait_for
 
+pytestmark = pytest.mark.model
+
 STARTER = Path(__file__).parents[2] / "taps/starter"
 SNAPSHOT_SERVER = Path(__file__).with_name("snapshot_server.py")
 MESSAGES = {

@@ -157,6 +157,7 @@ def test_a_tap_that_is_broken_by_an_edit_keeps_its_last_good_state(home: Home) -
     moved.rename(home.folder / "tap")
 
 
+@pytest.mark.model
 @pytest.mark.real
 def test_a_killed_embedder_costs_decisions_only_and_comes_back(home: Home) -> None:
     home.plain("talk")
@@ -177,6 +178,7 @@ def test_a_killed_embedder_costs_decisions_only_and_comes_back(home: Home) -> No
     editor.leave()
 
 
+@pytest.mark.model
 @pytest.mark.real
 def test_an_embedder_that_hangs_is_ended_and_another_one_answers(home: Home) -> None:
     home.plain("talk")
@@ -195,6 +197,7 @@ def test_an_embedder_that_hangs_is_ended_and_another_one_answers(home: Home) -> 
     editor.leave()
 
 
+@pytest.mark.model
 @pytest.mark.real
 def test_a_message_is_in_no_file_and_no_log(home: Home) -> None:
     home.plain("talk")

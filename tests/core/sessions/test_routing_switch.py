@@ -31,3 +31,19 @@ def test_who_nothing_is_said_of_follows_the_word_for_all() -> None:
     switch = RoutingSwitch(is_on=False, clients={"zed": True})
 
     assert [switch.of([name], "/x") for name in ("vim", "zed")] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("switch", "is_on"),
+    [
+        (RoutingSwitch(), True),
+        (RoutingSwitch(is_on=False), False),
+        (RoutingSwitch(is_on=False, clients={"zed": False, "vim": True}), True),
+        (RoutingSwitch(is_on=False, projects={"/src": True}), True),
+        (RoutingSwitch(is_on=False, clients={"zed": False}, projects={"/src": False}), False),
+    ],
+)
+def test_one_client_or_folder_is_enough_for_routing_to_be_on_for_any(
+    switch: RoutingSwitch, *, is_on: bool
+) -> None:
+    assert switch.is_on_for_any is is_on

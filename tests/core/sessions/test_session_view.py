@@ -14,11 +14,13 @@ from capd.core.sessions.habits import Habits
 from capd.core.sessions.hook_context import TURN_TOKENS, context
 from capd.core.sessions.instructions import instructions
 from capd.core.sessions.own_tool_list import definitions, offered
+from capd.core.sessions.routing_switch import RoutingSwitch
 from capd.core.sessions.session_record import SavedView
 from capd.core.sessions.session_rules import SessionRules
 from capd.core.sessions.session_view import SessionView
 from capd.core.sessions.surface import Surface
 from capd.core.sessions.whole_list import Catalog
+from capd.core.tools.curation import CurationRules
 from capd_protos.types import CapabilityName, WireName
 
 TABLE, _ = client_table()
@@ -515,3 +517,30 @@ def test_a_client_that_does_not_list_again_in_time_gets_no_further_tool(
 
 def test_a_list_of_everything_is_decided_anew_after_the_daemons_end() -> None:
     assert whole().saved() is None
+
+
+@pytest.mark.parametrize(
+    ("curation", "own_routing", "may_compare"),
+    [
+        (CurationRules(), None, True),
+        (CurationRules(scorer="keyword"), None, False),
+        (CurationRules(kind="off"), None, False),
+        (CurationRules(kind="off"), True, True),
+        (CurationRules(), False, True),
+    ],
+)
+def test_messages_need_the_model_for_routing_and_for_curation_by_meaning(
+    curation: CurationRules, own_routing: bool | None, *, may_compare: bool
+) -> None:
+    rules = SessionRules(table=TABLE, routing=RoutingSwitch(is_on=False), curation=curation)
+    made = SessionView(rules, client="zed", project="/src")
+    made.own_routing = own_routing
+
+    assert made.may_compare is may_compare
+
+
+def test_a_client_whose_own_name_is_not_known_yet_may_be_one_that_routes() -> None:
+    routing = RoutingSwitch(is_on=False, clients={"cline": True})
+    rules = SessionRules(table=TABLE, routing=routing, curation=CurationRules(kind="off"))
+
+    assert SessionView(rules, client="node", project="/src").may_compare

@@ -194,7 +194,7 @@ class CatalogVectors:
         async with self._bus.subscribe(HINTS, "embedder.exited", "session.started") as hints:
             async for hint in hints:
                 if isinstance(hint, SessionStarted):
-                    if not self._is_warm_soon:
+                    if hint.may_compare and not self._is_warm_soon:
                         self._is_warm_soon = True
                         nursery.start_soon(self._warm_up_soon)
                     continue

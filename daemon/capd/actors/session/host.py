@@ -344,7 +344,8 @@ class SessionHost:
         self._saver.changed(key)
         served = (self._serve_connection, opened, connection, request.hello)
         self._nursery.start_soon(partial(contained, log=log), "session", *served)
-        self._bus.publish(messages.SessionStarted(key, client))
+        may_compare = opened.session.view.may_compare
+        self._bus.publish(messages.SessionStarted(key, client, may_compare))
         log.info("session_opened", session=key, client=client, resumed=resumed)
         return messages.SessionOpened(key, opened.resume, resumed)
 

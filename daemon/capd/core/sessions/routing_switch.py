@@ -28,6 +28,11 @@ class RoutingSwitch:
         choices += [self.clients[name] for name in names if name in self.clients]
         return choices[0] if choices else self.is_on
 
+    @property
+    def is_on_for_any(self) -> bool:
+        """Whether there may be a session whose messages are routed."""
+        return self.is_on or any(self.clients.values()) or any(self.projects.values())
+
 
 def switched(*, is_on: bool) -> str:
     """Return the confirmation for a session that was switched."""

@@ -228,6 +228,16 @@ class SessionView:
         return self._is_routed if self.own_routing is None else self.own_routing
 
     @property
+    def may_compare(self) -> bool:
+        """Whether the session's messages may be compared with the embedding model.
+
+        Its client may not have given its own name yet: settings of any client count.
+        """
+        own, rules = self.own_routing, self.rules
+        is_routed = rules.routing.is_on_for_any if own is None else own
+        return is_routed or (rules.curation.chooses and rules.curation.scorer == "hybrid")
+
+    @property
     def whole_bytes(self) -> int:
         """The bytes of all tools up to which a session looks all of them up; 0 for never."""
         # A user who pins tools has decided what is always listed.
