@@ -126,6 +126,11 @@ class Activation:
         finally:
             self._end(start, by)
 
+    @property
+    def pinned(self) -> list[tuple[ServerLease, tuple[str, ...]]]:
+        """What is pinned in the session, for a sub-agent that begins with it."""
+        return self._state.pinned
+
     def _end(self, start: _Start, by: str) -> None:
         """Note that a start was committed or has ended. Calling it again is harmless."""
         if start in self._starts:

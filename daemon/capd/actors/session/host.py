@@ -26,6 +26,7 @@ from capd.actors.session.sampling import sample
 from capd.actors.session.services import SessionServices
 from capd.actors.session.session import Session
 from capd.actors.session.store import SessionSaver, SessionStore
+from capd.actors.session.sub_agents import AgentSession
 from capd.actors.session.table import OpenSession, OpenSessions
 from capd.adapters import platform
 from capd.adapters.clients.connection import Connection
@@ -38,6 +39,7 @@ from capd.core.protocol.generations import raw
 from capd.core.protocol.outcomes import CallFailedError, ServerError
 from capd.core.sessions.bridges import session_key
 from capd.core.sessions.session_record import SessionRecord
+from capd.core.sessions.sub_agents import AgentId
 from capd.runtime.boundary import contained
 from capd.runtime.handle_table import HandleTable
 from capd.runtime.serving import serve
@@ -340,6 +342,8 @@ class SessionHost:
         key, client = opened.session.place.key, request.hello.client.name
         opened.session.turns.answer_in_time = answering(opened.session, self._nursery)
         opened.session.client_skills.nursery = self._nursery
+        opened.session.agents.open = partial(self._open_agent, key)
+        opened.session.agents.end = self._end_agent
         read_ahead = partial(contained, "skills", opened.session.client_skills.read_ahead, log=log)
         self._nursery.start_soon(read_ahead)
         self._saver.changed(key)
@@ -348,6 +352,26 @@ class SessionHost:
         self._bus.publish(messages.SessionStarted(key, client))
         log.info("session_opened", session=key, client=client, resumed=resumed)
         return messages.SessionOpened(key, opened.resume, resumed)
+
+    async def _open_agent(
+        self, parent: SessionKey, agent: AgentId, record: SessionRecord
+    ) -> AgentSession | None:
+        await trio.lowlevel.checkpoint()
+        opened = self._openings.open_agent(parent, agent, record)
+        if opened is None:
+            return None
+        session = opened.session
+        session.client_skills.nursery = self._nursery
+        key, client = session.place.key, session.place.client
+        self._bus.publish(messages.SessionStarted(key, client))
+        log.info("session_opened", session=key, client=client, resumed=False)
+        return session.as_agent()
+
+    def _end_agent(self, key: SessionKey) -> None:
+        opened = self._sessions.get(key)
+        if opened is not None and not opened.is_ending:
+            opened.is_ending = True
+            self._nursery.start_soon(partial(contained, "sub-agent", self._end, opened, log=log))
 
     async def _serve_connection(
         self, opened: OpenSession, connection: Connection, hello: Hello
@@ -398,7 +422,11 @@ class SessionHost:
         # Found until it has no lease: another session of this key must not share its leases.
         opened.is_ending = True
         opened.opening.cancel()
-        await self._saver.save(key)
+        for each in self._sessions.of_agents(key):
+            if not each.is_ending:
+                await self._end(each)
+        if not place.agent:
+            await self._saver.save(key)
         await opened.session.activation.leases.release_all()
         self.services.environments.drop(key)
         del self._sessions[key]
