@@ -561,8 +561,11 @@ class Shim:
             return
         # Claude Code asks for nothing before it hears this.
         request.is_acknowledged = True
+        promised = object_of(params_of(line), "notifications")
+        # Which server tells of a task, and whether it does, only the daemon knows.
+        promised.pop("taskIds", None)
         params = {
-            "notifications": object_of(params_of(line), "notifications"),
+            "notifications": promised,
             "_meta": {META + "subscriptionId": request.key},
         }
         self._send_to_host({"jsonrpc": "2.0", "method": _ACKNOWLEDGED, "params": params})

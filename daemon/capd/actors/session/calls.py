@@ -244,6 +244,14 @@ class SessionCalls:
         """End a subscription; raises as `relay`."""
         return await self._requests.unsubscribe(uri)
 
+    async def watch_task(self, task: str) -> bytes | None:
+        """Listen for a task, and return its state; raises as `relay`."""
+        return await self._requests.watch_task(task)
+
+    def unwatch_task(self, task: str) -> None:
+        """Stop listening for a task."""
+        self._requests.unwatch_task(task)
+
     async def renew_subscriptions(self) -> None:
         """Subscribe again at servers that were restarted, so that they go on sending updates."""
         await self._requests.renew()

@@ -36,5 +36,5 @@ class SubAgentConnection(ClientConnection):
 
     def tell(self, method: str, params: bytes) -> None:
         """Notify the client outside of any call, unless it is about a list or a subscription."""
-        if not method.endswith(("/list_changed", "resources/updated")):
+        if not method.endswith(("/list_changed", "/resources/updated", "/tasks")):
             self._conversation.tell(method, params)
