@@ -355,7 +355,7 @@ async def test_a_stream_that_is_asked_for_wrongly_is_an_error(
 async def test_a_stream_tells_of_the_tasks_that_it_is_promised(autojump_clock: MockClock) -> None:
     async with staged() as stage:
         stage.talk.watched = ["t-1"]
-        capabilities = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+        capabilities: Json = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
         meta = {**META, "io.modelcontextprotocol/clientCapabilities": capabilities}
         wanted = {"taskIds": ["t-1", "t-2"]}
         acknowledged = await answers(
