@@ -104,7 +104,8 @@ class SessionAgents:
 
     def is_agents(self, request: Request) -> bool:
         """Tell whether a sub-agent makes a call."""
-        return bool(self._caller(request))
+        # Of every direct call: most conversations have no sub-agent.
+        return self._known is not None and bool(self._caller(request))
 
     def open_session(self, request: Request) -> AgentSession | None:
         """Return the session of the sub-agent that makes a call, if it is open already."""
