@@ -29,6 +29,7 @@ class Talk:
         self.journal: list[str] = []
         self.run: Callable[[Request], Awaitable[bytes]] | None = None
         self.values: dict[str, str] = {}
+        self.watched: list[str] = []
         self.error: Exception | None = None
         self.hold: trio.Event | None = None
 
@@ -64,6 +65,13 @@ class Talk:
 
     def direct_route(self, request: Request) -> None:
         del request
+
+    async def watch_task(self, task: str) -> bytes | None:
+        await trio.lowlevel.checkpoint()
+        return b"{}" if task in self.watched else None
+
+    def unwatch_task(self, task: str) -> None:
+        self.watched.remove(task)
 
     async def subscribe(self, uri: str) -> bytes:
         await trio.lowlevel.checkpoint()

@@ -119,10 +119,17 @@ _LAYOUTS = {
 }
 
 
+_OF_SUB_AGENTS: tuple[Path, ...] = (("agentId",), ("agent_id",))
+"""Members of an event of a sub-agent, whose prompt is a model's and not the user's. Copilot CLI
+runs its prompt hooks for these as well (finding 15)."""
+
+
 def _read(client: str, event: Event, env: Mapping[str, str]) -> Prompt:
     """Read a hook's JSON by its layout, whichever client runs the hook."""
     del env
     layout = _LAYOUTS[client]
+    if any(_text_at(event, path) for path in _OF_SUB_AGENTS):
+        return NOTHING
     for key in layout.event_keys:
         if event.get(key) and event[key] not in layout.events:
             return NOTHING

@@ -275,3 +275,12 @@ def test_without_anything_to_say_a_hook_prints_nothing(client: str) -> None:
 def test_a_client_without_such_a_place_is_given_the_models_words_alone(client: str) -> None:
     assert CLIENTS[client].write("words", "line") == CLIENTS[client].write("words", "")
     assert CLIENTS[client].write("", "line") == ""
+
+
+@pytest.mark.parametrize("program", ["copilot", "code", "claude"])
+def test_the_prompt_of_a_sub_agent_of_copilot_is_no_users(program: str) -> None:
+    # As Copilot CLI 1.0.102 hands it over, to whichever hook of capd it runs.
+    agent = {"agentId": "9ac3", "agentType": "harbour-master", "parentAgentId": "b6e1"}
+    event = {"sessionId": "9ac3", "cwd": "/src", "prompt": "read the log", **agent}
+
+    assert CLIENTS[program].read(event, {}) == NOTHING

@@ -32,12 +32,18 @@ HOOK = {
     "input": {"prompt": "${prompt}", "session_id": "${session_id}", "cwd": "${cwd}"},
     "timeout": 5,
 }
-SKILL_INPUT = {"event": "PreToolUse", "skill": "${tool_input.skill}"}
-SKILL_HOOK = {
-    **HOOK,
-    "input": {**SKILL_INPUT, "session_id": "${session_id}", "cwd": "${cwd}"},
+HERE = {"session_id": "${session_id}", "cwd": "${cwd}"}
+AGENT = {"agent_id": "${agent_id}"}
+TOOL_INPUT = {"event": "PreToolUse", "skill": "${tool_input.skill}"}
+TOOL_HOOK = {**HOOK, "input": {**TOOL_INPUT, "tool_use_id": "${tool_use_id}", **AGENT, **HERE}}
+OF_TOOLS = {"matcher": "^(Skill|mcp__capd__.*)$", "hooks": [TOOL_HOOK]}
+OTHERS = {
+    "PreToolUse": [OF_TOOLS],
+    **{
+        event: [{"hooks": [{**HOOK, "input": {"event": event, **AGENT, **HERE}}]}]
+        for event in ("SubagentStart", "SubagentStop")
+    },
 }
-OF_SKILLS = {"PreToolUse": [{"matcher": "Skill", "hooks": [SKILL_HOOK]}]}
 
 
 @pytest.fixture
@@ -61,7 +67,7 @@ def test_a_user_without_files_gets_the_server_and_the_hook(user: User) -> None:
     assert said.code == 0
     assert user.json(CONFIG) == {"mcpServers": {"capd": entry(user)}}
     of_prompts = {"UserPromptSubmit": [{"hooks": hooks(user)}]}
-    assert user.json(SETTINGS) == {"hooks": {**of_prompts, **OF_SKILLS}}
+    assert user.json(SETTINGS) == {"hooks": {**of_prompts, **OTHERS}}
     assert os.access(user.launcher, os.X_OK)
 
 
@@ -78,7 +84,7 @@ def test_hooks_servers_and_comments_of_the_user_stay(user: User) -> None:
     assert '    "Stop": [],\n' in text
     assert all(line in text.splitlines() for line in kept)
     assert '{"hooks": [{"type": "command", "command": "date"}]}, // the time\n' in text
-    assert text.count('"capd_turn"') == 2
+    assert text.count('"capd_turn"') == 4
 
 
 def test_a_second_installation_changes_nothing_and_says_so(user: User) -> None:
@@ -176,7 +182,7 @@ def test_the_hook_that_an_earlier_version_wrote_gets_the_other_beside_it(user: U
 
     first, second = hooks(user)
     expected = [theirs, {"hooks": [{**first, "timeout": 9}, second]}]
-    assert user.json(SETTINGS) == {"hooks": {"UserPromptSubmit": expected, **OF_SKILLS}}
+    assert user.json(SETTINGS) == {"hooks": {"UserPromptSubmit": expected, **OTHERS}}
 
 
 def test_hooks_of_the_user_for_tools_stay_with_ours_beside_them(user: User) -> None:
@@ -189,8 +195,32 @@ def test_hooks_of_the_user_for_tools_stay_with_ours_beside_them(user: User) -> N
 
     user.capd("uninstall", "claude")
 
-    assert there == [theirs, *OF_SKILLS["PreToolUse"]]
+    assert there == [theirs, OF_TOOLS]
     assert user.json(SETTINGS) == json.loads(text)
+
+
+def test_the_hook_of_skills_that_an_earlier_version_wrote_is_for_capds_tools_too(
+    user: User,
+) -> None:
+    earlier = {"matcher": "Skill", "hooks": [{**HOOK, "input": TOOL_INPUT}]}
+    user.file(SETTINGS, json.dumps({"hooks": {"PreToolUse": [earlier]}}))
+
+    user.capd("install", "claude")
+
+    assert user.json(SETTINGS)["hooks"]["PreToolUse"] == [OF_TOOLS]
+
+
+def test_a_hook_of_the_user_in_the_group_of_an_earlier_version_keeps_its_matcher(
+    user: User,
+) -> None:
+    theirs = {"type": "command", "command": "date"}
+    group = {"matcher": "Skill", "hooks": [{**HOOK, "input": TOOL_INPUT}, theirs]}
+    user.file(SETTINGS, json.dumps({"hooks": {"PreToolUse": [group]}}))
+
+    user.capd("install", "claude")
+
+    expected = [{"matcher": "Skill", "hooks": [theirs]}, OF_TOOLS]
+    assert user.json(SETTINGS)["hooks"]["PreToolUse"] == expected
 
 
 def test_hooks_that_only_look_like_ours_are_left_alone(user: User) -> None:

@@ -7,6 +7,10 @@ to the conversation instead, and a model may call that as well.
 
 A script of one step `{"follow": {...}}` is a model that takes what it is offered: `followed` says
 how it decides.
+
+A step `{"either": [step, ...]}` is the first of these that the request has a tool for: that of
+`with`, or of `tool`. So a script can be of a conversation and of its sub-agents, which have other
+tools.
 """
 
 import ast
@@ -157,9 +161,19 @@ class _Script(list[Json]):
 
     def __getitem__(self, at: Any) -> Any:
         step = super().__getitem__(at)
+        if "either" in step:
+            return self._fitting(step["either"])
         if "follow" not in step:
             return step
         return followed(step["follow"], self.request.body, self.request.tools)
+
+    def _fitting(self, steps: Sequence[Json]) -> Json:
+        names = [name for name, _ in self.request.tools if name]
+        for each in steps:
+            wanted = each.get("with") or each.get("tool", "")
+            if any(re.search(wanted, name) for name in names):
+                return each
+        return {"text": "I have no tool for this"}
 
 
 def found_tools(body: Json) -> list[Json]:

@@ -1,22 +1,34 @@
 """An MCP server of the SDK with extensions: apps, tasks, and one that nobody else has.
 
-extension_server.py NAME FOLDER [task=ID] [page=URI]
+extension_server.py NAME FOLDER [task=ID] [page=URI] [silent=1]
 
 Its tasks are files in FOLDER, so another process of it knows them. With an ID every task gets this
-one. Its tools, prompts and resources have icons.
+one. It tells of their changes to whoever listens for them, unless it is silent. Its tools, prompts
+and resources have icons.
 """
 
 import json
 import sys
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import anyio
+from anyio.streams.memory import MemoryObjectSendStream
 from mcp.server.apps import Apps
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.extension import Extension, MethodBinding
 from mcp.server.mcpserver import Context, MCPServer
-from mcp_types import CallToolRequestParams, Icon, RequestParams
+from mcp_types import (
+    CallToolRequestParams,
+    Icon,
+    Notification,
+    RequestParams,
+    SubscriptionsAcknowledgedNotification,
+    SubscriptionsAcknowledgedNotificationParams,
+    SubscriptionsListenRequestParams,
+    SubscriptionsListenResult,
+)
 from pydantic import Field
 
 NAME, FOLDER = sys.argv[1], Path(sys.argv[2])
@@ -35,10 +47,20 @@ class TaskParams(RequestParams):
     inputResponses: dict[str, Any] = Field(default_factory=dict)  # noqa: N815
 
 
+class TaskChanged(Notification[dict[str, Any], Literal["notifications/tasks"]]):
+    """A task has changed."""
+
+    method: Literal["notifications/tasks"] = "notifications/tasks"
+    params: dict[str, Any]
+
+
 class Tasks(Extension):
     """Tasks that wait for a word, and are done when they have it."""
 
     identifier = TASKS
+
+    def __init__(self) -> None:
+        self._streams: dict[int, tuple[list[str], MemoryObjectSendStream[dict[str, Any]]]] = {}
 
     async def intercept_tool_call(
         self,
@@ -81,8 +103,38 @@ class Tasks(Extension):
         self._write({**await self.get(_, params), "status": "cancelled"})
         return {"resultType": "complete"}
 
+    async def listen(
+        self, ctx: ServerRequestContext[Any, Any], params: SubscriptionsListenRequestParams
+    ) -> SubscriptionsListenResult:
+        """Serve a stream that tells of tasks, which the SDK's own handler does not know."""
+        asked = (params.notifications.model_extra or {}).get("taskIds", [])
+        known = [task for task in asked if self._path(task).exists()]
+        mark: Any = {"io.modelcontextprotocol/subscriptionId": ctx.request_id}
+        send, changed = anyio.create_memory_object_stream[dict[str, Any]](100)
+        self._streams[id(send)] = (known, send)
+        honoured = params.notifications.model_copy(update={"taskIds": known})
+        try:
+            await ctx.session.send_notification(
+                SubscriptionsAcknowledgedNotification(
+                    params=SubscriptionsAcknowledgedNotificationParams(
+                        notifications=honoured, _meta=mark
+                    )
+                ),
+                related_request_id=ctx.request_id,
+            )
+            async for task in changed:
+                told: Any = TaskChanged(params={**task, "_meta": mark})
+                await ctx.session.send_notification(told, related_request_id=ctx.request_id)
+        finally:
+            del self._streams[id(send)]
+        return SubscriptionsListenResult(_meta=mark)
+
     def _write(self, task: dict[str, Any]) -> None:
         self._path(task["taskId"]).write_text(json.dumps(task))
+        for known, stream in self._streams.values():
+            if task["taskId"] in known:
+                told = {key: value for key, value in task.items() if key != "resultType"}
+                stream.send_nowait(told)
 
     def _path(self, task: str) -> Path:
         return FOLDER / f"{NAME}-{task}.json"
@@ -113,7 +165,12 @@ def refresh(word: str = "") -> str:
 
 
 apps.add_html_resource(PAGE, f"<!doctype html><title>{NAME}</title>", title=NAME)
-server = MCPServer(NAME, version="1", log_level="CRITICAL", extensions=[apps, Tasks(), Own()])
+tasks = Tasks()
+server = MCPServer(NAME, version="1", log_level="CRITICAL", extensions=[apps, tasks, Own()])
+if "silent" not in OPTIONS:
+    server._lowlevel_server.add_request_handler(
+        "subscriptions/listen", SubscriptionsListenRequestParams, tasks.listen
+    )
 
 
 @server.tool()

@@ -1,8 +1,9 @@
 """Extensions of the protocol through a whole daemon, with SDK peers at both ends."""
 
+import contextlib
 import json
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +15,7 @@ from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.extension import advertise
 from pydantic import ConfigDict
 
+from capd_client.mcp_host import McpHost
 from whole_daemon import SHIM, Home, home_of_its_own, wait_for
 
 SERVER = Path(__file__).with_name("extension_server.py")
@@ -21,6 +23,8 @@ PATIENCE = 60.0
 APPS, TASKS = "io.modelcontextprotocol/ui", "io.modelcontextprotocol/tasks"
 SHARED = "ui://board/main"
 WARNED = ("-W", "ignore")
+CHANGED = "notifications/tasks"
+SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
 TaskMethod = Literal["tasks/get", "tasks/update", "tasks/cancel"]
 MODES = {"handshake": "legacy", "stateless": "2026-07-28"}
 HOST = [advertise(APPS, {"mimeTypes": ["text/html;profile=mcp-app"]}), advertise(TASKS)]
@@ -98,6 +102,64 @@ class Talk:
         """Call a tool; return its result as it was written."""
         request = CallRequest(params={"name": name, "arguments": {}})
         return (await self.client.session.send_request(request, Loose)).members()
+
+
+def enabling(name: str) -> dict[str, str]:
+    return {"action": "enable", "name": name}
+
+
+class Listener(McpHost):
+    """A client of the stateless generation with tasks, and what came on its streams."""
+
+    def __init__(self, home: Home, session: str) -> None:
+        super().__init__(
+            [sys.executable, "-I", "-S", str(SHIM), home.socket],
+            env={**home.env, "CAPD_CLIENT": "host", "CAPD_SESSION": session},
+            cwd=str(home.folder),
+        )
+        self.extensions: dict[str, Any] = {TASKS: {}}
+        self._asked = 0
+
+    def begin(self, id_: str, method: str, params: dict[str, Any]) -> None:
+        meta = {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientInfo": {"name": "host", "version": "1"},
+            "io.modelcontextprotocol/clientCapabilities": {"extensions": self.extensions},
+        }
+        params = {**params, "_meta": meta}
+        self._write({"jsonrpc": "2.0", "id": id_, "method": method, "params": params})
+
+    def ended(self, id_: str) -> dict[str, Any]:
+        while (message := self._next("an answer", PATIENCE)).get("id") != id_:
+            self._notifications.append(message)
+        return message
+
+    def request(self, method: str, **params: Any) -> dict[str, Any]:
+        self._asked += 1
+        self.begin(f"r{self._asked}", method, params)
+        return dict(self.ended(f"r{self._asked}")["result"])
+
+    def task(self, tool: str) -> str:
+        return str(self.request("tools/call", name=tool, arguments={})["taskId"])
+
+    def listen(self, id_: str, tasks: list[str]) -> list[str]:
+        """Open a stream; return the tasks that it is promised."""
+        self.begin(id_, "subscriptions/listen", {"notifications": {"taskIds": tasks}})
+        told = self.wait_for("notifications/subscriptions/acknowledged", PATIENCE)["params"]
+        assert told["_meta"][SUBSCRIPTION_ID] == id_
+        return list(told["notifications"].get("taskIds", []))
+
+    def changed(self, status: str) -> dict[str, Any]:
+        """Return what a stream tells of the next task that has come to `status`."""
+        while (told := self.wait_for(CHANGED, PATIENCE)["params"])["status"] != status:
+            assert told["status"] == "input_required"
+        return dict(told)
+
+    def was_told_of(self, task: str) -> bool:
+        # What came before the answer was written before it.
+        self.request("tools/list")
+        told = [each for each in self._notifications if each.get("method") == CHANGED]
+        return task in [each["params"]["taskId"] for each in told]
 
 
 def servers(home: Home, *names: str, options: Sequence[str] = ()) -> None:
@@ -331,6 +393,110 @@ async def test_a_task_id_that_two_servers_gave_is_asked_of_neither(
             await talk.ask("tasks/update", "t-1", inputResponses={"word": "secret"})
 
     assert before["status"] == "input_required"
+
+
+@pytest.fixture
+def listener(home: Home) -> Iterator[Callable[..., Listener]]:
+    with contextlib.ExitStack() as leaving:
+
+        def connect(*on: str, session: str = "kept") -> Listener:
+            made = leaving.enter_context(Listener(home, session))
+            for name in on:
+                made.request("tools/call", name="capability", arguments=enabling(name))
+            return made
+
+        yield connect
+
+
+def test_a_stream_tells_of_the_tasks_that_it_listens_for(
+    home: Home, listener: Callable[..., Listener]
+) -> None:
+    servers(home, "one", "two")
+    home.start()
+    client = listener("one", "two")
+    first, second, third = (client.task(f"{name}__build") for name in ("one", "two", "one"))
+
+    agreed = client.listen("stream", [first, second, "never"])
+    for task in (third, second, first):
+        client.request("tasks/update", taskId=task, inputResponses={"word": "go"})
+    told = [client.changed("completed") for _ in range(2)]
+
+    assert agreed == [first, second]
+    assert {each["taskId"]: each["status"] for each in told} == {
+        first: "completed",
+        second: "completed",
+    }
+    done = {each["taskId"]: each["result"]["content"][0]["text"] for each in told}
+    assert done == {first: "one heard go", second: "two heard go"}
+    assert [each["_meta"][SUBSCRIPTION_ID] for each in told] == ["stream"] * 2
+    assert client.request("tasks/get", taskId=third)["status"] == "completed"
+    assert not client.was_told_of(third)
+
+
+def test_a_stream_goes_on_telling_of_its_tasks_after_a_restart_of_the_daemon(
+    home: Home, listener: Callable[..., Listener]
+) -> None:
+    servers(home, "one")
+    home.start()
+    client = listener("one")
+    task = client.task("one__build")
+    agreed = client.listen("stream", [task])
+    restart(home, task.encode())
+
+    # The stream may not be open yet when this comes: then it begins with the task's new state.
+    client.request("tasks/update", taskId=task, inputResponses={"word": "again"})
+    told = client.changed("completed")
+
+    assert agreed == [task]
+    assert told["result"]["content"][0]["text"] == "one heard again"
+    assert told["_meta"][SUBSCRIPTION_ID] == "stream"
+
+
+def test_a_task_of_another_session_is_not_listened_for(
+    home: Home, listener: Callable[..., Listener]
+) -> None:
+    servers(home, "one")
+    home.start()
+    client, other = listener("one", session="a"), listener("one", session="b")
+    task = client.task("one__build")
+
+    agreed = other.listen("stream", [task])
+    client.request("tasks/update", taskId=task, inputResponses={"word": "go"})
+
+    assert agreed == []
+    assert not other.was_told_of(task)
+
+
+def test_a_server_that_tells_of_no_tasks_is_promised_for_none(
+    home: Home, listener: Callable[..., Listener]
+) -> None:
+    servers(home, "one", options=["silent=1"])
+    home.start()
+    client = listener("one")
+    task = client.task("one__build")
+
+    agreed = client.listen("stream", [task])
+
+    assert agreed == []
+    assert client.request("tasks/get", taskId=task)["status"] == "input_required"
+
+
+def test_a_client_without_tasks_cannot_listen_for_them(
+    home: Home, listener: Callable[..., Listener]
+) -> None:
+    servers(home, "one")
+    home.start()
+    client = listener("one")
+    task = client.task("one__build")
+    client.extensions = {}
+
+    client.begin("stream", "subscriptions/listen", {"notifications": {"taskIds": [task]}})
+
+    error = client.ended("stream")["error"]
+    assert (error["code"], error["data"]) == (
+        -32021,
+        {"requiredCapabilities": {"extensions": {TASKS: {}}}},
+    )
 
 
 async def test_a_script_gets_results_and_no_tasks(running: dict[str, Home]) -> None:

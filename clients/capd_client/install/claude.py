@@ -1,9 +1,10 @@
 """Claude Code: the server in its own configuration, and capd's hooks in its settings.
 
-Two hooks are of type `mcp_tool`: one sends prompts, and one says which skill is used. Such a hook
-runs on the session's own connection to the shim, so its session is known (docs/design/clients.md,
-finding 2). VS Code reads the same settings but only runs hooks of type `command` (finding 12), so
-there is one of these for prompts as well; it does nothing when Claude Code runs it.
+The hooks of type `mcp_tool` send prompts, and say which skill is used, which sub-agent begins and
+ends, and which one is about to call a tool of capd. Such a hook runs on the session's own
+connection to the shim, so its session is known (docs/design/clients.md, finding 2). VS Code reads
+the same settings but only runs hooks of type `command` (finding 12), so there is one of these for
+prompts as well; it does nothing when Claude Code runs it.
 """
 
 import json
@@ -26,6 +27,7 @@ from capd_client.install.launcher import NAME as LAUNCHER_NAME
 from capd_client.install.pruning import prune
 
 _PROMPT, _TOOL = "UserPromptSubmit", "PreToolUse"
+_AGENT_BEGINS, _AGENT_ENDS = "SubagentStart", "SubagentStop"
 _VENDOR_TIMEOUT = 60.0
 
 HOOK: dict[str, Any] = {
@@ -35,17 +37,25 @@ HOOK: dict[str, Any] = {
     "input": {"prompt": "${prompt}", "session_id": "${session_id}", "cwd": "${cwd}"},
     "timeout": 5,
 }
-SKILL_HOOK: dict[str, Any] = {
+TOOL_HOOK: dict[str, Any] = {
     **HOOK,
     "input": {
         "event": _TOOL,
         "skill": "${tool_input.skill}",
+        "tool_use_id": "${tool_use_id}",
+        "agent_id": "${agent_id}",
         "session_id": "${session_id}",
         "cwd": "${cwd}",
     },
 }
-_MATCHERS = {_TOOL: "Skill"}
-"""The tools for which an event's hooks run; an event that is not here runs them for all."""
+_MATCHERS = {_TOOL: "^(Skill|mcp__capd__.*)$"}
+"""The tools for which the hooks of an event run, where they do not run for all: each costs time."""
+
+
+def agent_hook(event: str) -> dict[str, Any]:
+    """Return the hook that says that a sub-agent begins or ends."""
+    told = {"event": event, "agent_id": "${agent_id}"}
+    return {**HOOK, "input": {**told, "session_id": "${session_id}", "cwd": "${cwd}"}}
 
 
 class Claude(Client):
@@ -60,7 +70,9 @@ class Claude(Client):
         command = f"{shlex.quote(str(launcher))} hook claude UserPromptSubmit"
         self._hooks = {
             _PROMPT: (HOOK, {"type": "command", "command": command, "timeout": 5}),
-            _TOOL: (SKILL_HOOK,),
+            _TOOL: (TOOL_HOOK,),
+            _AGENT_BEGINS: (agent_hook(_AGENT_BEGINS),),
+            _AGENT_ENDS: (agent_hook(_AGENT_ENDS),),
         }
 
     def hooks(self) -> list[FileEdit]:
@@ -157,11 +169,22 @@ _OURS = {"mcp_tool": "input", "command": "command"}
 
 def _update(text: str, event: str, group: int, place: int, hook: dict[str, Any]) -> str:
     key = _OURS[hook["type"]]
-    return put(text, (*_list(event), group, "hooks", place, key), hook[key])
+    path = (*_list(event), group)
+    found = _found(text, path)
+    matcher = _MATCHERS.get(event)
+    # An earlier version wrote another one.
+    is_other = matcher is not None and found is not None and found.value.get("matcher") != matcher
+    if is_other and found is not None and len(found.value["hooks"]) > 1:
+        # The group has hooks of the user, which stay as they are.
+        text = take(text, (*path, "hooks", place))
+        return append(text, _list(event), {"matcher": matcher, "hooks": [hook]})
+    if is_other:
+        text = put(text, (*path, "matcher"), matcher)
+    return put(text, (*path, "hooks", place, key), hook[key])
 
 
 def _remove_hooks(text: str, original: str | None) -> str:
-    for event in (_PROMPT, _TOOL):
+    for event in (_PROMPT, _TOOL, _AGENT_BEGINS, _AGENT_ENDS):
         for group, place, _ in reversed(_hooks(text, event)):
             hooks = (*_list(event), group, "hooks")
             text = take(text, (*hooks, place))

@@ -564,8 +564,11 @@ class Shim:
             return
         # Claude Code sends no other request before it has got this.
         request.is_acknowledged = True
+        promised = object_of(params_of(line), "notifications")
+        # Which server tells of a task, and whether it does, only the daemon knows.
+        promised.pop("taskIds", None)
         params = {
-            "notifications": object_of(params_of(line), "notifications"),
+            "notifications": promised,
             "_meta": {META + "subscriptionId": request.key},
         }
         self._send_to_host({"jsonrpc": "2.0", "method": _ACKNOWLEDGED, "params": params})

@@ -419,6 +419,26 @@ async def test_a_stream_that_is_asked_for_wrongly_is_an_error(
         assert [each["error"]["code"] for each in heard] == [-32602]
 
 
+async def test_a_stream_tells_of_the_tasks_that_it_is_promised(autojump_clock: MockClock) -> None:
+    async with staged() as stage:
+        stage.talk.watched = ["t-1"]
+        capabilities: Json = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+        meta = {**META, "io.modelcontextprotocol/clientCapabilities": capabilities}
+        wanted = {"taskIds": ["t-1", "t-2"]}
+        acknowledged = await answers(
+            stage, request("subscriptions/listen", 7, meta, notifications=wanted)
+        )
+        for task in ("t-1", "t-2"):
+            stage.upstream.task_changed(task, json.dumps({"taskId": task}).encode())
+        told = await answers(stage)
+
+        assert acknowledged == [
+            streamed("subscriptions/acknowledged", 7, notifications={"taskIds": ["t-1"]}),
+            streamed("tasks", 7),
+        ]
+        assert told == [streamed("tasks", 7, taskId="t-1")]
+
+
 # Subscriptions of the handshake generation
 
 

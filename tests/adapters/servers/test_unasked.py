@@ -562,3 +562,22 @@ async def test_a_notification_that_is_none_costs_nothing(
 
         assert stage.server.server_connection.counts["malformed_notification"] == 1
         assert (a.told, len(stage.server.answered())) == ([], 1)
+
+
+async def test_a_task_is_told_to_those_who_listen_for_it_and_to_nobody_else(
+    autojump_clock: MockClock,
+) -> None:
+    async with staged() as stage:
+        a, b = Editor("a", EVERYTHING), Editor("b", EVERYTHING)
+        stage.hold(a, b)
+        stage.server.server_connection.unasked.watchers["t-1"] = {a.session: a}
+        meta = {"io.modelcontextprotocol/subscriptionId": 9}
+
+        for task in ("t-1", "t-2"):
+            params = {"taskId": task, "status": "working", "_meta": meta}
+            await stage.server.say({"method": "notifications/tasks", "params": params})
+
+        told = [(method, json.loads(params)) for method, params in a.told]
+        assert told == [("notifications/tasks", {"taskId": "t-1", "status": "working"})]
+        assert b.told == []
+        assert stage.server.server_connection.counts["unclaimed_notification"] == 1

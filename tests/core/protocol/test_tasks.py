@@ -8,7 +8,9 @@ from capd.core.protocol.tasks import (
     MOST_ID,
     MOST_TASKS,
     TaskOwners,
+    has_tasks,
     task_of,
+    with_tasks,
     without_tasks,
 )
 from capd_protos.types import ClientFacts, ServerIdentity
@@ -78,3 +80,30 @@ def test_a_client_that_takes_no_tasks_is_left_as_it_is() -> None:
     client = ClientFacts(capabilities=b'{"extensions":{"a/b":{}}}')
 
     assert without_tasks(client) is client
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "has"),
+    [
+        (b'{"extensions":{"io.modelcontextprotocol/tasks":{}}}', True),
+        (b'{"extensions":{"io.modelcontextprotocol/ui":{}}}', False),
+        (b'{"extensions":["io.modelcontextprotocol/tasks"]}', False),
+        (b'{"io.modelcontextprotocol/tasks":{}}', False),
+        (b"{}", False),
+        (b"", False),
+    ],
+)
+def test_a_client_has_tasks_if_it_declares_them_and_can_be_given_them(
+    capabilities: bytes, has: bool
+) -> None:
+    client = ClientFacts(capabilities=capabilities)
+
+    assert [has_tasks(client), has_tasks(with_tasks(client))] == [has, True]
+
+
+def test_a_client_that_is_given_tasks_keeps_what_it_has() -> None:
+    client = ClientFacts(capabilities=b'{"roots":{},"extensions":{"a.b/c":{"d":1}}}')
+
+    given = msgspec.json.decode(with_tasks(client).capabilities)
+
+    assert given == {"roots": {}, "extensions": {"a.b/c": {"d": 1}, EXTENSION: {}}}

@@ -129,6 +129,11 @@ class Activation:
         finally:
             self._end(start, by)
 
+    @property
+    def pinned(self) -> list[tuple[ServerLease, tuple[str, ...]]]:
+        """What is pinned in the session, for a sub-agent that begins with it."""
+        return self._state.pinned
+
     def _end(self, start: _Start, by: str) -> None:
         """Remove a start that was committed, or that failed. A second call does nothing."""
         if start in self._starts:

@@ -133,6 +133,7 @@ class SessionCalls:
         self._checks = parts.context.services.checks
         self._published_used: list[CapabilityId] = []
         self._parts = parts
+        self._agents = parts.agents
         self._activation = parts.activation
         self._memories = parts.memories
         self._requests = parts.requests
@@ -208,6 +209,8 @@ class SessionCalls:
         if place.bridge:
             return
         self._context.services.environments.put(place.key, values)
+        for agent in self._agents.sessions:
+            agent.calls.on_environment(values)
         self._parts.initial_tools.on_environment()
         log = structlog.get_logger(actor="curator", session=place.key)
         log.info("environment_received", keys=sorted(values))
@@ -251,6 +254,14 @@ class SessionCalls:
         """End a subscription; raises as `relay`."""
         return await self._requests.unsubscribe(uri)
 
+    async def watch_task(self, task: str) -> bytes | None:
+        """Listen for a task, and return its state; raises as `relay`."""
+        return await self._requests.watch_task(task)
+
+    def unwatch_task(self, task: str) -> None:
+        """Stop listening for a task."""
+        self._requests.unwatch_task(task)
+
     async def renew_subscriptions(self) -> None:
         """Subscribe again at servers that were restarted, so that they go on sending updates."""
         await self._requests.renew()
@@ -272,6 +283,9 @@ class SessionCalls:
         """
         if request.method != "tools/call":
             return await self.answer(request)
+        agent = await self._agents.session(request)
+        if agent is not None:
+            return await agent.calls.relay(request)
         result = await self.answer(request)
         own = self._view.own.get(WireName(text_of(request.members.get("name"))))
         if own is not None:
@@ -357,6 +371,9 @@ class SessionCalls:
 
     def direct_route(self, request: Request) -> DirectRoute | None:
         """Return the route of a tool call that `relay` would pass on unchanged, without waiting."""
+        if self._agents.is_agents(request):
+            agent = self._agents.open_session(request)
+            return agent.calls.direct_route(request) if agent is not None else None
         if self._page_named(request):
             return None
         listed = admit(text_of(request.members.get("name")), "client", self._state, self._view)

@@ -27,6 +27,7 @@ from capd.actors.session.sampling import sample
 from capd.actors.session.services import SessionServices
 from capd.actors.session.session import Session
 from capd.actors.session.store import SessionSaver, SessionStore
+from capd.actors.session.sub_agents import AgentSession
 from capd.actors.session.table import OpenSession, OpenSessions
 from capd.adapters import platform
 from capd.adapters.clients.connection import Connection
@@ -41,6 +42,7 @@ from capd.core.protocol.generations import raw
 from capd.core.protocol.outcomes import CallFailedError, ServerError, internal_failure
 from capd.core.sessions.bridges import session_key
 from capd.core.sessions.session_record import SessionRecord
+from capd.core.sessions.sub_agents import AgentId
 from capd.runtime.boundary import contained, kept_running
 from capd.runtime.handle_table import HandleTable
 from capd.runtime.serving import serve
@@ -339,6 +341,8 @@ class SessionHost:
         key, client = opened.session.place.key, request.hello.client.name
         opened.session.turns.answer_in_time = answering(opened.session, self._nursery)
         opened.session.client_skills.nursery = self._nursery
+        opened.session.agents.open = partial(self._open_agent, key)
+        opened.session.agents.end = self._end_agent
         read_ahead = partial(contained, "skills", opened.session.client_skills.read_ahead, log=log)
         self._nursery.start_soon(read_ahead)
         self._saver.changed(key)
@@ -348,6 +352,26 @@ class SessionHost:
         self._bus.publish(messages.SessionStarted(key, client, may_compare))
         log.info("session_opened", session=key, client=client, resumed=resumed)
         return messages.SessionOpened(key, opened.resume, resumed)
+
+    async def _open_agent(
+        self, parent: SessionKey, agent: AgentId, record: SessionRecord
+    ) -> AgentSession | None:
+        await trio.lowlevel.checkpoint()
+        opened = self._openings.open_agent(parent, agent, record)
+        if opened is None:
+            return None
+        session = opened.session
+        session.client_skills.nursery = self._nursery
+        key, client = session.place.key, session.place.client
+        self._bus.publish(messages.SessionStarted(key, client))
+        log.info("session_opened", session=key, client=client, resumed=False)
+        return session.as_agent()
+
+    def _end_agent(self, key: SessionKey) -> None:
+        opened = self._sessions.get(key)
+        if opened is not None and not opened.is_ending:
+            opened.is_ending = True
+            self._nursery.start_soon(partial(contained, "sub-agent", self._end, opened, log=log))
 
     async def _serve_connection(
         self, opened: OpenSession, connection: Connection, hello: Hello
@@ -408,7 +432,11 @@ class SessionHost:
         # It stays in the table until it has no lease, or a new session of this key would get them.
         opened.is_ending = True
         opened.opening.cancel()
-        await contained("save", self._saver.save, key, log=log)
+        for each in self._sessions.of_agents(key):
+            if not each.is_ending:
+                await self._end(each)
+        if not place.agent:
+            await contained("save", self._saver.save, key, log=log)
         await contained("leases", opened.session.activation.leases.release_all, log=log)
         del self._sessions[key]
         with boundary("environment", log=log):

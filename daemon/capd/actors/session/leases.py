@@ -59,6 +59,8 @@ class SessionLeases:
         self.subscribed = Subscribed()
         """The resources and log levels that the session subscribed to, whichever instance sends
         them."""
+        self.watched = Subscribed()
+        """The tasks that the session listens for, by their ids."""
         self._place = context.place
         self._state = context.state
         self._bus = context.services.bus
@@ -223,7 +225,8 @@ class SessionLeases:
             self._postponed.discard(reply.instance)
             instance = self._instances.get(reply.instance)
             if instance is not None:
-                instance.join(self._connection, self.subscribed.at(reply.identity))
+                uris, tasks = self.subscribed.at(reply.identity), self.watched.at(reply.identity)
+                instance.join(self._connection, uris, tasks)
             return reply
         assert isinstance(reply, supervisor.ServerRefused)
         raise NotActivatedError(own_tools.server_failed(server.name, reply.message, reply.stderr))

@@ -3,6 +3,7 @@
 import secrets
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import structlog
@@ -17,6 +18,7 @@ from capd.actors.session.table import OpenSession, OpenSessions
 from capd.actors.session.tool_search import described
 from capd.adapters import platform
 from capd.adapters.clients.connection import Connection
+from capd.adapters.clients.sub_agent_connection import SubAgentConnection
 from capd.core.errors import described as described_error
 from capd.core.sessions.bridges import session_key
 from capd.core.sessions.claiming import refusal
@@ -24,6 +26,7 @@ from capd.core.sessions.session_keys import fresh_key, is_key
 from capd.core.sessions.session_place import SessionPlace
 from capd.core.sessions.session_record import SessionRecord
 from capd.core.sessions.session_view import SessionView
+from capd.core.sessions.sub_agents import AgentId, agent_key
 from capd.core.sessions.surface import Surface
 from capd.core.sessions.whole_list import Catalog
 from capd.runtime.boundary import contained
@@ -163,6 +166,46 @@ class SessionOpenings:
                 raise
             log.error("session_not_restored", session=key, **described_error(error))
             return self._begun(request, view, profile, found, None)
+        return opened
+
+    def open_agent(
+        self, parent: SessionKey, agent: AgentId, record: SessionRecord
+    ) -> OpenSession | None:
+        """Open the session of a sub-agent, with what its conversation had on at its start.
+
+        Return None if the conversation has ended, or its bridge has too many sessions.
+        """
+        conversation = self._sessions.get(parent)
+        if conversation is None or conversation.is_ending or self._drain.is_on:
+            return None
+        of = conversation.session
+        bridge = of.place.bridge
+        if bridge and self._sessions.count_over(bridge) >= MOST_OVER_A_BRIDGE:
+            return None
+        key = agent_key(parent, agent)
+        while key in self._sessions:
+            key = agent_key(parent, AgentId(f"{agent[:59]}-{secrets.token_hex(2)}"))
+        profile = of.profile.copied()
+        view = SessionView(
+            profile.applied(self._services.settings.rules(of.place.project)),
+            client=of.place.client,
+            project=of.place.project,
+            is_bare=of.view.is_bare,
+            has_results=self._services.results.is_on,
+            domain=of.view.domain,
+            shares=of.view,
+        )
+        place = replace(of.place, key=key, parent=parent, agent=agent)
+        connection = SubAgentConnection(key, of.connection)
+        session = Session(place, view, self._services, lambda: None, profile, connection=connection)
+        session.begin_as(of, record)
+        self._services.results.readers.started(key, parent)
+        # Nobody has this token: no connection takes the session over.
+        token = secrets.token_urlsafe(16)
+        opened = self._sessions[key] = OpenSession(
+            session, token, time.time(), conversation.pid, conversation.client_pid, parent_pid=0
+        )
+        self._note(place)
         return opened
 
     def _begin(

@@ -17,6 +17,7 @@ from capd.actors.session.results import NoResults, SessionResults
 from capd.actors.session.server_requests import ServerRequests
 from capd.actors.session.services import SessionContext
 from capd.actors.session.skills import NoSkills, Skills
+from capd.actors.session.sub_agents import SessionAgents
 from capd.actors.session.token_accounting import SessionTokenCount
 from capd.actors.session.tool_search import ToolSearch
 from capd.actors.session.withheld import Withheld
@@ -29,6 +30,7 @@ class SessionParts:
 
     context: SessionContext
     activation: Activation
+    agents: SessionAgents
     approvals: SessionApprovals
     client_skills: ClientSkills
     bootstrap: Bootstrapping

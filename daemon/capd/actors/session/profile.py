@@ -81,6 +81,21 @@ class SessionProfile:
         self._reads = reads
         self._variable = variable
 
+    def copied(self) -> "SessionProfile":
+        """Return the profile of a sub-agent, chosen as this one."""
+        copied = SessionProfile(
+            self._reads,
+            self._environments,
+            self._profiles,
+            project=self._project,
+            variable=self._variable,
+            inherited=self._inherited,
+            bridge=self._bridge,
+            bridges=self._bridges,
+        )
+        copied.by_hand, copied.choice, copied._last = self.by_hand, self.choice, self._last
+        return copied
+
     async def refresh(self, clients: tuple[str, ...]) -> bool:
         """Choose the profile again; return whether it is another one, or has been edited.
 

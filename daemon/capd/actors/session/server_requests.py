@@ -18,6 +18,7 @@ from capd.actors.session.services import SessionContext
 from capd.actors.session.skills import NoSkills, Skills
 from capd.adapters.clients.conversation import Request, UnknownNameError
 from capd.adapters.fair_share import FairShare
+from capd.adapters.servers.callers import CallHooks
 from capd.adapters.servers.input_rounds import answer_rounds
 from capd.adapters.servers.instance import Instance
 from capd.core.memories.bootstrap import PROMPT as PROMPT_OF_FILES
@@ -27,7 +28,7 @@ from capd.core.protocol.elicitation import result_for_client
 from capd.core.protocol.generations import Members, is_stateless, joined, members_of, raw
 from capd.core.protocol.outcomes import CallFailedError, NotSentError, RefusedError, ServerError
 from capd.core.protocol.resource_uris import Owners, owners
-from capd.core.protocol.tasks import TaskOwners
+from capd.core.protocol.tasks import TaskOwners, with_tasks
 from capd.core.results.half_pairs import decoded
 from capd.core.results.large_results import Result
 from capd.core.sessions.active_set import Grant
@@ -209,6 +210,44 @@ class ServerRequests:
                 " says which of them is meant, so neither was asked."
             )
         return await self.send(found[0], request, request.members)
+
+    async def watch_task(self, task: str) -> bytes | None:
+        """Listen for a task; return its state, which may have changed while nobody listened.
+
+        None if its server does not tell of it, and empty if it does not tell the state. Raises as
+        `relay`.
+        """
+        found = self.tasks.of(task)
+        if len(found) != 1:
+            return None
+        instance = await self._activation.instance(found[0])
+        self._leases.watched.add(task, found[0])
+        is_agreed = False
+        try:
+            is_agreed = await instance.subscriptions.watch(task, self._connection)
+        finally:
+            if not is_agreed:
+                self._leases.watched.discard(task)
+        return await self._state_of(task, found[0]) if is_agreed else None
+
+    async def _state_of(self, task: str, server: ServerIdentity) -> bytes:
+        session, client = self._connection.session, with_tasks(self._connection.client)
+        caller = CallHooks(session=session, client=client)
+        asked = Request("tasks/get", {"taskId": raw(task)}, caller)
+        try:
+            members = members_of(await read_all(await self.send(server, asked, asked.members)))
+        except (ServerError, CallFailedError, MalformedError):
+            return b""
+        members.pop("resultType", None)
+        return joined(members)
+
+    def unwatch_task(self, task: str) -> None:
+        """Stop listening for a task."""
+        self._leases.watched.discard(task)
+        for held in self._state.servers:
+            instance = self._leases.running(held.identity)
+            if instance is not None:
+                instance.subscriptions.unwatch(task, self._connection.session)
 
     async def completion(self, request: Request) -> Result:
         """Return the result of `completion/complete`; raises as `relay`."""

@@ -29,11 +29,13 @@ from capd.actors.session.server_requests import ServerRequests
 from capd.actors.session.services import SessionContext, SessionServices
 from capd.actors.session.skills import NoSkills, Skills
 from capd.actors.session.snapshot import SessionSnapshot
+from capd.actors.session.sub_agents import AgentSession, SessionAgents
 from capd.actors.session.token_accounting import SessionTokenCount
 from capd.actors.session.tool_search import ToolSearch, described
 from capd.actors.session.turns import SessionTurns
 from capd.actors.session.withheld import Withheld
 from capd.adapters.clients.client_connection import ClientConnection
+from capd.adapters.clients.sub_agent_connection import SubAgentConnection
 from capd.core.back_references import weakly
 from capd.core.sessions.active_set import ActiveSet
 from capd.core.sessions.conversations import Conversations
@@ -41,6 +43,7 @@ from capd.core.sessions.profiles import unknown
 from capd.core.sessions.routing_switch import switched
 from capd.core.sessions.session import SessionState, Step
 from capd.core.sessions.session_place import Outcome, SessionPlace
+from capd.core.sessions.session_record import SessionRecord
 from capd.core.sessions.session_rules import SessionRules
 from capd.core.sessions.session_view import SessionView
 from capd.core.sessions.surface import Surface
@@ -109,8 +112,13 @@ class Session:
         services: SessionServices,
         on_change: Callable[[], None] = lambda: None,
         profile: SessionProfile | None = None,
+        *,
+        connection: ClientConnection | None = None,
     ) -> None:
-        """`on_change` is called when the session has to be saved."""
+        """`on_change` is called when the session has to be saved.
+
+        `connection` is given for a sub-agent, which has none of its own.
+        """
         self.profile = profile or SessionProfile(
             services.profiles,
             services.environments,
@@ -124,13 +132,14 @@ class Session:
         view.decide(surface)
         active = ActiveSet(view.rules.cap, view.rules.tool_cap)
         state = SessionState(active, surface, view.policy)
-        connection = ClientConnection(place.key)
+        connection = connection or ClientConnection(place.key)
         context = SessionContext(place, state, view, connection, services, on_change)
         self._parts = self._make_parts(context)
         self.place = place
         self.view = view
         self.connection = connection
         self.activation = self._parts.activation
+        self.agents = self._parts.agents
         self.client_skills = self._parts.client_skills
         self.initial_tools = self._parts.initial_tools
         self.index = self._parts.index
@@ -171,6 +180,7 @@ class Session:
         return SessionParts(
             context=context,
             activation=activation,
+            agents=SessionAgents(weakly(self._record_now)),
             approvals=SessionApprovals(context),
             bootstrap=bootstrap,
             client_skills=ClientSkills(context, activation, search),
@@ -189,6 +199,32 @@ class Session:
             tokens=SessionTokenCount(services.tokens, place, view),
             withheld=withheld,
         )
+
+    # Its sub-agents
+
+    def _record_now(self) -> SessionRecord:
+        return self.snapshot.record("")
+
+    def begin_as(self, conversation: "Session", record: SessionRecord) -> None:
+        """Begin as a sub-agent of `conversation`, which had on what `record` says."""
+        context = self._parts.context
+        environments = context.services.environments
+        environments.put(self.place.key, environments.own(conversation.place.key))
+        self.calls.on_client_info(conversation.connection.client)
+        for held, patterns in conversation.activation.pinned:
+            context.state.pin(held, patterns)
+        self.snapshot.restore(record, is_same_client=False)
+
+    def as_agent(self) -> AgentSession:
+        """Return the session as the conversation of its sub-agent uses it."""
+        return AgentSession(
+            self.place.key, self.calls, self.client_skills, self.tokens, self._follow_conversation
+        )
+
+    def _follow_conversation(self) -> None:
+        self.view.follow_shared()
+        if isinstance(self.connection, SubAgentConnection):
+            self.connection.follow()
 
     # capd's own tools, in a session that opened without them
 

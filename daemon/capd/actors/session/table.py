@@ -51,8 +51,9 @@ class OpenSessions(dict[SessionKey, OpenSession]):
 
     def find(self, key: SessionKey) -> Session | messages.CuratorRefused:
         """Return the session with a key; without a key, the only open session."""
-        if not key and len(self) == 1:
-            return next(iter(self.values())).session
+        conversations = self.conversations()
+        if not key and len(conversations) == 1:
+            return conversations[0].session
         known = ", ".join(self) or "none is open"
         if not key:
             text = f"which session? ({known}) Name one with --session."
@@ -71,7 +72,7 @@ class OpenSessions(dict[SessionKey, OpenSession]):
         # A hook of this machine never belongs to a client behind a bridge.
         candidates = [
             candidate_of(each.session, each.parent_pid)
-            for each in self.values()
+            for each in self.conversations()
             if not each.session.place.bridge
         ]
         found = link(hook_of(request, table), candidates)
@@ -84,6 +85,15 @@ class OpenSessions(dict[SessionKey, OpenSession]):
         session.connection.linked_by = found.how
         session.turns.on_client_session(request.client_session)
         return session
+
+    def conversations(self) -> list[OpenSession]:
+        """Return the sessions that clients have opened: all but those of sub-agents."""
+        return [each for each in self.values() if not each.session.place.agent]
+
+    def of_agents(self, parent: SessionKey) -> list[OpenSession]:
+        """Return the sessions of a session's sub-agents."""
+        places = ((each.session.place, each) for each in self.values())
+        return [each for place, each in places if place.agent and place.parent == parent]
 
     def sessions(self) -> list[Session]:
         """Return all open sessions."""

@@ -115,6 +115,7 @@ class SessionTurns:
         self._view = context.view
         self._environments = context.services.environments
         self._activation = parts.activation
+        self._agents = parts.agents
         self._memories = parts.memories
         self._bootstrap = parts.bootstrap
         self._client_skills = parts.client_skills
@@ -188,8 +189,19 @@ class SessionTurns:
         self.on_client_session(hook.session_id)
         connection = self._context.connection
         connection.linked_by = "its own connection"
-        if hook.event == hook_context.TOOL_EVENT:
-            return await self._call_skill(hook)
+        match hook.event:
+            case hook_context.AGENT_BEGINS:
+                self._agents.begin(hook.agent_id)
+                return text_result(hook_context.hook_output(""))
+            case hook_context.AGENT_ENDS:
+                self._agents.stop(hook.agent_id)
+                # Any context would have the agent go on.
+                return text_result(hook_context.hook_output(""))
+            case hook_context.TOOL_EVENT if hook.skill:
+                return await self._call_skill(hook)
+            case hook_context.TOOL_EVENT:
+                self._agents.announce(hook.agent_id, hook.tool_use_id)
+                return text_result(hook_context.hook_output(""))
         if self.recent_prompts.is_again(hook.prompt, "", time.monotonic()):
             return text_result(hook_context.hook_output(""))
         taken = await self.answer_in_time(hook.prompt, TurnContext(is_hook=True))
@@ -207,6 +219,11 @@ class SessionTurns:
 
     async def _call_skill(self, hook: hook_context.TurnArguments) -> bytes:
         """Answer the hook of a skill that the client's model uses."""
+        for_agent = await self._agents.use_skill(hook.agent_id, hook.skill)
+        if for_agent is not None:
+            used, agent = for_agent
+            text = agent.tokens.turned(used.text)
+            return text_result(hook_context.hook_output(text, event=hook_context.TOOL_EVENT))
         used = await self._client_skills.use(hook.skill)
         if used.added and self._view.lists_at_once(at_border=False):
             with trio.move_on_after(RELIST_TIMEOUT):

@@ -19,6 +19,11 @@ class _UriParams(msgspec.Struct):
     uri: str
 
 
+class _TaskParams(msgspec.Struct, rename="camel"):
+    task_id: str
+
+
+_TASK: JsonCodec[_TaskParams] = JsonCodec(_TaskParams)
 _URI: JsonCodec[_UriParams] = JsonCodec(_UriParams)
 
 
@@ -46,6 +51,10 @@ class OpenConnection(Protocol):
 
     def resource_updated(self, uri: str, params: bytes) -> None:
         """Notify the client that a resource has changed, once for each of its subscriptions."""
+        ...
+
+    def task_changed(self, task: str, params: bytes) -> None:
+        """Notify the client that a task has changed, once for each stream that listens for it."""
         ...
 
     def notify(self, method: str, params: bytes) -> None:
@@ -120,5 +129,7 @@ class ClientConnection:
                 self.upstream.list_changed(what)
             case ["resources", "updated"]:
                 self.upstream.resource_updated(_URI.decode(params).uri, params)
+            case ["tasks"]:
+                self.upstream.task_changed(_TASK.decode(params).task_id, params)
             case _ if self.is_initialized:
                 self.upstream.notify(method, params)

@@ -144,6 +144,17 @@ class Conversation(Protocol):
         """End a subscription; raises as `relay`."""
         ...
 
+    async def watch_task(self, task: str) -> bytes | None:
+        """Listen for a task; return its state, or None if its server does not tell of it.
+
+        The state is empty if it is not known. Raises as `relay`.
+        """
+        ...
+
+    def unwatch_task(self, task: str) -> None:
+        """Stop listening for a task."""
+        ...
+
     async def follow_level(self) -> None:
         """Set the servers' log levels anew, after the client has set another level."""
         ...

@@ -5,7 +5,7 @@ stream. First the request is acknowledged. Then the stream carries only what was
 every line has the stream's mark.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -17,6 +17,7 @@ from capd.adapters.clients.line_sinks import RequestId
 from capd.core.protocol import generations
 from capd.core.protocol.outcomes import CallFailedError, RefusedError, ServerError
 from capd.core.protocol.resource_uris import is_within
+from capd.core.protocol.tasks import CHANGED, REQUIRED
 from capd_protos.codec import MalformedError
 
 MOST_STREAMS = 32
@@ -36,6 +37,8 @@ class Listening:
         self._notify = notify
         self._subscriptions = subscriptions
         self._streams: dict[RequestId, Filter] = {}
+        self._opening: dict[RequestId, dict[str, list[bytes]]] = {}
+        """What came of tasks, by their ids, while their streams were being opened."""
         self._closing: trio.Event | None = None
         self._is_closed = False
 
@@ -57,12 +60,30 @@ class Listening:
             if any(is_within(uri, each) for each in wanted.resource_subscriptions):
                 self._tell(stream, "notifications/resources/updated", params)
 
+    def task_changed(self, task: str, params: bytes) -> None:
+        """Notify the streams that listen for a task."""
+        for stream, wanted in self._streams.items():
+            if task in wanted.task_ids:
+                self._tell(stream, CHANGED, params)
+        for opening in self._opening.values():
+            if task in opening:
+                # Each has the whole state: of many, the newest is enough.
+                opening[task] = [params]
+
     async def serve(
-        self, request_id: RequestId, params: msgspec.Raw, conversation: Conversation
+        self,
+        request_id: RequestId,
+        params: msgspec.Raw,
+        conversation: Conversation,
+        *,
+        has_tasks: bool = False,
     ) -> bytes:
         """Serve a stream until it is cancelled or the connection closes; return its result.
 
+        `has_tasks` says whether the client has the extension with tasks.
+
         Raises:
+            EnvelopeError: it listens for tasks without that extension.
             MalformedError: the request has no id, or its params are invalid.
             RefusedError: too many streams are open.
         """
@@ -71,27 +92,40 @@ class Listening:
         if len(self._streams) >= MOST_STREAMS:
             raise RefusedError(f"{MOST_STREAMS} streams of this connection are open already")
         wanted = LISTEN.decode(params).notifications
+        if wanted.task_ids and not has_tasks:
+            text = "Missing required client capability"
+            raise generations.EnvelopeError(generations.MISSING_CAPABILITY, text, REQUIRED)
         uris: list[str] = []
+        tasks = self._opening[request_id] = {}
         try:
             for uri in dict.fromkeys(wanted.resource_subscriptions):
                 uris.append(uri)
                 # A URI that no server has is acknowledged too; it just gets no updates.
                 with suppress(*_NOT_SUBSCRIBED):
                     await conversation.subscribe(uri)
+            await _watch(tasks, wanted.task_ids, conversation)
+            wanted = msgspec.structs.replace(wanted, task_ids=list(tasks))
             acknowledged = generations.joined({"notifications": generations.raw(wanted)})
             self._tell(request_id, "notifications/subscriptions/acknowledged", acknowledged)
             self._streams[request_id] = wanted
+            del self._opening[request_id]
+            for early in (each for found in tasks.values() for each in found):
+                self._tell(request_id, CHANGED, early)
             if not self._is_closed:
                 if self._closing is None:
                     self._closing = trio.Event()
                 await self._closing.wait()
         finally:
             self._streams.pop(request_id, None)
+            self._opening.pop(request_id, None)
             with trio.move_on_after(1.0, shield=True):
                 for uri in uris:
                     if not self.wants(uri) and uri not in self._subscriptions:
                         with suppress(*_NOT_SUBSCRIBED):
                             await conversation.unsubscribe(uri)
+            others = {task for each in self._streams.values() for task in each.task_ids}
+            for task in tasks.keys() - others:
+                conversation.unwatch_task(task)
         meta = {generations.SUBSCRIPTION_ID: request_id}
         return msgspec.json.encode({"resultType": "complete", "_meta": meta})
 
@@ -102,3 +136,19 @@ class Listening:
     def _tell(self, stream: RequestId, method: str, params: bytes) -> None:
         assert stream is not None
         self._notify(method, generations.with_subscription(params, stream), stream)
+
+
+async def _watch(
+    tasks: dict[str, list[bytes]], wanted: Sequence[str], conversation: Conversation
+) -> None:
+    """Listen for tasks; put those of which their servers tell into `tasks`."""
+    for task in dict.fromkeys(wanted):
+        tasks[task] = []
+        state = None
+        with suppress(*_NOT_SUBSCRIBED):
+            state = await conversation.watch_task(task)
+        if state is None:
+            del tasks[task]
+        elif state and not tasks[task]:
+            # It may have changed while the client had no stream, as while a daemon is replaced.
+            tasks[task] = [state]

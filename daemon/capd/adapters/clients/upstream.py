@@ -67,6 +67,7 @@ from capd.core.protocol.far_roots import capabilities_without_roots
 from capd.core.protocol.handshake import agreed_version, discover_result, initialize_result
 from capd.core.protocol.outcomes import CallFailedError, RefusedError, failed_result
 from capd.core.protocol.resource_uris import is_within
+from capd.core.protocol.tasks import has_tasks
 from capd.core.results.large_results import Result
 from capd_protos import socket as frames
 from capd_protos.codec import MalformedError
@@ -167,6 +168,10 @@ class Upstream:
         if any(is_within(uri, each) for each in self.connection.subscriptions):
             self.notify("notifications/resources/updated", params)
         self._listening.resource_updated(uri, params)
+
+    def task_changed(self, task: str, params: bytes) -> None:
+        """Notify the client that a task has changed, once for each stream that listens for it."""
+        self._listening.task_changed(task, params)
 
     def notify(self, method: str, params: bytes, related: RequestId = None) -> None:
         """Pass a notification on."""
@@ -380,7 +385,9 @@ class Upstream:
                 offered = conversation.extensions()
                 return msgspec.json.encode(discover_result(self._version, text, offered))
             case "subscriptions/listen":
-                return await self._listening.serve(call.request_id, params, conversation)
+                return await self._listening.serve(
+                    call.request_id, params, conversation, has_tasks=has_tasks(call.client)
+                )
             case "ping" if not stateless:
                 return b"{}"
             case "capd/turn":

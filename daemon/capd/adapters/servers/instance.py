@@ -89,13 +89,14 @@ class Instance:
         """Whether calls can be sent."""
         return self.server_connection.is_alive
 
-    def join(self, peer: Peer, uris: Iterable[str] = ()) -> None:
+    def join(self, peer: Peer, uris: Iterable[str] = (), tasks: Iterable[str] = ()) -> None:
         """Pass the server's messages on to a session that holds the instance.
 
-        `uris` are the resources that the session had subscribed to at an earlier instance.
+        `uris` are the resources that the session had subscribed to at an earlier instance, `tasks`
+        those that it listened for there.
         """
         self.server_connection.holders[peer.session] = peer
-        self.subscriptions.join(peer, uris)
+        self.subscriptions.join(peer, uris, tasks)
 
     def leave(self, session: SessionKey) -> None:
         """Stop passing messages on to a session."""

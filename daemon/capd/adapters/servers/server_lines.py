@@ -37,6 +37,23 @@ class Cancelled(msgspec.Struct):
     requestId: int | str  # noqa: N815 - the protocol's name
 
 
+class TaskChanged(msgspec.Struct, rename="camel"):
+    """Params of `notifications/tasks`."""
+
+    task_id: str
+
+
+class Acknowledged(msgspec.Struct):
+    """Params of `notifications/subscriptions/acknowledged`."""
+
+    class Agreed(msgspec.Struct, rename="camel"):
+        """The part of the filter that the server honours."""
+
+        task_ids: list[str] = []
+
+    notifications: Agreed = msgspec.field(default_factory=Agreed)
+
+
 class Updated(msgspec.Struct):
     """Params of `notifications/resources/updated`."""
 
@@ -130,6 +147,8 @@ PROGRESS: JsonCodec[Progress] = JsonCodec(Progress)
 CANCELLED: JsonCodec[Cancelled] = JsonCodec(Cancelled)
 SUBSCRIBED: JsonCodec[Subscribed] = JsonCodec(Subscribed)
 UPDATED: JsonCodec[Updated] = JsonCodec(Updated)
+TASK_CHANGED: JsonCodec[TaskChanged] = JsonCodec(TaskChanged)
+ACKNOWLEDGED: JsonCodec[Acknowledged] = JsonCodec(Acknowledged)
 LOGGED: JsonCodec[Logged] = JsonCodec(Logged)
 INITIALIZED: JsonCodec[Initialized] = JsonCodec(Initialized)
 DISCOVERED: JsonCodec[Discovered] = JsonCodec(Discovered)

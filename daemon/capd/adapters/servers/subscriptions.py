@@ -2,8 +2,9 @@
 
 Handshake generation: one `resources/subscribe` for each URI when the first session wants it, one
 unsubscribe after the last, and the most detailed log level that a session wants. Stateless
-generation: one `subscriptions/listen` for the server's lists and all URIs. When the URIs change,
-the next stream is opened before the old one is closed, so that no notification is missed.
+generation: one `subscriptions/listen` for the server's lists, all URIs and all tasks that sessions
+listen for. When these change, the next stream is opened before the old one is closed, so that no
+notification is missed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,9 +14,12 @@ import trio
 
 from capd.adapters.servers.callers import NOBODY, OnProgress, Peer
 from capd.adapters.servers.server_connection import ServerConnection
+from capd.adapters.servers.server_lines import ACKNOWLEDGED as AGREED
 from capd.core.protocol.asking import lowest_level
 from capd.core.protocol.generations import joined, members_or_none, raw
 from capd.core.protocol.outcomes import NotSentError, OutcomeUnknownError, RefusedError, ServerError
+from capd.core.protocol.tasks import with_tasks
+from capd_protos.codec import MalformedError
 from capd_protos.types import ClientFacts, SessionKey
 
 ASK_TIMEOUT = 30.0
@@ -59,7 +63,7 @@ class Subscriptions:
         self._server_connection.unasked.subscribers.setdefault(uri, {})[peer.session] = peer
         try:
             if self._server_connection.is_stateless:
-                return await self._wait_for_stream(uri)
+                return await self._wait_for_stream("resourceSubscriptions", uri)
             async with self._lock:
                 if uri in self._subscribed:
                     return b"{}"
@@ -89,8 +93,36 @@ class Subscriptions:
         async with self._lock:
             return await self._unsubscribe_last(uri)
 
-    def join(self, peer: Peer, uris: Iterable[str]) -> None:
-        """Include a session that has joined, and renew its subscriptions to `uris`."""
+    async def watch(self, task: str, peer: Peer) -> bool:
+        """Listen for a task on behalf of `peer`; return whether the server tells of it.
+
+        Raises:
+            ServerError, NotSentError, OutcomeUnknownError: the server could not be asked.
+        """
+        if not self._server_connection.is_stateless:
+            # Only a stream can ask for them, and its generation has none.
+            return False
+        self._server_connection.unasked.watchers.setdefault(task, {})[peer.session] = peer
+        is_agreed = False
+        try:
+            await self._wait_for_stream("taskIds", task)
+            is_agreed = self._newest is not None and task in self._newest.tasks
+        finally:
+            if not is_agreed:
+                self.unwatch(task, peer.session)
+        return is_agreed
+
+    def unwatch(self, task: str, session: SessionKey) -> None:
+        """Stop listening for a task on behalf of a session. The server is told a little later."""
+        watchers = self._server_connection.unasked.watchers
+        if watchers.get(task, {}).pop(session, None) is not None and not watchers[task]:
+            del watchers[task]
+            self._changed.set()
+
+    def join(self, peer: Peer, uris: Iterable[str], tasks: Iterable[str] = ()) -> None:
+        """Include a session that has joined, with its subscriptions to `uris` and its tasks."""
+        for task in tasks:
+            self._server_connection.unasked.watchers.setdefault(task, {})[peer.session] = peer
         for uri in uris:
             if peer.session not in self._server_connection.unasked.subscribers.get(uri, {}):
                 self._to_renew.setdefault(uri, {})[peer.session] = peer
@@ -100,6 +132,8 @@ class Subscriptions:
         """Drop a session's subscriptions; `follow` unsubscribes at the server."""
         for uri in list(self._server_connection.unasked.subscribers):
             self._forget(uri, session)
+        for task in list(self._server_connection.unasked.watchers):
+            self.unwatch(task, session)
         for due in self._to_renew.values():
             due.pop(session, None)
         self._changed.set()
@@ -174,13 +208,13 @@ class Subscriptions:
 
     # Stateless generation
 
-    async def _wait_for_stream(self, uri: str) -> bytes:
-        """Wait until a stream with `uri` is open; raise the error if it is refused."""
+    async def _wait_for_stream(self, member: str, wanted: str) -> bytes:
+        """Wait until a stream is open that has `wanted` in this member of its filter."""
         before = self._newest
         self._changed.set()
         while True:
             newest = self._newest
-            if newest is not None and newest.carries(uri) and newest.is_tried:
+            if newest is not None and newest.carries(member, wanted) and newest.is_tried:
                 if newest.error is None:
                     return b"{}"
                 if newest is not before:
@@ -216,6 +250,8 @@ class Subscriptions:
                 wanted[f"{kind}ListChanged"] = True
         if self._server_connection.unasked.subscribers:
             wanted["resourceSubscriptions"] = sorted(self._server_connection.unasked.subscribers)
+        if self._server_connection.unasked.watchers:
+            wanted["taskIds"] = sorted(self._server_connection.unasked.watchers)
         return wanted
 
     async def _stay_on(self, stream: "_Stream") -> None:
@@ -253,8 +289,10 @@ class _Stream:
     log_level = ""
 
     def __init__(self, wanted: Mapping[str, object], client: ClientFacts) -> None:
-        self.client = client
+        self.client = with_tasks(client) if "taskIds" in wanted else client
         self.wanted = wanted
+        self.tasks: frozenset[str] = frozenset()
+        """The tasks of which the server has agreed to tell."""
         self.scope = trio.CancelScope()
         self.is_tried = False
         """Whether the attempt to open it is over."""
@@ -263,10 +301,10 @@ class _Stream:
         self.error: Exception | None = None
         """Why it was never open."""
 
-    def carries(self, uri: str) -> bool:
-        """Tell whether the stream includes `uri`."""
-        uris = self.wanted.get("resourceSubscriptions")
-        return isinstance(uris, list) and uri in uris
+    def carries(self, member: str, wanted: str) -> bool:
+        """Tell whether the stream includes `wanted` in a member of its filter."""
+        found = self.wanted.get(member)
+        return isinstance(found, list) and wanted in found
 
     def on_ended(self, error: Exception) -> None:
         """Note the end of the stream. It is an error only if the stream was never open."""
@@ -287,6 +325,8 @@ class _Stream:
 
     def tell(self, method: str, params: bytes) -> None:
         """Receive the acknowledgement. Updates are delivered by subscription, not by stream."""
-        del params
         if method == ACKNOWLEDGED:
+            if "taskIds" in self.wanted:
+                with suppress(MalformedError):
+                    self.tasks = frozenset(AGREED.decode(params).notifications.task_ids)
             self.opened.set()

@@ -20,6 +20,7 @@ from capd.adapters.servers.server_lines import (
     LOGGED,
     PROGRESS,
     SUBSCRIBED,
+    TASK_CHANGED,
     UPDATED,
     Incoming,
 )
@@ -32,6 +33,7 @@ from capd.core.protocol.generations import INVALID_PARAMS, offers, without_subsc
 from capd.core.protocol.outcomes import RefusedError, ServerError, internal_error
 from capd.core.protocol.rates import Rate
 from capd.core.protocol.resource_uris import is_within
+from capd.core.protocol.tasks import CHANGED
 from capd_protos.codec import MalformedError
 from capd_protos.types import ServerName, SessionKey
 
@@ -74,6 +76,8 @@ class Unasked:
         """`post` queues a line; `on_list_changed` is called with the name of the changed list."""
         self.subscribers: dict[str, dict[SessionKey, Peer]] = {}
         """The sessions that subscribed to a resource, by its URI."""
+        self.watchers: dict[str, dict[SessionKey, Peer]] = {}
+        """The sessions that listen for a task, by its id."""
         self._name = name
         self._project = project
         self._pending = pending
@@ -140,6 +144,8 @@ class Unasked:
                     self._logged(params)
                 case "notifications/resources/updated":
                     self._updated(params)
+                case "notifications/tasks":
+                    self._task_changed(params)
                 case "notifications/cancelled":
                     scope = self._questions.get(CANCELLED.decode(params).requestId)
                     if scope is not None:
@@ -191,6 +197,15 @@ class Unasked:
         for peer in {each.session: each for who in concerned for each in who.values()}.values():
             with boundary("resource update", log=log):
                 peer.tell("notifications/resources/updated", passed)
+
+    def _task_changed(self, params: bytes) -> None:
+        # Its result may be in it: only a session that has the task and listens for it is told.
+        watching = self.watchers.get(TASK_CHANGED.decode(params).task_id, {})
+        if not watching:
+            self._counts["unclaimed_notification"] += 1
+        told = without_subscription(params)
+        for peer in list(watching.values()):
+            peer.tell(CHANGED, told)
 
     def _pass_on(self, method: str, params: bytes) -> None:
         peer = self._meant()

@@ -6,7 +6,7 @@ servers may use the same id. Then neither is asked, because the answer could bel
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -18,6 +18,8 @@ from capd_protos.types import ClientFacts, ServerIdentity
 EXTENSION = "io.modelcontextprotocol/tasks"
 TASK_METHODS = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
 """Requests that name a task by `params.taskId`."""
+CHANGED = "notifications/tasks"
+"""Tells the whole state of a task, to those who listen for it (`subscriptions/listen`)."""
 MOST_TASKS = 1000
 """The most tasks that a session remembers. The oldest are forgotten first."""
 MOST_ID = 512
@@ -26,6 +28,8 @@ _MOST_BYTES = 64 * 1024
 """A longer result is not searched for a task: one with a task has a status and times alone."""
 _MARK = b"taskId"
 _EXTENSIONS = "extensions"
+REQUIRED: Mapping[str, Any] = {"requiredCapabilities": {_EXTENSIONS: {EXTENSION: {}}}}
+"""The data of the error for a client that listens for tasks without the extension."""
 
 
 class _Task(msgspec.Struct):
@@ -57,6 +61,21 @@ def without_tasks(client: ClientFacts) -> ClientFacts:
     capabilities = members_or_none(client.capabilities)
     extensions: Members = members_or_none(bytes(capabilities.get(_EXTENSIONS, b"")))
     extensions.pop(EXTENSION, None)
+    capabilities[_EXTENSIONS] = msgspec.Raw(joined(extensions))
+    return msgspec.structs.replace(client, capabilities=joined(capabilities))
+
+
+def has_tasks(client: ClientFacts) -> bool:
+    """Tell whether a client has declared the extension."""
+    capabilities = members_or_none(client.capabilities)
+    return EXTENSION in members_or_none(bytes(capabilities.get(_EXTENSIONS, b"")))
+
+
+def with_tasks(client: ClientFacts) -> ClientFacts:
+    """Return a client's facts with tasks, for the stream on which capd listens for them."""
+    capabilities = members_or_none(client.capabilities)
+    extensions: Members = members_or_none(bytes(capabilities.get(_EXTENSIONS, b"")))
+    extensions.setdefault(EXTENSION, msgspec.Raw(b"{}"))
     capabilities[_EXTENSIONS] = msgspec.Raw(joined(extensions))
     return msgspec.structs.replace(client, capabilities=joined(capabilities))
 

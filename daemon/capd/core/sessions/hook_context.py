@@ -24,7 +24,9 @@ TURN = WireName("capd_turn")
 
 EVENT = "UserPromptSubmit"
 TOOL_EVENT = "PreToolUse"
-"""The event before a call of one of the client's own tools, such as the one that uses a skill."""
+"""The event of a hook before a tool is used: a skill, or a tool of capd's."""
+AGENT_BEGINS = "SubagentStart"
+AGENT_ENDS = "SubagentStop"
 _MOST_NAMES = 12
 _MOST_CHARACTERS = 220
 """The wire names in one text have at most this many characters together."""
@@ -51,6 +53,10 @@ class TurnArguments(msgspec.Struct, frozen=True):
     event: str = EVENT
     skill: str = ""
     """The skill that is used, where the event is `TOOL_EVENT`."""
+    tool_use_id: str = ""
+    """The client's id of the tool use that the event is about."""
+    agent_id: str = ""
+    """The sub-agent that the event is about; empty for the conversation itself."""
 
 
 def contexts(

@@ -199,6 +199,15 @@ class SessionState:
         step = self._follow(self.active.pin(server.identity, grants), before)
         return _without(relisted, [server.identity]).then(step)
 
+    @property
+    def pinned(self) -> list[tuple[ServerLease, tuple[str, ...]]]:
+        """The servers of which tools are pinned, without their instances, and the patterns."""
+        return [
+            (replace(self._held[identity], instance=NO_INSTANCE), patterns)
+            for identity, patterns in self._pins.items()
+            if identity in self._held
+        ]
+
     def deactivate(self, capability: CapabilityId) -> Step:
         """Switch a capability off. If it is not on, nothing changes."""
         before = self.surface.listed

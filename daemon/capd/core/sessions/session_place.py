@@ -41,3 +41,5 @@ class SessionPlace:
     parent: str = ""
     """The key of the session that started this one; empty for none. It may read the results of this
     session."""
+    agent: str = ""
+    """The client's id of the sub-agent that the session belongs to; empty for a conversation's."""

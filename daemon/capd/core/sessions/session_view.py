@@ -54,13 +54,16 @@ class SessionView:
         has_results: bool = True,
         domain: str = "",
         version: str = "",
+        shares: "SessionView | None" = None,
     ) -> None:
         """Begin without facts about the client; `decide` decides.
 
         `is_bare` makes a plain aggregator: every active tool, and none of capd's own.
         `has_results` says that long results are stored, and read by handle. `client` and `version`
-        come from the hello.
+        come from the hello. `shares` is the view of the conversation whose list of tools a
+        sub-agent is shown.
         """
+        self._shares = shares
         self._has_results = has_results
         self.domain = domain
         """The domain whose capabilities the session may use; empty for all capabilities."""
@@ -140,17 +143,21 @@ class SessionView:
             surface.own = ()
             return
         self._is_stateless = is_stateless
-        self.plan = self._kept_plan() or plan(
-            self.rules.mode,
-            self.traits,
-            is_stateless=is_stateless,
-            was_seen=self._habits.seen(self._key, self._version),
-            size_bytes=self._size(),
-            known_bytes=self._known[1] if self._known is not None else 0,
-            share=self.rules.share,
-            is_whole=self._is_whole,
+        self.plan = (
+            self._shared_plan()
+            or self._kept_plan()
+            or plan(
+                self.rules.mode,
+                self.traits,
+                is_stateless=is_stateless,
+                was_seen=self._habits.seen(self._key, self._version),
+                size_bytes=self._size(),
+                known_bytes=self._known[1] if self._known is not None else 0,
+                share=self.rules.share,
+                is_whole=self._is_whole,
+            )
         )
-        if self.plan.mode == "pass-through" and not self._has_everything:
+        if self.wants_all and not self._has_everything and self._shares is None:
             self.plan = Plan("dynamic", "its client said who it is after the session began")
         is_prefixed = self.traits.prefix == ""
         self.own = offered(
@@ -162,12 +169,27 @@ class SessionView:
         )
         if self.plan.mode == "pass-through":
             self.own = {name: own for name, own in self.own.items() if own is SCRIPT_TOOL}
+        self.follow_shared()
         surface.own = definitions(self.own.items())
         surface.cuts_results = self.reader is not None
         surface.is_fixed = self.plan.mode == "stable"
         surface.most_at_once = MOST_AT_ONCE if self.traits.appends else 0
         surface.limit = self.traits.tool_limit
         surface.name_limit = self.traits.wire_limit
+
+    # A sub-agent's
+
+    def _shared_plan(self) -> Plan | None:
+        if self._shares is None:
+            return None
+        # A list that has everything is the sub-agent's too.
+        reason = "a sub-agent's client shows the list of its conversation"
+        return self._shares.plan if self._shares.wants_all else Plan("stable", reason)
+
+    def follow_shared(self) -> None:
+        """Have the own tools that the conversation is listed at this moment."""
+        if self._shares is not None:
+            self.own = self._shares.own
 
     # Saved and restored
 
@@ -398,6 +420,8 @@ class SessionView:
         """
         if self.plan.mode == "pass-through" and not self.plan.is_whole:
             return True
+        if self._shares is not None:
+            return False
         is_behind = self._watch.was_seen is False and not self.traits.is_relists_set
         if self.plan.mode == "stable" or is_behind:
             return False

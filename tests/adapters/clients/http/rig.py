@@ -84,6 +84,14 @@ class Talk:
         await trio.lowlevel.checkpoint()
         return b"{}"
 
+    async def watch_task(self, task: str) -> bytes | None:
+        self.journal.append(f"+{task}")
+        await trio.lowlevel.checkpoint()
+        return None
+
+    def unwatch_task(self, task: str) -> None:
+        self.journal.append(f"-{task}")
+
     async def follow_level(self) -> None:
         await trio.lowlevel.checkpoint()
 

@@ -1,0 +1,40 @@
+"""A sub-agent's client: the connection of the conversation that started the agent."""
+
+from capd.adapters.clients.client_connection import ClientConnection
+from capd.adapters.servers.callers import OnProgress
+from capd_protos.types import SessionKey
+
+
+class SubAgentConnection(ClientConnection):
+    """Reaches the client by the conversation's connection. Nothing tells it of a changed list.
+
+    What the client lists is the conversation's, and a sub-agent subscribes to nothing.
+    """
+
+    __slots__ = ("_conversation",)
+
+    def __init__(self, session: SessionKey, conversation: ClientConnection) -> None:
+        super().__init__(session)
+        self._conversation = conversation
+        self.follow()
+
+    def follow(self) -> None:
+        """Note what is known of the client by now."""
+        self.client = self._conversation.client
+        self.log_level = self._conversation.log_level
+        self.may_be_servers = self._conversation.may_be_servers
+        self.is_far = self._conversation.is_far
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the client is connected."""
+        return self._conversation.is_connected
+
+    async def ask(self, method: str, params: bytes, on_progress: OnProgress) -> bytes:
+        """Ask the client outside of any call; raises as for the conversation."""
+        return await self._conversation.ask(method, params, on_progress)
+
+    def tell(self, method: str, params: bytes) -> None:
+        """Notify the client outside of any call, unless it is about a list or a subscription."""
+        if not method.endswith(("/list_changed", "/resources/updated", "/tasks")):
+            self._conversation.tell(method, params)
