@@ -131,6 +131,8 @@ class Gateway:
         if isinstance(hello, frames.Hello) and hello.credential:
             # Of a far side whose bridge leads to the wrong socket: here it would be the user.
             hello = refused("bridge_refused", "this socket is not a bridge's")
+        if isinstance(hello, frames.Hello) and hello.role == "runner":
+            hello = refused("bridge_refused", "a runner connects to the socket of its bridge")
         # After the hello: who is refused in the middle of writing it never reads why. What has
         # ended by now has left its connection to somebody else.
         hello = await self._rules.refusal(peer) or hello
