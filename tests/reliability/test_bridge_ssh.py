@@ -260,6 +260,25 @@ def test_a_far_side_gets_no_variable_of_this_machine(here: Home, host: FarHost) 
     assert "far names no folder of a bridge" in done.stderr
 
 
+def test_a_far_side_that_says_too_much_once_it_is_held_ends_the_bridge(
+    here: Home, host: FarHost
+) -> None:
+    folder = f"{host.home}/.local/share/capd-bridge/far"
+    said = json.dumps({"folder": folder, "python": "python3"})
+    host.obey(
+        f"mkdir -p {folder}\n"
+        'case "$SSH_ORIGINAL_COMMAND" in\n'
+        "*hold*) tr '\\\\0' x </dev/zero ;;\n"
+        f"*) cat >/dev/null; echo 'capd-bridge:{said}' ;;\n"
+        "esac"
+    )
+
+    done = here.capd("bridge", "ssh", "far", "-F", str(host.config))
+
+    assert done.returncode == 1
+    assert "far says more than 1 MiB where one line was asked for" in done.stderr
+
+
 def test_a_bridge_without_a_table_is_refused_before_ssh_is_started(
     here: Home, host: FarHost
 ) -> None:
