@@ -292,7 +292,7 @@ def test_a_server_is_there_again_after_a_part_was_killed(
 
         def is_another() -> bool:
             with contextlib.suppress(HostError, ValueError):
-                return int(json.loads(said(editor, "git__where"))["pid"]) != before
+                return bool(json.loads(said(editor, "git__where"))["pid"] != before)
             return False
 
         wait_for(is_another)

@@ -47,8 +47,9 @@ def test_a_server_over_there_is_shared_within_one_folder_of_one_bridge(scope: st
     there = msgspec.structs.replace(BASE, where="project")
 
     def key(bridge: str, folder: str, session: SessionKey = ONE) -> InstanceKey:
-        facts = (there, "", session, {}, PEPPER)
-        return instance_key(*facts, scope=scope, bridge=bridge, far_folder=folder)
+        return instance_key(
+            there, "", session, {}, PEPPER, scope=scope, bridge=bridge, far_folder=folder
+        )
 
     assert (key("box", "/a") == key("box", "/a", TWO)) is (scope != "session")
     assert len({key("box", "/a"), key("box", "/b"), key("other", "/a"), key("", "/a")}) == 4
