@@ -58,8 +58,10 @@ class Place:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         ) as process:
-            yield process
-            process.kill()
+            try:
+                yield process
+            finally:
+                process.kill()
 
 
 @pytest.fixture
@@ -82,9 +84,9 @@ def test_silence_ends_it_and_everything_is_removed(place: Place, way: str) -> No
     with place.held(way, silence=0.2) as process:
         assert process.stdout is not None
 
-        said = process.stdout.read()
+        process.wait(60)
 
-        assert last_word(said) == {"removed": True, "why": "silence"}
+        assert last_word(process.stdout.read()) == {"removed": True, "why": "silence"}
         assert list(place.folder.parent.parent.iterdir()) == []
 
 
