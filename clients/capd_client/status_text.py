@@ -243,9 +243,12 @@ class _Page:
         leases = [str(each) for each in server.get("leases") or []]
         held = f"held by {len(leases)} ({', '.join(leases)})" if leases else "held by nobody"
         pid = f"pid {server['pid']}, " if server.get("pid") else ""
-        up = f"up {duration(server.get('uptime_s'))}, " if server.get("pid") else ""
+        is_up = server.get("pid") or server.get("bridge")
+        up = f"up {duration(server.get('uptime_s'))}, " if is_up else ""
         parts = [f"{pid}{up}{held}", many(server.get("tools", 0), "tool")]
         parts.append(f"{server.get('scope', '?')}")
+        if server.get("bridge"):
+            parts.append(f"runs over the bridge {server['bridge']}")
         if server.get("sandbox"):
             parts.append(f"sandbox {server['sandbox']}")
         if server.get("membership"):

@@ -205,6 +205,7 @@ class Children:
                 folders=own_folders(where, self._environment),
                 may_connect=configuration.servers.may_connect,
             ),
+            has_far_secrets=self._has_far_secrets,
         )
         logins = Logins(Path(where.state, "logins"))
         starts = Starts(settings, logins)
@@ -236,6 +237,7 @@ class Children:
                         __version__,
                         may_connect=may_connect,
                         peers=Peers(is_marked=TREES.is_marked),
+                        runners=settings.runners,
                     ),
                 ),
                 daemon=shared.described,
@@ -375,6 +377,9 @@ class Children:
             ),
             *self._http_children(bus, connections),
         ]
+
+    def _has_far_secrets(self, bridge: str) -> bool:
+        return self._bridge_rules().get(bridge, BridgeRules()).has_secrets
 
     def _bridge_rules(self) -> dict[str, BridgeRules]:
         return self._live.current.bridge_rules()

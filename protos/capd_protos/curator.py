@@ -51,6 +51,8 @@ class OpenSession(msgspec.Struct, frozen=True, tag="curator.open"):
     """The bridge that the connection came over; empty for a local one."""
     far_project: str = ""
     """The project's path on the far side of the bridge, to show to a person."""
+    far_folder: str = ""
+    """The same path, for servers that run there; empty if it cannot be one."""
 
 
 class SessionOpened(msgspec.Struct, frozen=True, tag="curator.opened"):

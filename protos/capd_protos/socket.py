@@ -43,7 +43,9 @@ class Hello(msgspec.Struct, frozen=True, tag_field="capd", tag="hello", omit_def
     """First line of every connection, from the client."""
 
     protocol: int
-    role: Literal["mcp", "control"]
+    role: Literal["mcp", "control", "runner"]
+    """`runner` is for the socket of a bridge alone: the connection waits for a server that is to
+    run over there, and carries it then."""
     client: ClientInfo
     cwd: str = ""
     project: str = ""

@@ -36,6 +36,8 @@ class AcquireServer(msgspec.Struct, frozen=True, tag="supervisor.acquire"):
     bridge: str = ""
     """The bridge that the session came over; only sessions of the same bridge share its instances.
     """
+    far_folder: str = ""
+    """The session's project on the far side of the bridge; empty if it named none."""
 
 
 class ServerReady(msgspec.Struct, frozen=True, tag="supervisor.ready"):
@@ -110,6 +112,9 @@ class ServerEntry(msgspec.Struct, frozen=True):
     """Why its launcher runs in a folder outside the untrusted project; empty if it does not."""
     membership: Literal["", "namespace", "cgroup", "sweep", "group"] = ""
     """How capd knows which processes belong to it."""
+    bridge: str = ""
+    """The bridge on whose far side it runs, and `project` and `cwd` are; empty if it runs on this
+    machine."""
 
 
 class ServersListed(msgspec.Struct, frozen=True, tag="supervisor.listed"):

@@ -38,6 +38,8 @@ Scope = Literal["shared", "project", "session"]
 SandboxLevel = Literal["off", "guard", "strict"]
 """How much of the machine a server is kept from, the least first (docs/sandbox.md)."""
 ContainerMount = Literal["none", "read", "write"]
+Where = Literal["host", "project"]
+"""Where a server runs for a session over a bridge: on this machine, or where the project is."""
 Severity = Literal["error", "warning"]
 MemoryKind = Literal["corrective", "procedural", "declarative", "episodic"]
 DecisionOutcome = Literal["activate", "suggest", "abstain"]
@@ -179,6 +181,9 @@ class ServerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """The weakest sandbox in which it runs for one session; not part of its identity."""
     container: ContainerSpec | None = None
     """The container that it runs in; None for a process of this machine."""
+    where: Where = "host"
+    """With `project` it runs on the far side of a bridge for sessions from there; for sessions of
+    this machine that makes no difference."""
 
     @property
     def program(self) -> str:

@@ -258,7 +258,7 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     registry.ListSpecs(),
     registry.SpecsListed([CAPABILITY]),
     registry.MessageDecided(ONE, "abstain", "too_short", ""),
-    supervisor.AcquireServer(ONE, SERVER, "/src/app", CLIENT, "box"),
+    supervisor.AcquireServer(ONE, SERVER, "/src/app", CLIENT, "box", "/far"),
     supervisor.ReleaseServer(ONE, INSTANCE, at_once=True),
     supervisor.ReleaseSession(ONE),
     supervisor.ListServers(),
@@ -384,7 +384,9 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     ),
     finder.ListGranted([ID], [RULES], ["TOKEN"], "/src/app", "developer"),
     finder.GrantedListed([finder.Granted(ID, [TOOL_HIT], is_known=True)]),
-    curator.OpenSession(3, HELLO, 812, is_bare=True, bridge="box", far_project="/far"),
+    curator.OpenSession(
+        3, HELLO, 812, is_bare=True, bridge="box", far_project="/far", far_folder="/far"
+    ),
     curator.TakeTurn(ONE, "show it", 2000, True, 0.2, 4.0, True),
     curator.ListProfiles(),
     curator.ProfilesListed(

@@ -1,18 +1,11 @@
-"""A bridge over a real sshd: sessions, cuts, ends of either side, and nothing left over there.
-
-Each connection has an sshd of its own, on the pipes of ssh (`sshd -i`), so that no port is opened
-and nothing of this machine's configuration is used. As root it logs in as the user `bob`, if there
-is one that is not locked; else as whoever runs the tests, with another home.
-"""
+"""A bridge over a real sshd: sessions, cuts, ends of either side, and nothing left over there."""
 
 import contextlib
 import json
 import os
-import pwd
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -24,142 +17,12 @@ import pytest
 from capd_client.control import DaemonDownError
 from capd_client.mcp_host import HostError, McpHost
 from support.bridges import Far, bridged_capability, configured
+from support.far_hosts import NEEDS_SSH, SSHD, FarHost, SshBridge, below
 from whole_daemon import Home, home_of_its_own, wait_for
 
-SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 TOKEN = "host-token-5c1d-which-stays-here"
 
-pytestmark = [
-    pytest.mark.reliability,
-    pytest.mark.skipif(SSHD is None, reason="there is no sshd on this machine"),
-    pytest.mark.skipif(shutil.which("ssh") is None, reason="there is no ssh on this machine"),
-]
-
-
-def far_user() -> pwd.struct_passwd:
-    with contextlib.suppress(KeyError, OSError):
-        # Without PAM, sshd lets nobody in whose entry is locked, whatever the key.
-        if os.getuid() == 0 and "\nbob:!" not in Path("/etc/shadow").read_text():
-            return pwd.getpwnam("bob")
-    return pwd.getpwuid(os.getuid())
-
-
-class FarHost:
-    """Another host, as far as ssh sees: a home, and an sshd for each connection."""
-
-    def __init__(self, folder: Path) -> None:
-        self.user = far_user()
-        self.home = folder / "home"
-        self.home.mkdir()
-        folder.chmod(0o755)
-        os.chown(self.home, self.user.pw_uid, self.user.pw_gid)
-        self.config = folder / "ssh_config"
-        key, host_key = folder / "key", folder / "host_key"
-        for each in (key, host_key):
-            command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(each)]
-            subprocess.run(command, check=True)
-        authorized = folder / "authorized"
-        authorized.write_text(key.with_suffix(".pub").read_text())
-        sshd_config = folder / "sshd_config"
-        sshd_config.write_text(
-            f"HostKey {host_key}\nAuthorizedKeysFile {authorized}\nStrictModes no\nUsePAM no\n"
-            f"PidFile none\nSetEnv HOME={self.home}\nPrintMotd no\nPrintLastLog no\n"
-        )
-        if os.getuid() == 0:
-            Path("/run/sshd").mkdir(exist_ok=True)
-        self.config.write_text(
-            f"Host far\n User {self.user.pw_name}\n IdentityFile {key}\n IdentitiesOnly yes\n"
-            f" ProxyCommand {SSHD} -i -f {sshd_config}\n StrictHostKeyChecking no\n"
-            f" UserKnownHostsFile /dev/null\n LogLevel ERROR\n BatchMode yes\n"
-        )
-
-    def obey(self, script: str) -> None:
-        """Be a hostile host, which runs this script whatever it is asked to run."""
-        hostile = self.home.parent / "hostile"
-        hostile.write_text(f"#!/bin/sh\n{script}\n")
-        hostile.chmod(0o755)
-        with (self.home.parent / "sshd_config").open("a") as config:
-            config.write(f"ForceCommand {hostile}\n")
-
-    @property
-    def folder(self) -> Path:
-        return self.home / ".local/share/capd-bridge/far"
-
-    def left(self) -> list[str]:
-        """Return every file that is in the home, with the processes that know the bridge."""
-        files = [str(each.relative_to(self.home)) for each in self.home.rglob("*")]
-        ours = {".local", ".local/share"}
-        return [*(each for each in files if each not in ours), *map(str, self.processes())]
-
-    def processes(self) -> list[int]:
-        return [pid for pid in pids() if str(self.folder).encode() in cmdline(pid)]
-
-    def editor(self, session: str) -> McpHost:
-        """Start an editor over there: the shim that the bridge has put there."""
-        env = {"HOME": str(self.home), "PATH": os.defpath, "CAPD_SESSION": session}
-        command = [shutil.which("python3") or sys.executable, str(self.folder / "capd.pyz")]
-        if self.user.pw_uid != os.getuid():
-            command = ["setpriv", f"--reuid={self.user.pw_uid}", "--clear-groups", *command]
-        return McpHost(command, env=env, cwd=str(self.home))
-
-
-class SshBridge:
-    """A running `capd bridge ssh`."""
-
-    def __init__(self, home: Home, host: FarHost, *more: str) -> None:
-        self.home, self.host = home, host
-        self.output = home.folder / "bridge.log"
-        with self.output.open("wb") as output:
-            self.process = subprocess.Popen(
-                [
-                    *(sys.executable, "-P", "-m", "capd_client.entry", "bridge", "ssh", "far"),
-                    *("-F", str(host.config), *more),
-                ],
-                env=home.env,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-        wait_for(self.is_up)
-
-    def is_up(self) -> bool:
-        text = self.output.read_text()
-        assert self.process.poll() is None, text
-        return "is up" in text
-
-    def tunnel(self) -> int:
-        """Return the process of ssh that forwards the socket."""
-        found = [
-            pid for pid in pids() if parent(pid) == self.process.pid and b"/socket:" in cmdline(pid)
-        ]
-        return found[0] if found else 0
-
-    def end(self, number: int = signal.SIGINT) -> int:
-        self.process.send_signal(number)
-        return self.process.wait(60)
-
-
-def pids() -> list[int]:
-    return [int(each) for each in os.listdir("/proc") if each.isdigit()]  # noqa: PTH208 - /proc
-
-
-def cmdline(pid: int) -> bytes:
-    with contextlib.suppress(OSError):
-        return Path("/proc", str(pid), "cmdline").read_bytes()
-    return b""
-
-
-def parent(pid: int) -> int:
-    with contextlib.suppress(OSError):
-        stat = Path("/proc", str(pid), "stat").read_text()
-        return int(stat.rpartition(")")[2].split()[1])
-    return 0
-
-
-def below(pid: int) -> list[int]:
-    """Return every process below one, parents first."""
-    children = [each for each in pids() if parent(each) == pid]
-    return [found for child in children for found in (child, *below(child))]
+pytestmark = [pytest.mark.reliability, *NEEDS_SSH]
 
 
 def memory_has(pid: int, wanted: bytes) -> bool:
@@ -395,6 +258,25 @@ def test_a_far_side_gets_no_variable_of_this_machine(here: Home, host: FarHost) 
     assert not (host.home / "found").exists()
     assert done.returncode == 1
     assert "far names no folder of a bridge" in done.stderr
+
+
+def test_a_far_side_that_says_too_much_once_it_is_held_ends_the_bridge(
+    here: Home, host: FarHost
+) -> None:
+    folder = f"{host.home}/.local/share/capd-bridge/far"
+    said = json.dumps({"folder": folder, "python": "python3"})
+    host.obey(
+        f"mkdir -p {folder}\n"
+        'case "$SSH_ORIGINAL_COMMAND" in\n'
+        "*hold*) tr '\\\\0' x </dev/zero ;;\n"
+        f"*) cat >/dev/null; echo 'capd-bridge:{said}' ;;\n"
+        "esac"
+    )
+
+    done = here.capd("bridge", "ssh", "far", "-F", str(host.config))
+
+    assert done.returncode == 1
+    assert "far says more than 1 MiB where one line was asked for" in done.stderr
 
 
 def test_a_bridge_without_a_table_is_refused_before_ssh_is_started(

@@ -4,9 +4,12 @@ import contextlib
 import json
 import os
 import socket
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
+from capd_client.bridge.runner import HEAD
 from capd_client.control import Control
 from whole_daemon import PATIENCE, Home, wait_for
 
@@ -46,6 +49,10 @@ class Far:
 
     def write(self, message: Any) -> None:
         self.send(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+
+    def take(self, size: int) -> bytes:
+        """Return the next bytes; fewer where the daemon has closed."""
+        return self._lines.read(size)
 
     def read(self) -> dict[str, Any]:
         """Return the next line; an empty object where the daemon has closed."""
@@ -155,3 +162,93 @@ def bridged_capability(home: Home, name: str, journal: Path, python: str) -> Non
     definition = home.folder / "tap" / "capabilities" / name / "default.toml"
     env = 'env = { API_TOKEN = "{{ENV:API_TOKEN}}" }'
     definition.write_text(f"{definition.read_text()}{env}\n")
+
+
+class Runner:
+    """What starts servers over there, as a hostile program would be it: it is every server itself.
+
+    Each order is answered by a thread, which calls `act` with the connection.
+    """
+
+    def __init__(self, path: str, credential: str, act: Callable[["FarEnd"], None]) -> None:
+        self.orders: list[dict[str, Any]] = []
+        self._path, self._credential, self._act = path, credential, act
+        self._is_over = False
+        self._ends: list[Far] = []
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            while not self._is_over:
+                far = Far(self._path)
+                self._ends.append(far)
+                answer = far.hello(role="runner", credential=self._credential)
+                if answer.get("capd") != "welcome":
+                    return
+                order = far.read()
+                if not order:
+                    return
+                self.orders.append(order)
+                threading.Thread(target=self._serve, args=(far,), daemon=True).start()
+
+    def _serve(self, far: Far) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self._act(FarEnd(far))
+
+    def close(self) -> None:
+        self._is_over = True
+        for each in self._ends:
+            each.close()
+        self._thread.join()
+
+
+class FarEnd:
+    """The connection of one server over there, in the frames of `capd_client.bridge.runner`."""
+
+    def __init__(self, far: Far) -> None:
+        self._far = far
+        self._read = b""
+
+    def send(self, kind: bytes, payload: bytes = b"") -> None:
+        self._far.send(HEAD.pack(kind, len(payload)) + payload)
+
+    def say(self, message: dict[str, Any]) -> None:
+        """Write a line of the server."""
+        self.send(b"o", json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """Yield what the server is asked, until its input ends."""
+        while (head := self._far.take(HEAD.size)) and len(head) == HEAD.size:
+            kind, size = HEAD.unpack(head)
+            payload = self._far.take(size)
+            if kind != b"i":
+                return
+            *lines, self._read = (self._read + payload).split(b"\n")
+            yield from map(json.loads, lines)
+
+    def serve(self, called: Callable[["FarEnd", dict[str, Any]], None]) -> None:
+        """Be a server with one tool, `echo`, whose calls `called` answers."""
+        self.send(b"s")
+        for request in self.lines():
+            match request.get("method"):
+                case "initialize":
+                    info = {"name": "far", "version": "1"}
+                    version = request["params"]["protocolVersion"]
+                    result: dict[str, Any] = {"capabilities": {"tools": {}}, "serverInfo": info}
+                    self.say(
+                        {"id": request["id"], "result": {"protocolVersion": version, **result}}
+                    )
+                case "tools/list":
+                    tools = [{"name": "echo", "inputSchema": {"type": "object"}}]
+                    self.say({"id": request["id"], "result": {"tools": tools}})
+                case "tools/call":
+                    called(self, request)
+                case _ if "id" in request:
+                    self.say({"id": request["id"], "result": {}})
+
+
+def answered(end: FarEnd, request: dict[str, Any], text: str) -> None:
+    """Answer a call with a text."""
+    content = [{"type": "text", "text": text}]
+    end.say({"id": request["id"], "result": {"content": content}})

@@ -22,6 +22,7 @@ from whole_daemon import Home, home_of_its_own, wait_for
 
 pytestmark = pytest.mark.real
 
+PROJECT_SERVER = Path(__file__).with_name("project_server.py")
 TOKEN = "host-token-7e2a-which-stays-here"
 FOLDER = "/home/dev/.local/share/capd-bridge/box"
 FILES = """
@@ -132,12 +133,14 @@ def here() -> Iterator[Home]:
         journal = home.folder / "journal"
         for name in ("shared", "private"):
             bridged_capability(home, name, journal, sys.executable)
-        configured(home, '[surface]\nmode = "dynamic"\n[bridges.box]\ncapabilities = ["shared"]\n')
+        project_capability(home)
+        permitted = '[bridges.box]\ncapabilities = ["shared", "there"]\n'
+        configured(home, f'[servers]\nlinger = 1\n[surface]\nmode = "dynamic"\n{permitted}')
         secrets = home.folder / "config" / "secrets.env"
         secrets.write_text(f"API_TOKEN={TOKEN}\n")
         secrets.chmod(0o600)
         home.start()
-        wait_for(lambda: len(home.ask("caps")["capabilities"]) == 2)
+        wait_for(lambda: len(home.ask("caps")["capabilities"]) == 3)
         yield home
 
 
@@ -153,14 +156,22 @@ def bridge(here: Home, box: Box) -> Iterator[ContainerBridge]:
         assert here.ask("bridges")["bridges"] == []
 
 
+def project_capability(home: Home) -> None:
+    """Define a server that runs in the container, with a program that needs no file there."""
+    program = PROJECT_SERVER.read_text().replace("{{", "{ {")
+    home.capability("there", ["python3", "-I", "-c", program, "capd.pyz-server", "{{PROJECT}}"])
+    definition = home.folder / "tap" / "capabilities" / "there" / "default.toml"
+    definition.write_text(f'{definition.read_text()}where = "project"\n')
+
+
 def session_of(home: Home, key: str) -> dict[str, Any]:
     found = [each for each in home.ask("sessions")["sessions"] if each["key"] == key]
     return dict(found[0]) if found else {}
 
 
-def enabled(editor: McpHost) -> None:
+def enabled(editor: McpHost, name: str = "shared") -> None:
     editor.initialize("far-editor")
-    answer = editor.call("capability", {"action": "enable", "name": "shared"})
+    answer = editor.call("capability", {"action": "enable", "name": name})
     assert not answer.get("isError"), answer
 
 
@@ -319,3 +330,66 @@ def test_a_container_without_a_table_or_without_itself_is_refused(here: Home, bo
     assert "[bridges.unheard-of]" in untold.stderr
     assert "no container that runs is called no-such-box" in absent.stderr
     assert box.left() == []
+
+
+def servers_in(box: Box) -> list[int]:
+    """Return every process in the container that a server is, or has started."""
+    return [
+        pid
+        for pid in box.processes()
+        if b"capd.pyz-server" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+
+
+def test_a_project_server_runs_in_the_container_and_ends_with_its_lease(
+    box: Box, bridge: ContainerBridge
+) -> None:
+    with box.editor("there") as editor:
+        enabled(editor, "there")
+        facts = json.loads(editor.call("there__where", {})["content"][0]["text"])
+        editor.call("there__leave", {})
+
+        assert facts["argv"] == ["capd.pyz-server", facts["cwd"]]
+        assert facts["env"]["HOME"] == "/home/dev"
+        assert len(servers_in(box)) >= 2
+        editor.call("capability", {"action": "disable", "name": "there"})
+
+        wait_for(lambda: servers_in(box) == [])
+
+
+@pytest.mark.parametrize("part", ["guard", "runner", "hold", "engine", "bridge", "daemon"])
+def test_nothing_is_left_in_the_container_when_a_part_is_killed(
+    here: Home, box: Box, bridge: ContainerBridge, part: str
+) -> None:
+    with box.editor("kill") as editor:
+        enabled(editor, "there")
+        editor.call("there__leave", {})
+        before = servers_in(box)
+        assert len(before) >= 2
+        runner, guard = sorted(pid for pid in box.processes() if cmdline_ends(pid, b"run"))
+        [hold] = [pid for pid in box.processes() if b"hold-streams" in cmdline(pid)]
+        victim = {
+            "guard": guard,
+            "runner": runner,
+            "hold": hold,
+            "engine": bridge.engine(),
+            "bridge": bridge.process.pid,
+            "daemon": here.processes[0].pid,
+        }[part]
+
+        os.kill(victim, signal.SIGKILL)
+
+        wait_for(lambda: not set(before) & set(servers_in(box)), 10)
+        if part in {"hold", "engine"}:
+            # Until then nothing in there removes what the bridge has put there.
+            wait_for(lambda: "up again" in bridge.output.read_text())
+
+
+def cmdline(pid: int) -> bytes:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
+
+
+def cmdline_ends(pid: int, word: bytes) -> bool:
+    return cmdline(pid).split(b"\0")[-2:-1] == [word]

@@ -17,6 +17,14 @@ if sys.argv[1:2] in (["hold"], ["hold-streams"]):
     held(Path(folder).absolute(), sys.argv[2])
     sys.exit(0)
 
+if sys.argv[1:2] == ["run"]:
+    from pathlib import Path
+
+    from capd_client.bridge import runner
+
+    runner.run(Path(folder).absolute())
+    sys.exit(0)
+
 from capd_client.shim.bridged import main
 
 sys.exit(main(folder))
@@ -40,7 +48,7 @@ def bundle() -> bytes:
         "capd_client/__init__.py": package.joinpath("__init__.py").read_bytes(),
         "capd_client/bridge/__init__.py": b"",
     }
-    for name in ("far_side.py", "streams.py"):
+    for name in ("far_side.py", "runner.py", "streams.py"):
         members[f"capd_client/bridge/{name}"] = package.joinpath("bridge", name).read_bytes()
     for each in package.joinpath("shim").iterdir():
         if each.name.endswith(".py"):

@@ -97,30 +97,37 @@ def prepare(order: dict[str, Any], shim: bytes) -> None:
 
 def hold(folder: Path, generation: str) -> None:
     """Wait until the near side is gone; then remove everything."""
+    # A file of its own, in the one file that a bridge puts here.
+    from capd_client.bridge.runner import Keeper  # noqa: PLC0415
+
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _stop)
+    keeper = Keeper(folder)
     try:
         write(folder / "pid", str(os.getpid()).encode(), 0o600)
         say(held=True)
-        why = _wait()
+        why = _wait(keeper)
     except _Stopped:
         why = "stopped"
     finally:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
+        keeper.close()
         clean(folder, generation)
     say(removed=True, why=why)
 
 
 def hold_streams(folder: Path, generation: str) -> None:
     """Serve the socket over standard input and output; as `hold`, remove everything at the end."""
-    # A file of its own, in the one file that a bridge puts here.
+    # Files of their own, in the one file that a bridge puts here.
+    from capd_client.bridge.runner import Keeper  # noqa: PLC0415
     from capd_client.bridge.streams import StreamEndedError, Streams  # noqa: PLC0415
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _stop)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     streams = Streams(0, 1, listener=listener)
+    keeper = Keeper(folder)
     why = "gone"
     try:
         write(folder / "pid", str(os.getpid()).encode(), 0o600)
@@ -128,7 +135,7 @@ def hold_streams(folder: Path, generation: str) -> None:
         listener.bind(str(folder / "socket"))
         listener.listen(32)
         streams.say(held=True)
-        why = _serve(streams)
+        why = _serve(streams, keeper)
     except _Stopped:
         why = "stopped"
     except StreamEndedError:
@@ -136,6 +143,7 @@ def hold_streams(folder: Path, generation: str) -> None:
     finally:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
+        keeper.close()
         clean(folder, generation)
         listener.close()
         streams.close()
@@ -144,9 +152,10 @@ def hold_streams(folder: Path, generation: str) -> None:
             streams.drain()
 
 
-def _serve(streams: Any) -> str:
+def _serve(streams: Any, keeper: Any) -> str:
     heard_at = time.monotonic()
     while time.monotonic() < heard_at + SILENCE:
+        keeper.attend()
         words, _ = streams.turn(1.0)
         if words:
             heard_at = time.monotonic()
@@ -155,9 +164,10 @@ def _serve(streams: Any) -> str:
     return "silence"
 
 
-def _wait() -> str:
+def _wait(keeper: Any) -> str:
     heard_at = time.monotonic()
     while time.monotonic() < heard_at + SILENCE:
+        keeper.attend()
         if not select.select([0], [], [], 1.0)[0]:
             continue
         data = os.read(0, 4096)

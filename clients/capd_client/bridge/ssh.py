@@ -43,6 +43,9 @@ _HELD = (
     *("-o", "ServerAliveInterval=2", "-o", "ServerAliveCountMax=2", "-o", "ConnectTimeout=5"),
 )
 
+_LAST_WORDS = 1.0
+"""Seconds in which ssh ends by itself after its session has."""
+
 
 class SshBridge(FarBridge):
     """One bridge to one host."""
@@ -107,7 +110,10 @@ class SshBridge(FarBridge):
             if out in ready:
                 chunk = os.read(out, 65536)
                 if not chunk:
-                    raise FarSideError(f"ssh {self._target} ended ({process.wait()})")
+                    # Its session is over, but it waits for connections that editors still have.
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        process.wait(_LAST_WORDS)
+                    raise FarSideError(f"ssh {self._target} ended ({process.returncode})")
                 buffer += chunk
                 *lines, buffer = buffer.split(b"\n")
                 if len(buffer) > MOST_SAID:

@@ -367,6 +367,9 @@ class BridgeTable(RulesTable, frozen=True):
     have a tool that `allow` matches."""
     profile: str = ""
     """The profile of its sessions, by name. Empty: none, whatever chooses profiles elsewhere."""
+    secrets: bool = False
+    """Whether servers that run over there (`where = "project"`) get the secrets that their
+    definitions name. Everybody with that user's rights over there can read them then."""
 
 
 class Configuration(msgspec.Struct, frozen=True):
@@ -436,6 +439,7 @@ class Configuration(msgspec.Struct, frozen=True):
                     table.capabilities or None,
                 ),
                 table.profile,
+                table.secrets,
             )
             for name, table in self.bridges.items()
         }

@@ -42,12 +42,26 @@ def test_a_session_over_a_bridge_shares_with_those_of_its_own_bridge_alone(scope
     assert len({key(ONE, ""), key(ONE, "box"), key(ONE, "other")}) == 3
 
 
+@pytest.mark.parametrize("scope", ["shared", "project", "session"])
+def test_a_server_over_there_is_shared_within_one_folder_of_one_bridge(scope: str) -> None:
+    there = msgspec.structs.replace(BASE, where="project")
+
+    def key(bridge: str, folder: str, session: SessionKey = ONE) -> InstanceKey:
+        return instance_key(
+            there, "", session, {}, PEPPER, scope=scope, bridge=bridge, far_folder=folder
+        )
+
+    assert (key("box", "/a") == key("box", "/a", TWO)) is (scope != "session")
+    assert len({key("box", "/a"), key("box", "/b"), key("other", "/a"), key("", "/a")}) == 4
+
+
 @pytest.mark.parametrize(
     "change",
     [
         {"transport": "http"},
         {"command": "uvx"},
         {"sandbox": "strict"},
+        {"where": "project"},
         {"args": ("db@1.0.0", "-y")},
         {"args": ("-y db@1.0.0",)},
         {"args": ("-y", "db@1.0.1")},

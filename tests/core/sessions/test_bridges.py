@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from capd.core.sessions.bridges import (
     BridgeRules,
+    far_folder,
     is_name,
     session_key,
     shown_path,
@@ -64,6 +65,16 @@ def test_two_bridges_have_no_key_in_common(one: str, two: str, key: str, other: 
 def test_a_path_of_the_far_side_is_shown_on_one_short_line() -> None:
     assert shown_path("/a\n\x1b[31mb/é") == "/a??[31mb/?"
     assert len(shown_path("/" * 5000)) == 200
+
+
+@pytest.mark.parametrize("path", ["", "shop", "/a\nb", "/a\x1b[31m", "/\u202ex", "/" * 1025])
+def test_what_is_no_path_is_no_folder_of_the_far_side(path: str) -> None:
+    assert far_folder(path) == ""
+
+
+@pytest.mark.parametrize("path", ["/", "/home/dev/shop", "/home/dev/caf\u00e9 two", "/etc/.."])
+def test_a_folder_of_the_far_side_is_taken_as_it_is(path: str) -> None:
+    assert far_folder(path) == path
 
 
 # Rules

@@ -1,5 +1,8 @@
 """Scripts that a capability asks for and its tap does not have."""
 
+from dataclasses import replace
+
+import msgspec
 import pytest
 
 from capd.core.taps.catalog import Tap
@@ -78,6 +81,20 @@ def test_a_program_is_missing_if_no_script_may_install_it(
 
     (capability,) = the_tap.capabilities
     assert found == ({capability.id: programs} if programs else {})
+
+
+def test_a_program_that_is_needed_where_the_project_is_is_not_missing_here() -> None:
+    tap = of_commands("npx")
+    (capability,) = tap.capabilities
+    [server] = capability.servers
+    there = msgspec.structs.replace(server, where="project")
+    read = CapabilityRead(
+        capability.id.name, msgspec.structs.replace(capability, servers=(there,)), "", ()
+    )
+
+    found = missing_programs([replace(tap, reads=(read,))], lambda _: False)
+
+    assert found == {}
 
 
 def test_no_more_commands_are_looked_up_than_the_bound() -> None:

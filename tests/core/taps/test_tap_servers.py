@@ -1,5 +1,6 @@
 """Reading server blocks: what each comes to, and a finding with its line for each left out."""
 
+import msgspec
 import pytest
 
 from capd.core.taps.tap_format import CapabilityFiles, CapabilityRead, read_capability
@@ -44,6 +45,14 @@ def finding(line: int, reason: str, severity: Severity = "error") -> Finding:
         ('name = "bad"', "a stdio server needs `command`"),
         ('name = "bad"\ntype = "http"', "an http server needs `url`"),
         ('name = "bad"\ntype = "sse"', "type 'sse' is none of stdio, http, builtin"),
+        (
+            'name = "bad"\nurl = "https://x.example"\nwhere = "project"',
+            '`where = "project"` is for a server with a `command`',
+        ),
+        (
+            'name = "bad"\nruntime = "container"\nwhere = "project"',
+            '`where = "project"` is for `runtime = "host"`: a container runs on this machine',
+        ),
         (
             'name = "bad"\ncommand = "x"\nscope = "all"',
             "scope 'all' is none of shared, project, session",
@@ -195,3 +204,10 @@ def test_a_secret_in_the_environment_is_wanted_without_a_warning() -> None:
 
     assert got.capability is not None
     assert (got.capability.wanted_keys, got.findings) == (("KEY_B",), ())
+
+
+def test_a_server_says_that_it_runs_where_the_project_is() -> None:
+    read = read_default(f'{SERVER}where = "project"\n')
+
+    assert read.capability == spec(msgspec.structs.replace(GIT_SERVER, where="project"))
+    assert read.findings == ()

@@ -237,6 +237,7 @@ def _server(entry: supervisor.ServerEntry) -> Document:
         "cwd": entry.cwd,
         "cwd_reason": entry.cwd_reason,
         "membership": entry.membership,
+        "bridge": entry.bridge,
     }
 
 

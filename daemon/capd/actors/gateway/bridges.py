@@ -4,7 +4,10 @@ A connection at a bridge's own socket can only have the role `mcp`, so it reache
 It is checked in this order, and a failed check closes that connection only:
 
     user at the socket ──> hello within 10 s ──> credential ──> role ──> process ──> session
+                                                                              └──> runner
 
+A runner is what starts servers over there (`adapters/servers/far_runners`). Its connection waits
+for a server of a session of the same bridge, and reaches nothing else.
 `adapters/clients/hellos` says which parts of the hello are used.
 """
 
@@ -33,14 +36,15 @@ from capd.adapters.clients.open_bridges import OpenBridge
 from capd.adapters.clients.peers import Peers
 from capd.adapters.clients.socket_sink import SocketSink
 from capd.adapters.clients.waiting_pool import WaitingPool
+from capd.adapters.servers.far_runners import MOST_IDLE, MOST_SERVERS, FarRunners
 from capd.adapters.stdio_frames import FrameReader
 from capd.core.protocol.outcomes import internal_error
-from capd.core.sessions.bridges import shown_path
+from capd.core.sessions.bridges import far_folder, shown_path
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd.runtime.handle_table import HandleTable
 from capd.runtime.peer import ActorUnavailableError
-from capd_protos import curator
+from capd_protos import SOCKET_PROTOCOL, curator
 from capd_protos import socket as frames
 
 MOST_WAITING = 32
@@ -64,8 +68,13 @@ class BridgeGateway:
         *,
         may_connect: tuple[str, ...] = (),
         peers: Peers | None = None,
+        runners: FarRunners | None = None,
     ) -> None:
-        """`may_connect` are globs of servers whose own processes may be clients."""
+        """`may_connect` are globs of servers whose own processes may be clients.
+
+        `runners` gets the connections of runners; without it none is accepted.
+        """
+        self._runners = runners
         self._peers = peers or Peers()
         self._rules = PeerRules(bus, may_connect)
         self._curator = CuratorClient(bus)
@@ -84,7 +93,9 @@ class BridgeGateway:
                         stream = await next_connection(bridge.listener, log)
                         nursery.start_soon(self._contained, bridge, stream, waiting)
         finally:
-            for stream in tuple(bridge.streams):
+            if self._runners is not None:
+                self._runners.forget(bridge.name)
+            for stream in (*bridge.streams, *bridge.runners):
                 _shut(stream)
         if bridge.is_revoked:
             with trio.move_on_after(ANSWER_TIMEOUT, shield=True):
@@ -114,6 +125,8 @@ class BridgeGateway:
                     bridge.refused += 1
                     log.warning("bridge_refused", bridge=bridge.name, code=hello.code)
                     await send_frame(stream, hello)
+                elif hello is not None and hello[0].role == "runner":
+                    is_handed_over = await self._keep_runner(bridge, stream)
                 elif hello is not None:
                     bridge.streams.add(stream)
                     is_handed_over = await self._open_session(bridge, stream, *hello)
@@ -141,15 +154,34 @@ class BridgeGateway:
                 return hello
             if not bridge.admits(hello.credential):
                 return refused("bridge_refused", "this bridge does not know that credential")
-            if hello.role != "mcp":
+            if hello.role not in {"mcp", "runner"}:
                 return refused("bridge_refused", "a bridge has sessions, and no control role")
             if (descends := await self._rules.refusal(peer)) is not None:
                 return descends
         finally:
             peer.close()
+        if hello.role == "runner":
+            return self._refused_runner(bridge) or (hello, reader)
         if bridge.sessions >= MOST_SESSIONS:
             return refused("overloaded", f"this bridge has {MOST_SESSIONS} sessions already")
         return hello, reader
+
+    def _refused_runner(self, bridge: OpenBridge) -> frames.Refused | None:
+        if self._runners is None:
+            return refused("bridge_refused", "this daemon starts no servers over a bridge")
+        if bridge.open_runners >= MOST_IDLE + MOST_SERVERS:
+            return refused("overloaded", "this bridge has too many connections of its runner")
+        return None
+
+    async def _keep_runner(self, bridge: OpenBridge, stream: trio.SocketStream) -> bool:
+        """Keep a runner's connection for a server; return whether it is kept."""
+        assert self._runners is not None
+        await send_frame(stream, frames.Welcome(SOCKET_PROTOCOL, self._daemon))
+        if bridge.scope.cancel_called:
+            return False
+        bridge.runners.add(stream)
+        self._runners.offer(bridge.name, stream)
+        return True
 
     async def _open_session(
         self,
@@ -168,6 +200,7 @@ class BridgeGateway:
             0,
             bridge=bridge.name,
             far_project=shown_path(hello.project or hello.cwd),
+            far_folder=far_folder(hello.project or hello.cwd),
         )
         try:
             opened = await self._curator.open_session(request)

@@ -134,6 +134,8 @@ class Gateway:
             # A credential belongs to a bridge that leads to the wrong socket: this one would
             # treat the far side as the user.
             hello = refused("bridge_refused", "this socket is not a bridge's")
+        if isinstance(hello, frames.Hello) and hello.role == "runner":
+            hello = refused("bridge_refused", "a runner connects to the socket of its bridge")
         # After the hello, because a client that is refused while it writes does not read why. And
         # checked last: a process that has ended since has left its connection to another one.
         hello = await self._rules.refusal(peer) or hello

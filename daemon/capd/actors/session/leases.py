@@ -212,7 +212,12 @@ class SessionLeases:
             raise NotActivatedError("The session is over.")
         place = self._place
         request = supervisor.AcquireServer(
-            place.key, server, place.project, self._connection.client, place.bridge
+            place.key,
+            server,
+            place.project,
+            self._connection.client,
+            place.bridge,
+            place.far_folder,
         )
         try:
             reply = await self.ask_supervisor(request, ACQUIRE_TIMEOUT)

@@ -308,6 +308,7 @@ class SessionOpenings:
             domain=view.domain,
             bridge=request.bridge,
             far_project=request.far_project,
+            far_folder=request.far_folder,
             parent=hello.parent,
         )
         session = Session(place, view, self._services, partial(self._on_change, key), profile)

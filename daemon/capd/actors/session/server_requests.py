@@ -18,6 +18,7 @@ from capd.actors.session.services import SessionContext
 from capd.actors.session.skills import NoSkills, Skills
 from capd.adapters.clients.conversation import Request, UnknownNameError
 from capd.adapters.fair_share import FairShare
+from capd.adapters.large_frames import read_all
 from capd.adapters.servers.callers import CallHooks
 from capd.adapters.servers.input_rounds import answer_rounds
 from capd.adapters.servers.instance import Instance

@@ -7,6 +7,7 @@ import trio
 
 from capd.adapters.servers.server_run import RunFacts, ServerRun
 from capd.core.servers.attempts import Attempts
+from capd.core.servers.far_starts import FarPlace
 from capd.core.servers.identity import InstanceKey
 from capd.core.servers.leases import State
 from capd_protos import supervisor as messages
@@ -37,6 +38,8 @@ class InstanceRecord:
     client: ClientFacts
     """The client info for the handshake of the next run: that of the client whose session asked
     last."""
+    far: FarPlace | None = None
+    """Where it runs on the far side of a bridge; None if it runs on this machine."""
     account: str = ""
     """The account of the login at a server by URL; empty for the usual one."""
     id: InstanceId = NOT_RUNNING
@@ -85,7 +88,7 @@ class InstanceRecord:
             identity=self.key.identity,
             instance=self.id,
             scope=self.server.scope,
-            project=self.project,
+            project=self.project if self.far is None else self.far.folder,
             state=name,
             pid=self.pid,
             leases=list(holders),
@@ -99,4 +102,5 @@ class InstanceRecord:
             cwd=self.facts.cwd,
             cwd_reason=self.facts.cwd_reason,
             membership=self.facts.membership,
+            bridge=self.far.bridge if self.far is not None else "",
         )

@@ -71,6 +71,7 @@ class Sharing:
                 scope=scope,
                 sandbox_request=self._sandbox_request(server),
                 bridge=request.bridge,
+                far_folder=request.far_folder,
                 account=account,
             )
 

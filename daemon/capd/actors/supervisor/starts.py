@@ -18,6 +18,7 @@ from capd.adapters.parsing.jobs import DIRECT
 from capd.adapters.parsing.parser import Parser
 from capd.adapters.servers.child_environment import child_environment
 from capd.adapters.servers.containers import Containers
+from capd.adapters.servers.far_runners import FarRunners, far_running
 from capd.adapters.servers.generation_file import GenerationFile
 from capd.adapters.servers.http.logins import Logins
 from capd.adapters.servers.http.remote_spec import IDLE_TIMEOUT, RemoteSpec
@@ -33,6 +34,7 @@ from capd.adapters.trust.vouching import UntrustedError, refuse_untrusted
 from capd.core.errors import CapdError
 from capd.core.redaction import redactor
 from capd.core.servers.containers import ENGINES, ContainerRefusedError, container_request
+from capd.core.servers.far_starts import FarPlace, far_order
 from capd.core.servers.placeholders import Folders, resolved, wanted_keys
 from capd.core.servers.sandbox import SandboxRequest
 from capd.core.servers.tree_limits import TreeLimits
@@ -89,6 +91,10 @@ class SupervisorSettings:
     """Folders for launchers that must not read a project's files; None to let them read."""
     containers: Containers | None = None
     """What runs servers in containers; None to refuse them."""
+    runners: FarRunners = field(default_factory=FarRunners)
+    """What starts servers on the far sides of bridges."""
+    has_far_secrets: Callable[[str], bool] = lambda _: False
+    """Tells whether secrets may go over a bridge, by its name."""
 
 
 class Starts:
@@ -104,10 +110,13 @@ class Starts:
         self._settings = settings
         self._spawn = spawn
 
-    async def wait_for_path(self, server: ServerSpec) -> None:
-        """Wait for the PATH of the login shell, unless the command of `server` is found already."""
+    async def wait_for_path(self, server: ServerSpec, far: FarPlace | None = None) -> None:
+        """Wait for the PATH of the login shell, unless the command of `server` is found already.
+
+        A server on a `far` side is found by the PATH there.
+        """
         known = self._settings.path_known
-        if known.is_set() or server.transport != "stdio":
+        if known.is_set() or server.transport != "stdio" or far is not None:
             return
         path = self.environment({})["PATH"]
         for program in (server.program,) if server.program else ENGINES:
@@ -139,15 +148,31 @@ class Starts:
         refuse_untrusted(server, self._settings.trust, reader)
 
     def opened(
-        self, server: ServerSpec, values: Mapping[str, str], project: str, account: str = ""
+        self,
+        server: ServerSpec,
+        values: Mapping[str, str],
+        project: str,
+        account: str = "",
+        far: FarPlace | None = None,
     ) -> AbstractAsyncContextManager[ServerEnd]:
         """Return a context manager that starts the server; `values` are its secrets, by key.
 
-        `account` is the login that a server by URL is reached with.
+        `account` is the login that a server by URL is reached with. With `far` the server runs on
+        the other side of a bridge.
 
         Raises:
             MissingValueError: a placeholder's key has no value.
+            FarRefusedError: it cannot run over there.
         """
+        if far is not None:
+            order = far_order(
+                server,
+                values,
+                far,
+                has_secrets=self._settings.has_far_secrets(far.bridge),
+                is_strict=self.sandbox_request(server).level == "strict",
+            )
+            return far_running(order, far, self._settings.runners)
         if server.transport == "stdio":
             return self._spawn(self._process_spec(server, values, project))
         # Few have such servers.

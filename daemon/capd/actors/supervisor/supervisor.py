@@ -29,6 +29,7 @@ from capd.adapters.servers.instance import Instance
 from capd.adapters.servers.server_run import ServerLostError, ServerRun, StartFailedError
 from capd.adapters.trust.vouching import UntrustedError
 from capd.core.errors import CapdError, leaves
+from capd.core.servers.far_starts import FarRefusedError, far_place, refuse_here, with_roots
 from capd.core.servers.identity import InstanceKey
 from capd.core.servers.launchers import outside
 from capd.core.servers.leases import Effect, Leases, Start, State
@@ -156,6 +157,11 @@ class Supervisor:
                 "unsupported_transport",
                 f"it is reached by {server.transport}, which is none of {', '.join(TRANSPORTS)}",
             )
+        try:
+            refuse_here(server, request.bridge)
+        except FarRefusedError as error:
+            return messages.ServerRefused(server.name, "cannot_start", str(error))
+        far = far_place(server, request.bridge, request.far_folder)
         known_values = self._environments.values(session)
         # Only the values that the server asks for, because the copy outlives the session.
         wanted = wanted_keys(server)
@@ -171,7 +177,7 @@ class Supervisor:
         known = self._instances.get(key)
         if known is None:
             self._instances[key] = InstanceRecord(
-                key, server, request.project, values, request.client, account=account
+                key, server, request.project, values, request.client, far, account=account
             )
         else:
             now = trio.current_time()
@@ -251,6 +257,8 @@ class Supervisor:
             server, key = instance.server, instance.key
             if server.project or server.scope == "shared" or server.transport != "stdio":
                 continue
+            if instance.far is not None:
+                continue
             started_as = instance.id
             is_otherwise = await trio.to_thread.run_sync(
                 partial(
@@ -327,7 +335,7 @@ class Supervisor:
         try:
             with instance.scope:
                 await trio.sleep(instance.attempts.wait(trio.current_time()))
-                await self._starts.wait_for_path(instance.server)
+                await self._starts.wait_for_path(instance.server, instance.far)
                 await self._starts.check_trust(instance.server)
                 await self._serve_run(instance)
             problem = None
@@ -347,12 +355,13 @@ class Supervisor:
         vet = None
         if self._vetting is not None:
             vet = partial(self._vetting.withheld, instance.server, key.identity, instance.id)
+        project = instance.project if instance.server.scope != "shared" else ""
         run = ServerRun(
             key.name,
-            instance.client,
+            instance.client if instance.far is None else with_roots(instance.client),
             log.bind(server=key.name, instance=instance.id),
             self._starts.redactor(instance.server, instance.values),
-            project=instance.project if instance.server.scope != "shared" else "",
+            project=project if instance.far is None else instance.far.folder,
             wants_stateless=wants_stateless,
             probe_patience=self._sharing.probe_patience(key, instance.server.transport),
             longest_call=self._settings.longest_call,
@@ -389,7 +398,11 @@ class Supervisor:
         try:
             await run.serve(
                 self._starts.opened(
-                    instance.server, instance.values, instance.project, instance.account
+                    instance.server,
+                    instance.values,
+                    instance.project,
+                    instance.account,
+                    instance.far,
                 ),
                 on_ready=on_ready,
                 on_tools=on_tools,

@@ -50,6 +50,8 @@ class OpenBridge:
     """The process whose control connection holds the bridge open."""
     streams: set[trio.SocketStream] = field(default_factory=set)
     """The connections that have a session, or had one until a moment ago."""
+    runners: set[trio.SocketStream] = field(default_factory=set)
+    """The connections of its runner: those that wait, and one for each server over there."""
     refused: int = 0
     is_revoked: bool = False
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
@@ -59,6 +61,12 @@ class OpenBridge:
         """How many connections with a session are open."""
         self.streams = {each for each in self.streams if each.socket.fileno() >= 0}
         return len(self.streams)
+
+    @property
+    def open_runners(self) -> int:
+        """How many connections of its runner are open."""
+        self.runners = {each for each in self.runners if each.socket.fileno() >= 0}
+        return len(self.runners)
 
     def admits(self, credential: str) -> bool:
         """Tell whether a hello contains the bridge's credential, and the bridge is not revoked."""

@@ -54,6 +54,7 @@ def server_identity(server: ServerSpec) -> ServerIdentity:
         *([server.oauth.id, server.oauth.secret] if server.oauth is not None else []),
         *([f"sandbox {server.sandbox}"] if server.sandbox else []),
         *([msgspec.structs.astuple(server.container)] if server.container is not None else []),
+        *([f"where {server.where}"] if server.where != "host" else []),
         # A project's server is never shared with other projects, even if all else is equal.
         *([f"project {server.project}"] if server.project else []),
     )
@@ -70,6 +71,7 @@ def instance_key(
     scope: str = "",
     sandbox_request: SandboxRequest = _USUAL,
     bridge: str = "",
+    far_folder: str = "",
     account: str = "",
 ) -> InstanceKey:
     """Return the key of the instance of `server` that `session` uses.
@@ -77,13 +79,17 @@ def instance_key(
     `project` is the session's project. `scope` replaces the definition's scope unless it is empty.
     `values` are the secrets by key. `pepper` is a random key of this run of the daemon, so that a
     digest of secrets reveals nothing about them. A session over a `bridge` shares no instance
-    with local sessions, or with those of another bridge.
+    with local sessions, or with those of another bridge. On its far side, an instance is also of
+    one `far_folder`, the session's folder there.
     """
     # A definition with `{{PROJECT}}` or `{{CWD}}` gives each project another command line, so it
     # is shared within one project only (docs/design/catalog.md).
     shared_by = project if has_folder_placeholder(server) else ""
     far = f"bridge {bridge}" if bridge else ""
     sharers = {"shared": shared_by or far, "project": project or far, "session": session}
+    if bridge and server.where == "project":
+        there = f"{far} {far_folder}"
+        sharers = {"shared": there, "project": there, "session": f"{there} {session}"}
     keys = wanted_keys(server)
     credentials = ""
     if keys:

@@ -17,6 +17,7 @@ from capd.core.sessions.policy import PolicyRules
 from capd.core.sessions.session_rules import SessionRules
 from capd_protos.types import SessionKey
 
+MOST_FOLDER_CHARACTERS = 1024
 MOST_SHOWN_CHARACTERS = 200
 """A person is shown at most this many characters of a path on the far side."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
@@ -34,6 +35,8 @@ class BridgeRules:
     profile: str = ""
     """The profile of the bridge's sessions; empty for none, whatever the conditions of profiles
     say."""
+    has_secrets: bool = False
+    """Whether servers that run on the far side get the secrets that their definitions name."""
 
 
 def is_name(text: str) -> bool:
@@ -54,6 +57,16 @@ def session_key(bridge: str, key: str) -> SessionKey:
 def shown_path(path: str) -> str:
     """Return a path on the far side for a person: printable ASCII, cut to 200 characters."""
     return _NOT_SHOWN.sub("?", path[:MOST_SHOWN_CHARACTERS])
+
+
+def far_folder(path: str) -> str:
+    """Return a path on the far side, for servers that run there; empty if it cannot be one.
+
+    Only the far side opens it, so it may be any folder there. It stands in error messages, in
+    addresses of files and in arguments: without characters that are not printed.
+    """
+    is_usable = path.startswith("/") and len(path) <= MOST_FOLDER_CHARACTERS and path.isprintable()
+    return path if is_usable else ""
 
 
 def with_bridge(

@@ -37,7 +37,9 @@ class SessionPlace:
     bridge: str = ""
     """The bridge that it came over; empty for a local session."""
     far_project: str = ""
-    """The project's path on the far side of the bridge, which is never used as a path here."""
+    """The project's path on the far side of the bridge, as it is shown to a person."""
+    far_folder: str = ""
+    """The same path, for servers that run there; it is never used as a path here."""
     parent: str = ""
     """The key of the session that started this one; empty for none. It may read the results of this
     session."""

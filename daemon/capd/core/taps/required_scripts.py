@@ -55,7 +55,8 @@ def missing_programs(
             lost: dict[str, None] = {}
             for server in capability.servers:
                 command = server.program
-                if not command or "{{" in command:
+                # Over a bridge it has to be there, and not here.
+                if not command or "{{" in command or server.where == "project":
                     continue
                 if command not in known:
                     known[command] = len(known) >= MOST_LOOKED_UP or has_command(command)

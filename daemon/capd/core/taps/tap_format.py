@@ -40,6 +40,7 @@ from capd_protos.types import (
     ServerName,
     ServerSpec,
     TapName,
+    Where,
 )
 
 NO_CONFIG = "no config.toml"
@@ -101,6 +102,7 @@ class _ServerBlock(msgspec.Struct):
     network: bool = False
     mount: ContainerMount = "read"
     memory_mib: int = 1024
+    where: Where = "host"
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,6 +306,7 @@ def _server(tap: TapName, block: Any, file: str, folder: TomlFolder, at: int) ->
         sandbox=parsed.sandbox if transport == "stdio" and parsed.runtime == "host" else "",
         is_scope_fixed=bool(parsed.scope) or is_scope_fixed(parsed.command, parsed.args, transport),
         container=_container(parsed),
+        where=parsed.where,
     )
     if why := wrong_with_container(server):
         dropped(why)
@@ -368,6 +371,10 @@ def _wrong_with(block: _ServerBlock, transport: str | None) -> str:
         return "a stdio server needs `command`"
     if transport == "http" and not block.url:
         return "an http server needs `url`"
+    if block.where == "project" and transport != "stdio":
+        return '`where = "project"` is for a server with a `command`'
+    if block.where == "project" and block.runtime == "container":
+        return '`where = "project"` is for `runtime = "host"`: a container runs on this machine'
     if block.scope and block.scope not in _SCOPES:
         return f"scope {block.scope!r} is none of shared, project, session"
     if block.timeout_seconds is not None and not 1 <= block.timeout_seconds <= 3600:  # noqa: PLR2004

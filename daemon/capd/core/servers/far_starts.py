@@ -1,0 +1,139 @@
+"""Decides what a server over a bridge is started with on the far side, or why it is not.
+
+    where = "host"      on this machine; refused if its command line names the project's folder
+    where = "project"   over there, in the session's folder, with the bridge's runner
+
+The far side is not trusted. It gets the command, the arguments and the environment that the
+definition names, and nothing else of this machine. A secret among them leaves this machine, so the
+user permits that for the bridge. No sandbox of capd's is there, so what needs one is refused.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from capd.core.errors import CapdError
+from capd.core.protocol.generations import joined, members_or_none
+from capd.core.servers.launchers import launch, reading
+from capd.core.servers.placeholders import Folders, has_folder_placeholder, resolved, wanted_keys
+from capd_protos.types import ClientFacts, ServerSpec
+
+NOWHERE = "/"
+"""Where a launcher starts that must not read the project's files; it finds none of a stranger's."""
+MOST_ORDER_BYTES = 1 << 20
+"""As much as a runner reads of one order."""
+
+
+class FarRefusedError(CapdError):
+    """A session over a bridge cannot have the server; the text says what repairs that."""
+
+
+@dataclass(frozen=True, slots=True)
+class FarPlace:
+    """The far side on which a server runs."""
+
+    bridge: str
+    folder: str
+    """The session's project there; empty if it named none."""
+
+
+@dataclass(frozen=True, slots=True)
+class FarOrder:
+    """What the runner of a bridge is told to start."""
+
+    name: str
+    argv: tuple[str, ...] = field(repr=False)
+    env: Mapping[str, str] = field(repr=False)
+    cwd: str
+    reason: str = ""
+    """Why it does not start in the project, in words for a person; empty if it does."""
+
+    def line(self) -> bytes:
+        """Return the order as the runner reads it.
+
+        Raises:
+            FarRefusedError: it is too long.
+        """
+        order = {"argv": self.argv, "env": dict(self.env), "cwd": self.cwd}
+        line = msgspec.json.encode(order) + b"\n"
+        if len(line) > MOST_ORDER_BYTES:
+            raise FarRefusedError(f"{self.name} has a command line of more than 1 MiB")
+        return line
+
+
+def far_place(server: ServerSpec, bridge: str, folder: str) -> FarPlace | None:
+    """Return where `server` runs for a session over `bridge`; None for this machine."""
+    return FarPlace(bridge, folder) if bridge and server.where == "project" else None
+
+
+def refuse_here(server: ServerSpec, bridge: str) -> None:
+    """Raise if a session over `bridge` cannot have `server` on this machine.
+
+    Raises:
+        FarRefusedError: it names the project's folder, which is on the other side.
+    """
+    if bridge and server.where == "host" and has_folder_placeholder(server):
+        raise FarRefusedError(
+            f"{server.name} needs the project's folder, which is on the other side of the bridge"
+            f' {bridge}: to run it there, add where = "project" to its definition'
+        )
+
+
+def far_order(
+    server: ServerSpec,
+    values: Mapping[str, str],
+    place: FarPlace,
+    *,
+    has_secrets: bool,
+    is_strict: bool,
+) -> FarOrder:
+    """Return what is started over there; `values` are the server's secrets, by key.
+
+    `has_secrets` says that secrets may go over this bridge, `is_strict` that the server has to run
+    in a strict sandbox.
+
+    Raises:
+        FarRefusedError: it cannot run there.
+        MissingValueError: a placeholder's key has no value.
+    """
+    name, bridge = server.name, place.bridge
+    if not place.folder:
+        raise FarRefusedError(
+            f"{name} runs where the project is, and the client over the bridge {bridge} has named"
+            " no folder: start the client in the project's folder"
+        )
+    keys = wanted_keys(server)
+    if keys and not has_secrets:
+        raise FarRefusedError(
+            f"{name} would take {', '.join(keys)} to the other side of the bridge {bridge}, where"
+            " others may read it: to permit that, set secrets = true in"
+            f" [bridges.{bridge}] of config.toml"
+        )
+    if is_strict:
+        raise FarRefusedError(
+            f"{name} has to run in a strict sandbox, and there is none on the other side of the"
+            f" bridge {bridge}: lower its sandbox, or leave it out of [bridges.{bridge}]"
+        )
+    found = reading((server.command, *server.args), server.env)
+    if found.project_file:
+        raise FarRefusedError(
+            f"{name} starts {found.project_file}, a file of the project over there, which nobody"
+            " has looked at: give the command's full path"
+        )
+    filled = resolved(server, values, Folders(cwd=place.folder, project=place.folder))
+    argv = (filled.command, *filled.args)
+    # Which files are there only the far side could say, and the project could change its answer.
+    there = sorted(found.names) or (["modules"] if found.reads_modules else [])
+    way = launch(argv, found, there, project=place.folder)
+    if not way.is_elsewhere:
+        return FarOrder(name, argv, filled.env, place.folder)
+    reason = f"{found.launcher} would read files of the project, which nobody has looked at"
+    return FarOrder(name, way.argv, filled.env, NOWHERE, reason)
+
+
+def with_roots(client: ClientFacts) -> ClientFacts:
+    """Return a client that lists roots: capd answers with the session's folder over there."""
+    offered = members_or_none(client.capabilities)
+    offered = {**offered, "roots": msgspec.Raw(b"{}")}
+    return msgspec.structs.replace(client, capabilities=joined(offered))
