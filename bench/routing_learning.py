@@ -178,7 +178,9 @@ def worst(users: Sequence[User]) -> dict[str, tuple[float, float]]:
     By tap: without any history, and at most.
     """
     found: dict[str, tuple[float, float]] = {}
-    bar = learning.lowest_activated(read_profile().threshold)
+    profile = read_profile()
+    bar = learning.lowest_activated(profile.threshold)
+    bar_of_all = learning.lowest_activated(profile.activate_at)
     for tap in dict.fromkeys(user.tap for user in users):
         messages = [
             each
@@ -189,7 +191,10 @@ def worst(users: Sequence[User]) -> dict[str, tuple[float, float]]:
         ]
         now = sum(m.decided(Learnt()).outcome == "activate" for m in messages)
         could = sum(
-            isinstance(m.ranked, Ranked) and m.ranked.scores[0].score >= bar for m in messages
+            isinstance(m.ranked, Ranked)
+            and m.ranked.scores[0].score >= bar
+            and sum(each.score for each in m.ranked.scores) >= bar_of_all
+            for m in messages
         )
         found[tap] = (now / len(messages), could / len(messages))
     return found

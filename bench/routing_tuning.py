@@ -4,7 +4,7 @@
         --out daemon/capd/adapters/model/routing_profile.json --vectors FILE
 
 A list of sets (TOML, `[[sets]]`) names catalogues and rows. Weights are fitted to all of them
-together; the thresholds are chosen on predictions for rows that the fit did not see. A row's fold
+together; the bars are chosen on predictions for rows that the fit did not see. A row's fold
 is that of its label, so a capability is never tuned on what it is judged by, and of its text
 where nothing is wanted. Rows under `fitted_only` are in every fit and judge nothing. The same
 figures are given for folds that hold out whole writers. A row that follows another message is left
@@ -15,7 +15,7 @@ import argparse
 import hashlib
 import sys
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,9 +55,9 @@ WRITER_FOLDS = 7
 """Writers are put into as many groups, by their names."""
 UNJUDGED = -1
 """The fold of rows that are fitted to and judge nothing."""
-MOST_FALSE = 0.08
-"""Mean false activation over the sets that the threshold may cost. Half of the messages of our own
-rows that want nothing are mentions, refusals and complaints, which are harder than chatter."""
+MOST_FALSE, MOST_WRONG = 0.075, 0.032
+"""Mean false and wrong activation over the sets that the bars may cost. Half of the messages of our
+own rows that want nothing are mentions, refusals and complaints, which are harder than chatter."""
 MOST_LOST = 0.02
 """Of messages for which a right one could be shown, what the bar of suggestions may cost where
 no set says how many must be found."""
@@ -65,7 +65,8 @@ SUGGEST_EACH = 0.02
 LOWEST_HIT = 0.01
 PRIORS = {"files": 2.0, "session": 1.0, "project": 1.0}
 """From `bench/routing_priors.py`: the largest that costs nothing where the listing is another's."""
-_GRID = tuple(round(0.2 + 0.01 * step, 2) for step in range(76))
+_THRESHOLDS = tuple(round(0.3 + 0.05 * step, 2) for step in range(14))
+_ACTIVATE_AT = (0.0, *(round(0.7 + 0.02 * step, 2) for step in range(14)))
 _SUGGEST_GRID = tuple(round(0.01 * step, 2) for step in range(60, 0, -1))
 
 
@@ -214,16 +215,17 @@ def tuned(sets: Sequence[Prepared], penalty: float = PENALTY) -> Tuned:
     weights = fitted(_fitted_to(one.tuning for one in sets), penalty)
     unseen = _unseen(sets, [one.folds for one in sets], penalty, weights)
     by_writer = _unseen(sets, [one.writers for one in sets], penalty, weights)
-    threshold = _threshold(sets, unseen)
+    bars = _bars(sets, unseen)
     profile = replace(
         gates.MINILM_INT8,
         revision=MODEL.revision,
         scorer="evidence",
-        threshold=threshold,
+        threshold=bars.threshold,
+        activate_at=bars.activate_at,
         margin=0.0,
         weights=named(weights),
         meaning=meaning(weights),
-        suggest_at=_suggest_at(sets, unseen, threshold),
+        suggest_at=_suggest_at(sets, unseen, bars),
         suggest_each=SUGGEST_EACH,
         lowest_hit=LOWEST_HIT,
         priors=PRIORS,
@@ -281,7 +283,9 @@ def measures(one: TuningSet, found: "Numbers", profile: RoutingProfile) -> dict[
     """Return what a profile's thresholds make of probabilities."""
     wanted: Flags = ~one.accepted[:, -1]
     best = found[:, :-1].argmax(axis=1)
-    is_on: Flags = found[:, :-1].max(axis=1) >= profile.threshold
+    is_on: Flags = np.logical_and(
+        found[:, :-1].max(axis=1) >= profile.threshold, 1 - found[:, -1] >= profile.activate_at
+    )
     is_right: Flags = one.accepted[np.arange(len(best)), best]
     is_plausible: Flags = 1 - found[:, -1] >= profile.suggest_at
     ranks = np.argsort(-found[:, :-1], axis=1, kind="stable")
@@ -306,9 +310,11 @@ def measures(one: TuningSet, found: "Numbers", profile: RoutingProfile) -> dict[
 
 def table(result: Tuned) -> str:
     """Return a tuning as a person reads it."""
+    profile = result.profile
     lines = [
-        f"threshold {result.profile.threshold}, suggest_at {result.profile.suggest_at}",
-        *(f"  {name:20} {weight:8.3f}" for name, weight in result.profile.weights.items()),
+        f"threshold {profile.threshold}, activate_at {profile.activate_at}",
+        f"suggest_at {profile.suggest_at}",
+        *(f"  {name:20} {weight:8.3f}" for name, weight in profile.weights.items()),
         "whole capabilities held out, then whole writers:",
     ]
     for one in result.sets:
@@ -320,20 +326,24 @@ def table(result: Tuned) -> str:
     return "\n".join(lines)
 
 
-def _threshold(sets: Sequence[Prepared], unseen: "Sequence[Numbers]") -> float:
-    """Return where right activations less wrong and false ones are most, within the bound."""
-    best, gain = _GRID[-1], float("-inf")
-    for threshold in _GRID:
-        right, wrong, false = (
-            _mean(sets, unseen, threshold, name)
-            for name in ("correct", "wrong", "false_activation")
-        )
-        if right - wrong - false > gain and false <= MOST_FALSE:
-            best, gain = threshold, right - wrong - false
+def _bars(sets: Sequence[Prepared], unseen: "Sequence[Numbers]") -> RoutingProfile:
+    """Return the bars at which right activations less wrong and false ones are most."""
+    best, gain = _with_bars(_THRESHOLDS[-1], _ACTIVATE_AT[-1]), float("-inf")
+    for threshold in _THRESHOLDS:
+        for activate_at in _ACTIVATE_AT:
+            bars = _with_bars(threshold, activate_at)
+            means = _means(sets, unseen, bars)
+            right, wrong, false = (
+                means.get(name, 0.0) for name in ("correct", "wrong", "false_activation")
+            )
+            if right - wrong - false > gain and false <= MOST_FALSE and wrong <= MOST_WRONG:
+                best, gain = bars, right - wrong - false
     return best
 
 
-def _suggest_at(sets: Sequence[Prepared], unseen: "Sequence[Numbers]", threshold: float) -> float:
+def _suggest_at(
+    sets: Sequence[Prepared], unseen: "Sequence[Numbers]", bars: RoutingProfile
+) -> float:
     """Return the highest bar for suggestions that still finds as many as is asked for."""
     asking = [
         ([one], [found], one.spec.least_found)
@@ -341,38 +351,38 @@ def _suggest_at(sets: Sequence[Prepared], unseen: "Sequence[Numbers]", threshold
         if one.spec.least_found
     ]
     if not asking:
-        most = _mean(sets, unseen, threshold, "found", suggest_at=0.0)
+        most = _means(sets, unseen, replace(bars, suggest_at=0.0)).get("found", 0.0)
         asking = [(list(sets), list(unseen), most - MOST_LOST)]
     for bar in _SUGGEST_GRID:
+        at_bar = replace(bars, suggest_at=bar)
         if all(
-            _mean(some, found, threshold, "found", suggest_at=bar) >= least
-            for some, found, least in asking
+            _means(some, found, at_bar).get("found", 0.0) >= least for some, found, least in asking
         ):
             return bar
     return _SUGGEST_GRID[-1]
 
 
-def _mean(
-    sets: Sequence[Prepared],
-    unseen: "Sequence[Numbers]",
-    threshold: float,
-    measure: str,
-    suggest_at: float = 1.0,
-) -> float:
-    profile = replace(
+def _with_bars(threshold: float, activate_at: float) -> RoutingProfile:
+    return replace(
         gates.MINILM_INT8,
         threshold=threshold,
-        suggest_at=suggest_at,
+        activate_at=activate_at,
+        suggest_at=1.0,
         suggest_each=SUGGEST_EACH,
     )
-    values: Mapping[str, float]
-    total = weight = 0.0
+
+
+def _means(
+    sets: Sequence[Prepared], unseen: "Sequence[Numbers]", profile: RoutingProfile
+) -> dict[str, float]:
+    """Return the mean of each measure over the sets, by their importance."""
+    totals: dict[str, float] = {}
+    weights: dict[str, float] = {}
     for one, found in zip(sets, unseen, strict=True):
-        values = measures(_judged(one), found, profile)
-        if measure in values:
-            total += one.spec.importance * values[measure]
-            weight += one.spec.importance
-    return total / weight if weight else 0.0
+        for name, value in measures(_judged(one), found, profile).items():
+            totals[name] = totals.get(name, 0.0) + one.spec.importance * value
+            weights[name] = weights.get(name, 0.0) + one.spec.importance
+    return {name: totals[name] / weights[name] for name in totals if weights[name]}
 
 
 def _text(row: Row) -> str:

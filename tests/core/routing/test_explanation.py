@@ -34,6 +34,10 @@ def note(
             "the best, starter/git, scored 0.41, under the threshold 0.45",
         ),
         (
+            note("abstain", "below_threshold", [("starter/git", 0.6), ("starter/files", 0.1)]),
+            "starter/git scored 0.60, but the message may want nothing at all",
+        ),
+        (
             note("abstain", "below_margin"),
             (
                 "starter/git scored 0.41 and starter/files 0.38: less than 0.08 apart, so neither "

@@ -156,6 +156,30 @@ def test_a_comparison_forgives_the_rounding_of_float32_and_no_more(
     assert got.reason == reason
 
 
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [
+        # Almost nothing is left for "none": a modest winner is enough.
+        ((0.55, 0.35, 0.05), ("activate", "")),
+        ((0.55, 0.35), ("activate", "")),
+        ((0.55, 0.35 - EPSILON / 2), ("activate", "")),
+        # As good a winner, but it may be that nothing is wanted.
+        ((0.55, 0.2), ("suggest", "below_threshold")),
+        ((0.85,), ("suggest", "below_threshold")),
+        # Something is wanted, and nobody knows what.
+        ((0.45, 0.45, 0.05), ("suggest", "below_threshold")),
+    ],
+)
+def test_the_best_is_activated_only_if_all_together_leave_little_for_none(
+    scores: tuple[float, ...], expected: tuple[str, str]
+) -> None:
+    profile = replace(SUGGESTING, activate_at=0.9)
+
+    got = decide(ranking(*scores), [], profile)
+
+    assert (got.outcome, got.reason) == expected
+
+
 def test_a_single_candidate_below_the_margin_has_no_clear_lead() -> None:
     profile = RoutingProfile("m", "q", "p", threshold=0.05, margin=0.1, top_k=3)
 

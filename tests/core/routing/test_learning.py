@@ -1,6 +1,7 @@
 """What use teaches: bounded, replayed from its labels alone, and undone."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -149,6 +150,20 @@ def test_no_offsets_activate_what_scores_under_the_lowest(
 
     best = scores[0].score
     assert decision.outcome != "activate" or best >= lowest_activated(PROFILE.threshold) - 1e-6
+
+
+@given(probabilities(), st.data())
+def test_no_offsets_activate_what_may_want_nothing(
+    scores: list[Score], data: st.DataObject
+) -> None:
+    offsets = {str(each.id): data.draw(st.floats(-9, 9)) for each in scores}
+    learnt = Learnt(data.draw(st.floats(-9, 9)), offsets)
+    profile = replace(PROFILE, activate_at=0.8)
+
+    decision = decide(shifted(scores, learnt, ""), (), profile)
+
+    together = sum(each.score for each in scores)
+    assert decision.outcome != "activate" or together >= lowest_activated(0.8) - 1e-6
 
 
 @given(probabilities(), st.floats(LOWEST, 0))

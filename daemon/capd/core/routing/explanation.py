@@ -40,7 +40,9 @@ def explained(note: DecisionNote, threshold: float, margin: float) -> str:
             f"{best[0]} scored {best[1]:.2f}, which reaches the threshold {threshold:.2f}, "
             f"and the next one {second:.2f}"
         )
-    if best is not None and note.reason == "below_threshold":
+    if best is not None and note.reason == "below_threshold" and best[1] >= threshold > 0:
+        why = f"{best[0]} scored {best[1]:.2f}, but the message may want nothing at all"
+    elif best is not None and note.reason == "below_threshold":
         why = f"the best, {best[0]}, scored {best[1]:.2f}, under the threshold {threshold:.2f}"
     elif best is not None and note.reason == "below_margin":
         why = (

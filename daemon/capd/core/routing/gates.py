@@ -78,6 +78,9 @@ class RoutingProfile:
     """The weight of each kind of evidence, for the scorer `evidence`."""
     meaning: tuple[float, ...] = ()
     """The weight of each dimension of a message's vector, for "none"; of `evidence`."""
+    activate_at: float = 0.0
+    """The sum of all scores from which the best may be activated: under it the message may want
+    nothing at all."""
     suggest_at: float = float("inf")
     """If there is no clear winner, the best are suggested if all scores together reach this."""
     suggest_each: float = 0.0
@@ -268,7 +271,8 @@ def decide(
         return Decision("abstain", "no_candidates")
     best = ranked[0].score
     second = ranked[1].score if len(ranked) > 1 else 0.0
-    if best < profile.threshold - EPSILON:
+    is_wanting = sum(score.score for score in ranked) >= profile.activate_at - EPSILON
+    if best < profile.threshold - EPSILON or not is_wanting:
         return _unclear("below_threshold", ranked, active, profile)
     if best - second < profile.margin - EPSILON:
         return _unclear("below_margin", ranked, active, profile)
