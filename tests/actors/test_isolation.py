@@ -20,7 +20,7 @@ from capd.core.results.handles import Readers
 from capd_protos import registry, settings
 from capd_protos.ledger import CallNote
 from capd_protos.socket import EnvValues
-from capd_protos.types import SessionKey
+from capd_protos.types import ActorName, SessionKey
 
 from .fakes import FakeProcess, Json
 from .world import Client, World, running_world
@@ -270,7 +270,7 @@ async def test_a_part_of_the_curator_that_fails_is_begun_again_and_costs_no_sess
         uses = world.host.services.uses
         ask, failed = world.bus.ask, 0
 
-        async def failing_ask(actor: Any, request: Any, *rest: Any) -> Any:
+        async def failing_ask(actor: ActorName, request: Any, *rest: Any) -> Any:
             nonlocal failed
             if actor == "ledger" and failed < 3:
                 failed += 1

@@ -33,7 +33,7 @@ class LabelStore(Protocol):
         """Return the saved labels."""
         ...
 
-    async def save(self, labels: Sequence[RoutingLabel]) -> bool:
+    async def save(self, labels: Sequence[RoutingLabel], /) -> bool:
         """Save the labels; return whether that worked."""
         ...
 

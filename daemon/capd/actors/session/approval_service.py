@@ -34,7 +34,7 @@ class ApprovalStore(Protocol):
         """Return the saved approvals."""
         ...
 
-    async def save(self, lasting: Sequence[Lasting]) -> bool:
+    async def save(self, lasting: Sequence[Lasting], /) -> bool:
         """Save the approvals; return whether that worked."""
         ...
 

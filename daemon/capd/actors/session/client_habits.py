@@ -22,7 +22,7 @@ class HabitStore(Protocol):
         """Return the saved observations."""
         ...
 
-    async def save(self, habits: Sequence[Habit]) -> bool:
+    async def save(self, habits: Sequence[Habit], /) -> bool:
         """Save the observations; return whether that worked."""
         ...
 

@@ -371,7 +371,7 @@ class SessionHost:
         opened = self._sessions.get(key)
         if opened is not None and not opened.is_ending:
             opened.is_ending = True
-            self._nursery.start_soon(partial(contained, "sub-agent", self._end, opened, log=log))
+            self._nursery.start_soon(partial(contained, log=log), "sub-agent", self._end, opened)
 
     async def _serve_connection(
         self, opened: OpenSession, connection: Connection, hello: Hello

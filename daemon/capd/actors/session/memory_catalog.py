@@ -56,7 +56,7 @@ class OutcomeStore(Protocol):
         """Return the saved effects."""
         ...
 
-    async def save(self, outcomes: Outcomes) -> bool:
+    async def save(self, outcomes: Outcomes, /) -> bool:
         """Save the effects; return whether that worked."""
         ...
 
