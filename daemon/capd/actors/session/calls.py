@@ -371,7 +371,7 @@ class SessionCalls:
 
     def direct_route(self, request: Request) -> DirectRoute | None:
         """Return the route of a tool call that `relay` would pass on unchanged, without waiting."""
-        if self._agents.is_agents(request):
+        if self._agents.has_any and self._agents.is_agents(request):
             agent = self._agents.open_session(request)
             return agent.calls.direct_route(request) if agent is not None else None
         if self._page_named(request):

@@ -56,12 +56,14 @@ class SessionAgents:
     """The sub-agents of one session."""
 
     # Every idle session has one.
-    __slots__ = ("_agents", "_known", "_record", "end", "open")
+    __slots__ = ("_agents", "_known", "_record", "end", "has_any", "open")
 
     def __init__(self, record: Callable[[], SessionRecord]) -> None:
         """`record` returns what is on in the conversation at this moment."""
         self._record = record
         self._known: SubAgents | None = None
+        self.has_any = False
+        """Whether a hook has ever spoken of one: most conversations have none."""
         self._agents: dict[AgentId, _Agent] = {}
         self.open: Callable[[AgentId, SessionRecord], Awaitable[AgentSession | None]] = _none
         """Opens the session of an agent; returns None if it gets none."""
@@ -104,8 +106,7 @@ class SessionAgents:
 
     def is_agents(self, request: Request) -> bool:
         """Tell whether a sub-agent makes a call."""
-        # Of every direct call: most conversations have no sub-agent.
-        return self._known is not None and bool(self._caller(request))
+        return bool(self._caller(request))
 
     def open_session(self, request: Request) -> AgentSession | None:
         """Return the session of the sub-agent that makes a call, if it is open already."""
@@ -125,6 +126,7 @@ class SessionAgents:
     def _known_agents(self) -> SubAgents:
         if self._known is None:
             self._known = SubAgents()
+            self.has_any = True
         return self._known
 
     def _caller(self, request: Request) -> AgentId:
