@@ -108,7 +108,7 @@ async def test_a_call_whose_shortening_fails_gets_its_whole_result(
     async with running_world(tmp_path) as world:
         a, b = await pair(world)
         results = session(world, "a").calls.results
-        monkeypatch.setattr(results, "is_left", lambda *_: False)
+        monkeypatch.setattr(results, "is_unchanged", lambda *_: False)
         monkeypatch.setattr(results, "passed", fails)
 
         assert await works(a)
@@ -120,7 +120,7 @@ async def test_a_direct_call_whose_end_fails_is_answered_and_its_server_lives(
 ) -> None:
     async with running_world(tmp_path) as world:
         a, b = await pair(world)
-        monkeypatch.setattr(session(world, "a").calls.results, "is_left", fails)
+        monkeypatch.setattr(session(world, "a").calls.results, "is_unchanged", fails)
         monkeypatch.setattr(session(world, "a").calls.leases, "leave", fails)
 
         assert await works(a)

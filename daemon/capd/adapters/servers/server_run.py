@@ -229,26 +229,31 @@ class ServerRun:
             server_connection.longest_call = self._longest_call
             facts.counts, facts.findings = server_connection.counts, server_connection.findings
             is_ready = False
+            lost: BaseExceptionGroup[CapdError] | None = None
             try:
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._run_connection, server_connection, process)
-                    nursery.start_soon(self._watch_death, server_connection, process)
-                    nursery.start_soon(self._stop_when_ending, process)
-                    await self._make_ready(server_connection)
-                    is_ready = True
-                    on_ready(instance)
-                    nursery.start_soon(instance.follow)
-                    await self._follow_tools(server_connection, on_tools)
-            except* CapdError as errors:
-                reason = str(await self._clearest_error(errors, process))
-                if is_ready:
-                    raise ServerLostError(reason, is_parked=process.is_parked) from None
-                if facts.cwd_reason:
-                    # The restriction of its launcher may be the cause.
-                    reason += f"; {facts.cwd_reason}"
-                raise StartFailedError(
-                    reason, self._stderr(process), is_parked=process.is_parked
-                ) from None
+                try:
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(self._run_connection, server_connection, process)
+                        nursery.start_soon(self._watch_death, server_connection, process)
+                        nursery.start_soon(self._stop_when_ending, process)
+                        await self._make_ready(server_connection)
+                        is_ready = True
+                        on_ready(instance)
+                        nursery.start_soon(instance.follow)
+                        await self._follow_tools(server_connection, on_tools)
+                except* CapdError as errors:
+                    # Raised below: before 3.11.4, what is raised here is put into a group.
+                    lost = errors
+                if lost is not None:
+                    reason = str(await self._clearest_error(lost, process))
+                    if is_ready:
+                        raise ServerLostError(reason, is_parked=process.is_parked)
+                    if facts.cwd_reason:
+                        # The restriction of its launcher may be the cause.
+                        reason += f"; {facts.cwd_reason}"
+                    raise StartFailedError(
+                        reason, self._stderr(process), is_parked=process.is_parked
+                    )
             finally:
                 server_connection.close("was stopped")
                 await process.stop(STOP_GRACE)
