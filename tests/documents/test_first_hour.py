@@ -49,6 +49,9 @@ def failures(person: Newcomer, lines: list[str], editor: ExitStack) -> list[str]
             failed.append(f"{line}: {done.returncode}: {done.stdout}{done.stderr}")
         if line == "capd install claude":
             editor.enter_context(person.editor())
+        if line == "capd tap add my-tap":
+            # A person types the next line later than its triggers are embedded.
+            wait_for(partial(model_is_ready, person))
     return failed
 
 

@@ -322,7 +322,7 @@ def test_a_project_that_holds_capds_folders_is_not_mounted(
     refused = enable(home, "s", "wide")
 
     assert not refused["ok"]
-    assert "open a smaller folder" in json.dumps(refused)
+    assert "open another folder" in json.dumps(refused)
     assert engine.ids == []
     editor.leave()
 
