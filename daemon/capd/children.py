@@ -18,12 +18,12 @@ from capd.actor_clients import names
 from capd.actors import cache_cleanup as sweeper
 from capd.actors import definitions, ledger
 from capd.actors import settings as settings_watcher
-from capd.actors import stored_secrets as secret_keeper
+from capd.actors import stored_secrets as secret_preloader
 from capd.actors.embedder import embedder
 from capd.actors.embedder.process import EmbedderProcess
 from capd.actors.finder import finder
 from capd.actors.gateway import gateway
-from capd.actors.index import index as index_keeper
+from capd.actors.index import index as index_actor
 from capd.actors.registry import registry
 from capd.actors.registry.tool_triggers import ToolTriggers
 from capd.actors.session import host as session_host
@@ -278,8 +278,8 @@ class Children:
                 ).run(task_status=task_status),
             ),
             Child(
-                secret_keeper.NAME,
-                lambda task_status: secret_keeper.SecretPreloader(bus, stored).run(
+                secret_preloader.NAME,
+                lambda task_status: secret_preloader.SecretPreloader(bus, stored).run(
                     task_status=task_status
                 ),
             ),
@@ -318,7 +318,7 @@ class Children:
             ),
             Child(
                 names.INDEX,
-                lambda task_status: index_keeper.Index(
+                lambda task_status: index_actor.Index(
                     bus, IndexFile(Path(where.data, INDEX_FILE)), pieces
                 ).run(task_status=task_status),
             ),

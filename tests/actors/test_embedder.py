@@ -266,7 +266,7 @@ async def test_an_idle_embedder_of_its_own_process_ends(autojump_clock: MockCloc
         assert stage.ended.is_set()
 
 
-# The keeper, with real processes
+# The actor, with real processes
 
 
 @asynccontextmanager
@@ -303,7 +303,7 @@ def runs(pid: int) -> bool:
 WAITS = "sys.stdin.read()"
 
 
-async def test_the_embedders_process_is_started_on_need_and_ended_with_its_keeper(
+async def test_the_embedders_process_is_started_on_need_and_ended_with_its_actor(
     tmp_path: Path,
 ) -> None:
     async with kept(tmp_path, WAITS) as (bus, journal):

@@ -98,21 +98,21 @@ def prepare(order: dict[str, Any], shim: bytes) -> None:
 def hold(folder: Path, generation: str) -> None:
     """Wait until the near side is gone; then remove everything."""
     # A file of its own, in the one file that a bridge puts here.
-    from capd_client.bridge.runner import Keeper  # noqa: PLC0415
+    from capd_client.bridge.runner import RunnerSupervisor  # noqa: PLC0415
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _stop)
-    keeper = Keeper(folder)
+    supervisor = RunnerSupervisor(folder)
     try:
         write(folder / "pid", str(os.getpid()).encode(), 0o600)
         say(held=True)
-        why = _wait(keeper)
+        why = _wait(supervisor)
     except _Stopped:
         why = "stopped"
     finally:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
-        keeper.close()
+        supervisor.close()
         clean(folder, generation)
     say(removed=True, why=why)
 
@@ -120,14 +120,14 @@ def hold(folder: Path, generation: str) -> None:
 def hold_streams(folder: Path, generation: str) -> None:
     """Serve the socket over standard input and output; as `hold`, remove everything at the end."""
     # Files of their own, in the one file that a bridge puts here.
-    from capd_client.bridge.runner import Keeper  # noqa: PLC0415
+    from capd_client.bridge.runner import RunnerSupervisor  # noqa: PLC0415
     from capd_client.bridge.streams import StreamEndedError, Streams  # noqa: PLC0415
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _stop)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     streams = Streams(0, 1, listener=listener)
-    keeper = Keeper(folder)
+    supervisor = RunnerSupervisor(folder)
     why = "gone"
     try:
         write(folder / "pid", str(os.getpid()).encode(), 0o600)
@@ -135,7 +135,7 @@ def hold_streams(folder: Path, generation: str) -> None:
         listener.bind(str(folder / "socket"))
         listener.listen(32)
         streams.say(held=True)
-        why = _serve(streams, keeper)
+        why = _serve(streams, supervisor)
     except _Stopped:
         why = "stopped"
     except StreamEndedError:
@@ -143,7 +143,7 @@ def hold_streams(folder: Path, generation: str) -> None:
     finally:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
-        keeper.close()
+        supervisor.close()
         clean(folder, generation)
         listener.close()
         streams.close()
@@ -152,26 +152,26 @@ def hold_streams(folder: Path, generation: str) -> None:
             streams.drain()
 
 
-def _serve(streams: Any, keeper: Any) -> str:
-    heard_at = time.monotonic()
-    while time.monotonic() < heard_at + SILENCE:
-        keeper.attend()
+def _serve(streams: Any, supervisor: Any) -> str:
+    last_message_at = time.monotonic()
+    while time.monotonic() < last_message_at + SILENCE:
+        supervisor.ensure_running()
         words, _ = streams.turn(1.0)
         if words:
-            heard_at = time.monotonic()
+            last_message_at = time.monotonic()
         if any(each.get("bye") for each in words):
             return "bye"
     return "silence"
 
 
-def _wait(keeper: Any) -> str:
-    heard_at = time.monotonic()
-    while time.monotonic() < heard_at + SILENCE:
-        keeper.attend()
+def _wait(supervisor: Any) -> str:
+    last_message_at = time.monotonic()
+    while time.monotonic() < last_message_at + SILENCE:
+        supervisor.ensure_running()
         if not select.select([0], [], [], 1.0)[0]:
             continue
         data = os.read(0, 4096)
-        heard_at = time.monotonic()
+        last_message_at = time.monotonic()
         if not data or b"bye" in data:
             return "bye" if data else "gone"
     return "silence"

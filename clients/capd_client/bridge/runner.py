@@ -1,6 +1,6 @@
 """Runs servers on the far side of a bridge, where the project's files are.
 
-    Keeper (part of `hold`) ──pipe──> Runner ──fork──> one guard for each server ──> the server
+    Supervisor (in `hold`) ───pipe──> Runner ──fork──> one guard for each server ──> the server
                                         │                      │
                                         └──idle connection─────┴──> the bridge's socket
 
@@ -128,11 +128,12 @@ def kill_below(spared: frozenset[int] = frozenset()) -> None:
         for pid in doomed:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
+        # Orphans that another process collects end without a signal to this one.
         time.sleep(0.01)
 
 
-class Keeper:
-    """Keeps the runner alive, for the process that holds a bridge's place."""
+class RunnerSupervisor:
+    """Starts the runner of a bridge, and starts it again whenever it has ended."""
 
     def __init__(self, folder: Path) -> None:
         adopt_orphans()
@@ -140,12 +141,12 @@ class Keeper:
         self._runner: subprocess.Popen[bytes] | None = None
         self._started_at = 0.0
 
-    def attend(self) -> None:
+    def ensure_running(self) -> None:
         """Start the runner if it does not run; kill what an earlier one has left."""
         if self._runner is not None and self._runner.poll() is None:
             return
         if self._runner is not None:
-            self._forget(self._runner)
+            self._clean_up(self._runner)
         if time.monotonic() < self._started_at + _RETRY:
             return
         self._started_at = time.monotonic()
@@ -163,9 +164,9 @@ class Keeper:
             self._runner.stdin.close()
             self._runner.kill()
             self._runner.wait()
-            self._forget(self._runner)
+            self._clean_up(self._runner)
 
-    def _forget(self, runner: subprocess.Popen[bytes]) -> None:
+    def _clean_up(self, runner: subprocess.Popen[bytes]) -> None:
         if runner.stdin is not None:
             runner.stdin.close()
         self._runner = None
