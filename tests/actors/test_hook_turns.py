@@ -11,6 +11,7 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
+from capd.actors.session.held_turns import RETURN_TIMEOUT
 from capd.adapters.patient_reads import PatientReads
 from capd.core.sessions.client_traits import ClientTraits
 from capd.core.sessions.routing_switch import RoutingSwitch
@@ -609,6 +610,55 @@ async def test_what_a_held_hook_did_not_come_back_for_is_told_with_the_next_mess
         following = await hooked(control, "gibberish two")
 
         assert [parts(each) for each in (late, following)] == [["files", "index"], []]
+
+
+async def test_a_held_turn_that_ends_before_its_hook_gives_up_is_not_told_to_nobody(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with telling_world(tmp_path, autojump_clock) as (world, _client, control, _reads):
+        world.embedder.is_loading = True
+        async with trio.open_nursery() as nursery:
+            # Within the second in which the hook may come back: the turn is over before that.
+            nursery.start_soon(load_after, world, 0.5)
+            held = await hooked(control, "gibberish one", patience=PATIENCE, longest=LONGEST)
+        await trio.sleep(2 * LONGEST)
+
+        following = await hooked(control, "gibberish two")
+
+        assert (held["held"], parts(following)) == (True, ["files", "index"])
+
+
+async def test_a_suggestion_of_a_held_turn_whose_hook_never_comes_back_is_made_again(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with telling_world(tmp_path, autojump_clock, suggests=True) as (world, _, control, _):
+        world.embedder.is_loading = True
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(load_after, world, 0.5)
+            held = await hooked(control, "alpha one", patience=PATIENCE, longest=LONGEST)
+        await trio.sleep(2 * LONGEST)
+
+        following = await hooked(control, "alpha one, please")
+
+        assert (held["held"], "Reads files of any kind" in following["context"]) == (True, True)
+
+
+async def test_a_held_turn_switches_on_its_tools_without_waiting_for_its_hook(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        client, control = await world.session("s"), await world.controller()
+        world.embedder.is_loading = True
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(load_after, world, 0.3)
+            began_at = trio.current_time()
+            held = await hooked(control, patience=PATIENCE, longest=LONGEST)
+            while "alpha__echo" not in await client.tools():
+                await trio.sleep(0.01)
+
+            took = trio.current_time() - began_at
+
+        assert (held["held"], took < RETURN_TIMEOUT) == (True, True)
 
 
 async def test_what_a_held_hook_came_back_for_is_not_told_again(

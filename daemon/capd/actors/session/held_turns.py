@@ -7,6 +7,10 @@
 
 A hook ends by itself after a quarter of a second, so that a daemon that hangs stops no editor. The
 answer `held` tells it that the daemon is alive, and that the wait is worth it.
+
+A held turn switches its tools on at once. Its words wait until the hook has asked again or is given
+up (`TurnContext.is_claimed`). Otherwise a turn that ends within that second would count as told to
+a model that never read it.
 """
 
 from collections.abc import Awaitable, Callable
@@ -48,9 +52,13 @@ class HeldTurns:
     def __init__(self) -> None:
         self._held: list[TurnInProgress] = []
 
-    async def hold(self, turn: TurnInProgress) -> None:
-        """Hold `turn` for its hook. Without that, its text counts as not delivered to the model."""
+    def add(self, turn: TurnInProgress) -> None:
+        """Hold `turn` for its hook, which is told so; `keep` ends that."""
+        turn.context.is_claimed = trio.Event()
         self._held.append(turn)
+
+    async def keep(self, turn: TurnInProgress) -> None:
+        """Keep a held turn for as long as its hook may come back."""
         for oldest in self._held[:-MOST_HELD]:
             self._give_up(oldest)
         await trio.sleep(RETURN_TIMEOUT)
@@ -61,11 +69,19 @@ class HeldTurns:
         if turn in self._held:
             self._held.remove(turn)
             turn.context.is_delivered = False
+            _settle(turn)
 
     def returned(self, text: str, turn: str) -> TurnInProgress | None:
         """Return the held turn with this text and id, and stop holding it; None if none is held."""
         for held in self._held:
             if held.prompt == (text, turn):
                 self._held.remove(held)
+                _settle(held)
                 return held
         return None
+
+
+def _settle(turn: TurnInProgress) -> None:
+    """Let a turn that is no longer held go on: it is known whether its words are read."""
+    if turn.context.is_claimed is not None:
+        turn.context.is_claimed.set()

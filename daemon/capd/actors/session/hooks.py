@@ -207,7 +207,9 @@ async def _taken_in_time(
         with trio.move_on_after(max(0.0, min(FIRST_LOOK, prompt.patience - EARLY_ANSWER))):
             await turn_context.is_decided.wait()
         if not turn_context.is_decided.is_set():
-            nursery.start_soon(session.held_turns.hold, turn)
+            # Added before anything else runs: the turn must not end as one that is not held.
+            session.held_turns.add(turn)
+            nursery.start_soon(session.held_turns.keep, turn)
             log.info("hook_held", session=session.place.key)
             undecided = _empty(session, Decision("abstain", "unfinished"))
             return msgspec.structs.replace(undecided, is_held=True)

@@ -78,6 +78,9 @@ class TurnContext:
     """The message."""
     is_decided: trio.Event = field(default_factory=trio.Event)
     """Set when `decision` is known."""
+    is_claimed: trio.Event | None = None
+    """Of a held turn: set once its hook has come back, or is given up. From then on `is_delivered`
+    says whether anybody reads the text. None for a turn that is not held."""
 
     @property
     def waits(self) -> float:
@@ -85,6 +88,17 @@ class TurnContext:
         # A hook answers when its patience ends, and the turn goes on without it.
         longest = min(self.longest, LONGEST_PATIENCE)
         return max(MODEL_PATIENCE, longest) if self.is_hook else 0.0
+
+    async def claim(self) -> float:
+        """Wait until a held turn's hook has come back or is given up; return the seconds it took.
+
+        That is a second at most. Without it, the words of a turn that ends sooner would count as
+        delivered.
+        """
+        began_at = time.monotonic()
+        if self.is_claimed is not None:
+            await self.is_claimed.wait()
+        return time.monotonic() - began_at
 
     def decide(self, decision: Decision | None) -> None:
         """Set the decision; None if it is not known yet."""
@@ -100,6 +114,11 @@ class _HookText:
     text: str = ""
     cards: tuple[tuple[Grant, str], ...] = ()
     skills: tuple[WireName, ...] = ()
+
+    def note_in(self, conversation: Conversation) -> None:
+        """Note in `conversation` that these were delivered to it."""
+        conversation.note_cards(self.cards)
+        conversation.skills.update(dict.fromkeys(self.skills))
 
 
 class SessionTurns:
@@ -281,6 +300,8 @@ class SessionTurns:
             self._state.is_mid_turn = True
             self._under_way -= 1
             self._deliver_gathered()
+        # The tools are on. The words of a held turn wait until it is known whether they are read.
+        started_at += await turn_context.claim()
         bootstrap = await self._bootstrap_text(turn_context)
         # Nothing is awaited from here on, so `is_delivered` cannot change halfway.
         index = self._index_text(turn_context)
@@ -289,8 +310,8 @@ class SessionTurns:
         if turn_context.is_delivered:
             # Another conversation may have become the current one meanwhile.
             self._conversations.make_current(conversation)
-            conversation.note_cards((*words.cards, *possible.cards))
-            conversation.skills.update(dict.fromkeys(words.skills))
+            words.note_in(conversation)
+            possible.note_in(conversation)
             conversation.suggested = suggested or conversation.suggested
             conversation.unusable.update(each.id for each in unusable)
         return messages.TurnTaken(
@@ -546,8 +567,7 @@ class SessionTurns:
                 decision.id.name, self._view.name_for_client(self._view.enabler)
             )
         words = self._cards(decision, ranked, inside, conversation, "")
-        conversation.note_cards(words.cards)
-        conversation.skills.update(dict.fromkeys(words.skills))
+        words.note_in(conversation)
         return words.text
 
     def _with_instructions(
