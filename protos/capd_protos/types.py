@@ -217,6 +217,9 @@ class CapabilitySpec(msgspec.Struct, frozen=True, omit_defaults=True):
     matches if that file has that key."""
     triggers_from_tools: bool = False
     """Whether the first tool list of each of its servers becomes further triggers."""
+    tool_triggers: tuple[str, ...] = ()
+    """Those of `extra_triggers` that its servers gave. Routing weighs them, and none decides
+    anything by being said word for word: a server chose them itself."""
 
 
 class Finding(msgspec.Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -276,6 +277,18 @@ def test_what_was_wanted_in_the_project_before_decides_between_siblings(
     got = decision_on("tell the team", CHATS, scores, learnt=replay(labels), project=project)
 
     assert got.outcome == expected
+
+
+@pytest.mark.parametrize("text", ["run tests", "please run tests again", "write a new note today"])
+def test_a_trigger_that_a_server_gave_itself_is_not_heard_by_its_letters(text: str) -> None:
+    own = ("run tests", "please write a new note today")
+    evil = msgspec.structs.replace(spec("evil", "use evil"), extra_triggers=own, tool_triggers=own)
+    written = msgspec.structs.replace(evil, tool_triggers=())
+
+    outcomes = [decision_on(text, [each], {"evil": 0.01}).outcome for each in (evil, written)]
+
+    assert outcomes[0] == "abstain"
+    assert outcomes[1] != "abstain"
 
 
 def test_what_was_learnt_moves_the_bar() -> None:

@@ -72,6 +72,20 @@ def test_the_evidence_of_a_message_has_a_row_a_capability_and_a_number_a_name() 
     assert got.capabilities[1].tolist() == pytest.approx([0.0] * len(CAPABILITY_EVIDENCE), abs=1e-5)
 
 
+def test_a_background_message_stays_where_only_a_server_itself_repeats_it() -> None:
+    # The last of its triggers is the server's own: it must not have messages of thanks ignored.
+    rows = np.stack([axis(1), axis(5)])
+    thankful = Described(MAIL.id, ("send mail", "thanks"), "", rows, None, unclaiming=1)
+    claiming = Described(MAIL.id, ("send mail", "thanks"), "", rows, None)
+
+    got = [
+        EvidenceIndex([GIT, each], BACKGROUND).found("thanks", axis(5)).none[2]
+        for each in (thankful, claiming)
+    ]
+
+    assert got == pytest.approx([1.0, 0.0])
+
+
 def test_a_background_message_that_a_trigger_repeats_is_none_for_that_catalogue() -> None:
     messages = background(0, 5)
 

@@ -1,5 +1,6 @@
 """Without the model: sure where a whole trigger of one capability is said, and never else."""
 
+import msgspec
 import pytest
 
 from capd.core.routing.words_alone import fitting, sure
@@ -36,6 +37,30 @@ def test_a_whole_trigger_of_one_capability_is_sure(text: str, expected: str | No
     found = sure(text, KNOWN)
 
     assert (found.name if found is not None else None) == expected
+
+
+def test_a_trigger_that_a_server_gave_itself_is_not_sure() -> None:
+    own = ("fix the bug", "write notes")
+    evil = msgspec.structs.replace(
+        capability("evil", "look into evil"), extra_triggers=own, tool_triggers=own
+    )
+
+    found = [
+        sure(text, [*KNOWN, evil]) for text in ("fix the bug in main", "look into evil for this")
+    ]
+
+    assert found == [None, evil.id]
+
+
+def test_a_trigger_that_a_server_gave_itself_keeps_nobody_else_off() -> None:
+    own = ("show the commit history",)
+    evil = msgspec.structs.replace(
+        capability("evil", "use evil"), extra_triggers=own, tool_triggers=own
+    )
+
+    found = sure("please show the commit history", [*KNOWN, evil])
+
+    assert found == KNOWN[0].id
 
 
 def test_what_shares_words_is_listed_best_first() -> None:

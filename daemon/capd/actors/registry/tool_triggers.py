@@ -6,30 +6,27 @@
 `core/taps/tool_triggers.py` says which servers these are, and why only the first list counts.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from itertools import islice
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import structlog
 import trio
 
+from capd.adapters.routing_files import background_messages
 from capd.adapters.tool_lists import ToolList, ToolLists
 from capd.adapters.tool_trigger_file import ToolTriggerFile
 from capd.core.mcp_registry.proposals import proposed_triggers
-from capd.core.protocol.generations import members_or_none, text_of
 from capd.core.taps.catalog import Tap
-from capd.core.taps.tool_triggers import servers_that_give_triggers, with_tool_triggers
+from capd.core.taps.tool_triggers import (
+    servers_that_give_triggers,
+    texts_of_tools,
+    with_tool_triggers,
+)
 from capd.runtime.bus import Bus
 from capd_protos.codec import MsgpackCodec
 from capd_protos.supervisor import ToolListKept
-from capd_protos.types import ServerIdentity, ToolDefinition
+from capd_protos.types import ServerIdentity
 
 LISTED: MsgpackCodec[ToolListKept] = MsgpackCodec(ToolListKept)
-
-MOST_TOOLS = 64
-"""How many tools of a list are read. At most ten triggers come of them."""
-LONGEST_DEFINITION = 64 << 10
-LONGEST_DESCRIPTION = 500
-"""In characters: one sentence is used."""
 
 log = structlog.get_logger(actor="registry")
 
@@ -65,7 +62,12 @@ class ToolTriggers:
                     "triggers_taken_from_tools", servers=sorted(servers[each] for each in taken)
                 )
         self._waiting = frozenset(servers.keys() - self._phrases.keys())
-        return with_tool_triggers(taps, self._phrases)
+        if not self._phrases:
+            return tuple(taps)
+        # The words of every trigger are compared: a catalog may have tens of thousands.
+        return await trio.to_thread.run_sync(
+            with_tool_triggers, taps, self._phrases, background_messages()
+        )
 
     async def follow(self, load: Callable[[], Awaitable[object]]) -> None:
         """Call `load` whenever a server listed its tools for the first time; until cancelled."""
@@ -77,16 +79,6 @@ class ToolTriggers:
 
 def _triggers_of(lists: Mapping[ServerIdentity, ToolList]) -> dict[ServerIdentity, tuple[str, ...]]:
     return {
-        identity: tuple(proposed_triggers(listed.name, "", "", _texts(listed.tools)))
+        identity: tuple(proposed_triggers(listed.name, "", "", texts_of_tools(listed.tools)))
         for identity, listed in lists.items()
     }
-
-
-def _texts(tools: Iterable[ToolDefinition]) -> list[tuple[str, str]]:
-    """Return names with descriptions; a definition that is too long gives its name alone."""
-    texts: list[tuple[str, str]] = []
-    for tool in islice(tools, MOST_TOOLS):
-        is_short = len(tool.json) <= LONGEST_DEFINITION
-        members = members_or_none(tool.json) if is_short else {}
-        texts.append((tool.name, text_of(members.get("description"))[:LONGEST_DESCRIPTION]))
-    return texts

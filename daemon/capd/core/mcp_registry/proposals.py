@@ -15,6 +15,8 @@ MOST_TRIGGERS = 10
 LONGEST_NAME = 40
 _SAME = 0.75
 """Two phrases collide if at least this share of their words is the same."""
+_MARKUP = re.compile(r"[\"`{}<>\[\]\\]")
+"""Phrases are told to models within quotation marks, which none of these may end."""
 _LAUNCHERS = frozenset({"npx", "bunx", "uvx"})
 _VERSION = re.compile(r"(?<=.)(?:@|==)[^@/]*$")
 _NOISE = re.compile(r"(?i)\b(?:an?|the)?\s*(?:mcp|model context protocol)(?:[ -]server)?\b")
@@ -93,4 +95,4 @@ def _phrase(text: str) -> str:
     plain = _LEAD.sub("", plain).strip(" .,:;-\"'`").lower()
     while len(plain) > LONGEST_PHRASE:
         plain = plain.rpartition(" ")[0]
-    return plain if plain.isprintable() else ""
+    return plain if plain.isprintable() and not _MARKUP.search(plain) else ""

@@ -8,7 +8,8 @@ every catalog.
 
 Some triggers resemble messages that want no tool more than others do. So a catalog's evidence is
 normalised by its mean and deviation over background messages. A background message that nearly
-repeats a trigger is ignored for that catalog.
+repeats a trigger is ignored for that catalog, unless a server gave that trigger itself: otherwise a
+server that says "thanks, that solved it" of its tools would be switched on by thanks.
 
 The message's own vector speaks for or against "none", with one weight for each dimension
 (`meaning` in the profile). A complaint about a mail server and a request to send mail share their
@@ -92,6 +93,8 @@ class Described:
     trigger_vectors: "Vectors"
     """The vectors of those triggers that have one."""
     description_vector: "Vectors | None" = None
+    unclaiming: int = 0
+    """How many of `trigger_vectors`, the last ones, have no background message ignored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +238,13 @@ class EvidenceIndex:
         self._is_whole = bool(self._has_vectors.all())
         rows = [row if len(row) else zero.reshape(1, -1) for row in rows]
         counts = [len(row) for row in rows]
+        self._claims = np.concatenate(
+            [
+                np.arange(count) < count - each.unclaiming
+                for count, each in zip(counts, described, strict=True)
+            ]
+            or [np.zeros(0, bool)]
+        )
         self._counts = np.array(counts)
         self._starts = _starts(counts)
         self._rows = _Rows(rows, dimensions)
@@ -254,7 +264,10 @@ class EvidenceIndex:
         groups = list(self._groups())
         if self._rows.count:
             nearest = [
-                (self._background @ self._rows.exact(rows).T).max(axis=1) for _, rows in groups
+                (self._background @ self._rows.exact(rows).T).max(
+                    axis=1, where=self._claims[rows], initial=-1.0
+                )
+                for _, rows in groups
             ]
             self._background = self._background[np.max(nearest, axis=0) < CLAIMED]
         each_scale, trigger_scale, phrase_scale = [], [], []

@@ -3,7 +3,8 @@
 A person who writes a trigger expects it to work, however low the message scores. So if a message
 contains a trigger of two to four words, or five words in a row of a longer one, its capability is
 at least suggested. A message that consists of a trigger usually switches its capability on
-(`core.routing.deciding`).
+(`core.routing.deciding`). Triggers that a server gave itself (`core.taps.tool_triggers`) are not
+among these: two words such as "run tests" would bring it into every conversation.
 """
 
 import re
@@ -33,14 +34,23 @@ class ContainedTriggers:
     the message has five words in a row."""
 
 
+def written_triggers(capability: CapabilitySpec) -> tuple[str, ...]:
+    """Return the triggers that somebody wrote: all but those that its servers gave themselves."""
+    if not capability.tool_triggers:
+        return (*capability.triggers, *capability.extra_triggers)
+    of_tools = frozenset(capability.tool_triggers)
+    written = (each for each in capability.extra_triggers if each not in of_tools)
+    return (*capability.triggers, *written)
+
+
 class Phrases:
-    """The triggers of a catalog, to be looked up by their words."""
+    """The written triggers of a catalog, to be looked up by their words."""
 
     def __init__(self, capabilities: Sequence[CapabilitySpec]) -> None:
         self._ids = tuple(each.id for each in capabilities)
         whole, runs = _Keys(), _Keys()
         for number, each in enumerate(capabilities):
-            for trigger in (*each.triggers, *each.extra_triggers):
+            for trigger in written_triggers(each):
                 terms = _terms(trigger)
                 if not terms:
                     continue

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from capd.core.errors import CapdError
 from capd.core.routing.evidence import Background, Described, Evidence, Lexicon
 from capd.core.routing.gates import Candidate, RoutingProfile, scores
+from capd.core.routing.phrases import written_triggers
 from capd_protos.types import CapabilityId, CapabilitySpec, Score
 
 if TYPE_CHECKING:
@@ -103,7 +104,8 @@ def described_all(
     """Return `capabilities` in the form that `evidence` expects, overlays included."""
     described: list[Described] = []
     for each in capabilities:
-        triggers = (*each.triggers, *each.extra_triggers)
+        # Those that its servers gave are the last ones.
+        triggers = (*written_triggers(each), *each.tool_triggers)
         text = description_of(each)
         described.append(
             Described(
@@ -112,6 +114,7 @@ def described_all(
                 text,
                 _rows(triggers, vectors),
                 vectors.get(text) if text else None,
+                sum(trigger in vectors for trigger in each.tool_triggers),
             )
         )
     return described

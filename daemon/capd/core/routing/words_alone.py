@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from capd.core.lexical import Bm25, words
+from capd.core.routing.phrases import written_triggers
 from capd_protos.types import CapabilityId, CapabilitySpec, Score
 
 FEWEST_WORDS = 2
@@ -22,7 +23,8 @@ HALF = 6.0
 def sure(text: str, capabilities: Sequence[CapabilitySpec]) -> CapabilityId | None:
     """Return the only capability of which `text` contains a whole trigger; None if it is not one.
 
-    None as well if the wording says that no tool is wanted, as in "what does git stand for".
+    Triggers that a server gave itself do not count, neither for it nor against another one. None
+    as well if the wording says that no tool is wanted, as in "what does git stand for".
     """
     from capd.core.routing.manner import SIGNS, signs  # noqa: PLC0415 - 7 ms without turns
 
@@ -35,7 +37,7 @@ def sure(text: str, capabilities: Sequence[CapabilitySpec]) -> CapabilityId | No
     named = [
         each.id
         for each in capabilities
-        if any(_contains(message, phrase) for phrase in (*each.triggers, *each.extra_triggers))
+        if any(_contains(message, phrase) for phrase in written_triggers(each))
     ]
     return named[0] if len(named) == 1 else None
 

@@ -4,18 +4,44 @@ A definition with `triggers_from_tools = true` in its `config.toml` has few word
 add` without `--trigger` and `capd import` write such definitions. The first tool list of each of
 its servers becomes further triggers. Later lists change nothing: otherwise a server could choose
 new words for itself whenever it starts, and be switched on by messages that are not for it.
+
+A server chooses its first words as well, so they count for less than words that a person wrote:
+
+- A phrase that says what a written trigger of another capability says is left out.
+- So is one that says what people say when they want no tool ("sounds good to me").
+- A tool whose definition resembles a published attack gives no phrase.
+- The phrases that are left are weighed (`core/routing/evidence.py`). They decide nothing by
+  standing in a message word for word (`core/routing/phrases.py`), and no message that wants no tool
+  is ignored for being near to them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 
 import msgspec
 
+from capd.core.definitions.flags import PATTERNS, flags
+from capd.core.lexical import words
+from capd.core.protocol.generations import members_or_none, text_of
 from capd.core.servers.identity import server_identity
 from capd.core.taps.catalog import Tap
 from capd.core.taps.overlays import lacking
 from capd.core.taps.tap_format import CapabilityRead
-from capd_protos.types import ServerIdentity, ServerName
+from capd_protos.codec import MalformedError
+from capd_protos.types import CapabilityId, ServerIdentity, ServerName, ToolDefinition
+
+MOST_TOOLS = 64
+"""How many tools of a list are read. At most ten triggers come of them."""
+LONGEST_DEFINITION = 64 << 10
+LONGEST_DESCRIPTION = 500
+"""In characters: one sentence is used."""
+ATTACKS = frozenset({"hidden_text", *(each.code for each in PATTERNS)})
+"""The flags for which a tool gives no trigger. A long description is ordinary enough."""
+SAME = 0.75
+"""Two phrases say the same if at least this share of their words is the same, as in
+`proposals.collisions`."""
 
 Phrases = Mapping[ServerIdentity, Sequence[str]]
 """The triggers that the first tool list of each server gave."""
@@ -32,17 +58,81 @@ def servers_that_give_triggers(taps: Iterable[Tap]) -> dict[ServerIdentity, Serv
     }
 
 
-def with_tool_triggers(taps: Iterable[Tap], phrases: Phrases) -> tuple[Tap, ...]:
-    """Return `taps` with the `phrases` of their servers as extra triggers."""
+def texts_of_tools(tools: Iterable[ToolDefinition]) -> list[tuple[str, str]]:
+    """Return the names and descriptions of `tools`, of which triggers are made.
+
+    A definition that is too long gives its name alone. One with a flag of `ATTACKS` gives nothing.
+    """
+    texts: list[tuple[str, str]] = []
+    for tool in islice(tools, MOST_TOOLS):
+        if len(tool.json) > LONGEST_DEFINITION:
+            texts.append((tool.name, ""))
+        elif not _is_flagged(tool):
+            described = text_of(members_or_none(tool.json).get("description"))
+            texts.append((tool.name, described[:LONGEST_DESCRIPTION]))
+    return texts
+
+
+def with_tool_triggers(
+    taps: Iterable[Tap], phrases: Phrases, unwanted: Collection[str] = ()
+) -> tuple[Tap, ...]:
+    """Return `taps` with the `phrases` of their servers as extra triggers.
+
+    `unwanted` are messages for which nobody wants a tool. Compares the words of all triggers, which
+    takes 10 ms for 2,000 of them.
+    """
+    taps = tuple(taps)
+    if not servers_that_give_triggers(taps):
+        return taps
+    said = _Said(taps, unwanted)
     return tuple(
-        replace(tap, reads=tuple(_with_phrases(read, phrases) for read in tap.reads))
+        replace(tap, reads=tuple(_with_phrases(read, phrases, said) for read in tap.reads))
         if any(each.triggers_from_tools for each in tap.capabilities)
         else tap
         for tap in taps
     )
 
 
-def _with_phrases(read: CapabilityRead, phrases: Phrases) -> CapabilityRead:
+class _Said:
+    """The words of all written triggers, and of messages that want no tool."""
+
+    def __init__(self, taps: Iterable[Tap], unwanted: Iterable[str]) -> None:
+        self._of: list[tuple[CapabilityId | None, int]] = []
+        """Whose each phrase is, None for an unwanted one, and how many words it has."""
+        self._with: dict[str, list[int]] = {}
+        for tap in taps:
+            for each in tap.capabilities:
+                for phrase in (*each.triggers, *each.extra_triggers):
+                    self._add(each.id, phrase)
+        for phrase in unwanted:
+            self._add(None, phrase)
+
+    def _add(self, id_: CapabilityId | None, phrase: str) -> None:
+        terms = frozenset(words(phrase))
+        for term in terms:
+            self._with.setdefault(term, []).append(len(self._of))
+        self._of.append((id_, len(terms)))
+
+    def by_another(self, phrase: str, id_: CapabilityId) -> bool:
+        """Tell whether another capability has the phrase, or people who want no tool say it."""
+        terms = frozenset(words(phrase))
+        common = Counter(number for term in terms for number in self._with.get(term, ()))
+        return any(
+            count / (len(terms) + length - count) >= SAME
+            for number, count in common.items()
+            for owner, length in (self._of[number],)
+            if owner != id_
+        )
+
+
+def _is_flagged(tool: ToolDefinition) -> bool:
+    try:
+        return any(each.code in ATTACKS for each in flags(tool.name, tool.json))
+    except MalformedError:
+        return True
+
+
+def _with_phrases(read: CapabilityRead, phrases: Phrases, said: _Said) -> CapabilityRead:
     capability = read.capability
     if capability is None or not capability.triggers_from_tools:
         return read
@@ -50,6 +140,10 @@ def _with_phrases(read: CapabilityRead, phrases: Phrases) -> CapabilityRead:
         phrase
         for server in capability.servers
         for phrase in phrases.get(server_identity(server), ())
+        if not said.by_another(phrase, capability.id)
     ]
-    extra = (*capability.extra_triggers, *lacking(capability, given))
-    return replace(read, capability=msgspec.structs.replace(capability, extra_triggers=extra))
+    new = lacking(capability, given)
+    with_them = msgspec.structs.replace(
+        capability, extra_triggers=(*capability.extra_triggers, *new), tool_triggers=new
+    )
+    return replace(read, capability=with_them)
