@@ -9,18 +9,20 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 import pytest
 import trio
 from trio.testing import MockClock
 
-from capd.actors.embedder.embedder import MOST_TEXTS, Embedder
+from capd.actors.embedder.embedder import MOST_TEXTS, REQUESTS, Embedder
 from capd.actors.embedder.process import EmbedderProcess
 from capd.adapters.model.minilm import MODEL, ModelUnusableError
+from capd.runtime.frame_channel import FRAMES, ChannelOverError, Frame, FramePostbox
 from capd.runtime.peer import AskFailedError
 from capd_protos import embedder as messages
 from capd_protos.codec import MsgpackCodec
-from capd_protos.types import ActorName
+from capd_protos.types import ActorName, MessageId
 
 from .fakes import RecordingBus
 from .world import vector
@@ -199,6 +201,53 @@ async def test_an_end_while_the_model_works_is_an_answer_and_no_failure() -> Non
             stage.model.gate.set()
 
     assert [each.code for each in refused] == ["stopping"]
+
+
+class CutStream(trio.abc.HalfCloseableStream):
+    """Gives what was sent, and is then cut off: the daemon was killed."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        del max_bytes
+        if not self._data:
+            # At once, so that what was read before is not yet looked at.
+            raise trio.BrokenResourceError
+        given, self._data = self._data, b""
+        return given
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        del data
+        raise trio.BrokenResourceError
+
+    async def wait_send_all_might_not_block(self) -> None: ...
+
+    async def send_eof(self) -> None: ...
+
+    async def aclose(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        messages.DescribeEmbedder(),
+        messages.WarmUp(),
+        messages.KeepModel(),
+        messages.EmbedTexts(["a"]),
+    ],
+    ids=lambda request: type(request).__name__,
+)
+async def test_a_daemon_that_is_killed_after_a_request_ends_its_embedder_quietly(
+    request_: messages.Request,
+) -> None:
+    body = msgspec.Raw(REQUESTS.encode(request_))
+    frames = [FRAMES.encode(Frame(MessageId(number), 10.0, body)) for number in range(3)]
+    stream = CutStream(b"".join(len(each).to_bytes(4, "big") + each for each in frames))
+    actor = Embedder(FramePostbox(NAME, stream), FakeModel().load, idle=IDLE, on_idle="end")
+
+    with trio.fail_after(PATIENCE), pytest.RaisesGroup(ChannelOverError):
+        await actor.run()
 
 
 async def test_a_model_that_cannot_be_used_is_told_and_tried_again_when_asked() -> None:

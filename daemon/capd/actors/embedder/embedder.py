@@ -88,22 +88,19 @@ class Embedder:
     async def _answer(self, incoming: IncomingRequest[messages.Request]) -> None:
         async with incoming:
             if isinstance(incoming.request, messages.DescribeEmbedder):
-                await incoming.reply(self._describe())
+                await _reply(incoming, self._describe())
                 return
             self._last_used_at = trio.current_time()
             match incoming.request:
                 case messages.EmbedTexts(texts):
-                    reply = await self._embed(texts)
-                    # The request may have been failed meanwhile, because the process ends.
-                    if not incoming.is_answered:
-                        await incoming.reply(reply)
+                    await _reply(incoming, await self._embed(texts))
                 case messages.WarmUp():
                     self._start_loading()
                     while self._state == "loading":
                         await self._loaded.wait()
-                    await incoming.reply(self._describe())
+                    await _reply(incoming, self._describe())
                 case messages.KeepModel():
-                    await incoming.reply(self._describe())
+                    await _reply(incoming, self._describe())
             self._last_used_at = trio.current_time()
 
     async def _embed(self, texts: list[str]) -> messages.Reply:
@@ -175,6 +172,16 @@ class Embedder:
             rss_bytes=platform.rss_bytes(pid) or 0,
             reason=self._reason,
         )
+
+
+async def _reply(incoming: IncomingRequest[messages.Request], reply: messages.Reply) -> None:
+    """Answer a request, unless its mailbox has closed.
+
+    A request is taken in one step and answered in another. Between the two the daemon may be
+    killed, or the process may end, and then nobody waits for an answer.
+    """
+    if not incoming.is_answered:
+        await incoming.reply(reply)
 
 
 def _digest(text: str) -> bytes:
