@@ -180,11 +180,7 @@ def test_no_call_is_sent_before_its_answer_in_the_client(
     assert early == []
     assert len(journal.read_text().split()) == sent
     refused = [each for each in results if each["isError"]] if not sent else []
-    assert [said(each) for each in results[:2]] == (
-        ["n0", "n1"]
-        if sent
-        else [DECLINED] * 2
-    )
+    assert [said(each) for each in results[:2]] == (["n0", "n1"] if sent else [DECLINED] * 2)
     assert [each["_meta"]["capd/outcome"] for each in refused] == ["refused"] * (CALLS - sent)
     assert questions[0].splitlines()[0] == (
         "capd: test-editor wants to call mark of the server journal."
