@@ -35,7 +35,15 @@ import pytest  # noqa: E402 - its path
 from capd_client.control import ControlError, DaemonDownError  # noqa: E402 - behind the path
 from capd_client.shim.login_environment import NETWORK_VARIABLES  # noqa: E402 - as above
 from editors import agents, lab, test_installed  # noqa: E402 - its path
-from editors.lab import MESSAGE, SUBJECTS, TOOL, Lab, Model, following  # noqa: E402 - its path
+from editors.lab import (  # noqa: E402 - its path
+    MESSAGE,
+    SUBJECTS,
+    TOOL,
+    Lab,
+    Model,
+    Terminal,
+    following,
+)
 from editors.searching_llm import results  # noqa: E402 - its path
 from whole_daemon import Home, wait_for  # noqa: E402 - its path
 
@@ -67,19 +75,7 @@ def _claude(made: Lab) -> list[str]:
 
 def _claude_terminal(made: Lab) -> list[str]:
     _claude(made)
-    # What it asks its user at its first start.
-    document = {
-        "hasCompletedOnboarding": True,
-        "theme": "dark",
-        "customApiKeyResponses": {"approved": [made.env["ANTHROPIC_API_KEY"]], "rejected": []},
-        "projects": {
-            str(made.project): {
-                "hasTrustDialogAccepted": True,
-                "hasCompletedProjectOnboarding": True,
-            }
-        },
-    }
-    (made.user / ".claude.json").write_text(json.dumps(document))
+    lab.settle_claude(made)
     return ["claude", "--allowedTools", "mcp__capd"]
 
 
@@ -185,30 +181,13 @@ class Stage:
         return cell(self.lab.model, problem)
 
     def _type(self) -> None:
-        name = f"capd-{os.getpid()}"
-        tmux = ["tmux", "-L", name, "-f", os.devnull]
-        line = f"cd {shlex.quote(str(self.lab.project))} && exec {shlex.join(self.command)}"
-        env = self.lab.env | {"TERM": "xterm-256color"}
-        size = ("-x", "160", "-y", "50")
-        subprocess.run([*tmux, "new-session", "-d", *size, "sh", "-c", line], env=env, check=True)
-
-        def screen() -> str:
-            shown = subprocess.run(
-                [*tmux, "capture-pane", "-p"], env=env, capture_output=True, text=True, check=False
-            )
-            return shown.stdout
-
-        try:
-            wait_for(lambda: re.search(r"^\s*[>❯]", screen(), re.MULTILINE), PATIENCE)
-            subprocess.run([*tmux, "send-keys", "-l", MESSAGE], env=env, check=True)
-            wait_for(lambda: MESSAGE[-20:] in screen(), PATIENCE)
-            subprocess.run([*tmux, "send-keys", "Enter"], env=env, check=True)
-            wait_for(lambda: "three commits\n" in answers(self.lab.model), PATIENCE)
-        except AssertionError:
-            print(screen(), file=sys.stderr)
-            raise
-        finally:
-            subprocess.run([*tmux, "kill-server"], env=env, check=False)
+        with contextlib.closing(Terminal(self.lab, *self.command)) as terminal:
+            terminal.say(MESSAGE)
+            try:
+                wait_for(lambda: "three commits\n" in answers(self.lab.model), PATIENCE)
+            except AssertionError:
+                print(terminal.screen(), file=sys.stderr)
+                raise
 
 
 def rows(model: Model) -> list[Json]:

@@ -10,6 +10,7 @@ import json
 import os
 import queue
 import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -18,7 +19,8 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,8 @@ CLAUDE = ("@anthropic-ai/claude-code", "2.1.330")
 OPENCODE = ("opencode-ai", "1.18.33")
 _INSTALL_PATIENCE = 600
 _RUN_PATIENCE = 120
+_LOOKS_AGAIN = 50
+"""Looks at a screen without a change after which a key is pressed again."""
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "capd-lab"
 _REGISTRY = ("UV_", "SSL_CERT_", "PIP_")
 
@@ -347,6 +351,90 @@ class Dialogue:
             self._reader.join()
             assert self._process.stdout is not None
             self._process.stdout.close()
+
+
+class Terminal:
+    """A client in a terminal, which a person types to."""
+
+    def __init__(self, lab: Lab, *command: str) -> None:
+        self._env = lab.env | {"TERM": "xterm-256color"}
+        self._tmux = [_program("tmux"), "-L", f"capd-{uuid.uuid4().hex[:8]}", "-f", os.devnull]
+        line = f"cd {shlex.quote(str(lab.project))} && exec {shlex.join(command)}"
+        self._run("new-session", "-d", "-x", "160", "-y", "50", "sh", "-c", line)
+
+    def screen(self) -> str:
+        return self._run("capture-pane", "-p")
+
+    def wait(self, pattern: str) -> str:
+        """Wait until the screen has what a pattern finds; return the screen."""
+        try:
+            return wait_for(lambda: self._shown(pattern), _RUN_PATIENCE)
+        except AssertionError:
+            print(self.screen())
+            raise
+
+    def _shown(self, pattern: str) -> str:
+        screen = self.screen()
+        return screen if re.search(pattern, screen, re.MULTILINE) else ""
+
+    def say(self, text: str) -> None:
+        """Type a line, once the client waits for one, and send it."""
+        self.wait(r"^\s*[>❯]")
+        self._run("send-keys", "-l", text)
+        self.wait(re.escape(text[-20:]))
+        self.press("Enter")
+
+    def press(self, *keys: str) -> None:
+        self._run("send-keys", *keys)
+
+    def answer(self, question: str, keys: Mapping[str, str]) -> str:
+        """Press keys until a question is gone; return the screen that showed it.
+
+        The key is that of the first pattern on the screen. A client takes no key for a moment
+        after it shows a question: the key is pressed again where nothing changes.
+        """
+        asked = before = self.wait(re.escape(question))
+        looks = 0
+
+        def is_gone() -> bool:
+            nonlocal before, looks
+            screen = self.screen()
+            if question not in screen:
+                return True
+            marks = [mark for mark in keys if re.search(mark, screen)]
+            if marks and (looks % _LOOKS_AGAIN == 0 or marks[0] != before):
+                before = marks[0]
+                self.press(keys[before])
+            looks += 1
+            return False
+
+        wait_for(is_gone, _RUN_PATIENCE)
+        return asked
+
+    def _run(self, *command: str) -> str:
+        done = subprocess.run(
+            [*self._tmux, *command], env=self._env, capture_output=True, text=True, check=False
+        )
+        return done.stdout
+
+    def close(self) -> None:
+        self._run("kill-server")
+
+
+def settle_claude(lab: Lab) -> None:
+    """Answer what Claude Code asks its user at its first start in a terminal."""
+    document = {
+        "hasCompletedOnboarding": True,
+        "theme": "dark",
+        "customApiKeyResponses": {"approved": [lab.env["ANTHROPIC_API_KEY"]], "rejected": []},
+        "projects": {
+            str(lab.project): {
+                "hasTrustDialogAccepted": True,
+                "hasCompletedProjectOnboarding": True,
+            }
+        },
+    }
+    (lab.user / ".claude.json").write_text(json.dumps(document))
 
 
 class OpencodeServer:

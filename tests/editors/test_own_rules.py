@@ -18,12 +18,14 @@ from whole.test_registry_servers import NAME, publish
 from whole.test_tool_edits import SERVER as TRACKER
 from whole_daemon import wait_for
 
-from .agents import GEMINI
-from .lab import Lab
+from .agents import CODEX, GEMINI
+from .lab import Lab, Terminal, settle_claude
+from .test_claude import results
 
 pytestmark = pytest.mark.clients
 
 SAY = "hello, what do you think of the weather over there?"
+ASKED = '[policy]\nask = ["tracker:delete_*"]\nask_timeout = 100\n'
 CLIENTS = ("claude", "gemini")
 Given = Callable[[Lab], list[str]]
 
@@ -90,15 +92,16 @@ def last_said(lab: Lab) -> str:
 
 @pytest.mark.parametrize("answer", ["--once", "--refuse"])
 def test_a_call_that_the_user_wants_to_be_asked_about_waits_for_the_answer(
-    lab: Lab, given: Given, answer: str, request: pytest.FixtureRequest
+    lab: Lab, given: Given, answer: str
 ) -> None:
-    if "claude" in request.node.name and answer == "--once":
-        pytest.skip("Claude Code declines a question by itself where it prints and ends")
-    lab.home.capability("tracker", [sys.executable, "-I", "-c", TRACKER, lab.home.tag])
-    settings(lab, '[policy]\nask = ["tracker:delete_*"]\nask_timeout = 100\n')
-    lab.model.go_on(through_capd("tracker__delete_note", text="the plan"))
+    give_tracker(lab)
+    settings(lab, ASKED)
+    first, *_, end = through_capd("tracker__delete_note", text="the plan")
+    second, *_ = through_capd("tracker__delete_note", text="another plan")
+    lab.model.go_on([first, second, end])
     start_with_known(lab, "tracker__list_notes")
     command = given(lab)
+    asked: list[tuple[str, str, int]] = []
 
     def waiting() -> list[dict[str, Any]]:
         assert not client.done(), client.result()
@@ -107,15 +110,69 @@ def test_a_call_that_the_user_wants_to_be_asked_about_waits_for_the_answer(
 
     with ThreadPoolExecutor(1) as pool:
         client = pool.submit(lab.run, *command, SAY)
-        [asked] = wait_for(waiting)
-        before = len(lab.model.bodies())
-        lab.home.at_terminal("approve", str(asked["number"]), answer, typed="")
+        for _ in range(2):
+            [each] = wait_for(waiting)
+            asked.append((each["tool"], each["arguments"], len(lab.model.bodies())))
+            lab.home.at_terminal("approve", str(each["number"]), answer, typed="")
         client.result()
 
-    assert (asked["tool"], json.loads(asked["arguments"])) == ("delete_note", {"text": "the plan"})
-    assert before == 1
-    assert "delete_note" in last_said(lab)
-    assert ("was not sent" in last_said(lab)) == (answer == "--refuse")
+    # Each was asked about, and the model had no result before its answer.
+    assert asked == [
+        ("delete_note", '{"text":"the plan"}', 1),
+        ("delete_note", '{"text":"another plan"}', 2),
+    ]
+    assert last_said(lab).count("was not sent") == (2 if answer == "--refuse" else 0)
+    assert last_said(lab).count("got ") == (2 if answer == "--once" else 0)
+
+
+def give_tracker(lab: Lab) -> None:
+    # Gemini CLI takes no text that is a list in JSON (docs/design/clients.md, finding 16).
+    worded = TRACKER.replace("said = json.dumps(", "said = 'got ' + json.dumps(")
+    lab.home.capability("tracker", [sys.executable, "-I", "-c", worded, lab.home.tag])
+
+
+def test_a_person_answers_each_call_in_the_dialog_of_claude_code(lab: Lab, claude: Path) -> None:
+    give_tracker(lab)
+    settings(lab, ASKED)
+    texts = ("one", "two", "three")
+    steps = [through_capd("tracker__delete_note", text=each)[0] for each in texts]
+    lab.model.go_on([*steps, {"text": "all three tried"}])
+    lab.add_claude(claude)
+    settle_claude(lab)
+    start_with_known(lab, "tracker__list_notes")
+    lab.install("claude")
+    with contextlib.closing(Terminal(lab, "claude", "--allowedTools", "mcp__capd")) as terminal:
+        terminal.say(SAY)
+        first = terminal.answer('"text":"one"', {"❯ ✔ Allow it": "Enter", "❯ Accept": "Enter"})
+        decline = {"❯ ✔ Allow it": "Enter", "❯ Accept": "Down", "❯ Decline": "Enter"}
+        terminal.answer('"text":"two"', decline)
+        terminal.answer('"text":"three"', {"❯": "Escape"})
+        [left] = wait_for(lambda: lab.home.ask("approvals")["waiting"])
+        lab.home.at_terminal("approve", str(left["number"]), "--once", typed="")
+        terminal.wait("all three tried")
+
+    assert "capd: Claude Code wants to call delete_note of the server tracker." in first
+    assert "You are asked because of the rule 'tracker:delete_*' in [policy]." in first
+    told = [results(each) for each in lab.model.bodies()[1:]]
+    sent = [json.dumps(json.dumps({"text": each}))[1:-1] for each in texts]
+    assert [each in told[-1] for each in sent] == [True, False, True], told[-1]
+    assert "was declined in Claude Code" in told[1]
+    assert [each.count("got ") for each in told] == [1, 1, 2]
+
+
+def test_codex_declines_by_itself_and_its_model_is_told_so(lab: Lab) -> None:
+    give_tracker(lab)
+    settings(lab, ASKED)
+    lab.model.go_on(through_capd("tracker__delete_note", text="the plan"))
+    start_with_known(lab, "tracker__list_notes")
+    command = [*CODEX.give(lab), "-m", "gpt-4.1"]
+    lab.install("codex", "--trust-hooks")
+
+    lab.run(*command, SAY)
+
+    declined = "it was declined in Codex CLI, by the user or by their settings"
+    assert declined in last_said(lab)
+    assert "got " not in last_said(lab)
 
 
 def test_two_folders_use_two_accounts_without_a_word_from_the_user(lab: Lab, given: Given) -> None:
@@ -147,9 +204,7 @@ def test_two_folders_use_two_accounts_without_a_word_from_the_user(lab: Lab, giv
 
 
 def test_a_tool_is_called_by_the_name_that_its_user_gave_it(lab: Lab, given: Given) -> None:
-    # Gemini CLI takes no text that is a list in JSON (docs/design/clients.md, finding 16).
-    worded = TRACKER.replace("said = json.dumps(", "said = 'got ' + json.dumps(")
-    lab.home.capability("tracker", [sys.executable, "-I", "-c", worded, lab.home.tag])
+    give_tracker(lab)
     start_with_known(lab, "tracker__list_notes")
     edited = lab.home.capd(
         *("tool", "edit", "tracker:add_note", "--name", "remember"),

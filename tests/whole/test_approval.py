@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,10 @@ from whole_daemon import PATIENCE, SHIM, Home, wait_for
 
 JOURNAL_SERVER = Path(__file__).parents[1] / "reliability" / "journal_server.py"
 CALLS = 100
+DECLINED = (
+    "journal__mark was not sent: it was declined in test-editor, by the user or by their settings "
+    "(rule '*:destructive' in [policy])."
+)
 AT_ONCE = 25
 """Of one session 32 calls run at a time."""
 PERSON = """
@@ -149,7 +154,6 @@ ACCEPTED = {
     [
         *((each, CALLS) for each in ACCEPTED.values()),
         ({"action": "decline"}, 0),
-        ({"action": "cancel"}, 0),
     ],
 )
 def test_no_call_is_sent_before_its_answer_in_the_client(
@@ -176,12 +180,7 @@ def test_no_call_is_sent_before_its_answer_in_the_client(
     assert early == []
     assert len(journal.read_text().split()) == sent
     refused = [each for each in results if each["isError"]] if not sent else []
-    assert [said(each) for each in results[:2]] == (
-        ["n0", "n1"]
-        if sent
-        else ["journal__mark was not sent: the user refused it (rule '*:destructive' in [policy])."]
-        * 2
-    )
+    assert [said(each) for each in results[:2]] == (["n0", "n1"] if sent else [DECLINED] * 2)
     assert [each["_meta"]["capd/outcome"] for each in refused] == ["refused"] * (CALLS - sent)
     assert questions[0].splitlines()[0] == (
         "capd: test-editor wants to call mark of the server journal."
@@ -208,6 +207,33 @@ def test_no_call_is_sent_before_its_answer_on_a_terminal(
 
     assert json.loads(out.read_text()) == []
     assert len(journal.read_text().split()) == sent
+
+
+@pytest.mark.parametrize(
+    ("answer", "sent"),
+    [("--once", ["n0"]), ("--refuse", [])],
+)
+def test_a_question_that_the_client_dismisses_is_still_open_on_a_terminal(
+    home: Home, editor: Editor, journal: Path, answer: str, sent: list[str]
+) -> None:
+    dismissed: list[int] = []
+
+    def dismiss(_: str) -> Mapping[str, Any]:
+        dismissed.extend(each["number"] for each in home.ask("approvals")["waiting"])
+        return {"action": "cancel"}
+
+    with ThreadPoolExecutor(1) as pool:
+        calls = pool.submit(editor.calls, "journal__mark", marks(0, 1), dismiss)
+        [number] = wait_for(lambda: dismissed)
+        before = journal.read_text().split()
+        answered = home.at_terminal("approve", str(number), answer, typed="")
+        [result] = calls.result()
+
+    assert before == []
+    assert answered.returncode == 0, answered.stdout
+    assert journal.read_text().split() == sent
+    refusal = "journal__mark was not sent: the user refused it (rule '*:destructive' in [policy])."
+    assert said(result) == (refusal if not sent else "n0")
 
 
 def test_silence_refuses_with_the_true_reason(home: Home, silent: Editor, journal: Path) -> None:
@@ -240,8 +266,8 @@ def test_a_call_by_name_and_one_of_a_script_are_asked_about_as_any_other(
     [scripted] = editor.calls("script_run", [script], refuse)
 
     assert asked == ["a", "b"]
-    assert "the user refused it" in said(called)
-    assert "the user refused it" in said(scripted)
+    assert "it was declined in test-editor" in said(called)
+    assert "it was declined in test-editor" in said(scripted)
     assert journal.read_text() == ""
 
 
@@ -292,7 +318,7 @@ def test_always_outlives_the_daemon_until_it_is_taken_back(
     assert said(unasked) == "n1"
     assert "Approved for always: journal:mark" in listed.stdout
     assert "You are asked again about: journal:mark" in taken_back.stdout
-    assert "the user refused it" in said(refused)
+    assert "it was declined in test-editor" in said(refused)
     assert journal.read_text().split() == ["n0", "n1"]
 
 

@@ -152,12 +152,16 @@ def test_known_values_are_removed_from_arguments() -> None:
         (b'{"action":"accept","content":{"answer":"yes"}}', "refuse"),
         (b'{"action":"accept","content":{"answer":["once"]}}', "refuse"),
         (b'{"action":"decline","content":{"answer":"once"}}', "refuse"),
-        (b'{"action":"cancel"}', "refuse"),
+        # No choice was made: MCP, "Elicitation", response actions.
+        (b'{"action":"cancel"}', None),
+        (b'{"action":"cancel","content":{"answer":"once"}}', None),
         (b"{}", "refuse"),
         (b"\xff", "refuse"),
     ],
 )
-def test_a_client_s_answer_is_a_yes_only_where_it_says_so(result: bytes, answer: Answer) -> None:
+def test_a_client_s_answer_is_a_yes_only_where_it_says_so(
+    result: bytes, answer: Answer | None
+) -> None:
     assert answer_in(result) == answer
 
 

@@ -89,7 +89,7 @@ class ApprovalService:
     ) -> Answer | None:
         """Return a person's answer; None if there is none within `within` seconds.
 
-        `elicit` asks in the client; it returns None if nobody can be asked there.
+        `elicit` asks in the client; it returns None if that led to no answer.
         """
         number = self.approvals.ask(question)
         waiting = self._waiting[number] = _Waiting(question, time.time() + within)

@@ -4,7 +4,8 @@
                                             └───> capd approve, capd top
 
 The first answer decides. The client is asked only if its connection does not come from a server or
-a bridge; `capd approve` is for a person at a terminal. The rules are `core/sessions/approval`.
+a bridge; `capd approve` is for a person at a terminal. A dialog that is dismissed in the client
+leaves the question open for `capd approve`. The rules are `core/sessions/approval`.
 """
 
 from typing import Any
@@ -86,14 +87,25 @@ class SessionApprovals:
         name, server = listed.shown.name, listed.lease.spec.name
         within = self._context.view.rules.ask_timeout
         question = self._question(listed, sent, rule)
-        answer = await self._service.ask(
-            question, within, lambda number: self._elicit(number, question, request)
-        )
+        in_client: Answer | None = None
+
+        async def elicit(number: int) -> Answer | None:
+            nonlocal in_client
+            in_client = await self._elicit(number, question, request)
+            return in_client
+
+        answer = await self._service.ask(question, within, elicit)
         by = f"rule '{rule.pattern}' in {rule.place}"
         if answer is None:
             raise RefusedError(
                 f"{name} was not sent: the user has to approve it ({by}), and did not answer "
                 f"within {within:g} s. They answer in their editor, or with: capd approve"
+            )
+        if in_client == "refuse":
+            # Some clients decline by themselves (docs/approval.md): that is no word of the user.
+            raise RefusedError(
+                f"{name} was not sent: it was declined in {question.client}, by the user or by "
+                f"their settings ({by})."
             )
         if answer == "refuse":
             raise RefusedError(f"{name} was not sent: the user refused it ({by}).")
@@ -120,7 +132,7 @@ class SessionApprovals:
         )
 
     async def _elicit(self, number: int, question: Question, request: Request) -> Answer | None:
-        """Ask in the client; return None if nobody can be asked there."""
+        """Ask in the client; return None if nobody is asked there, or nobody made a choice."""
         caller = request.caller
         progress = {"progress": 0, "message": f"waits for your approval: capd approve {number}"}
         caller.progress(msgspec.json.encode(progress))
@@ -136,4 +148,7 @@ class SessionApprovals:
         except (ServerError, CallFailedError, MalformedError) as error:
             log.info("approval_not_asked", session=question.session, reason=str(error))
             return None
-        return answer_in(written)
+        answer = answer_in(written)
+        if answer is None:
+            log.info("approval_dismissed", session=question.session, tool=question.name)
+        return answer

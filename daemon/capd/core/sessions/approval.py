@@ -278,15 +278,19 @@ def _without_secrets(value: Any) -> Any:
     return [_without_secrets(each) for each in value] if isinstance(value, list) else value
 
 
-def answer_in(result: bytes) -> Answer:
+def answer_in(result: bytes) -> Answer | None:
     """Return what a client's user answered (the result of `elicitation/create`).
 
-    Anything but a clear yes refuses. A yes that names no duration approves this call only.
+    None if the question was dismissed (`cancel`): by MCP 2025-11-25, "Response Actions", no choice
+    was made then. Clients that run without a person dismiss each question at once. Anything else
+    but a clear yes refuses. A yes that names no duration approves this call only.
     """
     try:
         elicited = msgspec.json.decode(result, type=_Elicited)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return "refuse"
+    if elicited.action == "cancel":
+        return None
     if elicited.action != "accept":
         return "refuse"
     match (elicited.content or _Content()).answer:
