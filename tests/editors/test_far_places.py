@@ -44,8 +44,10 @@ linger = 1
 mode = "dynamic"
 [bridges.far]
 capabilities = ["git", "tracker"]
+starts = ["git"]
 [bridges.box]
 capabilities = ["git", "tracker"]
+starts = ["git"]
 """
 PRESET = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "ANTHROPIC_API_KEY": "fake"}
 CLAUDE = [

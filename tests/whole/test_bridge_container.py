@@ -42,7 +42,7 @@ def here() -> Iterator[Home]:
         for name in ("shared", "private"):
             bridged_capability(home, name, journal, sys.executable)
         project_capability(home)
-        permitted = '[bridges.box]\ncapabilities = ["shared", "there"]\n'
+        permitted = '[bridges.box]\ncapabilities = ["shared", "there"]\nstarts = ["there"]\n'
         configured(home, f'[servers]\nlinger = 1\n[surface]\nmode = "dynamic"\n{permitted}')
         secrets = home.folder / "config" / "secrets.env"
         secrets.write_text(f"API_TOKEN={TOKEN}\n")

@@ -22,6 +22,7 @@ CONFIG = """
 mode = "dynamic"
 [bridges.box]
 capabilities = ["there"]
+starts = ["there"]
 """
 SERVER = Path(__file__).with_name("project_server.py")
 
