@@ -25,6 +25,8 @@ from whole_daemon import PATIENCE, pids_with, wait_for
 RUN = "import sys; from pathlib import Path; from capd_client.bridge import runner\n"
 RUN += "runner.run(Path(sys.argv[1]))"
 CHUNK = 65536
+WITHIN = 10
+"""Seconds within which nothing of a server is left, whatever is killed (docs/bridges.md)."""
 ORPHAN = """
 import os, signal, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -261,9 +263,10 @@ def test_a_guard_that_is_killed_leaves_nothing(place: Place) -> None:
     end.until(b"o")
     [guard] = [pid for pid in below(place.process.pid) if parent(pid) == place.process.pid]
 
+    # Meanwhile the runner waits for a welcome on its next connection, and none comes.
     os.kill(guard, signal.SIGKILL)
 
-    wait_for(lambda: pids_with(place.tag) == [])
+    wait_for(lambda: pids_with(place.tag) == [], WITHIN)
     assert place.process.poll() is None
 
 
@@ -278,7 +281,7 @@ def test_guards_end_with_their_runner(place: Place, way: str) -> None:
         assert place.process.stdin is not None
         place.process.stdin.close()
 
-    wait_for(lambda: pids_with(place.tag) == [])
+    wait_for(lambda: pids_with(place.tag) == [], WITHIN)
 
 
 def test_a_server_ends_also_where_its_guard_and_its_runner_are_killed_at_once(place: Place) -> None:

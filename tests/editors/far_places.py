@@ -93,8 +93,8 @@ class FarPlace(ABC):
 
         A client that `has_clients` says is running has a shim as long as it runs.
         """
-        ours = (b"capd.pyz\0hold", b"capd.pyz\0run", b"mcp_server_git")
-        ours = ours if has_clients else (b"capd.pyz", *ours)
+        ours = [b"capd.pyz\0hold", b"capd.pyz\0run", b"mcp_server_git"]
+        ours += [] if has_clients else [b"capd.pyz"]
         running = [pid for pid in self.pids() if any(each in cmdline(pid) for each in ours)]
         folder = self.seen_folder
         return [*map(str, running), *([str(folder)] if folder.exists() else [])]

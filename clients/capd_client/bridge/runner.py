@@ -232,9 +232,13 @@ class _Runner:
             kill_below(frozenset(self._guards))
 
     def _connected(self) -> socket.socket | None:
-        """Return a connection that the daemon has welcomed; None if it cannot be had now."""
+        """Return a connection that the daemon has welcomed; None if it cannot be had now.
+
+        Raises:
+            _EndedError: the process that holds the bridge's place is gone.
+        """
         end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        end.settimeout(_HELLO_TIMEOUT)
+        end.settimeout(_RETRY)
         try:
             hello = {
                 "capd": "hello",
@@ -245,10 +249,18 @@ class _Runner:
             }
             end.connect(str(self._folder / "socket"))
             end.sendall(json.dumps(hello).encode() + b"\n")
+            until = time.monotonic() + _HELLO_TIMEOUT
+            # A daemon that hangs must not keep this process from its guards, and from its own end.
+            while not self._wait(end, _RETRY):
+                if time.monotonic() > until:
+                    raise OSError("no welcome")
             if json.loads(_line(end)).get("capd") == "welcome":
                 return end
         except (OSError, ValueError, AttributeError):
             pass
+        except _EndedError:
+            end.close()
+            raise
         end.close()
         return None
 
