@@ -249,12 +249,7 @@ class _Runner:
             }
             end.connect(str(self._folder / "socket"))
             end.sendall(json.dumps(hello).encode() + b"\n")
-            until = time.monotonic() + _HELLO_TIMEOUT
-            # A daemon that hangs must not keep this process from its guards, and from its own end.
-            while not self._wait(end, _RETRY):
-                if time.monotonic() > until:
-                    raise OSError("no welcome")
-            if json.loads(_line(end)).get("capd") == "welcome":
+            if self._is_answered(end) and json.loads(_line(end)).get("capd") == "welcome":
                 return end
         except (OSError, ValueError, AttributeError):
             pass
@@ -263,6 +258,17 @@ class _Runner:
             raise
         end.close()
         return None
+
+    def _is_answered(self, end: socket.socket) -> bool:
+        """Return whether the daemon answers a hello in time.
+
+        A daemon that hangs must not keep this process from its guards, nor from its own end.
+        """
+        until = time.monotonic() + _HELLO_TIMEOUT
+        while time.monotonic() < until:
+            if self._wait(end, _RETRY):
+                return True
+        return False
 
     def _fork(self, connection: socket.socket) -> None:
         try:
