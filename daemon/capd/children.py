@@ -205,7 +205,7 @@ class Children:
                 folders=own_folders(where, self._environment),
                 may_connect=configuration.servers.may_connect,
             ),
-            has_far_secrets=self._has_far_secrets,
+            far_rules=self._far_rules,
         )
         logins = Logins(Path(where.state, "logins"))
         starts = Starts(settings, logins)
@@ -378,8 +378,8 @@ class Children:
             *self._http_children(bus, connections),
         ]
 
-    def _has_far_secrets(self, bridge: str) -> bool:
-        return self._bridge_rules().get(bridge, BridgeRules()).has_secrets
+    def _far_rules(self, bridge: str) -> BridgeRules:
+        return self._bridge_rules().get(bridge, BridgeRules())
 
     def _bridge_rules(self) -> dict[str, BridgeRules]:
         return self._live.current.bridge_rules()

@@ -143,6 +143,8 @@ class ContainerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     mount: ContainerMount = "read"
     """How its project's folder is mounted, at the path that it has here."""
     memory_mib: int = 1024
+    cpus: float = 2.0
+    """How many processors it may keep busy."""
 
 
 class ServerSpec(msgspec.Struct, frozen=True, omit_defaults=True):

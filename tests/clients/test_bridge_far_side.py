@@ -134,6 +134,19 @@ def test_the_socket_in_a_container_is_for_its_user_alone(place: Place) -> None:
         assert stat.S_IMODE(place.folder.stat().st_mode) == 0o700
 
 
+def test_claude_code_has_the_tools_of_a_bridge_in_its_first_request(place: Place) -> None:
+    place.order(install="claude-code")
+
+    config = json.loads((place.home / ".claude.json").read_text())
+
+    assert config["mcpServers"]["capd"] == {
+        "type": "stdio",
+        "command": sys.executable,
+        "args": [str(place.folder / "capd.pyz")],
+        "alwaysLoad": True,
+    }
+
+
 def test_a_link_in_the_place_of_the_folder_is_not_followed(tmp_path: Path) -> None:
     place = Place(tmp_path / "home")
     elsewhere = tmp_path / "elsewhere"

@@ -20,7 +20,7 @@ import threading
 import time
 import urllib.request
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,11 @@ _RUN_PATIENCE = 120
 _LOOKS_AGAIN = 50
 """Looks at a screen without a change after which a key is pressed again."""
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "capd-lab"
+_COUNTING = """
+import sys, urllib.request
+for _ in range(int(sys.argv[2])):
+    urllib.request.urlopen(urllib.request.Request(sys.argv[1], data=b"{}")).close()
+"""
 _REGISTRY = ("UV_", "SSL_CERT_", "PIP_")
 
 
@@ -101,7 +106,15 @@ def following(project: Path, *, times: int = 1) -> list[dict[str, Any]]:
 class Model:
     """The scripted model, and what it was asked."""
 
-    def __init__(self, program: Path, folder: Path, script: list[dict[str, Any]]) -> None:
+    def __init__(
+        self,
+        program: Path,
+        folder: Path,
+        script: list[dict[str, Any]],
+        inside: Sequence[str] = (),
+    ) -> None:
+        """`inside` are the words before a command that runs in another network namespace."""
+        self._inside = inside
         self._program = program
         self._folders = folder
         self.port = free_port()
@@ -114,10 +127,8 @@ class Model:
         asked = len(list(self.folder.glob("body-*.json")))
         self._start(script)
         # Its ids are counted per process, and no client takes one twice.
-        for _ in range(asked):
-            request = urllib.request.Request(f"{self.url}/v1/messages", data=b"{}")
-            with urllib.request.urlopen(request, timeout=PATIENCE):
-                pass
+        count = [sys.executable, "-c", _COUNTING, f"{self.url}/v1/messages", str(asked)]
+        subprocess.run([*self._inside, *count], timeout=PATIENCE, check=True)
 
     def _start(self, script: list[dict[str, Any]]) -> None:
         self._scripts += 1
@@ -127,11 +138,11 @@ class Model:
         command = [sys.executable, str(SEARCHING), str(self._program)]
         command += [str(self.port), str(self.folder)]
         self.process = subprocess.Popen(
-            [*command, str(self.folder / "script.json")],
+            [*self._inside, *command, str(self.folder / "script.json")],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        wait_for(lambda: is_listening(self.port))
+        wait_for(lambda: has_listener(self.process.pid, self.port))
 
     @property
     def url(self) -> str:
@@ -184,7 +195,7 @@ class Lab:
             # A daemon that a shim starts gets servers from where the lab's own does.
             **{key: value for key, value in os.environ.items() if key.startswith(_REGISTRY)},
         }
-        _commit(self.project)
+        commit(self.project)
 
     def add_claude(self, program: Path) -> None:
         """Give the user Claude Code, with the scripted model behind it."""
@@ -304,11 +315,12 @@ class Lab:
 class Dialogue:
     """A client that stays, and is told turn after turn on its standard input."""
 
-    def __init__(self, lab: Lab, *command: str) -> None:
+    def __init__(self, lab: Lab | None, *command: str) -> None:
+        """Without `lab` the command itself says where it runs, and with what."""
         self._process = subprocess.Popen(
             command,
-            env=lab.env,
-            cwd=lab.project,
+            env=lab.env if lab else None,
+            cwd=lab.project if lab else None,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -495,13 +507,15 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def is_listening(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-        return True
+def has_listener(pid: int, port: int) -> bool:
+    """Tell whether anybody listens on a port of loopback in the network of a process."""
+    with contextlib.suppress(OSError):
+        table = Path("/proc", str(pid), "net/tcp").read_text()
+        return f" 0100007F:{port:04X} 00000000:0000 0A " in table
     return False
 
 
-def _commit(project: Path) -> None:
+def commit(project: Path) -> None:
     who = {"GIT_AUTHOR_NAME": "Ada", "GIT_AUTHOR_EMAIL": "ada@example.org"}
     them = {key.replace("AUTHOR", "COMMITTER"): value for key, value in who.items()}
     alone = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}

@@ -28,8 +28,10 @@ linger = 1
 mode = "dynamic"
 [bridges.far]
 capabilities = ["*"]
+starts = ["mine/*"]
 [bridges.sends]
 capabilities = ["*"]
+starts = ["mine/*"]
 secrets = true
 """
 

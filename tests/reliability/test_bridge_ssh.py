@@ -17,30 +17,12 @@ import pytest
 from capd_client.control import DaemonDownError
 from capd_client.mcp_host import HostError, McpHost
 from support.bridges import Far, bridged_capability, configured
-from support.far_hosts import NEEDS_SSH, SSHD, FarHost, SshBridge, below
+from support.far_hosts import NEEDS_SSH, SSHD, FarHost, SshBridge, below, memory_has
 from whole_daemon import Home, home_of_its_own, wait_for
 
 TOKEN = "host-token-5c1d-which-stays-here"
 
 pytestmark = [pytest.mark.reliability, *NEEDS_SSH]
-
-
-def memory_has(pid: int, wanted: bytes) -> bool:
-    """Tell whether a process has a text in its memory or its environment."""
-    if wanted in Path("/proc", str(pid), "environ").read_bytes():
-        return True
-    maps = Path("/proc", str(pid), "maps").read_text().splitlines()
-    with Path("/proc", str(pid), "mem").open("rb", 0) as memory:
-        for line in maps:
-            span, mode, *_ = line.split()
-            if "r" not in mode or "[v" in line:
-                continue
-            start, end = (int(each, 16) for each in span.split("-"))
-            with contextlib.suppress(OSError):
-                memory.seek(start)
-                if wanted in memory.read(end - start):
-                    return True
-    return False
 
 
 @pytest.fixture

@@ -2,20 +2,22 @@
 
     bridged_server.py JOURNAL NAME [TAG]
 
-It writes the text of each call of `mark` to JOURNAL before it answers. NAME tells it from others,
+It writes the text of each call of `mark` to JOURNAL before it answers. A call of `hold` does that,
+too, and is answered as soon as there is a file `go` beside JOURNAL. NAME tells it from others,
 TAG makes it recognisable in the process list.
 """
 
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 JOURNAL = Path(sys.argv[1])
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}
 TOOLS: list[dict[str, Any]] = [
-    {"name": name, "inputSchema": SCHEMA} for name in ("echo", "token", "roots", "long")
+    {"name": name, "inputSchema": SCHEMA} for name in ("echo", "token", "roots", "long", "hold")
 ]
 TOOLS.append({"name": "mark", "inputSchema": SCHEMA, "annotations": {"destructiveHint": True}})
 
@@ -41,9 +43,11 @@ def said(name: str, text: str) -> str:
             return roots()
         case "long":
             return text * 20_000
-        case "mark":
+        case "mark" | "hold":
             with JOURNAL.open("a") as journal:
                 journal.write(f"{text}\n")
+            while name == "hold" and not JOURNAL.with_name("go").exists():
+                time.sleep(0.02)
             return text
         case _:
             return f"{os.getpid()} {text}"

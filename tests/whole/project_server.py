@@ -5,6 +5,8 @@
 A tag makes it recognisable in the process list. It ignores SIGTERM and the end of its input.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import signal

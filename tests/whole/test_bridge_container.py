@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,105 +16,14 @@ from capd_client.bridge.container import exec_words
 from capd_client.control import DaemonDownError
 from capd_client.mcp_host import HostError, McpHost
 from support.bridges import bridged_capability, configured
-from support.containers import PYTHON, image
+from support.far_containers import FILES, FOLDER, Box, ContainerBridge, podman
+from support.far_hosts import memory_has
 from whole_daemon import Home, home_of_its_own, wait_for
 
 pytestmark = pytest.mark.real
 
 PROJECT_SERVER = Path(__file__).with_name("project_server.py")
 TOKEN = "host-token-7e2a-which-stays-here"
-FOLDER = "/home/dev/.local/share/capd-bridge/box"
-FILES = """
-import pathlib, sys
-root = pathlib.Path(sys.argv[1])
-print([str(each) for each in root.rglob("*") if each.is_file()
-       and (len(sys.argv) < 3 or sys.argv[2].encode() in each.read_bytes())])
-"""
-
-
-def podman(*words: str) -> str:
-    return subprocess.run(["podman", *words], capture_output=True, text=True, check=True).stdout
-
-
-class Box:
-    """A running container in which somebody works."""
-
-    def __init__(self) -> None:
-        pinned, why = image()
-        if not pinned:
-            pytest.skip(why)
-        self.name = f"capd-test-{uuid.uuid4().hex[:8]}"
-        bounds = ("--ulimit=nofile=512:512", "--ulimit=nproc=512:512", "--network=none")
-        settings = ("--env=HOME=/home/dev", "--env=PATH=/python/bin:/bin")
-        words = ("run", "--detach", "--rm", "--init", f"--name={self.name}", *bounds, *settings)
-        sleep = "import time; time.sleep(3600)"
-        podman(*words, "--log-driver=none", pinned, PYTHON, "-c", sleep)
-
-    @property
-    def pid(self) -> int:
-        return int(podman("inspect", "--format={{.State.Pid}}", self.name))
-
-    def processes(self) -> list[int]:
-        """Return every process in the container but its first two."""
-        own = Path(f"/proc/{self.pid}/ns/pid").readlink()
-        found = []
-        for each in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                command = (each / "cmdline").read_bytes()
-                if (each / "ns" / "pid").readlink() == own and b"capd.pyz" in command:
-                    found.append(int(each.name))
-        return found
-
-    def python(self, program: str, *words: str) -> str:
-        return podman("exec", self.name, "python3", "-c", program, *words)
-
-    def left(self) -> list[str]:
-        """Return what a bridge has left: files in the home, and processes."""
-        files = json.loads(self.python(FILES, "/home").replace("'", '"'))
-        return [*files, *map(str, self.processes())]
-
-    def editor(self, session: str) -> McpHost:
-        words = ["podman", "exec", "--interactive", f"--env=CAPD_SESSION={session}"]
-        command = [*words, self.name, "python3", f"{FOLDER}/capd.pyz"]
-        return McpHost(command, env=dict(os.environ), cwd="/")
-
-    def remove(self) -> None:
-        podman("rm", "--force", "--time=0", self.name)
-
-
-class ContainerBridge:
-    """A running `capd bridge container`."""
-
-    def __init__(self, home: Home, box: Box, *more: str) -> None:
-        self.output = home.folder / "bridge.log"
-        words = ["bridge", "container", box.name, "--name", "box", *more]
-        with self.output.open("wb") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "capd_client.entry", *words],
-                env=home.env,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-        wait_for(self.is_up)
-
-    def is_up(self) -> bool:
-        text = self.output.read_text()
-        assert self.process.poll() is None, text
-        return "is up" in text
-
-    def engine(self) -> int:
-        """Return the process of the engine that holds the stream."""
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
-        for each in children.split():
-            with contextlib.suppress(OSError):
-                if b"hold-streams" in Path("/proc", each, "cmdline").read_bytes():
-                    return int(each)
-        return 0
-
-    def end(self, number: int = signal.SIGINT) -> int:
-        self.process.send_signal(number)
-        return self.process.wait(60)
 
 
 @pytest.fixture
@@ -134,7 +42,7 @@ def here() -> Iterator[Home]:
         for name in ("shared", "private"):
             bridged_capability(home, name, journal, sys.executable)
         project_capability(home)
-        permitted = '[bridges.box]\ncapabilities = ["shared", "there"]\n'
+        permitted = '[bridges.box]\ncapabilities = ["shared", "there"]\nstarts = ["there"]\n'
         configured(home, f'[servers]\nlinger = 1\n[surface]\nmode = "dynamic"\n{permitted}')
         secrets = home.folder / "config" / "secrets.env"
         secrets.write_text(f"API_TOKEN={TOKEN}\n")
@@ -177,22 +85,6 @@ def enabled(editor: McpHost, name: str = "shared") -> None:
 
 def echoed(editor: McpHost, text: str) -> str:
     return str(editor.call("shared__echo", {"text": text})["content"][0]["text"])
-
-
-def memory_has(pid: int, wanted: bytes) -> bool:
-    if wanted in Path(f"/proc/{pid}/environ").read_bytes():
-        return True
-    with Path(f"/proc/{pid}/mem").open("rb", 0) as memory:
-        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
-            span, mode, *_ = line.split()
-            if "r" not in mode or "[v" in line:
-                continue
-            start, end = (int(each, 16) for each in span.split("-"))
-            with contextlib.suppress(OSError):
-                memory.seek(start)
-                if wanted in memory.read(end - start):
-                    return True
-    return False
 
 
 def test_an_editor_in_a_container_uses_a_server_here_and_its_token_stays_here(

@@ -23,13 +23,17 @@ CONFIG = """
 [surface]
 mode = "dynamic"
 [bridges.box]
-capabilities = ["there", "secret"]
+capabilities = ["there", "secret", "moved"]
+starts = ["there", "mine/secret", "other/moved"]
 [bridges.other]
 capabilities = ["there"]
+starts = ["*"]
 [bridges.revoked]
 capabilities = ["there"]
+starts = ["*"]
 [bridges.sends]
 capabilities = ["secret"]
+starts = ["*"]
 secrets = true
 """
 
@@ -55,6 +59,7 @@ def made() -> Iterator[World]:
         for name, env in (
             ("there", 'env = { MODE = "ro" }'),
             ("secret", 'env = { API_TOKEN = "{{ENV:API_TOKEN}}" }'),
+            ("moved", ""),
         ):
             home.capability(name, ["mcp-far", "--in", "{{PROJECT}}"])
             definition = home.folder / "tap" / "capabilities" / name / "default.toml"
@@ -64,7 +69,7 @@ def made() -> Iterator[World]:
         secrets.write_text(f"API_TOKEN={TOKEN}\n")
         secrets.chmod(0o600)
         home.start()
-        wait_for(lambda: len(home.ask("caps")["capabilities"]) == 3)
+        wait_for(lambda: len(home.ask("caps")["capabilities"]) == 4)
         honest = home.shim("local")
         assert home.ask("enable", session="local", name="shared")["ok"]
         yield World(home, honest)
@@ -150,6 +155,16 @@ def test_a_secret_reaches_a_runner_only_where_its_bridge_says_so(
         assert enabled(far, "secret") == ""
 
         assert [each["env"] for each in there.orders] == [{"API_TOKEN": TOKEN}]
+
+
+def test_a_tap_moves_no_server_to_the_other_side_without_the_users_word(
+    world: World, bridge: Bridge
+) -> None:
+    with runner(bridge, echoing) as there, session(bridge, "moved") as far:
+        why = enabled(far, "moved")
+
+        assert 'add "mine/moved" to starts in [bridges.box] of config.toml' in why
+        assert there.orders == []
 
 
 def test_a_runner_of_one_bridge_gets_no_order_of_another(world: World, bridge: Bridge) -> None:

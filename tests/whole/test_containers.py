@@ -299,6 +299,30 @@ def test_memory_and_processes_of_a_container_are_bounded(
     editor.leave()
 
 
+def test_processors_of_a_container_are_bounded(
+    home: Home, engine: Engine, project: Path, pinned: str
+) -> None:
+    contained(home, "busy", pinned, "cpus = 0.5")
+    controllers = engine.run("info", "--format={{.Host.CgroupControllers}}")
+    if os.getuid() and "cpu" not in controllers.strip("[]\n").split():
+        pytest.skip("this engine bounds no processors here")
+    home.start()
+    editor = home.shim("s", project)
+    assert enable(home, "s", "busy")["ok"]
+
+    [container] = engine.ids
+    limit = engine.run("inspect", "--format={{.HostConfig.NanoCpus}}", container)
+
+    quotas = [
+        call(editor, "busy", "read", path)[0]
+        for path in ("/sys/fs/cgroup/cpu.max", "/sys/fs/cgroup/cpu/cpu.cfs_quota_us")
+    ]
+    assert limit.strip() == "500000000"
+    # Of 100 ms: in the second or the first version of control groups.
+    assert {"50000 100000\n", "50000\n"} & set(quotas)
+    editor.leave()
+
+
 def test_a_container_reaches_no_port_of_this_machine(
     home: Home, engine: Engine, project: Path, pinned: str
 ) -> None:

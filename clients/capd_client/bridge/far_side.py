@@ -266,7 +266,9 @@ def config_file() -> Path:
 def entry(folder: Path) -> dict[str, Any]:
     """Return the entry for the shim in Claude Code's configuration."""
     python = sys.executable or "python3"
-    return {"type": "stdio", "command": python, "args": [str(folder / "capd.pyz")]}
+    args = [str(folder / "capd.pyz")]
+    # Without `alwaysLoad` the first request to the model is sent before the tools are there.
+    return {"type": "stdio", "command": python, "args": args, "alwaysLoad": True}
 
 
 def install(folder: Path) -> None:

@@ -10,6 +10,7 @@ import json
 import os
 import secrets
 import select
+import shlex
 import subprocess
 import threading
 import time
@@ -201,10 +202,13 @@ def instructions(name: str, host: str, prepared: Prepared) -> list[str]:
     if prepared.is_installed:
         how = ["Claude Code there has it as the MCP server `capd`."]
     else:
-        server = {"mcpServers": {"capd": {"command": prepared.python, "args": [shim]}}}
+        command = {"command": prepared.python, "args": [shim]}
+        server = {"mcpServers": {"capd": command}}
+        # Without `alwaysLoad` Claude Code asks its model before the tools are there.
+        claude = json.dumps({"type": "stdio", **command, "alwaysLoad": True})
         how = [
             f"Editors there start the MCP server: {prepared.python} {shim}",
-            f"  claude mcp add capd -- {prepared.python} {shim}",
+            f"  claude mcp add-json capd {shlex.quote(claude)}",
             f"  codex mcp add capd -- {prepared.python} {shim}",
             f"  {json.dumps(server)}",
         ]

@@ -232,9 +232,13 @@ class _Runner:
             kill_below(frozenset(self._guards))
 
     def _connected(self) -> socket.socket | None:
-        """Return a connection that the daemon has welcomed; None if it cannot be had now."""
+        """Return a connection that the daemon has welcomed; None if it cannot be had now.
+
+        Raises:
+            _EndedError: the process that holds the bridge's place is gone.
+        """
         end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        end.settimeout(_HELLO_TIMEOUT)
+        end.settimeout(_RETRY)
         try:
             hello = {
                 "capd": "hello",
@@ -245,12 +249,26 @@ class _Runner:
             }
             end.connect(str(self._folder / "socket"))
             end.sendall(json.dumps(hello).encode() + b"\n")
-            if json.loads(_line(end)).get("capd") == "welcome":
+            if self._is_answered(end) and json.loads(_line(end)).get("capd") == "welcome":
                 return end
         except (OSError, ValueError, AttributeError):
             pass
+        except _EndedError:
+            end.close()
+            raise
         end.close()
         return None
+
+    def _is_answered(self, end: socket.socket) -> bool:
+        """Return whether the daemon answers a hello in time.
+
+        A daemon that hangs must not keep this process from its guards, nor from its own end.
+        """
+        until = time.monotonic() + _HELLO_TIMEOUT
+        while time.monotonic() < until:
+            if self._wait(end, _RETRY):
+                return True
+        return False
 
     def _fork(self, connection: socket.socket) -> None:
         try:

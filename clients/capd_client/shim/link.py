@@ -209,7 +209,7 @@ class Shim:
 
     _is_first_list = True
     """Whether the daemon's next list of tools is the first one of this session."""
-    _starter: Starter | None = None
+    _starter: "Starter | None" = None
     credential_file = ""
     """The file with the credential for a bridge's socket; read again for each hello."""
 

@@ -370,6 +370,9 @@ class BridgeTable(RulesTable, frozen=True):
     secrets: bool = False
     """Whether servers that run over there (`where = "project"`) get the secrets that their
     definitions name. Everybody with that user's rights over there can read them then."""
+    starts: tuple[str, ...] = ()
+    """Globs of the servers that may run over there (`where = "project"`), as `name` or `tap/name`.
+    Those of your own definitions (`capd add`) need none."""
 
 
 class Configuration(msgspec.Struct, frozen=True):
@@ -440,6 +443,7 @@ class Configuration(msgspec.Struct, frozen=True):
                 ),
                 table.profile,
                 table.secrets,
+                table.starts,
             )
             for name, table in self.bridges.items()
         }

@@ -3,6 +3,7 @@
 import subprocess
 from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -57,6 +58,21 @@ def words(
 )
 def test_every_container_is_held(engine: Engine, word: str) -> None:
     assert word in words(engine)
+
+
+@pytest.mark.parametrize(
+    ("here", "wanted", "word"),
+    [(8, 2.0, "--cpus=2"), (8, 0.5, "--cpus=0.5"), (1, 2.0, "--cpus=1"), (0, 2.0, "")],
+)
+def test_a_container_has_no_more_processors_than_there_are(
+    here: int, wanted: float, word: str
+) -> None:
+    request = replace(REQUEST, spec=msgspec.structs.replace(REQUEST.spec, cpus=wanted))
+
+    found = words(replace(PODMAN, cpus=here), request)
+
+    # An engine that bounds none refuses a container that is to have some.
+    assert [each for each in found if each.startswith("--cpus")] == ([word] if word else [])
 
 
 def test_an_engine_is_told_what_it_would_add_by_itself() -> None:
@@ -170,6 +186,9 @@ WRONG = {
     "a short digest": server(container=ContainerSpec("x@sha256:a1")),
     "too little memory": server(container=ContainerSpec(IMAGE, memory_mib=1)),
     "too much memory": server(container=ContainerSpec(IMAGE, memory_mib=1 << 30)),
+    "no processor": server(container=ContainerSpec(IMAGE, cpus=0)),
+    "too many processors": server(container=ContainerSpec(IMAGE, cpus=1e9)),
+    "what is no number of processors": server(container=ContainerSpec(IMAGE, cpus=float("nan"))),
     "a secret in args": server(args=("--token={{ENV:TOKEN}}",)),
     "a secret for an unknown program": server(command="", env={"T": "{{ENV:T}}"}),
     "no name of a variable": server(env={"A-B": "x"}),

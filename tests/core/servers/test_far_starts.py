@@ -31,7 +31,7 @@ SECRET = msgspec.structs.replace(BASE, env={"TOKEN": "{{ENV:TOKEN}}"})
 
 
 def ordered(server: ServerSpec, place: FarPlace = PLACE, **facts: Any) -> FarOrder:
-    known = {"has_secrets": False, "is_strict": False, **facts}
+    known = {"may_start": True, "has_secrets": False, "is_strict": False, **facts}
     return far_order(server, {"TOKEN": "t-1"}, place, **known)
 
 
@@ -62,6 +62,11 @@ def test_an_order_that_no_runner_reads_is_refused() -> None:
         ordered(changed(args=("x" * (1 << 20),))).line()
 
 
+def test_a_server_that_the_user_has_not_let_go_there_is_refused() -> None:
+    with pytest.raises(FarRefusedError, match=r'add "tap/git" to starts in \[bridges\.box\]'):
+        ordered(BASE, may_start=False)
+
+
 def test_a_secret_stays_here_until_the_bridge_permits_it() -> None:
     with pytest.raises(FarRefusedError, match=r"TOKEN .*secrets = true in \[bridges\.box\]"):
         ordered(SECRET)
@@ -76,7 +81,7 @@ def test_a_secret_in_args_stays_here_as_well() -> None:
 
 def test_a_missing_secret_is_said_by_its_key() -> None:
     with pytest.raises(MissingValueError, match="capd secret set TOKEN"):
-        far_order(SECRET, {}, PLACE, has_secrets=True, is_strict=False)
+        far_order(SECRET, {}, PLACE, may_start=True, has_secrets=True, is_strict=False)
 
 
 def test_an_order_does_not_show_its_secrets() -> None:

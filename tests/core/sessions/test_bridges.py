@@ -32,6 +32,30 @@ def policy(**tables: PolicyRules) -> Policy:
     return with_bridge(SessionRules(), "box", bridges).policy(["far"], "")
 
 
+# What runs on the far side
+
+
+@pytest.mark.parametrize(
+    ("starts", "tap", "may"),
+    [
+        ((), "mine", False),
+        ((), "own", True),
+        ((), "project:/home/me/own", False),
+        (("git",), "mine", True),
+        (("git*",), "mine", True),
+        (("mine/git",), "mine", True),
+        (("other/git",), "mine", False),
+        (("other/*",), "mine", False),
+        (("it",), "mine", False),
+        (("*",), "mine", True),
+    ],
+)
+def test_a_server_of_a_tap_runs_there_where_the_user_names_it(
+    starts: tuple[str, ...], tap: str, may: bool
+) -> None:
+    assert BridgeRules(starts=starts).may_start(tap, "git") is may
+
+
 # Names and keys
 
 

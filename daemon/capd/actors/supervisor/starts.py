@@ -38,6 +38,7 @@ from capd.core.servers.far_starts import FarPlace, far_order
 from capd.core.servers.placeholders import Folders, resolved, wanted_keys
 from capd.core.servers.sandbox import SandboxRequest
 from capd.core.servers.tree_limits import TreeLimits
+from capd.core.sessions.bridges import BridgeRules
 from capd_protos.types import ServerSpec
 
 Spawn = Callable[[ProcessSpec], AbstractAsyncContextManager[ServerEnd]]
@@ -93,8 +94,8 @@ class SupervisorSettings:
     """What runs servers in containers; None to refuse them."""
     runners: FarRunners = field(default_factory=FarRunners)
     """What starts servers on the far sides of bridges."""
-    has_far_secrets: Callable[[str], bool] = lambda _: False
-    """Tells whether secrets may go over a bridge, by its name."""
+    far_rules: Callable[[str], BridgeRules] = lambda _: BridgeRules()
+    """Returns the table of a bridge, by its name."""
 
 
 class Starts:
@@ -165,11 +166,13 @@ class Starts:
             FarRefusedError: it cannot run over there.
         """
         if far is not None:
+            rules = self._settings.far_rules(far.bridge)
             order = far_order(
                 server,
                 values,
                 far,
-                has_secrets=self._settings.has_far_secrets(far.bridge),
+                may_start=rules.may_start(server.tap, server.name),
+                has_secrets=rules.has_secrets,
                 is_strict=self.sandbox_request(server).level == "strict",
             )
             return far_running(order, far, self._settings.runners)

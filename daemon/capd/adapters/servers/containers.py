@@ -12,6 +12,7 @@ secrets. The folder is made before the container and removed after it. Functions
 import contextlib
 import json
 import os
+import re
 import secrets
 import shutil
 import subprocess
@@ -44,7 +45,7 @@ _TRIES = 3
 _MOST_BYTES = 1 << 20
 _ENGINE, _PIPE = "engine", "secrets"
 _QUESTIONS: Mapping[EngineKind, tuple[str, ...]] = {
-    "podman": ("info", "--format={{.Host.Security.Rootless}}"),
+    "podman": ("info", "--format={{.Host.Security.Rootless}} {{.Host.CgroupControllers}}"),
     "docker": ("info", "--format={{json .SecurityOptions}}"),
 }
 ENGINE_VARIABLES = (
@@ -210,14 +211,18 @@ class Containers:
 
 
 def _engine(kind: EngineKind, command: str, answer: str) -> Engine:
+    has_cpu = True
     if kind == "podman":
-        is_rootless = answer.strip() == "true"
+        is_rootless = answer.startswith("true")
+        # Rootless podman starts nothing with a bound whose controller is not delegated to it.
+        has_cpu = not is_rootless or "cpu" in re.findall(r"\w+", answer)
     else:
         try:
             is_rootless = any("rootless" in str(each) for each in json.loads(answer) or ())
         except ValueError:
             is_rootless = False
-    return Engine(kind, command, is_rootless, os.getuid(), os.getgid())
+    cpus = (os.cpu_count() or 1) if has_cpu else 0
+    return Engine(kind, command, is_rootless, os.getuid(), os.getgid(), cpus)
 
 
 def _removed(words: Sequence[str], environment: Mapping[str, str]) -> bool:

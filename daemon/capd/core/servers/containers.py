@@ -3,7 +3,7 @@
     nothing of this machine   except its project, under the same path, and its secrets
     no network                unless its definition asks for one
     nothing to keep           read-only root, `/tmp` in memory, removed when the server ends
-    no way up                 no capabilities, no new privileges, bounds on memory and processes
+    no way up                 no capabilities, no new privileges, bounds on memory, processes, time
 
 Secrets come through a pipe, which a shell in the container reads before the server starts. So they
 are in no command line, in no file, and in nothing that the engine keeps or shows.
@@ -27,6 +27,7 @@ SECRETS = "/capd-secrets"
 MOST_SECRET_BYTES = 60_000
 """Less than a pipe holds (64 KiB), so that writing them never blocks."""
 SMALLEST_MIB, LARGEST_MIB = 16, 65_536
+FEWEST_CPUS, MOST_CPUS = 0.1, 256
 MOST_PROCESSES = 512
 _TEMPORARY = "/tmp:rw,nosuid,nodev,size=64m,mode=1777"  # noqa: S108  # in the container
 _LABEL = "capd.home"
@@ -78,6 +79,8 @@ class Engine:
     user: int
     group: int
     """The ids of the user and the group that run capd."""
+    cpus: int = 0
+    """The processors of this machine; 0 if the engine cannot bound how many a container uses."""
 
     @property
     def inside(self) -> str:
@@ -121,6 +124,8 @@ def wrong_with_container(server: ServerSpec) -> str:
         )
     if not SMALLEST_MIB <= spec.memory_mib <= LARGEST_MIB:
         return f"`memory_mib` is not within {SMALLEST_MIB} to {LARGEST_MIB}"
+    if not FEWEST_CPUS <= spec.cpus <= MOST_CPUS:
+        return f"`cpus` is not within {FEWEST_CPUS} to {MOST_CPUS}"
     secret = [name for name, value in server.env.items() if _has_key(server, value)]
     keys = wanted_keys(server)
     of_env = {key for name in secret for key in _keys(server, server.env[name])}
@@ -216,6 +221,9 @@ def run_words(
     words = [engine.command, "run", f"--name={name}", f"--label={_LABEL}={home}"]
     words += [*_COMMON, *_OWN[engine.kind]]
     words += [f"--memory={spec.memory_mib}m", f"--memory-swap={spec.memory_mib}m"]
+    if engine.cpus:
+        # Docker refuses more than there are.
+        words.append(f"--cpus={min(spec.cpus, engine.cpus):g}")
     words += [f"--user={engine.inside}"]
     if not spec.has_network:
         words.append("--network=none")

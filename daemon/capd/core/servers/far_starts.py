@@ -4,8 +4,9 @@
     where = "project"   over there, in the session's folder, with the bridge's runner
 
 The far side is not trusted. It gets the command, the arguments and the environment that the
-definition names, and nothing else of this machine. A secret among them leaves this machine, so the
-user permits that for the bridge. No sandbox of capd's is there, so what needs one is refused.
+definition names, and nothing else of this machine. The user names the servers of taps that may run
+there: a tap can be somebody else's. A secret among them leaves this machine, so the user permits
+that for the bridge. No sandbox of capd's is there, so what needs one is refused.
 """
 
 from collections.abc import Mapping
@@ -85,13 +86,14 @@ def far_order(
     values: Mapping[str, str],
     place: FarPlace,
     *,
+    may_start: bool,
     has_secrets: bool,
     is_strict: bool,
 ) -> FarOrder:
     """Return what is started over there; `values` are the server's secrets, by key.
 
-    `has_secrets` says that secrets may go over this bridge, `is_strict` that the server has to run
-    in a strict sandbox.
+    `may_start` says that the user lets the server run over there, `has_secrets` that secrets may go
+    over this bridge, `is_strict` that the server has to run in a strict sandbox.
 
     Raises:
         FarRefusedError: it cannot run there.
@@ -102,6 +104,12 @@ def far_order(
         raise FarRefusedError(
             f"{name} runs where the project is, and the client over the bridge {bridge} has named"
             " no folder: start the client in the project's folder"
+        )
+    if not may_start:
+        raise FarRefusedError(
+            f"{name} of the tap {server.tap} would run on the other side of the bridge {bridge}: to"
+            f' permit that, add "{server.tap}/{name}" to starts in [bridges.{bridge}] of'
+            " config.toml"
         )
     keys = wanted_keys(server)
     if keys and not has_secrets:

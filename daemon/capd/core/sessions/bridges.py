@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from capd.core.globs import matches
 from capd.core.sessions.policy import PolicyRules
 from capd.core.sessions.session_rules import SessionRules
 from capd_protos.types import SessionKey
@@ -23,6 +24,8 @@ MOST_SHOWN_CHARACTERS = 200
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 _NOT_SHOWN = re.compile(r"[^\x20-\x7e]")
 _PREFIX = "bridge"
+_OWN_TAP = "own"
+"""The tap of what the user has added (`capd add`)."""
 _NOTHING = ("*",)
 
 
@@ -37,6 +40,17 @@ class BridgeRules:
     say."""
     has_secrets: bool = False
     """Whether servers that run on the far side get the secrets that their definitions name."""
+    starts: tuple[str, ...] = ()
+    """Globs of the servers that may run on the far side, as `name` or `tap/name`."""
+
+    def may_start(self, tap: str, server: str) -> bool:
+        """Tell whether a server of a tap may run on the far side.
+
+        A tap is often somebody else's, and its next version may say where a server runs. So only a
+        definition of the user's own is a permission by itself.
+        """
+        names = (server, f"{tap}/{server}")
+        return tap == _OWN_TAP or any(matches(name, glob) for glob in self.starts for name in names)
 
 
 def is_name(text: str) -> bool:

@@ -62,7 +62,7 @@ _PROVIDER_KEYS = {
 _SCOPES: Mapping[str, Scope] = {each: each for each in get_args(Scope)}
 _TRANSPORTS = {"stdio": "stdio", "stdin": "stdio", "http": "http", "builtin": "builtin"}
 _NO_TOOL = ("",)
-_OF_CONTAINERS = frozenset({"image", "network", "mount", "memory_mib"})
+_OF_CONTAINERS = frozenset({"image", "network", "mount", "memory_mib", "cpus"})
 _SERVER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _SCRIPT_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -102,6 +102,7 @@ class _ServerBlock(msgspec.Struct):
     network: bool = False
     mount: ContainerMount = "read"
     memory_mib: int = 1024
+    cpus: float = 2.0
     where: Where = "host"
 
 
@@ -338,7 +339,7 @@ def _block_line(text: str, at: int) -> int:
 def _container(block: _ServerBlock) -> ContainerSpec | None:
     if block.runtime != "container":
         return None
-    return ContainerSpec(block.image, block.network, block.mount, block.memory_mib)
+    return ContainerSpec(block.image, block.network, block.mount, block.memory_mib, block.cpus)
 
 
 def _oauth_client(block: _OAuthBlock | None) -> OAuthClient | None:
