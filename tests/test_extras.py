@@ -12,7 +12,7 @@ from capd_protos import extras
 
 CHECKOUT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-OPTIONAL = ("keyring", "opentelemetry", "prometheus_client", "rich", "textual", "uv")
+OPTIONAL = ("keyring", "opentelemetry", "prometheus_client", "rich", "textual", "usearch", "uv")
 MOST_REQUIRED = 24
 """Packages that capd names itself; with what they need they were 58 when this was written."""
 
@@ -81,7 +81,7 @@ def test_a_default_install_requires_few_packages() -> None:
 
     assert len(required) <= MOST_REQUIRED
     names = {each.split(">")[0].split("=")[0] for each in required}
-    assert names.isdisjoint({"keyring", "prometheus-client", "rich", "textual", "uv"})
+    assert names.isdisjoint({"keyring", "prometheus-client", "rich", "textual", "usearch", "uv"})
 
 
 def test_pypi_is_told_who_wrote_it_and_on_what_it_runs() -> None:

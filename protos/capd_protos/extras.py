@@ -7,10 +7,11 @@ this capd was installed: with uv, pipx or pip.
 import sys
 from typing import Literal
 
-Extra = Literal["keyring", "metrics", "otel", "top", "uv", "web"]
+Extra = Literal["keyring", "many-tools", "metrics", "otel", "top", "uv", "web"]
 
 _WHAT: dict[Extra, str] = {
     "keyring": "the system's keyring",
+    "many-tools": "the search of more than 20,000 tools",
     "metrics": "metrics in Prometheus' format",
     "otel": "traces",
     "top": "`capd top`",

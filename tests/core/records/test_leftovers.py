@@ -20,6 +20,8 @@ HOUR = 3600.0
     [
         (f"vectors.{GONE}.bin", PROJECT_DELAY + 1, False, True),
         (f"tool_vectors.{GONE}.bin", PROJECT_DELAY + 1, False, True),
+        (f"tool_vectors.{GONE}.graph", PROJECT_DELAY + 1, False, True),
+        (f"tool_vectors.{APP}.graph", 10 * PROJECT_DELAY, False, False),
         (f"vectors.{GONE}.bin", PROJECT_DELAY - 1, False, False),
         (f"vectors.{APP}.bin", 10 * PROJECT_DELAY, False, False),
         ("vectors.bin", 10 * PROJECT_DELAY, False, False),

@@ -293,3 +293,68 @@ def test_only_tools_of_the_chosen_capabilities_are_hits() -> None:
     hits = INDEX.ranked("contents of a file", 5, inside={FILES.wire_name, MAIL.wire_name}).hits
 
     assert [hit.tool for hit in hits] == [FILES]
+
+
+class Nearest:
+    """Compares the nearest tool, and those that it is told to compare."""
+
+    is_exact = False
+
+    def __init__(self, rows: npt.NDArray[np.float32]) -> None:
+        self._rows = rows
+
+    @property
+    def rows(self) -> int:
+        return len(self._rows)
+
+    def cosines(
+        self, vector: npt.NDArray[np.float32], beside: Sequence[int]
+    ) -> npt.NDArray[np.float32]:
+        found = self._rows @ vector
+        compared = np.zeros(len(found), bool)
+        compared[[int(found.argmax()), *beside]] = True
+        return np.where(compared, found, np.float32(0))
+
+
+def test_where_few_tools_are_compared_those_that_fit_by_words_and_the_wanted_ones_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("capd.core.tools.tool_search.LEXICAL_CANDIDATES", 1)
+    index = ToolIndex([GIT, MAIL, FILES, SEARCH])
+    rows = vectors([tool.text for tool in index.tools])
+    index.take_search(Nearest(rows))
+    exact = ToolIndex(index.tools)
+    exact.take_vectors(rows)
+    by_meaning, by_words = vectors(["send a message"])[0], "create issue"
+
+    got = index.evidence(by_words, by_meaning).cosines
+    with_one_more = index.evidence(by_words, by_meaning, [1]).cosines
+
+    right = exact.evidence(by_words, by_meaning).cosines
+    assert right is not None
+    assert got is not None
+    assert with_one_more is not None
+    assert [tool.name for tool in index.tools] == ["read_file", "search", "create_issue", "send"]
+    # The nearest by meaning, and the best by words.
+    assert got.tolist() == [0, 0, right[2], right[3]]
+    assert with_one_more.tolist() == [0, *right[1:]]
+
+
+def test_tools_of_a_capability_are_compared_however_far_they_are() -> None:
+    index = ToolIndex([GIT, MAIL, FILES, SEARCH])
+    index.take_search(Nearest(vectors([tool.text for tool in index.tools])))
+
+    got = index.ranked("q", 4, vectors(["send"])[0], inside={SEARCH.wire_name})
+
+    assert [hit.score > 0 for hit in got.hits] == [True]
+
+
+def test_a_search_of_another_number_of_tools_is_refused() -> None:
+    with pytest.raises(ValueError, match="3 rows for 4 tools"):
+        ToolIndex([GIT, MAIL, FILES, SEARCH]).take_search(Nearest(vectors(["a", "b", "c"])))
+
+
+def test_an_index_can_be_made_for_more_tools() -> None:
+    some = [made("s", f"t{number}") for number in range(5)]
+
+    assert [ToolIndex(some, most).left_out for most in (3, 5, 9)] == [2, 0, 0]

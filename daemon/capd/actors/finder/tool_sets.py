@@ -10,6 +10,7 @@ from functools import partial
 import trio
 
 from capd.actors.finder.tool_vectors import ToolVectors
+from capd.adapters.model.vector_graph import most_tools
 from capd.adapters.trust.real_paths import RealPaths
 from capd.core.records.leftovers import project_mark
 from capd.core.servers.identity import server_identity
@@ -177,7 +178,7 @@ def _made(
             if server_identity(server) not in lists:
                 unlisted.setdefault(server.name, set()).add(each.id)
     named = {name: frozenset(unlisted[name]) for name in sorted(unlisted)}
-    index = ToolIndex(known.tools)
+    index = ToolIndex(known.tools, most_tools())
     if is_in_use:
         index.prepare()
     return known, index, named

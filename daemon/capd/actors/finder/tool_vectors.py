@@ -2,12 +2,16 @@
 
 Nothing is computed before somebody uses capd: before the first session, and the first query.
 
+Beyond as many tools as can be compared with each question, the vectors are searched by a graph, in
+a file beside theirs (`adapters/model/vector_graph`). Until it is built, words decide alone.
+
 Batches are small, because a user's message has to wait for the batch that the model works on.
 Vectors are saved by text hash, so that nothing is embedded again after a restart.
 """
 
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +21,9 @@ import trio
 from capd.actor_clients.embedder import EmbedderClient
 from capd.adapters.model.minilm import MODEL
 from capd.adapters.model.vector_cache import VectorCache
+from capd.adapters.model.vector_graph import is_installed, vector_graph
 from capd.core.errors import CapdError
-from capd.core.tools.tool_search import ToolIndex
+from capd.core.tools.tool_search import MOST_TOOLS, ToolIndex
 from capd.core.tools.tool_text import texts
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
@@ -34,8 +39,9 @@ WARM_UP_TIMEOUT = 20.0
 BATCH = 4
 BATCH_TIMEOUT = 60.0
 SAVED_TOGETHER = 512
-"""Vectors made between two saves. The whole file is written each time: 15 MB for ten thousand
-tools."""
+SAVED_SHARE = 0.1
+"""Vectors made between two saves: a number, or a share of those that are saved already if that is
+more. The whole file is written each time: 8 MB for ten thousand tools."""
 TRY_AGAIN = 5.0
 
 log = structlog.get_logger(actor="finder")
@@ -55,12 +61,15 @@ class ToolVectors:
         *,
         announces: bool = True,
         users: "ToolVectors | None" = None,
+        most_compared: int = MOST_TOOLS,
     ) -> None:
         """With `announces`, publish an event when the vectors are ready.
 
         `users` are the vectors of the user's catalog. They are shared, but computed and saved only
-        there.
+        there. More tools than `most_compared` are searched by a graph, if the extra for it is
+        installed.
         """
+        self._most_compared = most_compared
         self._announces = announces
         self._users = users
         self._lock = trio.Lock()
@@ -168,15 +177,17 @@ class ToolVectors:
             )
         if self._users is not None:
             await self._users.ensure()
-        wanted = texts(index.tools)
-        known = self.known(wanted)
-        missing = list(dict.fromkeys(text for text in wanted if text not in known))
+        # In threads: with a hundred thousand tools each of them takes a second.
+        wanted = await trio.to_thread.run_sync(texts, index.tools)
+        missing = await trio.to_thread.run_sync(self._unknown, wanted)
         if missing:
             # Otherwise nobody needs the model before the first query.
             await self._warm_up()
-        for at in range(0, len(missing), SAVED_TOGETHER):
+        at = 0
+        while at < len(missing):
             fresh: dict[str, Vectors] = {}
-            together = missing[at : at + SAVED_TOGETHER]
+            together = missing[at : at + max(SAVED_TOGETHER, int(SAVED_SHARE * len(cache)))]
+            at += len(together)
             for within in range(0, len(together), BATCH):
                 if index is not self._index:
                     break
@@ -184,10 +195,28 @@ class ToolVectors:
             await trio.to_thread.run_sync(cache.put, fresh)
             if index is not self._index:
                 return
-        index.take_vectors(await trio.to_thread.run_sync(self._stacked, wanted))
+        await self._give(index, wanted)
         if self._announces:
             self._bus.publish(ToolsIndexed(len(wanted), index.servers, has_vectors=True))
         log.info("tool_vectors_ready", tools=len(wanted), embedded=len(missing))
+
+    async def _give(self, index: ToolIndex, wanted: list[str]) -> None:
+        """Have `index` compared by meaning, with the vectors of the texts `wanted`."""
+        stacked = partial(self._stacked, wanted)
+        if len(wanted) > self._most_compared and is_installed():
+            path = self._cache_file.with_suffix(".graph")
+            build = partial(vector_graph, path, MODEL.key, wanted, stacked)
+            try:
+                index.take_search(await trio.to_thread.run_sync(build))
+            except ImportError as error:
+                log.warning("vector_graph_not_usable", reason=str(error))
+            else:
+                return
+        index.take_vectors(await trio.to_thread.run_sync(stacked))
+
+    def _unknown(self, wanted: list[str]) -> list[str]:
+        known = self.known(wanted)
+        return list(dict.fromkeys(text for text in wanted if text not in known))
 
     async def _batch(self, batch: list[str]) -> "dict[str, Vectors]":
         import numpy as np  # noqa: PLC0415 - as above

@@ -14,7 +14,7 @@ from capd.core.records.retention import DAY
 PROJECT_DELAY = 7 * DAY
 """The reason for the delay: somebody may agree again, and a disk may be mounted again."""
 SERVER_DELAY = 30 * DAY
-_VECTORS = re.compile(r"(?:tool_)?vectors\.([0-9a-f]{12})\.bin")
+_VECTORS = re.compile(r"(?:tool_)?vectors\.([0-9a-f]{12})\.(?:bin|graph)")
 _IDENTITY = re.compile(r"[0-9a-f]{16}")
 
 

@@ -106,7 +106,9 @@ def curated(
 
     `vector` is the unit vector of `message`; None to compare words alone.
     """
-    evidence = index.evidence(message, vector)
+    compared = (*field.pins, *(field.uses or ()))
+    beside = [row for name in compared if (row := index.row(name)) is not None]
+    evidence = index.evidence(message, vector, beside)
     pins = [name for name in dict.fromkeys(field.pins) if name not in field.left_out]
     pinned = [row for name in pins if (row := index.row(name)) is not None][:k]
     rows = _best(index, evidence, field, k - len(pinned), frozenset(pinned))
@@ -151,7 +153,7 @@ def ranked_within(
     rows = [row for name in sorted(inside) if (row := index.row(name)) is not None]
     if not rows:
         return RankedWithin()
-    evidence = index.evidence(message, vector)
+    evidence = index.evidence(message, vector, rows)
     field = Field(uses=uses)
     is_silent = all(
         float(evidence.by_words[row]) <= 0

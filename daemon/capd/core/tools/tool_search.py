@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from capd.core.lexical import Bm25, Ngrams, words
 from capd.core.tools.tool_text import Tool, folded, spelled
+from capd.core.tools.vector_search import ExactSearch, VectorSearch
 from capd_protos.naming import Named, NameTable, near_names
 from capd_protos.types import WireName
 
@@ -37,8 +38,12 @@ LOWEST_LIKENESS = 0.3
 """A tool is also a hit if the n-grams of its name and of the question are at least this similar."""
 
 MOST_TOOLS = 20_000
-"""More tools are left out of the index, and counted. This many take 31 MB for their vectors, and
-about as much for their words."""
+"""More tools are left out of the index, and counted, unless the index is made for more. This many
+take 31 MB for their vectors, and about as much for their words."""
+
+LEXICAL_CANDIDATES = 512
+"""Rows that are compared by meaning in any case: those that fit a question best by words. This
+matters only where not every row is compared (`vector_search`)."""
 
 NEAR = 3
 _NEAR_LOOKED_AT = 20
@@ -117,14 +122,14 @@ class ToolIndex:
     The words are indexed with the first search, or by `prepare`.
     """
 
-    def __init__(self, tools: Iterable[Tool] = ()) -> None:
-        """Take `tools`, of which those after `MOST_TOOLS` are left out."""
+    def __init__(self, tools: Iterable[Tool] = (), most: int = MOST_TOOLS) -> None:
+        """Take `tools`, of which those after the first `most` are left out."""
         by_name = {tool.wire_name: tool for tool in tools}
         ordered = [by_name[name] for name in sorted(by_name)]
-        self.tools = tuple(ordered[:MOST_TOOLS])
+        self.tools = tuple(ordered[:most])
         self.left_out = len(ordered) - len(self.tools)
         self.servers = len({tool.server for tool in self.tools})
-        self._vectors: Vectors | None = None
+        self._meaning: VectorSearch | None = None
         self._rows: dict[WireName, int] = {t.wire_name: row for row, t in enumerate(self.tools)}
         self._bare: dict[str, list[int]] = {}
         self._folded: dict[str, list[int]] = {}
@@ -153,13 +158,25 @@ class ToolIndex:
     @property
     def has_vectors(self) -> bool:
         """Whether the tools have vectors, so that a question can be compared by meaning."""
-        return self._vectors is not None
+        return self._meaning is not None
 
     def take_vectors(self, vectors: "Vectors") -> None:
-        """Add the unit vectors of the tools, one row for each, in the order of `tools`."""
-        if vectors.ndim != 2 or len(vectors) != len(self.tools):  # noqa: PLR2004 - a matrix
-            raise ValueError(f"vectors of shape {vectors.shape} for {len(self.tools)} tools")
-        self._vectors = vectors
+        """Add the unit vectors of the tools, one row for each, in the order of `tools`.
+
+        Raises:
+            ValueError: there is not one row for each tool.
+        """
+        self.take_search(ExactSearch(vectors))
+
+    def take_search(self, search: VectorSearch) -> None:
+        """Compare by meaning with `search`, whose rows are in the order of `tools`.
+
+        Raises:
+            ValueError: there is not one row for each tool.
+        """
+        if search.rows != len(self.tools):
+            raise ValueError(f"vectors of {search.rows} rows for {len(self.tools)} tools")
+        self._meaning = search
 
     def ranked(
         self,
@@ -179,7 +196,7 @@ class ToolIndex:
         searched.
         """
         restricted = restricted or {}
-        evidence = self.evidence(asked, vector)
+        evidence = self.evidence(asked, vector, self._rows_of(inside or ()))
         scores = evidence.scores
         is_hit = (evidence.by_words > 0) | (evidence.likeness >= LOWEST_LIKENESS)
         if evidence.cosines is not None:
@@ -204,8 +221,14 @@ class ToolIndex:
         near = () if hits else self.near(asked, restricted)
         return RankedTools(tuple(hits), tuple(withheld), near, evidence.cosines is None)
 
-    def evidence(self, asked: str, vector: "Vectors | None" = None) -> Evidence:
-        """Return how well each tool fits the question `asked`, whose unit vector is `vector`."""
+    def evidence(
+        self, asked: str, vector: "Vectors | None" = None, beside: Sequence[int] = ()
+    ) -> Evidence:
+        """Return how well each tool fits the question `asked`, whose unit vector is `vector`.
+
+        The rows `beside` are compared by meaning however far they are. Of the others, the nearest
+        are, and those that fit best by words.
+        """
         import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without searches never pays
 
         by_words = self._words.scores(words(asked))
@@ -214,15 +237,21 @@ class ToolIndex:
         scores = likeness * np.float32(NAME_WEIGHT)
         if best > 0:
             scores += by_words * np.float32(WORDS_WEIGHT / best)
-        if vector is None or self._vectors is None:
+        if vector is None or self._meaning is None:
             return Evidence(scores, by_words, likeness, None)
-        cosines = self._vectors @ vector
+        if not self._meaning.is_exact and len(scores) > LEXICAL_CANDIDATES:
+            best_rows = np.argpartition(-scores, LEXICAL_CANDIDATES)[:LEXICAL_CANDIDATES]
+            beside = [*beside, *best_rows.tolist()]
+        cosines = self._meaning.cosines(vector, beside)
         scores += cosines
         return Evidence(scores, by_words, likeness, cosines)
 
     def row(self, name: WireName) -> int | None:
         """Return the index in `tools` of the tool with this wire name; None if there is none."""
         return self._rows.get(name)
+
+    def _rows_of(self, names: Iterable[WireName]) -> list[int]:
+        return [row for name in names if (row := self._rows.get(name)) is not None]
 
     @property
     def rarest(self) -> float:
