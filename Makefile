@@ -13,15 +13,16 @@ JOBS ?= $(shell expr $(CORES) + 1)
 # onnxruntime uploads usage data unless told not to; nothing of capd or its tests does that.
 export ORT_DISABLE_TELEMETRY := 1
 
-.PHONY: run test quick quick-tests lint types types-mypy types-pyright contracts unit test-real test-reliability test-clients test-servers test-shared bench-relay bench-scale bench-tokens docs charts pictures wheel clean
+.PHONY: run test quick quick-tests lint types types-mypy types-pyright contracts unit test-deep test-real test-reliability test-clients test-servers test-shared bench-relay bench-scale bench-tokens docs charts pictures wheel clean
 
 run: $(VENV)/.installed
 	@$(BIN)/python -m capd_client.first_turn
 
-# The type checkers take one core each.
+# pyright takes one core for longer than the other checks together, so the tests begin beside it.
+# Of each property few examples are tried: `make test-deep` tries the rest.
 test: $(VENV)/.developing
-	@$(MAKE) --no-print-directory -j2 lint types contracts
-	@$(MAKE) --no-print-directory unit
+	@$(MAKE) --no-print-directory -j2 lint types-mypy contracts
+	@CAPD_HYPOTHESIS=$${CAPD_HYPOTHESIS:-quick} $(MAKE) --no-print-directory -j2 types-pyright unit
 
 # What you run while you work: no daemon is started. pyright is left to `make test`. It keeps nothing
 # from one run to the next, and takes as long as all the rest. mypy keeps what it found: its first
@@ -53,6 +54,10 @@ contracts: $(VENV)/.developing
 unit: $(VENV)/.developing
 	@$(BIN)/python -m compileall -q daemon clients protos tests
 	env -u PYTHONDONTWRITEBYTECODE pytest -m "not real and not reliability and not clients and not servers and not shared" -q -n $(JOBS) --dist worksteal
+
+# The properties, each with at least 25 times as many examples as `make test` tries.
+test-deep: $(VENV)/.developing
+	CAPD_HYPOTHESIS=deep pytest -m "hypothesis and not real and not reliability and not clients and not servers and not shared" -q -n $(CORES) --dist worksteal
 
 test-real: $(VENV)/.developing
 	pytest -m "real and not shared" -q

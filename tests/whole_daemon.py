@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from capd_client.control import Control, ControlError, DaemonDownError
 from capd_client.mcp_host import McpHost, without_capd
-from support import forked_daemons
+from support import forked_daemons, forked_scripts
 
 PLAIN_SERVER = Path(__file__).parent / "whole" / "plain_server.py"
 SHIM = Path(__file__).parents[1] / "clients/capd_client/launch.py"
@@ -163,6 +163,10 @@ class Home:
 
     def capd(self, *arguments: str, said: str = "") -> subprocess.CompletedProcess[str]:
         """Run the `capd` command; `said` is on its standard input."""
+        if self._is_forked and forked_scripts.can_fork_capd(self.env):
+            return forked_scripts.run_capd(
+                list(arguments), self.env, str(self.folder), said, PATIENCE_OF_A_COMMAND
+            )
         return subprocess.run(
             [sys.executable, "-P", "-m", "capd_client.entry", *arguments],
             env=self.env,

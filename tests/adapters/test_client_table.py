@@ -115,3 +115,14 @@ def test_a_line_that_says_what_cannot_be_is_left_out_and_told(tmp_path: Path, li
 
     assert [problem.partition(" is not used")[0] for problem in problems] == [f"{file}: [zed]"]
     assert (table["zed"], table["mine"].relists) == (TABLE["zed"], "lag")
+
+
+def test_what_a_users_file_changes_is_the_packages_own_again_without_it(tmp_path: Path) -> None:
+    file = tmp_path / "clients.toml"
+    file.write_text("[zed]\nrelists = 'lag'\n[mine]\nrelists = 'lag'\n")
+    with_file, _ = client_table(file)
+
+    without_file, _ = client_table()
+
+    assert with_file["zed"].relists == "lag"
+    assert without_file == TABLE

@@ -189,6 +189,10 @@ def main() -> int:
     from capd.__main__ import _imported
 
     command = _imported(DAEMON)
+    from capd.adapters.client_table import client_table
+
+    # What it parses is the same for each of them.
+    client_table()
     gc.freeze()
     gc.enable()
     return command() if _is_daemon(socket.socket(fileno=int(sys.argv[1]))) else 0

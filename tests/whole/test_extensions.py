@@ -16,13 +16,13 @@ from mcp.client.extension import advertise
 from pydantic import ConfigDict
 
 from capd_client.mcp_host import McpHost
+from support import forked_scripts
 from whole_daemon import SHIM, Home, home_of_its_own, wait_for
 
 SERVER = Path(__file__).with_name("extension_server.py")
 PATIENCE = 60.0
 APPS, TASKS = "io.modelcontextprotocol/ui", "io.modelcontextprotocol/tasks"
 SHARED = "ui://board/main"
-WARNED = ("-W", "ignore")
 CHANGED = "notifications/tasks"
 SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
 TaskMethod = Literal["tasks/get", "tasks/update", "tasks/cancel"]
@@ -168,7 +168,7 @@ def servers(home: Home, *names: str, options: Sequence[str] = ()) -> None:
     for name in names:
         home.capability(
             name,
-            [sys.executable, *WARNED, str(SERVER), name, str(home.folder), *options, home.tag],
+            forked_scripts.server_command(str(SERVER), name, str(home.folder), *options, home.tag),
         )
 
 

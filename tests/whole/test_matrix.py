@@ -20,6 +20,7 @@ import trio
 from mcp import Client, StdioServerParameters
 from mcp.client.session import ClientRequestContext
 
+from support import forked_scripts
 from whole_daemon import SHIM, Home
 
 GENERATION_SERVER = Path(__file__).parent / "generation_server.py"
@@ -35,14 +36,14 @@ pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprec
 def daemon() -> Iterator[Home]:
     folder = Path(tempfile.mkdtemp(prefix="capd"))
     folder.chmod(0o700)
-    home = Home(folder)
+    home = Home(folder, is_forked=True)
     # One process a server for all of its tests: starting one takes a second.
     home.env["CAPD_LINGER"] = "60"
     # By itself a list of the stateless generation does not change.
     home.env["CAPD_SURFACE"] = "dynamic"
     sites = []
     for generation in GENERATIONS:
-        argv = [sys.executable, "-W", "ignore", str(GENERATION_SERVER)]
+        argv = forked_scripts.server_command(str(GENERATION_SERVER))
         home.capability(f"{generation}-stdio", [*argv, "stdio", generation, home.tag])
         site = subprocess.Popen([*argv, "http", generation, home.tag], stdout=subprocess.PIPE)
         sites.append(site)

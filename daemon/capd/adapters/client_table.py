@@ -3,6 +3,7 @@
 An unusable line is reported and ignored.
 """
 
+import functools
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -38,11 +39,7 @@ class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def client_table(own_file: Path | None = None) -> tuple[dict[str, ClientTraits], list[str]]:
     """Return the table, and one line for each unusable part of the user's table."""
-    # A file beside the package, as for all that capd ships; importlib.resources imports zipfile.
-    text = Path(capd_protos.__path__[0], NAME).read_text(encoding="utf-8")
-    lines: dict[str, Any] = {
-        name: _without(line, _NOT_OURS) for name, line in tomllib.loads(text).items()
-    }
+    lines = dict(_shipped_lines())
     problems: list[str] = []
     set_by_user: set[str] = set()
     own = _read(own_file, problems)
@@ -66,6 +63,18 @@ def client_table(own_file: Path | None = None) -> tuple[dict[str, ClientTraits],
         )
         for name, line in ordered.items()
     }, problems
+
+
+@functools.cache
+def _shipped_lines() -> dict[str, Any]:
+    """Return the package's own table, which nobody may change.
+
+    It is parsed once: each save of a user's file reads the table again, and parsing these lines
+    takes 4 ms.
+    """
+    # A file beside the package, as for all that capd ships; importlib.resources imports zipfile.
+    text = Path(capd_protos.__path__[0], NAME).read_text(encoding="utf-8")
+    return {name: _without(line, _NOT_OURS) for name, line in tomllib.loads(text).items()}
 
 
 def _without(line: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
