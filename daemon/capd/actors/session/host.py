@@ -32,6 +32,7 @@ from capd.actors.session.table import OpenSession, OpenSessions
 from capd.adapters import platform
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.conversation import Request, UnknownNameError
+from capd.adapters.clients.parking import Parking
 from capd.adapters.clients.upstream import Upstream
 from capd.adapters.large_frames import read_all
 from capd.adapters.servers.callers import CallHooks
@@ -133,6 +134,7 @@ class SessionHost:
         self._store = store
         self._saver = SessionSaver(store, self._record)
         self._drain = Drain()
+        self._parking = Parking()
         self._memory_return = MemoryReturn(lambda: not self._sessions)
         self._model_keeping = ModelKeeping(
             EmbedderClient(services.bus), self._sessions.has_prompts, idle=model_idle
@@ -159,6 +161,7 @@ class SessionHost:
                 kept: dict[str, Callable[[], Awaitable[object]]] = {
                     "hints": self._listen,
                     "session records": self._saver.run,
+                    "idle connections": self._parking.run,
                     "memory return": self._memory_return.run,
                     "model keeping": self._model_keeping.run,
                     "habits": services.habits.run,
@@ -182,6 +185,7 @@ class SessionHost:
             self.services.scripts.close()
             if has_failed:
                 await self._release_all()
+            self._parking.close()
             self._sessions.clear()
 
     @property
@@ -378,7 +382,6 @@ class SessionHost:
     ) -> None:
         claim = opened.claim
         session = opened.session
-        upstream: Upstream | None = None
         try:
             with trio.move_on_after(HANDOVER_TIMEOUT):
                 await connection.welcomed.wait()
@@ -394,16 +397,35 @@ class SessionHost:
             )
             upstream.is_draining = self._drain.is_on
             session.connection.upstream = upstream
+        except BaseException:
+            await self._after_connection(opened, claim, None)
+            raise
+        await self._serve(opened, claim, upstream)
+
+    async def _serve(self, opened: OpenSession, claim: int, upstream: Upstream) -> None:
+        """Serve a connection until it is idle, which is then parked, or over."""
+        self._parking.serve(upstream)
+        try:
             # Here, and not around all: what follows takes half a minute, and the log says it now.
-            await contained("connection", upstream.run, session.calls, log=log)
+            await contained("connection", upstream.run, opened.session.calls, log=log)
         finally:
+            self._parking.leave(upstream)
+            if not upstream.is_idle:
+                await self._after_connection(opened, claim, upstream)
+        if upstream.is_idle:
+            serve = partial(contained, "session", self._serve, opened, claim, upstream, log=log)
+            upstream.park(self._parking, partial(self._nursery.start_soon, serve))
+
+    async def _after_connection(
+        self, opened: OpenSession, claim: int, upstream: Upstream | None
+    ) -> None:
+        if claim == opened.claim:
+            opened.session.connection.upstream = None
+            is_goodbye = upstream is not None and upstream.is_goodbye
+            if not is_goodbye:
+                await contained("lost", self._wait_while_lost, opened, claim, log=log)
             if claim == opened.claim:
-                session.connection.upstream = None
-                is_goodbye = upstream is not None and upstream.is_goodbye
-                if not is_goodbye:
-                    await contained("lost", self._wait_while_lost, opened, claim, log=log)
-                if claim == opened.claim:
-                    await self._end(opened)
+                await self._end(opened)
 
     async def _wait_while_lost(self, opened: OpenSession, claim: int) -> None:
         """Wait until the session is resumed, its process is gone, or 30 s have passed."""
