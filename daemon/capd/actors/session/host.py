@@ -23,6 +23,7 @@ from capd.actors.session.drain import Drain
 from capd.actors.session.hooks import answering, hook_turn, keyed_turn
 from capd.actors.session.model_keeping import ModelKeeping
 from capd.actors.session.opening import SessionOpenings
+from capd.actors.session.parts import SessionHosting
 from capd.actors.session.sampling import sample
 from capd.actors.session.services import SessionServices
 from capd.actors.session.session import Session
@@ -155,6 +156,7 @@ class SessionHost:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 self._openings.run_in(nursery)
+                self._hosting = SessionHosting(nursery, self._open_agent, self._end_agent)
                 await services.habits.load()
                 await services.approvals.load()
                 await self._memories.load()
@@ -329,7 +331,8 @@ class SessionHost:
         return messages.ProjectLeft()
 
     async def _leave_project(self, session: Session, project: str) -> None:
-        await session.activation.leave_project(project)
+        if session.may_hold_servers:
+            await session.activation.leave_project(project)
         own = session.place.project
         if await self._paths.again(own) == project:
             await self._memories.reload_project(own)
@@ -343,11 +346,8 @@ class SessionHost:
             return found
         opened, connection, resumed = found
         key, client = opened.session.place.key, request.hello.client.name
-        opened.session.turns.answer_in_time = answering(opened.session, self._nursery)
-        opened.session.client_skills.nursery = self._nursery
-        opened.session.agents.open = partial(self._open_agent, key)
-        opened.session.agents.end = self._end_agent
-        read_ahead = partial(contained, "skills", opened.session.client_skills.read_ahead, log=log)
+        opened.session.host(self._hosting, partial(answering, nursery=self._nursery))
+        read_ahead = partial(contained, "skills", opened.session.read_client_skills, log=log)
         self._nursery.start_soon(read_ahead)
         self._saver.changed(key)
         served = (self._serve_connection, opened, connection, request.hello)
@@ -501,6 +501,7 @@ class SessionHost:
         for session in self._sessions.sessions():
             follow = session.follow_profile
             self._nursery.start_soon(partial(contained, "profile", follow, log=log))
+        for session in self._sessions.with_servers():
             release = session.activation.release_left
             self._nursery.start_soon(partial(contained, "release", release, log=log))
 
@@ -519,11 +520,11 @@ class SessionHost:
 
     def _on_hint(self, hint: Hint) -> None:
         if isinstance(hint, supervisor.ServerToolsChanged):
-            for session in self._sessions.sessions():
+            for session in self._sessions.with_servers():
                 self._nursery.start_soon(self._follow_tools, session, hint.instance)
             return
         if isinstance(hint, supervisor.ServerStarted | supervisor.ServerExited):
-            for session in self._sessions.sessions():
+            for session in self._sessions.with_servers():
                 if hint.identity in session.activation.leases.subscribed.servers:
                     self._nursery.start_soon(self._renew, session)
             return

@@ -103,6 +103,10 @@ class OpenSessions(dict[SessionKey, OpenSession]):
         """Return how many sessions came over a bridge, connected or not."""
         return sum(each.session.place.bridge == bridge for each in self.values())
 
+    def with_servers(self) -> list[Session]:
+        """Return the open sessions that may have servers; no change of a server affects others."""
+        return [session for session in self.sessions() if session.may_hold_servers]
+
     def projects(self) -> set[str]:
         """Return the projects that have an open session."""
         return {each.session.place.project for each in self.values()}
