@@ -243,7 +243,7 @@ class SessionCalls:
         """
         match kind:
             case "tools":
-                self._context.connection.relisted.set()
+                self._context.connection.on_listed()
                 self._view.listed()
                 surface, listed = self._state.surface, self.definitions()
                 own = len(surface) - len(surface.listed)

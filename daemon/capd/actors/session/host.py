@@ -157,6 +157,7 @@ class SessionHost:
                 self._nursery = nursery
                 self._openings.run_in(nursery)
                 self._hosting = SessionHosting(nursery, self._open_agent, self._end_agent)
+                self._answering = partial(answering, nursery=nursery)
                 await services.habits.load()
                 await services.approvals.load()
                 await self._memories.load()
@@ -346,7 +347,7 @@ class SessionHost:
             return found
         opened, connection, resumed = found
         key, client = opened.session.place.key, request.hello.client.name
-        opened.session.host(self._hosting, partial(answering, nursery=self._nursery))
+        opened.session.host(self._hosting, self._answering)
         read_ahead = partial(contained, "skills", opened.session.read_client_skills, log=log)
         self._nursery.start_soon(read_ahead)
         self._saver.changed(key)
@@ -413,8 +414,11 @@ class SessionHost:
             if not upstream.is_idle:
                 await self._after_connection(opened, claim, upstream)
         if upstream.is_idle:
-            serve = partial(contained, "session", self._serve, opened, claim, upstream, log=log)
-            upstream.park(self._parking, partial(self._nursery.start_soon, serve))
+            upstream.park(self._parking, partial(self._serve_again, opened, claim, upstream))
+
+    def _serve_again(self, opened: OpenSession, claim: int, upstream: Upstream) -> None:
+        served = (self._serve, opened, claim, upstream)
+        self._nursery.start_soon(partial(contained, log=log), "session", *served)
 
     async def _after_connection(
         self, opened: OpenSession, claim: int, upstream: Upstream | None
@@ -453,7 +457,8 @@ class SessionHost:
         key = place.key
         # It stays in the table until it has no lease, or a new session of this key would get them.
         opened.is_ending = True
-        opened.opening.cancel()
+        if opened.opening is not None:
+            opened.opening.cancel()
         for each in self._sessions.of_agents(key):
             if not each.is_ending:
                 await self._end(each)

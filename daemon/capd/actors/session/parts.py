@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
+from weakref import ref
 
 import trio
 
@@ -79,9 +80,13 @@ class SessionParts:
     def begin(self, owner: PartsOwner) -> None:
         """Call `owner` back from now on. It is called weakly, because it owns the parts."""
         # Parts refer to their session weakly, so that it is freed without a garbage collection.
-        self._on_step = weakly(owner.on_step)
-        self._record_now = weakly(owner.record_now)
-        self._result_reader = weakly(owner.result_reader)
+        self._owner_ref = ref(owner)
+
+    @property
+    def _owner(self) -> PartsOwner:
+        owner = self._owner_ref()
+        assert owner is not None, "whoever asks for a part has the session"
+        return owner
 
     def is_made(self, part: str) -> bool:
         """Tell whether a part exists."""
@@ -90,12 +95,12 @@ class SessionParts:
     @cached_property
     def activation(self) -> Activation:
         """Switches capabilities on and off."""
-        return Activation(self.context, self.denials, self._on_step)
+        return Activation(self.context, self.denials, weakly(self._owner.on_step))
 
     @cached_property
     def agents(self) -> SessionAgents:
         """The sub-agents of the session."""
-        agents, hosting = SessionAgents(self._record_now), self.hosting
+        agents, hosting = SessionAgents(weakly(self._owner.record_now)), self.hosting
         if hosting is not None:
             key = self.context.place.key
             agents.open = lambda agent, record: hosting.open_agent(key, agent, record)
@@ -151,7 +156,10 @@ class SessionParts:
     @cached_property
     def initial_tools(self) -> InitialTools:
         """What is on when the session opens."""
-        return InitialTools(self.context, self.activation)
+        return InitialTools(self.context, weakly(self._activation))
+
+    def _activation(self) -> Activation:
+        return self.activation
 
     @cached_property
     def memories(self) -> SessionMemories | NoMemories:
@@ -191,7 +199,8 @@ class SessionParts:
         if self.context.view.is_bare or isinstance(store, NoResultStore):
             return NoResults()
         key, publish = self.context.place.key, services.bus.publish
-        return SessionResults(services.results, store, key, publish, self._result_reader)
+        reader = weakly(self._owner.result_reader)
+        return SessionResults(services.results, store, key, publish, reader)
 
     @cached_property
     def search(self) -> ToolSearch:

@@ -48,7 +48,7 @@ class SessionSnapshot:
         if is_same_client:
             parts = self._parts
             parts.conversations.restore(record)
-            context.connection.subscriptions.update(record.subscriptions)
+            context.connection.subscriptions.update(dict.fromkeys(record.subscriptions))
             parts.activation.leases.subscribed.restore(record.subscriptions)
             parts.requests.drop_denied()
             parts.requests.tasks.restore(record.tasks)

@@ -149,7 +149,7 @@ class SessionTurns:
     def _deliver(self, step: Step) -> None:
         if not step.changes_list:
             return
-        self._context.connection.relisted = trio.Event()
+        self._context.connection.on_list_changed()
         self._context.notify_tools_changed()
         self._context.services.bus.publish(
             messages.SurfaceChanged(self._place.key, list(step.added), list(step.removed))
@@ -161,7 +161,7 @@ class SessionTurns:
         """Note in which of the client's own conversations a message was sent, if that is known."""
         if not client_session:
             return
-        self._context.connection.client_sessions.add(client_session)
+        self._context.connection.client_sessions[client_session] = None
         if client_session != self._parts.conversations.current.id:
             self._parts.conversations.continue_in(client_session)
             self._context.on_change()
@@ -203,7 +203,7 @@ class SessionTurns:
         if is_awaited and (taken.added or taken.removed):
             # A hook answered now would let the client ask its model with the old list of tools.
             with trio.move_on_after(RELIST_TIMEOUT):
-                await connection.relisted.wait()
+                await connection.until_listed()
         text = self._parts.tokens.turned(documents.words(taken))
         return text_result(hook_context.hook_output(text, taken.notice))
 
@@ -221,7 +221,7 @@ class SessionTurns:
         used = await self._parts.client_skills.use(hook.skill)
         if used.added and self._view.lists_at_once(at_border=False):
             with trio.move_on_after(RELIST_TIMEOUT):
-                await self._context.connection.relisted.wait()
+                await self._context.connection.until_listed()
         text = self._parts.tokens.turned(used.text)
         return text_result(hook_context.hook_output(text, event=hook_context.TOOL_EVENT))
 

@@ -8,6 +8,7 @@ and does not end the connection.
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import cached_property
 
 import msgspec
 import trio
@@ -73,6 +74,7 @@ from capd.core.results.large_results import Result
 from capd_protos import socket as frames
 from capd_protos.codec import MalformedError
 
+_NOTHING: frozenset[int | str] = frozenset()
 _NO_SCOPE = trio.CancelScope()
 """Stands for the scope of every parked connection. It is never entered and never cancelled."""
 
@@ -103,17 +105,14 @@ class Upstream:
         self.session = connection.session
         self.wants_dispatched = wants_dispatched
         self.knows_durable = knows_durable
-        self.again = set(again)
+        self.again = frozenset(again) or _NOTHING
         self._sink = sink
         self._large_sink = sink if isinstance(sink, LargeSink) else None
         self._lines = lines
         self._version = version
         self._log = log
-        self._questions = Questions()
-        self._suspended = SuspendedCalls()
         self.client = connection.client
         """The client info for requests that do not contain their own."""
-        self._listening = Listening(weakly(self.notify), connection.subscriptions)
         self._scope = trio.CancelScope()
         self._reading: trio.CancelScope | None = None
         self._serve_again: Callable[[], None] | None = None
@@ -123,6 +122,20 @@ class Upstream:
         self._has_backlog = False
         self._is_closing = False
         self._is_over = False
+
+    # Most clients are never asked, suspend nothing and have no streams.
+
+    @cached_property
+    def _questions(self) -> Questions:
+        return Questions()
+
+    @cached_property
+    def _suspended(self) -> SuspendedCalls:
+        return SuspendedCalls()
+
+    @cached_property
+    def _listening(self) -> Listening:
+        return Listening(weakly(self.notify), self.connection.subscriptions)
 
     async def run(self, conversation: Conversation) -> None:
         """Serve until the client disconnects or says goodbye, or until `close` is called.
@@ -179,7 +192,7 @@ class Upstream:
             and isinstance(self._sink, ParkingSink)
             and self._sink.is_idle
             and not self._nursery.child_tasks
-            and not self._questions.are_open
+            and not ("_questions" in vars(self) and self._questions.are_open)
             and not self._is_closing
         )
 
@@ -188,6 +201,8 @@ class Upstream:
         assert isinstance(self._sink, ParkingSink), "only such a connection is idle"
         self._serve_again = serve_again
         self._reading = None
+        # A stream is a request in progress, so there is none.
+        vars(self).pop("_listening", None)
         self._scope = _NO_SCOPE
         del self._under_way, self._nursery
         self._parking = parking, self._sink.park(self._on_backlog)
@@ -242,13 +257,15 @@ class Upstream:
         method = f"notifications/{what}/list_changed"
         if self.connection.is_initialized:
             self.post(b'{"jsonrpc":"2.0","method":"%s"}' % method.encode())
-        self._listening.list_changed(what)
+        if "_listening" in vars(self):
+            self._listening.list_changed(what)
 
     def resource_updated(self, uri: str, params: bytes) -> None:
         """Notify the client that a resource has changed, once for each of its subscriptions."""
         if any(is_within(uri, each) for each in self.connection.subscriptions):
             self.notify("notifications/resources/updated", params)
-        self._listening.resource_updated(uri, params)
+        if "_listening" in vars(self):
+            self._listening.resource_updated(uri, params)
 
     def task_changed(self, task: str, params: bytes) -> None:
         """Notify the client that a task has changed, once for each stream that listens for it."""
@@ -499,11 +516,11 @@ class Upstream:
             case "resources/subscribe":
                 uri = URI.decode(params).uri
                 result = await conversation.subscribe(uri)
-                self.connection.subscriptions.add(uri)
+                self.connection.subscriptions[uri] = None
                 return result
             case "resources/unsubscribe":
                 uri = URI.decode(params).uri
-                self.connection.subscriptions.discard(uri)
+                self.connection.subscriptions.pop(uri, None)
                 if self._listening.wants(uri):
                     return b"{}"
                 return await conversation.unsubscribe(uri)
