@@ -94,6 +94,11 @@ class FrameReader:
         self._cap_bytes = cap_bytes
 
     @property
+    def is_between_lines(self) -> bool:
+        """Whether every byte that was read has been passed on, and the stream goes on."""
+        return not self._ready and not self._line_bytes and not self._is_ended
+
+    @property
     def partial(self) -> bytes:
         """The part of an unfinished line that has arrived; if it is too long, its beginning."""
         return b"".join(self._chunks)

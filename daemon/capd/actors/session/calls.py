@@ -9,17 +9,19 @@ unchanged.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import msgspec
 import structlog
 import trio
 
 from capd.actors.session.call_notes import Call
+from capd.actors.session.leases import SessionLeases
 from capd.actors.session.own_calls import OwnCalls
 from capd.actors.session.parts import SessionParts
+from capd.actors.session.results import NoResults, SessionResults
 from capd.actors.session.scripts import SessionScripts
 from capd.actors.session.server_requests import LINK_MARK, LINKS_BYTES
 from capd.actors.session.turns import SessionTurns
@@ -125,7 +127,8 @@ class ToolRoute:
 class SessionCalls:
     """What a session's connection may request; implements `Conversation`."""
 
-    def __init__(self, parts: SessionParts, turns: SessionTurns) -> None:
+    def __init__(self, parts: SessionParts, turns: Callable[[], SessionTurns]) -> None:
+        """Create it. `turns` returns the turns of the session."""
         self._context = parts.context
         self._state = parts.context.state
         self._view = parts.context.view
@@ -133,16 +136,24 @@ class SessionCalls:
         self._checks = parts.context.services.checks
         self._published_used: list[CapabilityId] = []
         self._parts = parts
-        self._agents = parts.agents
-        self._activation = parts.activation
-        self._memories = parts.memories
-        self._requests = parts.requests
         self._turns = turns
-        self.leases = parts.activation.leases
-        self.results = parts.results
-        self.search = parts.search
-        scripts = SessionScripts(parts, self.search, self.call_for_script)
-        self._own_calls = OwnCalls(parts, self.search, scripts)
+
+    @property
+    def leases(self) -> SessionLeases:
+        """The servers that the session leases."""
+        return self._parts.activation.leases
+
+    @property
+    def results(self) -> SessionResults | NoResults:
+        """The session's long results."""
+        return self._parts.results
+
+    @cached_property
+    def _own_calls(self) -> OwnCalls:
+        search = self._parts.search
+        return OwnCalls(
+            self._parts, search, SessionScripts(self._parts, search, self.call_for_script)
+        )
 
     # The connection begins
 
@@ -196,8 +207,9 @@ class SessionCalls:
             is_stateless=is_stateless(client),
         )
         if self._view.policy != self._state.policy:
-            self._activation.restrict(self._view.policy)
-            self._requests.drop_denied()
+            self._parts.activation.restrict(self._view.policy)
+            if self._parts.is_made("requests"):
+                self._parts.requests.drop_denied()
 
     def on_environment(self, values: dict[str, str]) -> None:
         """Adopt the values of the client's environment.
@@ -209,15 +221,17 @@ class SessionCalls:
         if place.bridge:
             return
         self._context.services.environments.put(place.key, values)
-        for agent in self._agents.sessions:
+        for agent in self._parts.agents.sessions if self._parts.is_made("agents") else ():
             agent.calls.on_environment(values)
-        self._parts.initial_tools.on_environment()
+        if self._parts.is_made("initial_tools"):
+            self._parts.initial_tools.on_environment()
         log = structlog.get_logger(actor="curator", session=place.key)
         log.info("environment_received", keys=sorted(values))
 
     def on_roots_changed(self) -> None:
         """Tell servers that the client's roots have changed."""
-        self._requests.notify_all("notifications/roots/list_changed")
+        if self._parts.is_made("activation"):
+            self._parts.requests.notify_all("notifications/roots/list_changed")
 
     # Lists and subscriptions
 
@@ -229,7 +243,7 @@ class SessionCalls:
         """
         match kind:
             case "tools":
-                self._context.connection.relisted.set()
+                self._context.connection.on_listed()
                 self._view.listed()
                 surface, listed = self._state.surface, self.definitions()
                 own = len(surface) - len(surface.listed)
@@ -238,9 +252,9 @@ class SessionCalls:
             case "seen tools":
                 return self.definitions()
             case "prompts":
-                return await self._requests.prompts()
+                return await self._parts.requests.prompts()
             case _:
-                return await self._requests.resources(kind)
+                return await self._parts.requests.resources(kind)
 
     def definitions(self) -> list[bytes]:
         """Return the definitions of all tools on the surface."""
@@ -248,33 +262,34 @@ class SessionCalls:
 
     async def subscribe(self, uri: str) -> bytes:
         """Subscribe to a resource; raises as `relay`."""
-        return await self._requests.subscribe(uri)
+        return await self._parts.requests.subscribe(uri)
 
     async def unsubscribe(self, uri: str) -> bytes:
         """End a subscription; raises as `relay`."""
-        return await self._requests.unsubscribe(uri)
+        return await self._parts.requests.unsubscribe(uri)
 
     async def watch_task(self, task: str) -> bytes | None:
         """Listen for a task, and return its state; raises as `relay`."""
-        return await self._requests.watch_task(task)
+        return await self._parts.requests.watch_task(task)
 
     def unwatch_task(self, task: str) -> None:
         """Stop listening for a task."""
-        self._requests.unwatch_task(task)
+        self._parts.requests.unwatch_task(task)
 
     async def renew_subscriptions(self) -> None:
         """Subscribe again at servers that were restarted, so that they go on sending updates."""
-        await self._requests.renew()
+        if self._parts.is_made("activation"):
+            await self._parts.requests.renew()
 
     async def follow_level(self) -> None:
         """Set the client's log level at every server."""
-        await self._requests.follow_level()
+        await self._parts.requests.follow_level()
 
     # Requests
 
     async def turn(self, text: str) -> bytes:
         """Take a turn that arrived on the session's own connection."""
-        return await self._turns.take_own(text)
+        return await self._turns().take_own(text)
 
     async def relay(self, request: Request) -> Result:
         """Return the result of a request; the result of capd's own tool also carries notices.
@@ -283,14 +298,14 @@ class SessionCalls:
         """
         if request.method != "tools/call":
             return await self.answer(request)
-        agent = await self._agents.session(request)
+        agent = await self._parts.agents.session(request)
         if agent is not None:
             return await agent.calls.relay(request)
         result = await self.answer(request)
         own = self._view.own.get(WireName(text_of(request.members.get("name"))))
         if own is not None:
             with boundary("notices", log=log):
-                result = self._memories.answered(result)
+                result = self._parts.memories.answered(result)
                 result = self._parts.tokens.answered(own.name, result)
         return result
 
@@ -304,14 +319,14 @@ class SessionCalls:
         """
         match request.method:
             case "prompts/get":
-                return await self._requests.prompt(request)
+                return await self._parts.requests.prompt(request)
             case "resources/read":
                 media = await self.results.media(text_of(request.members.get("uri")))
-                return await self._requests.resource(request) if media is None else media
+                return await self._parts.requests.resource(request) if media is None else media
             case "completion/complete":
-                return await self._requests.completion(request)
+                return await self._parts.requests.completion(request)
             case method if method in TASK_METHODS:
-                return await self._requests.task(request)
+                return await self._parts.requests.task(request)
         call = _CALL.decode(joined(request.members))
         app_tool = self._app_tool(call.name, request)
         if app_tool:
@@ -341,15 +356,15 @@ class SessionCalls:
         page = self._page_named(request)
         surface = self._state.surface
         is_given = surface.find(name) is not None or WireName(name) in self._view.own
-        if not page and (is_given or not self._requests.apps):
+        if not page and (is_given or not self._parts.requests.apps):
             return ""
         having = {
             held.identity: held
             for held in self._state.servers
             if any(tool.name == name for tool in held.tools)
         }
-        named = self._requests.with_app(page) if page else None
-        caller = self._requests.apps.caller(list(having), named)
+        named = self._parts.requests.with_app(page) if page else None
+        caller = self._parts.requests.apps.caller(list(having), named)
 
         def given(server: ServerIdentity) -> WireName:
             held, tool = having[server], ToolName(name)
@@ -371,8 +386,8 @@ class SessionCalls:
 
     def direct_route(self, request: Request) -> DirectRoute | None:
         """Return the route of a tool call that `relay` would pass on unchanged, without waiting."""
-        if self._agents.has_any and self._agents.is_agents(request):
-            agent = self._agents.open_session(request)
+        if self._parts.agents.has_any and self._parts.agents.is_agents(request):
+            agent = self._parts.agents.open_session(request)
             return agent.calls.direct_route(request) if agent is not None else None
         if self._page_named(request):
             return None
@@ -386,7 +401,7 @@ class SessionCalls:
             return None
         try:
             members = _sent_members(listed.shown, request)
-            if not self._memories.lets_through(listed.shown, members):
+            if not self._parts.memories.lets_through(listed.shown, members):
                 return None
             self._check_arguments(listed, request.members)
         except CallFailedError:
@@ -416,11 +431,11 @@ class SessionCalls:
                 call_by_name = self.call_by_name
                 return await self._own_calls.call(admitted.tool, request, arguments, call_by_name)
             case Turn():
-                return await self._turns.call_turn(arguments)
+                return await self._turns().call_turn(arguments)
             case NotCallable():
                 raise BadCallError(admitted.reason)
             case NotOn():
-                return await self._call_listed(await self.search.reach(name), by, request)
+                return await self._call_listed(await self._parts.search.reach(name), by, request)
 
     async def call_for_script(self, name: str, request: Request) -> Result:
         """Return the result of a script's call; it is shortened only if too large for a script.
@@ -433,7 +448,7 @@ class SessionCalls:
             case Listed():
                 listed = admitted
             case NotOn():
-                listed = await self.search.reach(name)
+                listed = await self._parts.search.reach(name)
             case NotCallable():
                 raise RefusedError(admitted.reason)
             case _:
@@ -446,7 +461,7 @@ class SessionCalls:
         call, result = await self._sent(listed, by, request)
         result = await self.shorten(call, result)
         with boundary("memories", log=log):
-            return self._memories.passed(listed.shown, result)
+            return self._parts.memories.passed(listed.shown, result)
         return result
 
     async def _sent(self, listed: Listed, by: By, request: Request) -> tuple[Call, Result]:
@@ -471,7 +486,7 @@ class SessionCalls:
                     self._check(fresh, request.members, call.sent)
                 if is_other or not is_approved:
                     await self._parts.approvals.check(fresh, request, call.sent)
-            result = await self._requests.send(server, request, call.sent)
+            result = await self._parts.requests.send(server, request, call.sent)
         except (CallFailedError, ServerError) as error:
             self.end(call, None, error)
             raise
@@ -488,7 +503,7 @@ class SessionCalls:
             RefusedError, NotSentError: the tool is withheld by now; there is no server.
         """
         server, tool = listed.shown.grant.server, listed.shown.grant.tool
-        await self._activation.instance(server)
+        await self._parts.activation.instance(server)
         lease = self._state.lease_on(server)
         if lease is None or all(each.name != tool for each in lease.tools):
             await self._parts.withheld.refuse(listed.shown.name)
@@ -503,7 +518,7 @@ class SessionCalls:
         Raises:
             RefusedError: the arguments are a known mistake, or do not fit.
         """
-        self._memories.check(listed.shown, sent)
+        self._parts.memories.check(listed.shown, sent)
         self._check_arguments(listed, given)
 
     def _check_arguments(self, listed: Listed, members: Members) -> None:
@@ -526,10 +541,10 @@ class SessionCalls:
         granting = self._state.active.granting(grant)
         outcome = self._parts.notes.ended(call, granting, result, error)
         if isinstance(result, bytes) and LINK_MARK in result[:LINKS_BYTES]:
-            self._requests.note_links(grant.server, result)
+            self._parts.requests.note_links(grant.server, result)
         if result is not None:
             self._note_extensions(call, result)
-        self._memories.ended(call.shown, call.server, call.sent, outcome, error)
+        self._parts.memories.ended(call.shown, call.server, call.sent, outcome, error)
         if outcome == RESULT:
             self._state.active.used(grant, time.time())
             self._publish_used(granting)
@@ -541,9 +556,9 @@ class SessionCalls:
         server, page = call.shown.grant.server, call.shown.page
         task = task_of(result)
         if task:
-            self._requests.tasks.add(task, server)
+            self._parts.requests.tasks.add(task, server)
         if page:
-            self._requests.apps.on_called(page, server)
+            self._parts.requests.apps.on_called(page, server)
         if task or page:
             self._context.on_change()
 

@@ -43,6 +43,13 @@ class SkillTools:
     is_over: trio.Event = field(default_factory=trio.Event)
 
 
+def reads_skills(context: SessionContext) -> bool:
+    """Tell whether a session uses the skills of its client."""
+    # The skills of a client behind a bridge are in folders of the other machine. A plain
+    # aggregator switches nothing on.
+    return not context.place.bridge and not context.view.is_bare
+
+
 class ClientSkills:
     """The clients' skills as one session uses them."""
 
@@ -75,17 +82,9 @@ class ClientSkills:
         text = "\n".join(each.text for each in used if each.text)
         return Outcome(text, tuple(name for each in used for name in each.added))
 
-    async def read_ahead(self) -> None:
-        """Read the skills before the first message."""
-        if self._is_able:
-            place = self._context.place
-            await self._context.services.client_skills.read_ahead(place.project)
-
     @property
     def _is_able(self) -> bool:
-        # The skills of a client behind a bridge are in folders of the other machine. A plain
-        # aggregator switches nothing on.
-        return not self._context.place.bridge and not self._context.view.is_bare
+        return reads_skills(self._context)
 
     async def _used(self, skill: ClientSkill) -> Outcome:
         needs = await self._context.services.client_skills.needs(skill)

@@ -23,6 +23,7 @@ from capd.actors.session.drain import Drain
 from capd.actors.session.hooks import answering, hook_turn, keyed_turn
 from capd.actors.session.model_keeping import ModelKeeping
 from capd.actors.session.opening import SessionOpenings
+from capd.actors.session.parts import SessionHosting
 from capd.actors.session.sampling import sample
 from capd.actors.session.services import SessionServices
 from capd.actors.session.session import Session
@@ -32,6 +33,7 @@ from capd.actors.session.table import OpenSession, OpenSessions
 from capd.adapters import platform
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.conversation import Request, UnknownNameError
+from capd.adapters.clients.parking import Parking
 from capd.adapters.clients.upstream import Upstream
 from capd.adapters.large_frames import read_all
 from capd.adapters.servers.callers import CallHooks
@@ -133,6 +135,7 @@ class SessionHost:
         self._store = store
         self._saver = SessionSaver(store, self._record)
         self._drain = Drain()
+        self._parking = Parking()
         self._memory_return = MemoryReturn(lambda: not self._sessions)
         self._model_keeping = ModelKeeping(
             EmbedderClient(services.bus), self._sessions.has_prompts, idle=model_idle
@@ -153,12 +156,15 @@ class SessionHost:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 self._openings.run_in(nursery)
+                self._hosting = SessionHosting(nursery, self._open_agent, self._end_agent)
+                self._answering = partial(answering, nursery=nursery)
                 await services.habits.load()
                 await services.approvals.load()
                 await self._memories.load()
                 kept: dict[str, Callable[[], Awaitable[object]]] = {
                     "hints": self._listen,
                     "session records": self._saver.run,
+                    "idle connections": self._parking.run,
                     "memory return": self._memory_return.run,
                     "model keeping": self._model_keeping.run,
                     "habits": services.habits.run,
@@ -182,6 +188,7 @@ class SessionHost:
             self.services.scripts.close()
             if has_failed:
                 await self._release_all()
+            self._parking.close()
             self._sessions.clear()
 
     @property
@@ -325,7 +332,8 @@ class SessionHost:
         return messages.ProjectLeft()
 
     async def _leave_project(self, session: Session, project: str) -> None:
-        await session.activation.leave_project(project)
+        if session.may_hold_servers:
+            await session.activation.leave_project(project)
         own = session.place.project
         if await self._paths.again(own) == project:
             await self._memories.reload_project(own)
@@ -339,11 +347,8 @@ class SessionHost:
             return found
         opened, connection, resumed = found
         key, client = opened.session.place.key, request.hello.client.name
-        opened.session.turns.answer_in_time = answering(opened.session, self._nursery)
-        opened.session.client_skills.nursery = self._nursery
-        opened.session.agents.open = partial(self._open_agent, key)
-        opened.session.agents.end = self._end_agent
-        read_ahead = partial(contained, "skills", opened.session.client_skills.read_ahead, log=log)
+        opened.session.host(self._hosting, self._answering)
+        read_ahead = partial(contained, "skills", opened.session.read_client_skills, log=log)
         self._nursery.start_soon(read_ahead)
         self._saver.changed(key)
         served = (self._serve_connection, opened, connection, request.hello)
@@ -378,7 +383,6 @@ class SessionHost:
     ) -> None:
         claim = opened.claim
         session = opened.session
-        upstream: Upstream | None = None
         try:
             with trio.move_on_after(HANDOVER_TIMEOUT):
                 await connection.welcomed.wait()
@@ -394,16 +398,38 @@ class SessionHost:
             )
             upstream.is_draining = self._drain.is_on
             session.connection.upstream = upstream
+        except BaseException:
+            await self._after_connection(opened, claim, None)
+            raise
+        await self._serve(opened, claim, upstream)
+
+    async def _serve(self, opened: OpenSession, claim: int, upstream: Upstream) -> None:
+        """Serve a connection until it is idle, which is then parked, or over."""
+        self._parking.serve(upstream)
+        try:
             # Here, and not around all: what follows takes half a minute, and the log says it now.
-            await contained("connection", upstream.run, session.calls, log=log)
+            await contained("connection", upstream.run, opened.session.calls, log=log)
         finally:
+            self._parking.leave(upstream)
+            if not upstream.is_idle:
+                await self._after_connection(opened, claim, upstream)
+        if upstream.is_idle:
+            upstream.park(self._parking, partial(self._serve_again, opened, claim, upstream))
+
+    def _serve_again(self, opened: OpenSession, claim: int, upstream: Upstream) -> None:
+        served = (self._serve, opened, claim, upstream)
+        self._nursery.start_soon(partial(contained, log=log), "session", *served)
+
+    async def _after_connection(
+        self, opened: OpenSession, claim: int, upstream: Upstream | None
+    ) -> None:
+        if claim == opened.claim:
+            opened.session.connection.upstream = None
+            is_goodbye = upstream is not None and upstream.is_goodbye
+            if not is_goodbye:
+                await contained("lost", self._wait_while_lost, opened, claim, log=log)
             if claim == opened.claim:
-                session.connection.upstream = None
-                is_goodbye = upstream is not None and upstream.is_goodbye
-                if not is_goodbye:
-                    await contained("lost", self._wait_while_lost, opened, claim, log=log)
-                if claim == opened.claim:
-                    await self._end(opened)
+                await self._end(opened)
 
     async def _wait_while_lost(self, opened: OpenSession, claim: int) -> None:
         """Wait until the session is resumed, its process is gone, or 30 s have passed."""
@@ -431,7 +457,8 @@ class SessionHost:
         key = place.key
         # It stays in the table until it has no lease, or a new session of this key would get them.
         opened.is_ending = True
-        opened.opening.cancel()
+        if opened.opening is not None:
+            opened.opening.cancel()
         for each in self._sessions.of_agents(key):
             if not each.is_ending:
                 await self._end(each)
@@ -479,6 +506,7 @@ class SessionHost:
         for session in self._sessions.sessions():
             follow = session.follow_profile
             self._nursery.start_soon(partial(contained, "profile", follow, log=log))
+        for session in self._sessions.with_servers():
             release = session.activation.release_left
             self._nursery.start_soon(partial(contained, "release", release, log=log))
 
@@ -497,11 +525,11 @@ class SessionHost:
 
     def _on_hint(self, hint: Hint) -> None:
         if isinstance(hint, supervisor.ServerToolsChanged):
-            for session in self._sessions.sessions():
+            for session in self._sessions.with_servers():
                 self._nursery.start_soon(self._follow_tools, session, hint.instance)
             return
         if isinstance(hint, supervisor.ServerStarted | supervisor.ServerExited):
-            for session in self._sessions.sessions():
+            for session in self._sessions.with_servers():
                 if hint.identity in session.activation.leases.subscribed.servers:
                     self._nursery.start_soon(self._renew, session)
             return

@@ -44,6 +44,10 @@ log = structlog.get_logger(actor="curator")
 _Entries = dict[CapabilityId, IndexEntry]
 
 
+_NONE: frozenset[CapabilityId] = frozenset()
+"""Shared, because Python makes a new empty set each time."""
+
+
 class IndexCache:
     """A cache of the index actor's answers, by project, so that a turn waits for no reply.
 
@@ -53,6 +57,7 @@ class IndexCache:
     def __init__(self, bus: Bus, pieces: PieceCounts | None = None) -> None:
         self._bus = bus
         self._pieces = pieces or PieceCounts()
+        self._last_map = TriggerMap()
         self._entries: OrderedDict[str, _Entries] = OrderedDict()
         self._tools: dict[str, None] = {}
         self._is_new = trio.Event()
@@ -65,6 +70,12 @@ class IndexCache:
     def costs(self) -> TokenCosts:
         """The token counts of the index's texts."""
         return self._pieces.costs
+
+    def same(self, mapped: TriggerMap) -> TriggerMap:
+        """Return the last map if `mapped` equals it: most sessions have the same, and keep it."""
+        if mapped != self._last_map:
+            self._last_map = mapped
+        return self._last_map
 
     async def follow(self) -> None:
         """Follow changes of the index until cancelled."""
@@ -194,7 +205,7 @@ class SessionIndex:
         except NotActivatedError:
             self._denied = None
             raise
-        self._denied = (policy, frozenset(denied))
+        self._denied = (policy, frozenset(denied) or _NONE)
         return denied
 
     def map(self) -> str:
@@ -215,7 +226,7 @@ class SessionIndex:
             and entry.id not in self._state.active
             and is_inside(self._place.domain, entry.domains)
         ]
-        self.mapped = trigger_map(entries, self._cache.costs)
+        self.mapped = self._cache.same(trigger_map(entries, self._cache.costs))
         return self.mapped.text
 
     def map_for_hook(self) -> str:

@@ -4,7 +4,7 @@ A pin is listed by its cached definition, and its server starts with the first c
 definition says `lazy = false` is started as soon as its secrets are there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import structlog
@@ -28,13 +28,14 @@ LOOK_AGAIN = 2.0
 class InitialTools:
     """Sets up the tools that a session has when it opens."""
 
-    def __init__(self, context: SessionContext, activation: Activation) -> None:
+    def __init__(self, context: SessionContext, activation: Callable[[], Activation]) -> None:
+        """Create it. `activation` returns what switches servers on; most sessions start none."""
         self._place = context.place
         self._state = context.state
         self._view = context.view
         self._activation = activation
         self._environments = context.services.environments
-        self._has_new_values = trio.Event()
+        self._has_new_values: trio.Event | None = None
 
     @property
     def _log(self) -> FilteringBoundLogger:
@@ -69,6 +70,8 @@ class InitialTools:
     async def _lease_when_ready(self, server: finder.EagerServer) -> None:
         while not self._has_values(server.spec):
             # Neither keyring nor file announces a new secret. A check costs one `stat`.
+            if self._has_new_values is None:
+                self._has_new_values = trio.Event()
             with trio.move_on_after(LOOK_AGAIN):
                 await self._has_new_values.wait()
         # The client info may have arrived meanwhile, and changed the policy.
@@ -77,7 +80,7 @@ class InitialTools:
         if is_off or policy.restrict_server(server.spec.name) is not None:
             return
         try:
-            await self._activation.pin(server.spec, server.via)
+            await self._activation().pin(server.spec, server.via)
         except NotActivatedError as error:
             self._log.warning("eager_not_held", server=server.spec.name, reason=str(error))
 
@@ -90,12 +93,13 @@ class InitialTools:
             is_denied = self._view.policy.restrict_server(held.spec.name) is not None
             if self._has_values(held.spec) and not is_denied:
                 with suppress(NotSentError):
-                    await self._activation.instance(held.identity)
+                    await self._activation().instance(held.identity)
 
     def on_environment(self) -> None:
         """Check again whether the secrets of waiting servers are there."""
-        before, self._has_new_values = self._has_new_values, trio.Event()
-        before.set()
+        before, self._has_new_values = self._has_new_values, None
+        if before is not None:
+            before.set()
 
     def _has_values(self, server: ServerSpec) -> bool:
         values = self._environments.values(self._place.key)

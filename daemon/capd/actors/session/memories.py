@@ -45,6 +45,16 @@ class RepeatedMistakeError(RefusedError):
         self.memory = memory
 
 
+def counts_of(delivery: MemoryDelivery) -> dict[str, int]:
+    """Return the figures of a conversation's memories for the list of sessions."""
+    return {
+        "memories": len(delivery.delivered),
+        "memories_left_out": len(delivery.left_out),
+        "memory_tokens": delivery.spent,
+        "memory_budget": delivery.budget,
+    }
+
+
 class SessionMemories:
     """The memories of one session, and what is due in its current conversation."""
 
@@ -90,12 +100,7 @@ class SessionMemories:
     @property
     def counts(self) -> dict[str, int]:
         """The figures for the list of sessions."""
-        return {
-            "memories": len(self._delivery.delivered),
-            "memories_left_out": len(self._delivery.left_out),
-            "memory_tokens": self._delivery.spent,
-            "memory_budget": self._delivery.budget,
-        }
+        return counts_of(self._delivery)
 
     def on_step(self) -> None:
         """Follow a change of what is on."""

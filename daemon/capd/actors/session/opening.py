@@ -44,6 +44,10 @@ STOPPING = "this daemon is stopping; try again"
 log = structlog.get_logger(actor="curator")
 
 
+def _no_profile() -> str:
+    return ""
+
+
 class SessionOpenings:
     """Opens a new session for a hello, or finds the one to resume."""
 
@@ -139,7 +143,7 @@ class SessionOpenings:
         opened.pid = 0 if bridge else request.peer_pid
         opened.parent_pid = platform.parent_pid(opened.pid) or 0
         if hello.client.session:
-            opened.session.connection.client_sessions.add(hello.client.session)
+            opened.session.connection.client_sessions[hello.client.session] = None
         opened.process = platform.process_start_time(opened.pid)
         return opened, connection, resumed
 
@@ -230,7 +234,20 @@ class SessionOpenings:
         self._nursery.start_soon(partial(contained, "profile", enable, log=log))
 
     def _profile(self, hello: Hello, project: str, bridge: str) -> SessionProfile:
-        parent, last = SessionKey(hello.parent), ""
+        return SessionProfile(
+            self._services.profiles,
+            self._services.environments,
+            self._services.settings.profiles,
+            project=project,
+            variable=hello.profile,
+            inherited=self._profile_of(SessionKey(hello.parent)) if hello.parent else _no_profile,
+            bridge=bridge,
+            bridges=self._services.settings.bridges,
+        )
+
+    def _profile_of(self, parent: SessionKey) -> Callable[[], str]:
+        """Return what names the profile of a session, or the last that it had before it ended."""
+        last = ""
 
         def inherited() -> str:
             nonlocal last
@@ -239,16 +256,7 @@ class SessionOpenings:
                 last = opened.session.profile.choice.name
             return last
 
-        return SessionProfile(
-            self._services.profiles,
-            self._services.environments,
-            self._services.settings.profiles,
-            project=project,
-            variable=hello.profile,
-            inherited=inherited,
-            bridge=bridge,
-            bridges=self._services.settings.bridges,
-        )
+        return inherited
 
     async def _describe(
         self, view: SessionView, record: SessionRecord | None
@@ -275,11 +283,14 @@ class SessionOpenings:
 
     async def _lease_eager(self, opened: OpenSession, found: finder.ToolsDescribed) -> None:
         session = opened.session
+        if opened.is_ending:
+            return
         with trio.CancelScope() as opened.opening:
             if not found.is_known:
                 # The first session of a daemon comes before the catalog has been read.
                 found = await described(self._services.finder, session.view, waits=True) or found
             await session.initial_tools.lease_eager(found.eager)
+        opened.opening = None
 
     def _inherit(self, opened: OpenSession, parent: SessionKey) -> None:
         """Switch on in a session what is on in its parent at this moment."""

@@ -1,6 +1,17 @@
-"""The parts of one session, as `Session` makes them for its calls, turns, scripts and own tools."""
+"""The parts of one session, each created when it is first needed.
 
+An idle session has few of them: most clients that are open say nothing, and all parts of a session
+together are 12 KB. A part that is not created yet is in its first state, so whoever only looks
+(`is_made`) need not create it.
+"""
+
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+from weakref import ref
+
+import trio
 
 from capd.actors.session.activation import Activation
 from capd.actors.session.approvals import SessionApprovals
@@ -13,38 +24,204 @@ from capd.actors.session.initial_tools import InitialTools
 from capd.actors.session.memories import NoMemories, SessionMemories
 from capd.actors.session.policy import Denials
 from capd.actors.session.profile import SessionProfile
-from capd.actors.session.results import NoResults, SessionResults
+from capd.actors.session.results import NoResults, NoResultStore, SessionResults
 from capd.actors.session.server_requests import ServerRequests
 from capd.actors.session.services import SessionContext
 from capd.actors.session.skills import NoSkills, Skills
-from capd.actors.session.sub_agents import SessionAgents
+from capd.actors.session.sub_agents import AgentSession, SessionAgents
 from capd.actors.session.token_accounting import SessionTokenCount
 from capd.actors.session.tool_search import ToolSearch
 from capd.actors.session.withheld import Withheld
+from capd.core.back_references import weakly
+from capd.core.memories.bootstrap import BootstrapRules
+from capd.core.sessions.active_set import Grant
 from capd.core.sessions.conversations import Conversations
+from capd.core.sessions.session import Step
+from capd.core.sessions.session_record import SessionRecord
+from capd.core.sessions.sub_agents import AgentId
+from capd_protos.types import SessionKey, WireName
 
 
 @dataclass(frozen=True, slots=True)
+class SessionHosting:
+    """What the curator does for all sessions of clients that are connected."""
+
+    nursery: trio.Nursery
+    """Runs what takes longer than an answer may wait."""
+    open_agent: Callable[[SessionKey, AgentId, SessionRecord], Awaitable[AgentSession | None]]
+    end_agent: Callable[[SessionKey], None]
+
+
+class PartsOwner(Protocol):
+    """A session, as its parts call it back."""
+
+    def on_step(self, step: Step) -> None:
+        """Carry out what follows from a change of what is on."""
+        ...
+
+    def record_now(self) -> SessionRecord:
+        """Return what is on in the session."""
+        ...
+
+    def result_reader(self) -> WireName | None:
+        """Return the tool that reads long results; None if the session cannot have it."""
+        ...
+
+
 class SessionParts:
     """The parts of one session; created by `Session`."""
 
-    context: SessionContext
-    activation: Activation
-    agents: SessionAgents
-    approvals: SessionApprovals
-    client_skills: ClientSkills
-    bootstrap: Bootstrapping
-    conversations: Conversations
-    denials: Denials
-    feedback: SessionFeedback
-    index: SessionIndex
-    initial_tools: InitialTools
-    memories: SessionMemories | NoMemories
-    notes: CallNotes
-    profile: SessionProfile
-    requests: ServerRequests
-    results: SessionResults | NoResults
-    search: ToolSearch
-    skills: Skills | NoSkills
-    tokens: SessionTokenCount
-    withheld: Withheld
+    def __init__(self, context: SessionContext, profile: SessionProfile) -> None:
+        self.context = context
+        self.profile = profile
+        self.hosting: SessionHosting | None = None
+        """None before the session is opened by a curator."""
+
+    def begin(self, owner: PartsOwner) -> None:
+        """Call `owner` back from now on. It is called weakly, because it owns the parts."""
+        # Parts refer to their session weakly, so that it is freed without a garbage collection.
+        self._owner_ref = ref(owner)
+
+    @property
+    def _owner(self) -> PartsOwner:
+        owner = self._owner_ref()
+        assert owner is not None, "whoever asks for a part has the session"
+        return owner
+
+    def is_made(self, part: str) -> bool:
+        """Tell whether a part exists."""
+        return part in vars(self)
+
+    @cached_property
+    def activation(self) -> Activation:
+        """Switches capabilities on and off."""
+        return Activation(self.context, self.denials, weakly(self._owner.on_step))
+
+    @cached_property
+    def agents(self) -> SessionAgents:
+        """The sub-agents of the session."""
+        agents, hosting = SessionAgents(weakly(self._owner.record_now)), self.hosting
+        if hosting is not None:
+            key = self.context.place.key
+            agents.open = lambda agent, record: hosting.open_agent(key, agent, record)
+            agents.end = hosting.end_agent
+        return agents
+
+    @cached_property
+    def approvals(self) -> SessionApprovals:
+        """Calls that wait for a person."""
+        return SessionApprovals(self.context)
+
+    @cached_property
+    def bootstrap(self) -> Bootstrapping:
+        """The project's files for the model."""
+        view = self.context.view
+
+        def rules() -> BootstrapRules:
+            return view.bootstrap
+
+        return Bootstrapping(self.context.place, rules, self.context.services.memories.reads)
+
+    @cached_property
+    def client_skills(self) -> ClientSkills:
+        """The client's own skills."""
+        skills = ClientSkills(self.context, self.activation, self.search)
+        skills.nursery = self.hosting.nursery if self.hosting is not None else None
+        return skills
+
+    @cached_property
+    def conversations(self) -> Conversations:
+        """What the model of each conversation has been given."""
+        return Conversations(self.context.view.rules.memory_tokens)
+
+    @cached_property
+    def denials(self) -> Denials:
+        """What policy denies."""
+        services = self.context.services
+        return Denials(services.finder, services.registry, self.context.view)
+
+    @cached_property
+    def feedback(self) -> SessionFeedback:
+        """What use teaches routing."""
+        return SessionFeedback(self.context)
+
+    @cached_property
+    def index(self) -> SessionIndex:
+        """Short texts on what is installed."""
+        context = self.context
+        return SessionIndex(
+            context.services.index, context.place, context.state, context.view, self.denials
+        )
+
+    @cached_property
+    def initial_tools(self) -> InitialTools:
+        """What is on when the session opens."""
+        return InitialTools(self.context, weakly(self._activation))
+
+    def _activation(self) -> Activation:
+        return self.activation
+
+    @cached_property
+    def memories(self) -> SessionMemories | NoMemories:
+        """What is delivered with capabilities and tools."""
+        context = self.context
+        if context.view.is_bare:
+            return NoMemories()
+        return SessionMemories(
+            context.services.memories,
+            context.place,
+            context.state,
+            self.conversations,
+            context.on_change,
+        )
+
+    def note(self, grant: Grant, name: WireName) -> str:
+        """Return the text of memories that is added to a tool's description; empty for none."""
+        memories = self.memories
+        return "" if isinstance(memories, NoMemories) else memories.note(grant, name)
+
+    @cached_property
+    def notes(self) -> CallNotes:
+        """What the ledger gets of calls."""
+        context = self.context
+        return CallNotes(context.services.journal, context.place, context.state.active)
+
+    @cached_property
+    def requests(self) -> ServerRequests:
+        """Requests that servers answer, besides calls of tools."""
+        return ServerRequests(self.context, self.activation, self.skills, self.bootstrap)
+
+    @cached_property
+    def results(self) -> SessionResults | NoResults:
+        """Long results, stored and made short."""
+        services = self.context.services
+        store = services.results.store
+        if self.context.view.is_bare or isinstance(store, NoResultStore):
+            return NoResults()
+        key, publish = self.context.place.key, services.bus.publish
+        reader = weakly(self._owner.result_reader)
+        return SessionResults(services.results, store, key, publish, reader)
+
+    @cached_property
+    def search(self) -> ToolSearch:
+        """Finds tools, and calls them by name."""
+        return ToolSearch(
+            self.context, self.activation, self.notes, self.withheld, self.conversations
+        )
+
+    @cached_property
+    def skills(self) -> Skills | NoSkills:
+        """The skills of taps."""
+        return NoSkills() if self.context.view.is_bare else Skills(self.context, self.activation)
+
+    @cached_property
+    def tokens(self) -> SessionTokenCount:
+        """The session's token account."""
+        return SessionTokenCount(
+            self.context.services.tokens, self.context.place, self.context.view
+        )
+
+    @cached_property
+    def withheld(self) -> Withheld:
+        """Tools whose definitions are not trusted."""
+        return Withheld(self.context.services.definitions, self.context.state)

@@ -306,7 +306,7 @@ class ServerRequests:
         """End subscriptions to resources that policy denies now."""
         subscriptions = self._connection.subscriptions
         for uri in denied_among(self._state, self._subscribed.among(subscriptions)):
-            subscriptions.discard(uri)
+            subscriptions.pop(uri, None)
             self._subscribed.discard(uri)
 
     async def follow_level(self) -> None:

@@ -4,41 +4,35 @@ what a connection asks ──> calls       what a user says ──> turns
 what is saved ───────────> snapshot    what is on ────────> activation
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import cached_property
 
 import msgspec
 import structlog
 
 from capd.actors.session.activation import Activation
-from capd.actors.session.approvals import SessionApprovals
-from capd.actors.session.bootstrap import Bootstrapping
-from capd.actors.session.call_notes import CallNotes
 from capd.actors.session.calls import SessionCalls
-from capd.actors.session.client_skills import ClientSkills
-from capd.actors.session.feedback import SessionFeedback
+from capd.actors.session.client_skills import ClientSkills, reads_skills
 from capd.actors.session.held_turns import HeldTurns
 from capd.actors.session.index import SessionIndex
 from capd.actors.session.initial_tools import InitialTools
-from capd.actors.session.memories import NoMemories, SessionMemories
-from capd.actors.session.parts import SessionParts
-from capd.actors.session.policy import Denials, rules_of
+from capd.actors.session.memories import counts_of
+from capd.actors.session.parts import SessionHosting, SessionParts
+from capd.actors.session.policy import rules_of
 from capd.actors.session.profile import SessionProfile
-from capd.actors.session.results import NoResults, NoResultStore, SessionResults
-from capd.actors.session.server_requests import ServerRequests
+from capd.actors.session.results import ResultCounts
 from capd.actors.session.services import SessionContext, SessionServices
-from capd.actors.session.skills import NoSkills, Skills
 from capd.actors.session.snapshot import SessionSnapshot
 from capd.actors.session.sub_agents import AgentSession, SessionAgents
 from capd.actors.session.token_accounting import SessionTokenCount
-from capd.actors.session.tool_search import ToolSearch, described
-from capd.actors.session.turns import SessionTurns
-from capd.actors.session.withheld import Withheld
+from capd.actors.session.tool_search import described
+from capd.actors.session.turns import AnswerInTime, SessionTurns
 from capd.adapters.clients.client_connection import ClientConnection
 from capd.adapters.clients.sub_agent_connection import SubAgentConnection
 from capd.core.back_references import weakly
+from capd.core.memories.telling import MemoryDelivery
 from capd.core.sessions.active_set import ActiveSet
-from capd.core.sessions.conversations import Conversations
 from capd.core.sessions.profiles import unknown
 from capd.core.sessions.routing_switch import switched
 from capd.core.sessions.session import SessionState, Step
@@ -134,75 +128,95 @@ class Session:
         state = SessionState(active, surface, view.policy)
         connection = connection or ClientConnection(place.key)
         context = SessionContext(place, state, view, connection, services, on_change)
-        self._parts = self._make_parts(context)
+        self._parts = SessionParts(context, self.profile)
+        self._parts.begin(self)
+        self._answering: Callable[[Session], AnswerInTime] | None = None
+        if not view.is_bare:
+            surface.note = weakly(self._parts.note)
         self.place = place
         self.view = view
         self.connection = connection
-        self.activation = self._parts.activation
-        self.agents = self._parts.agents
-        self.client_skills = self._parts.client_skills
-        self.initial_tools = self._parts.initial_tools
-        self.index = self._parts.index
-        self.tokens = self._parts.tokens
-        self.snapshot = SessionSnapshot(self._parts)
-        self.turns = SessionTurns(self._parts, weakly(self.follow_profile))
-        self.held_turns = HeldTurns()
-        self.calls = SessionCalls(self._parts, self.turns)
 
-    def _make_parts(self, context: SessionContext) -> SessionParts:
-        place, view, services = context.place, context.view, context.services
-        denials = Denials(services.finder, services.registry, view)
-        # Parts refer to their session weakly, so that it is freed without a garbage collection.
-        activation = Activation(context, denials, weakly(self._on_step))
-        conversations = Conversations(view.rules.memory_tokens)
-        bootstrap = Bootstrapping(place, lambda: view.bootstrap, services.memories.reads)
-        memories: SessionMemories | NoMemories = NoMemories()
-        skills: Skills | NoSkills = NoSkills()
-        results: SessionResults | NoResults = NoResults()
-        if not view.is_bare:
-            skills = Skills(context, activation)
-            memories = SessionMemories(
-                services.memories, place, context.state, conversations, context.on_change
-            )
-            context.state.surface.note = weakly(memories.note)
-            store = services.results.store
-            if not isinstance(store, NoResultStore):
-                results = SessionResults(
-                    services.results,
-                    store,
-                    place.key,
-                    services.bus.publish,
-                    weakly(self._result_reader),
-                )
-        notes = CallNotes(services.journal, place, context.state.active)
-        withheld = Withheld(services.definitions, context.state)
-        search = ToolSearch(context, activation, notes, withheld, conversations)
-        return SessionParts(
-            context=context,
-            activation=activation,
-            agents=SessionAgents(weakly(self._record_now)),
-            approvals=SessionApprovals(context),
-            bootstrap=bootstrap,
-            client_skills=ClientSkills(context, activation, search),
-            conversations=conversations,
-            denials=denials,
-            feedback=SessionFeedback(context),
-            index=SessionIndex(services.index, place, context.state, view, denials),
-            initial_tools=InitialTools(context, activation),
-            memories=memories,
-            notes=notes,
-            profile=self.profile,
-            requests=ServerRequests(context, activation, skills, bootstrap),
-            results=results,
-            search=search,
-            skills=skills,
-            tokens=SessionTokenCount(services.tokens, place, view),
-            withheld=withheld,
-        )
+    # Its parts, each created when it is first needed
+
+    @property
+    def activation(self) -> Activation:
+        """Switches capabilities on and off."""
+        return self._parts.activation
+
+    @property
+    def agents(self) -> SessionAgents:
+        """The sub-agents of the session."""
+        return self._parts.agents
+
+    @property
+    def client_skills(self) -> ClientSkills:
+        """The client's own skills."""
+        return self._parts.client_skills
+
+    @property
+    def initial_tools(self) -> InitialTools:
+        """What is on when the session opens."""
+        return self._parts.initial_tools
+
+    @property
+    def index(self) -> SessionIndex:
+        """Short texts on what is installed."""
+        return self._parts.index
+
+    @property
+    def tokens(self) -> SessionTokenCount:
+        """The session's token account."""
+        return self._parts.tokens
+
+    @property
+    def snapshot(self) -> SessionSnapshot:
+        """Creates the session's saved record, and restores it."""
+        return SessionSnapshot(self._parts)
+
+    @cached_property
+    def turns(self) -> SessionTurns:
+        """What a user's message does."""
+        turns = SessionTurns(self._parts, weakly(self.follow_profile))
+        if self._answering is not None:
+            turns.answer_in_time = self._answering(self)
+        return turns
+
+    @cached_property
+    def held_turns(self) -> HeldTurns:
+        """Turns whose hook comes again."""
+        return HeldTurns()
+
+    @cached_property
+    def calls(self) -> SessionCalls:
+        """What the session's connection may request."""
+        return SessionCalls(self._parts, weakly(self._own_turns))
+
+    def _own_turns(self) -> SessionTurns:
+        return self.turns
+
+    def host(self, hosting: SessionHosting, answering: Callable[["Session"], AnswerInTime]) -> None:
+        """Let the curator open sub-agents, and run what takes long.
+
+        `answering` returns what takes a session's own prompts and answers in time.
+        """
+        self._parts.hosting, self._answering = hosting, answering
+
+    @property
+    def may_hold_servers(self) -> bool:
+        """Whether a server may be leased or subscribed to; without one, no change of it matters."""
+        return self._parts.is_made("activation") or bool(self._parts.context.state.servers)
+
+    async def read_client_skills(self) -> None:
+        """Read the client's own skills before the first message."""
+        if reads_skills(self._parts.context):
+            project = self.place.project
+            await self._parts.context.services.client_skills.read_ahead(project)
 
     # Its sub-agents
 
-    def _record_now(self) -> SessionRecord:
+    def record_now(self) -> SessionRecord:
+        """Return what is on in the session."""
         return self.snapshot.record("")
 
     def begin_as(self, conversation: "Session", record: SessionRecord) -> None:
@@ -228,7 +242,7 @@ class Session:
 
     # capd's own tools, in a session that opened without them
 
-    def _result_reader(self) -> WireName | None:
+    def result_reader(self) -> WireName | None:
         """Return the tool that reads long results, and put it on the list if it is not there.
 
         Return None if the session cannot have it.
@@ -255,7 +269,7 @@ class Session:
 
     # Changes
 
-    def _on_step(self, step: Step) -> None:
+    def on_step(self, step: Step) -> None:
         """Carry out what follows from a change of what is on."""
         context = self._parts.context
         context.on_change()
@@ -270,7 +284,8 @@ class Session:
         state = self._parts.context.state
         self.view.follow(rules)
         state.active.cap, state.active.tool_cap = rules.cap, rules.tool_cap
-        self._parts.conversations.follow(rules.memory_tokens)
+        if self._parts.is_made("conversations"):
+            self._parts.conversations.follow(rules.memory_tokens)
         if self.view.policy != state.policy:
             self.activation.restrict(self.view.policy)
 
@@ -362,7 +377,12 @@ class Session:
             linked_by=connection.linked_by,
             available=max(state.available, len(state.surface.own) + parts.tokens.known_tools),
             **parts.tokens.entry(),
-            **parts.memories.counts,
+            **self._memory_counts(),
             **parts.index.entry(),
-            **asdict(parts.results.counts),
+            **asdict(parts.results.counts if parts.is_made("results") else ResultCounts()),
         )
+
+    def _memory_counts(self) -> Mapping[str, int]:
+        if self._parts.is_made("memories") or self.view.is_bare:
+            return self._parts.memories.counts
+        return counts_of(MemoryDelivery(self.view.rules.memory_tokens))

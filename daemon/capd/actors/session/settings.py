@@ -40,8 +40,13 @@ class FollowedSettings:
             await self._live.load_project(project)
 
     def rules(self, project: str) -> SessionRules:
-        """Return the rules of a session of `project`."""
-        return self._rules if self._live is None else self._live.rules(project)
+        """Return the rules of a session of `project`.
+
+        Sessions whose rules are equal share them: most projects have none of their own.
+        """
+        if self._live is not None and (rules := self._live.rules(project)) != self._rules:
+            self._rules = rules
+        return self._rules
 
     def profiles(self) -> Mapping[str, Profile]:
         """Return the user's profiles by name."""

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import structlog
 import trio
@@ -38,8 +38,8 @@ class OpenSession:
     """The number of connections so far. Only the newest one may end the session."""
     process: str | None = None
     """The start time of process `pid`, so that a reused pid is noticed; None if it is gone."""
-    opening: trio.CancelScope = field(default_factory=trio.CancelScope)
-    """The scope of tasks that go on while the session opens."""
+    opening: trio.CancelScope | None = None
+    """The scope of tasks that go on while the session opens; None if there are none."""
 
 
 class OpenSessions(dict[SessionKey, OpenSession]):
@@ -102,6 +102,10 @@ class OpenSessions(dict[SessionKey, OpenSession]):
     def count_over(self, bridge: str) -> int:
         """Return how many sessions came over a bridge, connected or not."""
         return sum(each.session.place.bridge == bridge for each in self.values())
+
+    def with_servers(self) -> list[Session]:
+        """Return the open sessions that may have servers; no change of a server affects others."""
+        return [session for session in self.sessions() if session.may_hold_servers]
 
     def projects(self) -> set[str]:
         """Return the projects that have an open session."""

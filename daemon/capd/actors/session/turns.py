@@ -121,33 +121,27 @@ class _HookText:
         conversation.skills.update(dict.fromkeys(self.skills))
 
 
+AnswerInTime = Callable[[str, TurnContext], Awaitable[messages.TurnTaken]]
+"""Takes a prompt's text; returns its turn's result, or what is known of it in time."""
+
+
 class SessionTurns:
     """The turns of one session. Several may be in progress."""
 
     def __init__(self, parts: SessionParts, follow_profile: Callable[[], Awaitable[None]]) -> None:
         """`follow_profile` applies the profile that fits at the moment."""
         context = parts.context
+        self._parts = parts
         self._follow_profile = follow_profile
         self._context = context
         self._place = context.place
         self._state = context.state
         self._view = context.view
         self._environments = context.services.environments
-        self._activation = parts.activation
-        self._agents = parts.agents
-        self._memories = parts.memories
-        self._bootstrap = parts.bootstrap
-        self._client_skills = parts.client_skills
-        self._feedback = parts.feedback
-        self._index = parts.index
-        self._tokens = parts.tokens
-        self._conversations = parts.conversations
         self._curation = Curation(context, parts.activation)
         self._budget = TaskBudget(context, parts.memories)
         self.recent_prompts = RecentPrompts()
-        self.answer_in_time: Callable[[str, TurnContext], Awaitable[messages.TurnTaken]] = weakly(
-            self.take
-        )
+        self.answer_in_time: AnswerInTime = weakly(self.take)
         """Takes a prompt of this connection. Returns the turn's result, or what is known of it when
         the client's patience ends."""
         self._under_way = 0
@@ -162,7 +156,7 @@ class SessionTurns:
         A change during a turn is announced when the turn ends, together with the turn's others.
         """
         # A turn that waits for a server has changed nothing yet, so it does not delay others.
-        if self._under_way > self._activation.turns_waiting:
+        if self._under_way > self._parts.activation.turns_waiting:
             self._gathered = self._gathered.then(step)
         else:
             self._deliver(step)
@@ -174,7 +168,7 @@ class SessionTurns:
     def _deliver(self, step: Step) -> None:
         if not step.changes_list:
             return
-        self._context.connection.relisted = trio.Event()
+        self._context.connection.on_list_changed()
         self._context.notify_tools_changed()
         self._context.services.bus.publish(
             messages.SurfaceChanged(self._place.key, list(step.added), list(step.removed))
@@ -186,9 +180,9 @@ class SessionTurns:
         """Note in which of the client's own conversations a message was sent, if that is known."""
         if not client_session:
             return
-        self._context.connection.client_sessions.add(client_session)
-        if client_session != self._conversations.current.id:
-            self._conversations.continue_in(client_session)
+        self._context.connection.client_sessions[client_session] = None
+        if client_session != self._parts.conversations.current.id:
+            self._parts.conversations.continue_in(client_session)
             self._context.on_change()
 
     async def take_own(self, text: str) -> bytes:
@@ -196,7 +190,7 @@ class SessionTurns:
         # Noted as the recent prompt, so that a hook that sends the same text later is a repetition.
         self.recent_prompts.is_again(text, "", time.monotonic())
         taken = await self.take(text)
-        self._tokens.turned(documents.words(taken))
+        self._parts.tokens.turned(documents.words(taken))
         return msgspec.json.encode(documents.turn(taken))
 
     async def call_turn(self, arguments: msgspec.Raw) -> bytes:
@@ -210,16 +204,16 @@ class SessionTurns:
         connection.linked_by = "its own connection"
         match hook.event:
             case hook_context.AGENT_BEGINS:
-                self._agents.begin(hook.agent_id)
+                self._parts.agents.begin(hook.agent_id)
                 return text_result(hook_context.hook_output(""))
             case hook_context.AGENT_ENDS:
-                self._agents.stop(hook.agent_id)
+                self._parts.agents.stop(hook.agent_id)
                 # Any context would have the agent go on.
                 return text_result(hook_context.hook_output(""))
             case hook_context.TOOL_EVENT if hook.skill:
                 return await self._call_skill(hook)
             case hook_context.TOOL_EVENT:
-                self._agents.announce(hook.agent_id, hook.tool_use_id)
+                self._parts.agents.announce(hook.agent_id, hook.tool_use_id)
                 return text_result(hook_context.hook_output(""))
         if self.recent_prompts.is_again(hook.prompt, "", time.monotonic()):
             return text_result(hook_context.hook_output(""))
@@ -228,8 +222,8 @@ class SessionTurns:
         if is_awaited and (taken.added or taken.removed):
             # A hook answered now would let the client ask its model with the old list of tools.
             with trio.move_on_after(RELIST_TIMEOUT):
-                await connection.relisted.wait()
-        text = self._tokens.turned(documents.words(taken))
+                await connection.until_listed()
+        text = self._parts.tokens.turned(documents.words(taken))
         return text_result(hook_context.hook_output(text, taken.notice))
 
     def notice(self, decision: Decision, problem: str = "") -> str:
@@ -238,16 +232,16 @@ class SessionTurns:
 
     async def _call_skill(self, hook: hook_context.TurnArguments) -> bytes:
         """Answer the hook of a skill that the client's model uses."""
-        for_agent = await self._agents.use_skill(hook.agent_id, hook.skill)
+        for_agent = await self._parts.agents.use_skill(hook.agent_id, hook.skill)
         if for_agent is not None:
             used, agent = for_agent
             text = agent.tokens.turned(used.text)
             return text_result(hook_context.hook_output(text, event=hook_context.TOOL_EVENT))
-        used = await self._client_skills.use(hook.skill)
+        used = await self._parts.client_skills.use(hook.skill)
         if used.added and self._view.lists_at_once(at_border=False):
             with trio.move_on_after(RELIST_TIMEOUT):
-                await self._context.connection.relisted.wait()
-        text = self._tokens.turned(used.text)
+                await self._context.connection.until_listed()
+        text = self._parts.tokens.turned(used.text)
         return text_result(hook_context.hook_output(text, event=hook_context.TOOL_EVENT))
 
     # What it does
@@ -263,7 +257,7 @@ class SessionTurns:
         started_at = time.monotonic()
         turn_context = turn_context or TurnContext()
         turn_context.text = text
-        conversation = turn_context.conversation = self._conversations.current
+        conversation = turn_context.conversation = self._parts.conversations.current
         self._view.turned()
         await self._follow_profile()
         decision = await self._route(text, turn_context.waits)
@@ -279,13 +273,13 @@ class SessionTurns:
                     decision, outcome=outcome_of_it, reason=OVER_BUDGET
                 )
         turn_context.decide(decision)
-        self._feedback.on_decided(decision)
+        self._parts.feedback.on_decided(decision)
         # Tools evicted since the last turn leave the list with this turn's change: one change.
         self._state.is_mid_turn = False
         self._under_way += 1
         try:
             outcome, came_on = await self._switch_on(decision, plan)
-            await self._activation.step(self._state.begin_turn)
+            await self._parts.activation.step(self._state.begin_turn)
             suggested = self._suggested(decision, conversation)
             curated, of_skills = await self._bring_singles(text, tools, is_planned=plan is not None)
             unusable = _unusable(decision, conversation)
@@ -309,7 +303,7 @@ class SessionTurns:
             self._context.on_change()
         if turn_context.is_delivered:
             # Another conversation may have become the current one meanwhile.
-            self._conversations.make_current(conversation)
+            self._parts.conversations.make_current(conversation)
             words.note_in(conversation)
             possible.note_in(conversation)
             conversation.suggested = suggested or conversation.suggested
@@ -342,7 +336,7 @@ class SessionTurns:
         curated = await self._curation.activate_ranked(tools, is_planned=is_planned)
         if is_planned or not self._view.is_routed or is_system_content(text):
             return curated, Outcome("")
-        return curated, await self._client_skills.use_named(text)
+        return curated, await self._parts.client_skills.use_named(text)
 
     async def _switch_on(
         self, decision: Decision, plan: Plan | None
@@ -354,7 +348,7 @@ class SessionTurns:
         if plan is not None:
             return await self._enable_planned(plan)
         if decision.id is not None and decision.outcome == "activate":
-            outcome = await self._activation.enable(str(decision.id), by="turn")
+            outcome = await self._parts.activation.enable(str(decision.id), by="turn")
             return outcome, {decision.id: outcome.added}
         if decision.id is not None:
             self._state.active.touch(decision.id, time.time())
@@ -365,7 +359,7 @@ class SessionTurns:
     ) -> tuple[Outcome, dict[CapabilityId, tuple[WireName, ...]]]:
         """Switch on the plan's capabilities; return the joint outcome, and their new tools."""
         outcomes = [
-            await self._activation.enable(str(each), by="turn") for each in plan.capabilities
+            await self._parts.activation.enable(str(each), by="turn") for each in plan.capabilities
         ]
         failed = next((each for each in outcomes if not each.is_ok), None)
         outcome = Outcome(
@@ -393,12 +387,12 @@ class SessionTurns:
 
     def _index_text(self, turn_context: TurnContext) -> str:
         """Return the index, once, for a hook whose client shows its model no instructions."""
-        conversation = turn_context.conversation or self._conversations.current
+        conversation = turn_context.conversation or self._parts.conversations.current
         if conversation.is_index_delivered or not (
             turn_context.is_hook and turn_context.is_delivered
         ):
             return ""
-        text = self._index.map_for_hook()
+        text = self._parts.index.map_for_hook()
         conversation.is_index_delivered = bool(text)
         return text
 
@@ -406,10 +400,10 @@ class SessionTurns:
         """Return the project's bootstrap files, once in each conversation, if a hook reads them."""
         if not (turn_context.is_hook and turn_context.is_delivered):
             return ""
-        conversation = turn_context.conversation or self._conversations.current
+        conversation = turn_context.conversation or self._parts.conversations.current
         if conversation.is_bootstrapped:
             return ""
-        words = await self._bootstrap.words()
+        words = await self._parts.bootstrap.words()
         # Meanwhile the hook may have given up, or another hook may have got the files.
         if not turn_context.is_delivered or conversation.is_bootstrapped:
             return ""
@@ -419,8 +413,8 @@ class SessionTurns:
     def _memory_text(self, bootstrap: str, plan: Plan | None) -> str:
         """Return the text of memories, as far as there is room beside the bootstrap files."""
         if plan is not None:
-            return self._memories.deliver_only(plan.memories)
-        return self._memories.deliver_due(max(0, MOST_OF_A_TURN - len(bootstrap)))
+            return self._parts.memories.deliver_only(plan.memories)
+        return self._parts.memories.deliver_due(max(0, MOST_OF_A_TURN - len(bootstrap)))
 
     async def _hook_text(
         self,
@@ -434,10 +428,10 @@ class SessionTurns:
 
         `beside` is the rest of the turn's text. Both together share the turn's tokens.
         """
-        conversation = turn_context.conversation or self._conversations.current
+        conversation = turn_context.conversation or self._parts.conversations.current
         if self._view.lists_in_turn or not self._view.has_caller:
             named = [(each.name, added) for each, added in came_on.items()]
-            listed = hook_context.contexts(named, self._index.costs)
+            listed = hook_context.contexts(named, self._parts.index.costs)
             if not curated.fitting or not self._view.has_caller:
                 return _HookText(listed)
             # Tools for which the list has no room are called by their cards.
@@ -495,7 +489,7 @@ class SessionTurns:
         cards = possible_cards(
             [each.card for each in found],
             self._view.name_for_client(self._view.caller),
-            self._index.costs,
+            self._parts.index.costs,
             used=frozenset(each.card.name for each in found if each.is_used),
             read_only_caller=self._read_only_caller(),
         )
@@ -518,13 +512,13 @@ class SessionTurns:
                 skill.prompt,
                 skill.skill.description,
                 self._view.name_for_client(self._view.enabler),
-                self._index.costs,
+                self._parts.index.costs,
             )
         beside = hook_context.join_texts(beside, skill_words)
         cards = fitting_cards(
             [each.card for each in new.values()],
             self._view.name_for_client(self._view.caller),
-            self._index.costs,
+            self._parts.index.costs,
             beside=beside,
             remaining=self._remaining(decision, ranked, conversation),
             used=frozenset(each.card.name for each in new.values() if each.is_used),
@@ -559,7 +553,7 @@ class SessionTurns:
             return ""
         if not self._view.has_caller:
             return ""
-        conversation = turn_context.conversation or self._conversations.current
+        conversation = turn_context.conversation or self._parts.conversations.current
         ranked = await self._curation.within(turn_context.text, decision)
         inside = self._curation.candidates(ranked.hits)
         if not inside:
@@ -575,7 +569,7 @@ class SessionTurns:
     ) -> str:
         if not context:
             return context
-        said = [line for each in came_on for line in self._activation.instructions_of(each)]
+        said = [line for each in came_on for line in self._parts.activation.instructions_of(each)]
         words = instructions_text(said, room_in_turn(context, suggestion))
         return f"{context}\n{words}" if words else context
 
@@ -589,7 +583,9 @@ class SessionTurns:
 
     def _suggestion(self, suggested: Sequence[CapabilityId]) -> str:
         """Return how suggested capabilities are switched on; empty without a tool for that."""
-        return self._index.suggestions(suggested) if suggested and self._view.has_enabler else ""
+        return (
+            self._parts.index.suggestions(suggested) if suggested and self._view.has_enabler else ""
+        )
 
     async def _route(self, text: str, waits: float) -> Decision:
         try:
@@ -601,11 +597,11 @@ class SessionTurns:
                 domain=self._place.domain,
                 is_enabled=self._view.is_routed,
                 project=self._place.project,
-                denied=await self._index.denied(),
-                restrictions=self._index.restrictions(),
+                denied=await self._parts.index.denied(),
+                restrictions=self._parts.index.restrictions(),
                 waits=waits,
             )
-            reply = await self._activation.leases.ask_registry(request, waits=waits)
+            reply = await self._parts.activation.leases.ask_registry(request, waits=waits)
         except NotActivatedError as error:
             log.warning("not_routed", session=self._place.key, reason=str(error))
             return Decision("abstain", "model_not_ready")

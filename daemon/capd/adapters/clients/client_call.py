@@ -33,7 +33,7 @@ class Connected(Protocol):
     wants_dispatched: bool
     knows_durable: bool
     """Whether the client sends a durable request again to the next daemon."""
-    again: set[int | str]
+    again: frozenset[int | str]
     """Requests that an earlier daemon began and that the client has yet to repeat."""
     client: ClientFacts
     connection: ClientConnection
@@ -138,7 +138,7 @@ class ClientCall:
         if self.request_id not in self._connection.again:
             return False
         self.may_have_run = True
-        self._connection.again.discard(self.request_id)
+        self._connection.again -= {self.request_id}
         return True
 
     def progress(self, params: bytes) -> None:

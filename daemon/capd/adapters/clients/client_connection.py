@@ -70,13 +70,20 @@ class OpenConnection(Protocol):
         ...
 
 
+_LISTED = trio.Event()
+"""Stands for the events that are set, so that a session that nobody waits for has none."""
+_LISTED.set()
+
+
 class ClientConnection:
     """A session's client, as servers and the session's own parts reach it: a `Peer`."""
+
+    # Dictionaries without values in place of sets: an empty set is three times as large.
 
     __slots__ = (
         *("client", "client_sessions", "is_initialized", "linked_by", "log_level"),
         *("is_far", "may_be_servers"),
-        *("relisted", "session", "subscriptions", "upstream"),
+        *("_relisted", "session", "subscriptions", "upstream"),
     )
 
     def __init__(self, session: SessionKey) -> None:
@@ -85,7 +92,7 @@ class ClientConnection:
         """The client info, as far as the client has sent any."""
         self.log_level = ""
         """The lowest level of log messages that the client wants; empty if it never set one."""
-        self.subscriptions: set[str] = set()
+        self.subscriptions: dict[str, None] = {}
         """Resources to which a client of the handshake generation has subscribed."""
         self.may_be_servers = False
         """Whether the client may be a server's process. Such a client is not asked for approvals.
@@ -95,12 +102,12 @@ class ClientConnection:
         asked for approvals."""
         self.is_initialized = False
         """Whether the client has completed its handshake. Before that it gets no notifications."""
-        self.client_sessions: set[str] = set()
+        self.client_sessions: dict[str, None] = {}
         """The client's own ids of its conversations; `/clear` in a client starts another one."""
         self.linked_by = ""
         """How the last prompt hook found the session; empty until one has."""
-        self.relisted = trio.Event()
-        """Set once the client has listed its current tools; replaced at each change of the list."""
+        # Set once the client has listed its current tools. None while it has not, and nobody waits.
+        self._relisted: trio.Event | None = None
         self.upstream: OpenConnection | None = None
         """The open connection; None while the client is not connected."""
 
@@ -108,6 +115,22 @@ class ClientConnection:
     def is_connected(self) -> bool:
         """Whether the client is connected."""
         return self.upstream is not None
+
+    def on_listed(self) -> None:
+        """Note that the client has listed its current tools."""
+        if self._relisted is not None:
+            self._relisted.set()
+        self._relisted = _LISTED
+
+    def on_list_changed(self) -> None:
+        """Note that the list of tools has changed since the client has listed it."""
+        self._relisted = None
+
+    async def until_listed(self) -> None:
+        """Wait until the client has listed its current tools."""
+        if self._relisted is None:
+            self._relisted = trio.Event()
+        await self._relisted.wait()
 
     async def ask(self, method: str, params: bytes, on_progress: OnProgress) -> bytes:
         """Ask the client outside of any call.

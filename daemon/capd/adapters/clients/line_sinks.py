@@ -50,3 +50,25 @@ class PromptSink(LargeSink, Protocol):
     def is_out(self, lines: Sequence[bytes]) -> bool:
         """Write lines at once; return whether all of them were written."""
         ...
+
+
+@runtime_checkable
+class ParkingSink(LineSink, Protocol):
+    """A sink that can do without a task while its client is idle."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits to be written."""
+        ...
+
+    def park(self, on_backlog: Callable[[], None]) -> int:
+        """Write on without a nursery, and return the socket's descriptor.
+
+        `on_backlog` is called when a line cannot be written at once. It stays in the queue until
+        the sink is opened again.
+        """
+        ...
+
+    def abandon(self) -> None:
+        """Close the connection without waiting."""
+        ...

@@ -43,6 +43,11 @@ class Questions:
         self._open: dict[str, _Question] = {}
         self._is_over = False
 
+    @property
+    def are_open(self) -> bool:
+        """Whether a server waits for an answer."""
+        return bool(self._open)
+
     async def ask(
         self,
         method: str,

@@ -5,6 +5,7 @@ from contextlib import suppress
 
 import trio
 
+from capd.adapters.descriptors import descriptor_of
 from capd.adapters.frame_writer import FrameWriter
 from capd.adapters.large_frames import LargeFrame
 from capd.adapters.line_texts import one_line
@@ -65,6 +66,26 @@ class SocketSink:
                 nursery.start_soon(self._drain, on_gone)
 
         self._writer.open(on_backlog)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits to be written."""
+        return self._writer.is_idle
+
+    def park(self, on_backlog: Callable[[], None]) -> int:
+        """Write on without a nursery, and return the socket's descriptor.
+
+        `on_backlog` is called when a line cannot be written at once. It stays in the queue until
+        the sink is opened again.
+        """
+        self._writer.open(on_backlog)
+        return descriptor_of(self._stream)()
+
+    def abandon(self) -> None:
+        """Close the connection without waiting."""
+        self._writer.close()
+        if isinstance(self._stream, trio.SocketStream):
+            self._stream.socket.close()
 
     async def _drain(self, on_gone: Callable[[], None]) -> None:
         is_there = False

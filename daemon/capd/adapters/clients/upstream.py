@@ -6,8 +6,9 @@ Params and results that are only passed on are not decoded. A malformed line get
 and does not end the connection.
 """
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import cached_property
 
 import msgspec
 import trio
@@ -43,8 +44,9 @@ from capd.adapters.clients.conversation import (
     Request,
     listing,
 )
-from capd.adapters.clients.line_sinks import LargeSink, LineSink, RequestId
+from capd.adapters.clients.line_sinks import LargeSink, LineSink, ParkingSink, RequestId
 from capd.adapters.clients.listening import Listening
+from capd.adapters.clients.parking import Parking
 from capd.adapters.clients.questions import Questions
 from capd.adapters.clients.suspended import SuspendedCalls
 from capd.adapters.clients.under_way import MOST_REQUESTS, RequestsInFlight
@@ -72,6 +74,10 @@ from capd.core.results.large_results import Result
 from capd_protos import socket as frames
 from capd_protos.codec import MalformedError
 
+_NOTHING: frozenset[int | str] = frozenset()
+_NO_SCOPE = trio.CancelScope()
+"""Stands for the scope of every parked connection. It is never entered and never cancelled."""
+
 
 class Upstream:
     """A client's connection; `run` it in a task of its own."""
@@ -90,6 +96,8 @@ class Upstream:
     ) -> None:
         self.is_goodbye = False
         """Whether the client ended its session on purpose."""
+        self.is_idle = False
+        """Whether the connection is open, and waits without a task for its client's next line."""
         self.is_draining = False
         """Whether new requests are refused or ignored, because the daemon stops."""
         self.connection = connection
@@ -97,22 +105,46 @@ class Upstream:
         self.session = connection.session
         self.wants_dispatched = wants_dispatched
         self.knows_durable = knows_durable
-        self.again = set(again)
+        self.again = frozenset(again) or _NOTHING
         self._sink = sink
         self._large_sink = sink if isinstance(sink, LargeSink) else None
         self._lines = lines
         self._version = version
         self._log = log
-        self._questions = Questions()
-        self._suspended = SuspendedCalls()
         self.client = connection.client
         """The client info for requests that do not contain their own."""
-        self._listening = Listening(weakly(self.notify), connection.subscriptions)
         self._scope = trio.CancelScope()
+        self._reading: trio.CancelScope | None = None
+        self._serve_again: Callable[[], None] | None = None
+        self._parking: tuple[Parking, int] | None = None
+        self._is_quiet = False
+        self._has_started = False
+        self._has_backlog = False
+        self._is_closing = False
         self._is_over = False
 
+    # Most clients are never asked, suspend nothing and have no streams.
+
+    @cached_property
+    def _questions(self) -> Questions:
+        return Questions()
+
+    @cached_property
+    def _suspended(self) -> SuspendedCalls:
+        return SuspendedCalls()
+
+    @cached_property
+    def _listening(self) -> Listening:
+        return Listening(weakly(self.notify), self.connection.subscriptions)
+
     async def run(self, conversation: Conversation) -> None:
-        """Serve until the client disconnects or says goodbye, or until `close` is called."""
+        """Serve until the client disconnects or says goodbye, or until `close` is called.
+
+        Return with `is_idle` set if the connection is still open, but has nothing to do. Then
+        `park` has to be called, and `run` again when it says so.
+        """
+        self.is_idle = False
+        is_idle = False
         with self._scope:
             try:
                 async with trio.open_nursery() as nursery:
@@ -127,17 +159,79 @@ class Upstream:
                     )
                     try:
                         await self._start(conversation)
-                        await self._read(conversation)
+                        is_idle = await self._read(conversation)
                     except FrameStalledError:
                         self._log.info("client_stalled", session=self.session)
                     finally:
-                        self._is_over = True
+                        self._is_over = not is_idle
                         self._under_way.cancel_all()
-                    nursery.cancel_scope.cancel()
+                    if not is_idle:
+                        nursery.cancel_scope.cancel()
+                # Other tasks ran while the nursery closed, and may have closed the connection.
+                self.is_idle = is_idle and not self._is_closing
             finally:
-                self._questions.close()
-                with trio.move_on_after(1.0, shield=True):
-                    await self._sink.aclose()
+                if not self.is_idle:
+                    self._is_over = True
+                    self._questions.close()
+                    with trio.move_on_after(1.0, shield=True):
+                        await self._sink.aclose()
+
+    # Idle connections
+
+    def park_if_idle(self) -> None:
+        """Let `run` return if nothing has come from the client since the last call."""
+        was_quiet, self._is_quiet = self._is_quiet, True
+        if was_quiet and self._reading is not None and self._may_park:
+            self._reading.cancel()
+
+    @property
+    def _may_park(self) -> bool:
+        return (
+            isinstance(self._lines, FrameReader)
+            and self._lines.is_between_lines
+            and isinstance(self._sink, ParkingSink)
+            and self._sink.is_idle
+            and not self._nursery.child_tasks
+            and not ("_questions" in vars(self) and self._questions.are_open)
+            and not self._is_closing
+        )
+
+    def park(self, parking: Parking, serve_again: Callable[[], None]) -> None:
+        """Wait in `parking`; `serve_again` is called once, when `run` has to be called again."""
+        assert isinstance(self._sink, ParkingSink), "only such a connection is idle"
+        self._serve_again = serve_again
+        self._reading = None
+        # A stream is a request in progress, so there is none.
+        vars(self).pop("_listening", None)
+        self._scope = _NO_SCOPE
+        del self._under_way, self._nursery
+        self._parking = parking, self._sink.park(self._on_backlog)
+        parking.park(self, self._parking[1])
+        if self._has_backlog:
+            self.wake()
+
+    def _on_backlog(self) -> None:
+        self._has_backlog = True
+        self.wake()
+
+    def wake(self) -> None:
+        """Be served again; does nothing if the connection is not parked."""
+        if self._parking is None or self._serve_again is None:
+            return
+        parking, descriptor = self._parking
+        parking.unpark(descriptor)
+        serve_again, self._serve_again, self._parking = self._serve_again, None, None
+        self._scope = trio.CancelScope()
+        self._is_quiet = self._has_backlog = self.is_idle = False
+        serve_again()
+
+    def abandon(self) -> None:
+        """Close the socket of a parked connection, which is not served again."""
+        self._serve_again = self._parking = None
+        self._is_over = True
+        self._questions.close()
+        if isinstance(self._sink, ParkingSink):
+            self._sink.abandon()
 
     @property
     def is_over(self) -> bool:
@@ -147,10 +241,12 @@ class Upstream:
     @property
     def is_busy(self) -> bool:
         """Whether requests of the client are in progress."""
-        return self._under_way.is_busy
+        return not self.is_idle and self._under_way.is_busy
 
     def close(self, reason: str, *, reconnect: bool) -> None:
         """Tell the client why, and close the connection."""
+        self._is_closing = True
+        self.wake()
         self._listening.close()
         self.post(msgspec.json.encode(frames.Closing(reason, reconnect)))
         # The writer gets its turn before the cancellation arrives.
@@ -161,13 +257,15 @@ class Upstream:
         method = f"notifications/{what}/list_changed"
         if self.connection.is_initialized:
             self.post(b'{"jsonrpc":"2.0","method":"%s"}' % method.encode())
-        self._listening.list_changed(what)
+        if "_listening" in vars(self):
+            self._listening.list_changed(what)
 
     def resource_updated(self, uri: str, params: bytes) -> None:
         """Notify the client that a resource has changed, once for each of its subscriptions."""
         if any(is_within(uri, each) for each in self.connection.subscriptions):
             self.notify("notifications/resources/updated", params)
-        self._listening.resource_updated(uri, params)
+        if "_listening" in vars(self):
+            self._listening.resource_updated(uri, params)
 
     def task_changed(self, task: str, params: bytes) -> None:
         """Notify the client that a task has changed, once for each stream that listens for it."""
@@ -215,6 +313,9 @@ class Upstream:
 
     async def _start(self, conversation: Conversation) -> None:
         """Wait for texts that the first answers can also do without."""
+        if self._has_started:
+            return
+        self._has_started = True
         try:
             await conversation.start()
         except Exception as error:  # noqa: BLE001 - the boundary
@@ -226,17 +327,28 @@ class Upstream:
         except Exception as error:  # noqa: BLE001 - the boundary
             self._log_failure("subscriptions", error)
 
-    async def _read(self, conversation: Conversation) -> None:
-        if isinstance(self._lines, FrameReader):
-            while not self.is_goodbye and (lines := await self._lines.some()):
-                self._on_lines(lines, conversation)
-                # Free a large line before waiting for the next one.
-                lines.clear()
-        else:
+    async def _read(self, conversation: Conversation) -> bool:
+        """Handle lines until the client is gone; return whether it is only idle."""
+        if not isinstance(self._lines, FrameReader):
             async for line in self._lines:
                 self._on_lines([line], conversation)
                 if self.is_goodbye:
-                    return
+                    break
+            return False
+        while True:
+            with trio.CancelScope() as self._reading:
+                while not self.is_goodbye and (lines := await self._lines.some()):
+                    self._is_quiet = False
+                    self._on_lines(lines, conversation)
+                    # Free a large line before waiting for the next one.
+                    lines.clear()
+                return False
+            # A line may have come after the look that found the connection idle.
+            if self._may_park:
+                if isinstance(self._sink, ParkingSink):
+                    # The nursery closes in a moment, and then takes no task that writes.
+                    self._sink.park(self._on_backlog)
+                return True
 
     def _on_lines(self, lines: Sequence[Frame | Oversized], conversation: Conversation) -> None:
         for line in lines:
@@ -404,11 +516,11 @@ class Upstream:
             case "resources/subscribe":
                 uri = URI.decode(params).uri
                 result = await conversation.subscribe(uri)
-                self.connection.subscriptions.add(uri)
+                self.connection.subscriptions[uri] = None
                 return result
             case "resources/unsubscribe":
                 uri = URI.decode(params).uri
-                self.connection.subscriptions.discard(uri)
+                self.connection.subscriptions.pop(uri, None)
                 if self._listening.wants(uri):
                     return b"{}"
                 return await conversation.unsubscribe(uri)

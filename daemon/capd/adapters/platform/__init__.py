@@ -7,6 +7,7 @@ import sys
 
 if sys.platform == "linux":
     from capd.adapters.platform.linux import (
+        READABLE,
         available_memory_bytes,
         become_subreaper,
         children,
@@ -18,6 +19,7 @@ if sys.platform == "linux":
         peer_credentials,
         proc_pid,
         process_start_time,
+        readiness_queue,
         rss_bytes,
         set_dumpable,
         share_one_heap,
@@ -35,6 +37,7 @@ if sys.platform == "linux":
     from capd.adapters.platform.watcher import end_marked, hard_limit, marked, marking_value
 else:
     from capd.adapters.platform.portable import (
+        READABLE,
         available_memory_bytes,
         become_subreaper,
         children,
@@ -50,6 +53,7 @@ else:
         peer_credentials,
         proc_pid,
         process_start_time,
+        readiness_queue,
         rss_bytes,
         set_dumpable,
         share_one_heap,
@@ -68,12 +72,15 @@ else:
     )
 from capd.adapters.platform.credentials import NO_DESCRIPTORS, PeerCredentials, SocketOptions
 from capd.adapters.platform.guard import descendants
+from capd.adapters.platform.readiness import ReadinessQueue
 from capd.adapters.platform.tcp_ends import NotToldError, TcpEnd
 
 __all__ = [
     "NO_DESCRIPTORS",
+    "READABLE",
     "NotToldError",
     "PeerCredentials",
+    "ReadinessQueue",
     "SocketOptions",
     "TcpEnd",
     "ancestors",
@@ -100,6 +107,7 @@ __all__ = [
     "peer_pidfd",
     "proc_pid",
     "process_start_time",
+    "readiness_queue",
     "rss_bytes",
     "set_dumpable",
     "share_one_heap",

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import select
 import socket
 import struct
 from contextlib import suppress
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from capd.adapters.platform.credentials import PeerCredentials, SocketOptions
 from capd.adapters.platform.guard import descendants
+from capd.adapters.platform.readiness import ReadinessQueue
 
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
@@ -17,6 +19,8 @@ _M_MMAP_THRESHOLD = -3
 _LARGE_BLOCK_BYTES = 128 * 1024
 _M_ARENA_MAX = -8
 _UCRED = struct.Struct("3i")
+READABLE = select.EPOLLIN
+"""A socket can be read, or is broken."""
 _SO_PEERCRED = 17  # socket.SO_PEERCRED, which type checkers know on Linux only
 
 
@@ -24,6 +28,11 @@ def peer_credentials(connection: SocketOptions) -> PeerCredentials:
     """Return the process that connected this Unix socket."""
     raw = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERCRED, _UCRED.size)
     return PeerCredentials(*_UCRED.unpack(raw))
+
+
+def readiness_queue() -> ReadinessQueue | None:
+    """Return what tells which of many sockets can be read, and is itself readable then."""
+    return select.epoll()
 
 
 def rss_bytes(pid: int) -> int | None:

@@ -10,7 +10,9 @@ import struct
 import subprocess
 
 from capd.adapters.platform.credentials import PeerCredentials, SocketOptions
+from capd.adapters.platform.readiness import ReadinessQueue
 
+READABLE = 1
 _SOL_LOCAL = 0
 _LOCAL_PEERCRED = 1
 _LOCAL_PEERPID = 2
@@ -23,6 +25,11 @@ def peer_credentials(connection: SocketOptions) -> PeerCredentials:
     raw = connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED_SIZE_BYTES)
     _version, uid, _groups, gid = _XUCRED.unpack_from(raw)
     return PeerCredentials(connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERPID), uid, gid)
+
+
+def readiness_queue() -> ReadinessQueue | None:
+    """Return None: connections are not parked here."""
+    return None
 
 
 def rss_bytes(pid: int) -> int | None:

@@ -70,6 +70,10 @@ class ClientTraits:
         return max(_SHORTEST_NAME, min(LIMIT, self.name_limit) - len(prefix))
 
 
+UNKNOWN = ClientTraits()
+"""The traits of clients that no entry matches."""
+
+
 def traits_of(table: Mapping[str, ClientTraits], names: Iterable[str]) -> tuple[str, ClientTraits]:
     """Return the key and the traits of the first entry that matches any of `names`.
 
@@ -80,7 +84,7 @@ def traits_of(table: Mapping[str, ClientTraits], names: Iterable[str]) -> tuple[
         for key, traits in table.items():
             if folded and any(_is_named(folded, each) for each in (key, *traits.names)):
                 return key, traits
-    return "", ClientTraits()
+    return "", UNKNOWN
 
 
 def _is_named(folded: str, pattern: str) -> bool:

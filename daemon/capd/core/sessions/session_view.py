@@ -13,7 +13,7 @@ from capd.core.globs import matches
 from capd.core.memories.bootstrap import BootstrapRules
 from capd.core.results.reading import RESULT_READ
 from capd.core.scripts.script_tool import SCRIPT_RUN
-from capd.core.sessions.client_traits import ClientTraits, Plan, RelistWatch, plan, traits_of
+from capd.core.sessions.client_traits import UNKNOWN, Plan, RelistWatch, plan, traits_of
 from capd.core.sessions.habits import Habits
 from capd.core.sessions.own_tool_list import (
     OWN_TOOLS,
@@ -69,7 +69,7 @@ class SessionView:
         """The domain whose capabilities the session may use; empty for all capabilities."""
         self.rules = rules
         self.is_bare = is_bare
-        self.traits = ClientTraits()
+        self.traits = UNKNOWN
         self.plan = Plan("dynamic", "")
         self.own: Mapping[WireName, OwnTool] = {}
         """capd's own tools by their wire names in this session."""

@@ -98,7 +98,7 @@ class Surface:
         self.most_at_once = 0
         """Tools of one server that are added together are listed only if their definitions have at
         most this many bytes; 0 lists them always."""
-        self._unlisted: set[Grant] = set()
+        self._unlisted: dict[Grant, None] = {}
         """The tools that are not listed because they had more bytes than `most_at_once`."""
         self.cuts_results = False
         """Whether long results are shortened. Then a definition is listed without its output schema
@@ -211,7 +211,7 @@ class Surface:
         """
         added: list[WireName] = []
         new = [grant for grant in dict.fromkeys(grants) if grant not in self._shown]
-        self._unlisted.update(self._too_many(new, definitions))
+        self._unlisted.update(dict.fromkeys(self._too_many(new, definitions)))
         for grant in new:
             name = self.name(grant, names[grant.server], definitions[grant].shown_name)
             shown = self._made(name, grant, definitions[grant])
@@ -293,7 +293,7 @@ class Surface:
         removed: list[WireName] = []
         for grant in grants:
             shown = self._shown.pop(grant, None)
-            self._unlisted.discard(grant)
+            self._unlisted.pop(grant, None)
             if shown is not None:
                 del self._by_name[shown.name]
                 removed.append(shown.name)

@@ -1,0 +1,27 @@
+"""What tells which of many sockets can be read: an epoll object, where there is one."""
+
+from typing import Protocol
+
+
+class ReadinessQueue(Protocol):
+    """The sockets that are waited for. Its own descriptor is readable while one of them is."""
+
+    def fileno(self) -> int:
+        """Return its own descriptor."""
+        ...
+
+    def register(self, fd: int, eventmask: int, /) -> None:
+        """Wait for a socket."""
+        ...
+
+    def unregister(self, fd: int, /) -> None:
+        """Wait for a socket no longer."""
+        ...
+
+    def poll(self, timeout: float | None, /) -> list[tuple[int, int]]:
+        """Return the sockets that can be read, or are broken, each with what it is ready for."""
+        ...
+
+    def close(self) -> None:
+        """Close its descriptor."""
+        ...
