@@ -13,7 +13,8 @@ from capd.core.routing.evidence import (
     Evidence,
     EvidenceIndex,
 )
-from capd_protos.types import CapabilityId, CapabilityName, TapName
+from capd.core.routing.scorers import described_all
+from capd_protos.types import CapabilityId, CapabilityName, CapabilitySpec, TapName
 
 DIMENSIONS = 8
 NAMES: list[str] = [*CAPABILITY_EVIDENCE, *NONE_EVIDENCE]
@@ -84,6 +85,23 @@ def test_a_background_message_stays_where_only_a_server_itself_repeats_it() -> N
     ]
 
     assert got == pytest.approx([1.0, 0.0])
+
+
+def test_the_triggers_that_a_server_gave_itself_come_last_and_claim_nothing() -> None:
+    own = ("thanks", "write a note", "not embedded yet")
+    spec = CapabilitySpec(
+        id_of("notes"),
+        "",
+        triggers=("use notes",),
+        extra_triggers=("thanks", "look up", *own[1:]),
+        tool_triggers=own,
+    )
+    vectors = {text: axis(at) for at, text in enumerate(("use notes", "look up", *own[:2]))}
+
+    (found,) = described_all([spec], vectors)
+
+    assert found.triggers == ("use notes", "look up", *own)
+    assert (len(found.trigger_vectors), found.unclaiming) == (4, 2)
 
 
 def test_a_background_message_that_a_trigger_repeats_is_none_for_that_catalogue() -> None:
