@@ -24,6 +24,7 @@ from .test_claude import DIALOGUE, results, user_says
 
 pytestmark = pytest.mark.clients
 
+APPS = Path(__file__).parents[1] / "whole/extension_server.py"
 SAY = "hello, what do you think of the weather over there?"
 ASKED = '[policy]\nask = ["tracker:delete_*"]\nask_timeout = 100\n'
 CLIENTS = ("claude", "gemini")
@@ -265,6 +266,23 @@ def test_a_change_of_branch_moves_the_next_turn_to_another_account(
 
     assert [each.count("of-work") for each in told] == [1, 1, 2]
     assert [each.count("of-home") for each in told] == [0, 1, 1]
+
+
+def test_a_tool_with_an_app_answers_a_model_whose_client_shows_none(lab: Lab, given: Given) -> None:
+    home = lab.home
+    command = [sys.executable, "-W", "ignore", str(APPS), "board", str(home.folder), home.tag]
+    home.capability("board", command)
+    start_with_known(lab, "board__show")
+    shown, end = through_capd("board__show")
+    apart, _ = through_capd("board__refresh", word="now")
+    lab.model.go_on([shown, apart, end])
+    client = given(lab)
+
+    lab.run(*client, SAY)
+
+    assert "board shows" in last_said(lab)
+    assert "is for the app of its server alone" in last_said(lab)
+    assert "refreshes now" not in last_said(lab)
 
 
 def test_a_tool_is_called_by_the_name_that_its_user_gave_it(lab: Lab, given: Given) -> None:
