@@ -36,13 +36,28 @@ def opencode() -> Path:
 @pytest.fixture
 def start_lab(shared_fixtures: Path, tmp_path: Path) -> Iterator[Start]:
     """Make a lab whose model answers by a script."""
+    with _labs(shared_fixtures, tmp_path) as start:
+        yield start
+
+
+@pytest.fixture
+def start_bare_lab(shared_fixtures: Path, tmp_path: Path) -> Iterator[Start]:
+    """Make such a lab whose daemon has the test's own tap alone, and compares no message."""
+    with _labs(shared_fixtures, tmp_path, is_shipped=False) as start:
+        yield start
+
+
+@contextlib.contextmanager
+def _labs(shared_fixtures: Path, tmp_path: Path, *, is_shipped: bool = True) -> Iterator[Start]:
     program = shared_fixtures / "fixtures" / "fake_llm.py"
     if not program.exists():
         pytest.skip(f"{program} is not there")
     # Short: a socket's path has at most 108 bytes.
     folder = Path(tempfile.mkdtemp(prefix="capd"))
     folder.chmod(0o700)
-    home = Home(folder)
+    home = Home(folder, is_shipped=is_shipped)
+    if not is_shipped:
+        home.leave_out_model()
     models: list[Model] = []
 
     def start(script: list[dict[str, Any]]) -> Lab:

@@ -389,9 +389,9 @@ class Terminal:
         screen = self.screen()
         return screen if re.search(pattern, screen, re.MULTILINE) else ""
 
-    def say(self, text: str) -> None:
-        """Type a line, once the client waits for one, and send it."""
-        self.wait(r"^\s*[>❯]")
+    def say(self, text: str, prompt: str = r"^\s*[>❯]") -> None:
+        """Type a line, once the client shows its `prompt`, and send it."""
+        self.wait(prompt)
         self._run("send-keys", "-l", text)
         self.wait(re.escape(text[-20:]))
         self.press("Enter")

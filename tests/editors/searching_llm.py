@@ -11,6 +11,9 @@ how it decides.
 A step `{"either": [step, ...]}` is the first of these that the request has a tool for: that of
 `with`, or of `tool`. So a script can be of a conversation and of its sub-agents, which have other
 tools.
+
+A step `{"once": FILE, "then": step}` is answered as soon as FILE is there: a test does something
+meanwhile, and the client has not ended.
 """
 
 import ast
@@ -18,6 +21,7 @@ import json
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +30,8 @@ Json = dict[str, Any]
 
 MOST_REQUESTS = 8
 """Answers after which a model that follows gives up."""
+
+_LOOK_AGAIN = 0.05
 
 _HEAD = re.compile(r"\b[Bb]y ([\w:.-]+)(?:\(name, arguments\))?:$", re.MULTILINE)
 """What stands above call cards: the tool that calls them."""
@@ -161,6 +167,10 @@ class _Script(list[Json]):
 
     def __getitem__(self, at: Any) -> Any:
         step = super().__getitem__(at)
+        if "once" in step:
+            while not Path(step["once"]).exists():
+                time.sleep(_LOOK_AGAIN)
+            step = step["then"]
         if "either" in step:
             return self._fitting(step["either"])
         if "follow" not in step:

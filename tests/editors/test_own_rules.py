@@ -3,7 +3,7 @@
 import contextlib
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,12 @@ from whole.test_tool_edits import SERVER as TRACKER
 from whole_daemon import wait_for
 
 from .agents import CODEX, GEMINI
-from .lab import Lab, Terminal, settle_claude
-from .test_claude import results
+from .lab import Dialogue, Lab, Terminal, settle_claude
+from .test_claude import DIALOGUE, results, user_says
 
 pytestmark = pytest.mark.clients
 
+APPS = Path(__file__).parents[1] / "whole/extension_server.py"
 SAY = "hello, what do you think of the weather over there?"
 ASKED = '[policy]\nask = ["tracker:delete_*"]\nask_timeout = 100\n'
 CLIENTS = ("claude", "gemini")
@@ -67,6 +68,10 @@ def through_capd(name: str, **arguments: Any) -> list[dict[str, Any]]:
 def start_with_known(lab: Lab, tool: str) -> None:
     """Start the daemon, and have it know the tools of a capability, as after earlier use."""
     lab.home.start()
+    make_known(lab, tool)
+
+
+def make_known(lab: Lab, tool: str) -> None:
     with lab.home.shim("warming"):
         capability = tool.partition("__")[0]
         wait_for(lambda: lab.home.ask("enable", name=capability, session="warming")["ok"])
@@ -176,14 +181,9 @@ def test_codex_declines_by_itself_and_its_model_is_told_so(lab: Lab) -> None:
 
 
 def test_two_folders_use_two_accounts_without_a_word_from_the_user(lab: Lab, given: Given) -> None:
-    home, here, there = lab.home, lab.project, lab.project.parent / "quay"
+    here, there = lab.project, lab.project.parent / "quay"
     there.mkdir()
-    home.capability("account", [sys.executable, "-I", "-c", ACCOUNT, home.tag])
-    definition = home.folder / "tap/capabilities/account/default.toml"
-    definition.write_text(definition.read_text() + 'env = { TOKEN = "{{ENV:ACCOUNT_TOKEN}}" }\n')
-    secrets = home.folder / "config/secrets.env"
-    secrets.write_text(SECRETS)
-    secrets.chmod(0o600)
+    give_account(lab)
     settings(
         lab,
         f'[profiles.work]\nfolders = ["{here}"]\nsecrets = "work"\n'
@@ -201,6 +201,88 @@ def test_two_folders_use_two_accounts_without_a_word_from_the_user(lab: Lab, giv
 
     assert ["of-work" in each for each in told] == [True, False]
     assert ["of-home" in each for each in told] == [False, True]
+
+
+BRANCHES = (
+    '[profiles.home]\nbranches = ["mine/*"]\nsecrets = "home"\n'
+    '[profiles.work]\nfolders = ["/"]\nsecrets = "work"\n'
+)
+
+
+def give_account(lab: Lab) -> None:
+    """Define the server that says which token it got, and store three."""
+    lab.home.capability("account", [sys.executable, "-I", "-c", ACCOUNT, lab.home.tag])
+    definition = lab.home.folder / "tap/capabilities/account/default.toml"
+    definition.write_text(definition.read_text() + 'env = { TOKEN = "{{ENV:ACCOUNT_TOKEN}}" }\n')
+    secrets = lab.home.folder / "config/secrets.env"
+    secrets.write_text(SECRETS)
+    secrets.chmod(0o600)
+
+
+@contextlib.contextmanager
+def conversation(lab: Lab, client: str) -> Iterator[Callable[[str], object]]:
+    """Return what takes a turn of one conversation, which ends with the given text of the model."""
+    if client == "gemini":
+        program = GEMINI.give(lab)[0]
+        lab.install("gemini")
+        with contextlib.closing(Terminal(lab, program, "--approval-mode", "yolo")) as terminal:
+
+            def typed(end: str) -> None:
+                # A question mark that is typed fast opens its help.
+                terminal.say(SAY.removesuffix("?"), "Type your message")
+                terminal.wait(end)
+
+            yield typed
+        return
+    lab.install("claude")
+    with contextlib.closing(Dialogue(lab, *DIALOGUE)) as dialogue:
+
+        def said(end: str) -> None:
+            dialogue.say(user_says(SAY))
+            assert dialogue.hear("result")["result"] == end
+
+        yield said
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_change_of_branch_moves_the_next_turn_to_another_account(
+    lab: Lab, claude: Path, client: str
+) -> None:
+    give_account(lab)
+    settings(lab, BRANCHES)
+    lab.add_claude(claude)
+    start_with_known(lab, "account__who")
+    call, _ = through_capd("account__who")
+    told: list[str] = []
+
+    with conversation(lab, client) as take_turn:
+        for branch in ("main", "mine/boats", "main"):
+            (lab.project / ".git/HEAD").write_text(f"ref: refs/heads/{branch}\n")
+            end = f"turn on {branch} {len(told)} is over"
+            # A step counts the results of the whole conversation.
+            lab.model.go_on([*[{"text": "unused"}] * len(told), call, {"text": end}])
+            take_turn(end)
+            told.append(last_said(lab))
+
+    assert [each.count("of-work") for each in told] == [1, 1, 2]
+    assert [each.count("of-home") for each in told] == [0, 1, 1]
+
+
+def test_a_tool_with_an_app_answers_a_model_whose_client_shows_none(lab: Lab, given: Given) -> None:
+    home = lab.home
+    command = [sys.executable, "-W", "ignore", str(APPS), "board", str(home.folder), home.tag]
+    home.capability("board", command)
+    start_with_known(lab, "board__show")
+    shown, end = through_capd("board__show")
+    apart, _ = through_capd("board__refresh", word="now")
+    lab.model.go_on([shown, apart, end])
+    client = given(lab)
+
+    lab.run(*client, SAY)
+
+    assert "board shows" in last_said(lab)
+    assert "is for the app of its server alone" in last_said(lab)
+    assert "refreshes now" not in last_said(lab)
 
 
 def test_a_tool_is_called_by_the_name_that_its_user_gave_it(lab: Lab, given: Given) -> None:

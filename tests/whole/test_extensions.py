@@ -525,3 +525,18 @@ async def test_icons_are_passed_on(running: dict[str, Home], mode: str) -> None:
         templates[0].icons,
     ]
     assert [each and each[0].sizes for each in lists] == [["48x48"]] * 4
+
+
+async def test_a_tool_for_apps_alone_is_not_called_for_a_model_where_its_server_is_off(
+    home: Home,
+) -> None:
+    servers(home, "one")
+    home.start()
+    async with host(home, "one"):
+        wait_for(lambda: "one__refresh" in json.dumps(home.ask("search", query="refresh")))
+    async with host(home) as talk:
+        refusal = await talk.refused("tool_call", name="one__refresh", arguments="{}")
+        again = await talk.refused("tool_call", name="one__refresh", arguments="{}")
+
+    assert "is for the app of its server alone" in refusal
+    assert "is for the app of its server alone" in again

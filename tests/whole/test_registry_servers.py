@@ -230,6 +230,21 @@ def test_a_search_without_a_network_uses_the_copy_and_says_so(
     assert "not refreshed: " in broken.stderr
 
 
+@pytest.mark.parametrize("url", ["", "registry.example", "ftp://registry.example"])
+def test_a_registry_that_is_no_url_is_told_with_what_to_write(
+    home: Home, registry: RegistryServer, url: str
+) -> None:
+    (home.folder / "config" / "config.toml").write_text(f'[registry]\nurls = ["{url}"]\n')
+
+    done = home.capd("find", "echo")
+
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"capd: [registry] urls: '{url}' is not a URL\n"
+        "Write https://registry.modelcontextprotocol.io\n"
+    )
+
+
 def test_what_is_not_to_be_had_says_why(home: Home, registry: RegistryServer) -> None:
     registry.entries = [
         entry("io.github.x/gone", status="deleted", packages=[package("npm", "a")]),

@@ -54,6 +54,7 @@ from capd.core.sessions.admission import (
     Turn,
     admit,
     check_read_only,
+    kept_for_apps,
 )
 from capd.core.sessions.instructions import instructions
 from capd.core.sessions.search_tools import BadCallError
@@ -435,7 +436,7 @@ class SessionCalls:
             case NotCallable():
                 raise BadCallError(admitted.reason)
             case NotOn():
-                return await self._call_listed(await self._parts.search.reach(name), by, request)
+                return await self._call_listed(await self._reached(name, by), by, request)
 
     async def call_for_script(self, name: str, request: Request) -> Result:
         """Return the result of a script's call; it is shortened only if too large for a script.
@@ -448,7 +449,7 @@ class SessionCalls:
             case Listed():
                 listed = admitted
             case NotOn():
-                listed = await self._parts.search.reach(name)
+                listed = await self._reached(name, "script")
             case NotCallable():
                 raise RefusedError(admitted.reason)
             case _:
@@ -456,6 +457,14 @@ class SessionCalls:
         call, result = await self._sent(listed, "script", request)
         is_small = isinstance(result, bytes) and len(result) <= MOST_VALUE_BYTES
         return result if is_small else await self.shorten(call, result)
+
+    async def _reached(self, name: str, by: By) -> Listed:
+        """Switch on the tool of a call that is not on; raises as `reach`, and RefusedError."""
+        listed = await self._parts.search.reach(name)
+        # Only its server's definition says that it is for apps, so this is known from here on.
+        if reason := kept_for_apps(listed.shown, by):
+            raise RefusedError(reason)
+        return listed
 
     async def _call_listed(self, listed: Listed, by: By, request: Request) -> Result:
         call, result = await self._sent(listed, by, request)

@@ -68,10 +68,9 @@ Admission = Listed | Own | Turn | NotOn | NotCallable
 def admit(name: str, by: By, state: SessionState, view: SessionView) -> Admission:
     """Return what a call of the tool with the wire name `name` reaches."""
     listed = admit_shown(state.surface.find(name), state, view)
-    if listed is not None and by != "client" and is_for_apps_alone(listed.shown.definition):
-        return NotCallable(f"{name} is for the app of its server alone.")
     if listed is not None:
-        return listed
+        reason = kept_for_apps(listed.shown, by)
+        return NotCallable(reason) if reason else listed
     own = view.own.get(WireName(name))
     unlisted = view.unlisted_own.get(WireName(name))
     if by == "script" and (own is not None or unlisted is not None):
@@ -95,6 +94,16 @@ def admit_shown(shown: Shown | None, state: SessionState, view: SessionView) -> 
         if shown is None or lease is None
         else Listed(shown, lease, view.checks(lease.spec.name))
     )
+
+
+def kept_for_apps(shown: Shown, by: By) -> str:
+    """Return why a tool is not called for a model (MCP Apps, `visibility`); empty if it may be.
+
+    A client itself may call it: it passes on the calls of apps.
+    """
+    if by == "client" or not is_for_apps_alone(shown.definition):
+        return ""
+    return f"{shown.name} is for the app of its server alone."
 
 
 def denied(name: str, reason: str) -> str:
