@@ -147,6 +147,31 @@ def test_claude_code_has_the_tools_of_a_bridge_in_its_first_request(place: Place
     }
 
 
+def test_a_server_of_the_user_that_is_called_capd_is_not_replaced(place: Place) -> None:
+    config = place.home / ".claude.json"
+    before = '{"mcpServers": {"capd": {"command": "mine"}}}'
+    config.write_text(before)
+
+    said = place.order(install="claude-code")
+
+    assert "has another server that is called capd" in said
+    assert config.read_text() == before
+
+
+def test_an_entry_that_was_changed_meanwhile_is_not_removed(place: Place) -> None:
+    place.order(install="claude-code")
+    config = place.home / ".claude.json"
+    changed = {"mcpServers": {"capd": {"command": "mine"}}}
+    config.write_text(json.dumps(changed))
+
+    with place.held("hold") as process:
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait(60)
+
+    assert json.loads(config.read_text()) == changed
+
+
 def test_a_link_in_the_place_of_the_folder_is_not_followed(tmp_path: Path) -> None:
     place = Place(tmp_path / "home")
     elsewhere = tmp_path / "elsewhere"

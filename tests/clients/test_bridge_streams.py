@@ -132,6 +132,15 @@ def test_whoever_breaks_the_rules_ends_the_stream(pair: Pair, name: str) -> None
         pair.near.turn(1.0)
 
 
+def test_the_far_end_makes_no_connection_that_the_near_asks_for(pair: Pair, tmp_path: Path) -> None:
+    far = pair.far(str(tmp_path / "far"))
+    os.write(pair.to_far, frame(b"o", 1))
+
+    with pytest.raises(StreamEndedError):
+        far.turn(1.0)
+    pair.listener.close()
+
+
 def test_data_and_ends_of_unknown_connections_count_nothing(pair: Pair) -> None:
     os.write(pair.far_writes, frame(b"d", 7, b"x") + frame(b"e", 8) + frame(b"w", 0, b'{"a":1}'))
 

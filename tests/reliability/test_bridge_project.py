@@ -15,7 +15,7 @@ import pytest
 from capd_client.mcp_host import HostError, McpHost
 from support.bridges import configured
 from support.far_hosts import NEEDS_SSH, FarHost, SshBridge, below, cmdline, parent, pids
-from whole_daemon import Home, home_of_its_own, wait_for
+from whole_daemon import PATIENCE, Home, home_of_its_own, wait_for
 
 pytestmark = [pytest.mark.reliability, *NEEDS_SSH]
 
@@ -250,6 +250,7 @@ def victims(home: Home, host: FarHost, bridge: SshBridge) -> dict[str, list[int]
         "ssh": [bridge.tunnel()],
         "bridge": [bridge.process.pid],
         "daemon": [home.processes[0].pid],
+        "shim": [pid for pid in host.processes() if cmdline(pid).endswith(b"/capd.pyz\0")],
         "guard and runner": [runner, guard],
         "runner and hold": [holder, runner],
         "daemon and bridge": [home.processes[0].pid, bridge.process.pid],
@@ -259,7 +260,7 @@ def victims(home: Home, host: FarHost, bridge: SshBridge) -> dict[str, list[int]
 @pytest.mark.parametrize(
     "part",
     [
-        *("server", "guard", "runner", "hold", "sshd", "ssh", "bridge", "daemon"),
+        *("server", "guard", "runner", "hold", "sshd", "ssh", "bridge", "daemon", "shim"),
         *("guard and runner", "runner and hold", "daemon and bridge"),
     ],
 )
@@ -275,7 +276,9 @@ def test_nothing_is_left_over_there_when_a_part_is_killed(
         for pid in victims(here, host, bridge)[part]:
             os.kill(pid, signal.SIGKILL)
 
-        wait_for(lambda: not set(before) & set(tagged(here, host)), 10)
+        # A killed shim is a cut: its session waits for it for half a minute, with what it has.
+        patience = PATIENCE if part == "shim" else 10
+        wait_for(lambda: not set(before) & set(tagged(here, host)), patience)
         if "hold" in part:
             # Until then nothing over there removes what the bridge has put there.
             wait_for(lambda: "up again" in bridge.output.read_text())

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -240,6 +241,29 @@ def test_a_far_side_gets_no_variable_of_this_machine(here: Home, host: FarHost) 
     assert not (host.home / "found").exists()
     assert done.returncode == 1
     assert "far names no folder of a bridge" in done.stderr
+
+
+def test_a_configuration_of_ssh_that_forwards_more_does_so_for_no_bridge(
+    here: Home, host: FarHost
+) -> None:
+    ran = host.home.parent / "ran"
+    with host.config.open("a") as config:
+        config.write(f" ForwardAgent yes\n PermitLocalCommand yes\n LocalCommand touch {ran}\n")
+    agent = here.env["SSH_AUTH_SOCK"] = str(here.folder / "agent")
+    with subprocess.Popen(["ssh-agent", "-D", "-a", agent], stdout=subprocess.DEVNULL) as process:
+        try:
+            wait_for(Path(agent).exists)
+            bridge = SshBridge(here, host)
+            holder = wait_for((host.folder / "pid").read_text)
+
+            environment = Path("/proc", holder, "environ").read_bytes()
+
+            assert b"SSH_CONNECTION=" in environment
+            assert b"SSH_AUTH_SOCK=" not in environment
+            assert not ran.exists()
+            assert bridge.end() == 0
+        finally:
+            process.terminate()
 
 
 def test_a_far_side_that_says_too_much_once_it_is_held_ends_the_bridge(

@@ -18,7 +18,7 @@ from capd_client.mcp_host import HostError, McpHost
 from support.bridges import bridged_capability, configured
 from support.far_containers import FILES, FOLDER, Box, ContainerBridge, podman
 from support.far_hosts import memory_has
-from whole_daemon import Home, home_of_its_own, wait_for
+from whole_daemon import PATIENCE, Home, home_of_its_own, wait_for
 
 pytestmark = pytest.mark.real
 
@@ -250,7 +250,9 @@ def test_a_project_server_runs_in_the_container_and_ends_with_its_lease(
         wait_for(lambda: servers_in(box) == [])
 
 
-@pytest.mark.parametrize("part", ["guard", "runner", "hold", "engine", "bridge", "daemon"])
+@pytest.mark.parametrize(
+    "part", ["server", "shim", "guard", "runner", "hold", "engine", "bridge", "daemon"]
+)
 def test_nothing_is_left_in_the_container_when_a_part_is_killed(
     here: Home, box: Box, bridge: ContainerBridge, part: str
 ) -> None:
@@ -262,6 +264,8 @@ def test_nothing_is_left_in_the_container_when_a_part_is_killed(
         runner, guard = sorted(pid for pid in box.processes() if cmdline_ends(pid, b"run"))
         [hold] = [pid for pid in box.processes() if b"hold-streams" in cmdline(pid)]
         victim = {
+            "server": before[0],
+            "shim": next(pid for pid in box.processes() if cmdline(pid).endswith(b"/capd.pyz\0")),
             "guard": guard,
             "runner": runner,
             "hold": hold,
@@ -272,7 +276,9 @@ def test_nothing_is_left_in_the_container_when_a_part_is_killed(
 
         os.kill(victim, signal.SIGKILL)
 
-        wait_for(lambda: not set(before) & set(servers_in(box)), 10)
+        # A killed shim is a cut: its session waits for it for half a minute, with what it has.
+        patience = PATIENCE if part == "shim" else 10
+        wait_for(lambda: not set(before) & set(servers_in(box)), patience)
         if part in {"hold", "engine"}:
             # Until then nothing in there removes what the bridge has put there.
             wait_for(lambda: "up again" in bridge.output.read_text())

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -371,6 +372,116 @@ def test_a_revoked_bridge_closes_its_runner_and_its_servers(world: World) -> Non
 
         assert ended.wait(60)
         wait_for(lambda: not there._thread.is_alive())
+
+
+def test_a_revoked_bridge_closes_a_runner_that_waits_for_an_order(world: World) -> None:
+    with Bridge(world.home, "revoked") as revoked, revoked.far() as idle:
+        assert idle.hello(role="runner", credential=revoked.credential)["capd"] == "welcome"
+
+        world.home.ask("bridge_revoke", name="revoked")
+
+        assert idle.read() == {}
+
+
+def test_the_credential_of_a_revoked_bridge_starts_no_runner_of_the_next(world: World) -> None:
+    with Bridge(world.home, "revoked") as revoked:
+        world.home.ask("bridge_revoke", name="revoked")
+        wait_for(lambda: not Path(revoked.path).exists())
+
+        with Bridge(world.home, "revoked") as again, again.far() as far:
+            assert again.path == revoked.path
+            answer = far.hello(role="runner", credential=revoked.credential)
+
+            assert answer["code"] == "bridge_refused"
+
+
+def test_a_second_runner_takes_no_server_that_another_has(world: World, bridge: Bridge) -> None:
+    def other(end: FarEnd) -> None:
+        end.serve(lambda end, request: answered(end, request, "the second"))
+
+    with runner(bridge, echoing) as first, session(bridge, "seconds") as far:
+        assert enabled(far) == ""
+
+        with runner(bridge, other) as second:
+            assert far.said("there__echo") == "from there"
+            assert (len(first.orders), second.orders) == (1, [])
+
+
+def test_a_server_that_answers_for_another_answers_nobody(world: World, bridge: Bridge) -> None:
+    # Each of the two servers of this runner answers the other's request, on its own connection.
+    waiting: dict[str, Any] = {}
+    both = threading.Event()
+
+    def crossing(end: FarEnd) -> None:
+        def called(end: FarEnd, request: dict[str, Any]) -> None:
+            mine = str(request["params"]["arguments"]["of"])
+            waiting[mine] = request["id"]
+            if len(waiting) == 2:
+                both.set()
+            assert both.wait(60)
+            for number in waiting.values():
+                if number != request["id"]:
+                    answered(end, {"id": number}, f"of {mine}")
+            answered(end, request, f"of {mine}")
+
+        end.serve(called)
+
+    with runner(bridge, crossing), session(bridge, "one") as one, session(bridge, "two") as two:
+        assert (enabled(one), enabled(two)) == ("", "")
+        said: list[str] = []
+        thread = threading.Thread(target=lambda: said.append(one.said("there__echo", of="one")))
+        thread.start()
+
+        assert two.said("there__echo", of="two") == "of two"
+        thread.join()
+        assert said == ["of one"]
+
+
+LINKS = (
+    *("file:///home/me/.ssh/id_ed25519", "file:///home/dev/../../etc/passwd"),
+    *("capd://results/x", "capd://status", "file://localhost/etc/passwd", "../../x"),
+)
+
+
+@pytest.mark.parametrize("uri", LINKS)
+def test_a_link_of_a_server_there_is_passed_on_and_never_read_here(
+    world: World, bridge: Bridge, uri: str
+) -> None:
+    def linking(end: FarEnd, request: dict[str, Any]) -> None:
+        link = {"type": "resource_link", "uri": uri, "name": "x"}
+        end.say({"id": request["id"], "result": {"content": [link]}})
+
+    with (
+        runner(bridge, lambda end: end.serve(linking)),
+        session(bridge, f"link-{LINKS.index(uri)}") as far,
+    ):
+        assert enabled(far) == ""
+
+        assert far.call("there__echo")["content"][0]["uri"] == uri
+        read = far.ask("resources/read", {"uri": uri})
+        assert "error" in read or read["result"].get("contents", []) == []
+
+
+TRICKS = {
+    "above": "/home/dev/../../root",
+    "proc": "/proc/self/root",
+    "shell": "/home/dev/$(id)",
+    "placeholder": "/{{ENV:API_TOKEN}}",
+    "slashes": "//x/./y",
+}
+
+
+@pytest.mark.parametrize("trick", TRICKS)
+def test_a_trick_in_a_path_is_a_name_there_and_nothing_here(
+    world: World, bridge: Bridge, trick: str
+) -> None:
+    folder = TRICKS[trick]
+    with runner(bridge, echoing) as there, session(bridge, f"trick-{trick}", folder) as far:
+        assert enabled(far) == ""
+
+        [order] = there.orders
+        assert (order["cwd"], order["argv"]) == (folder, ["mcp-far", "--in", folder])
+        assert TOKEN not in json.dumps(there.orders)
 
 
 @pytest.mark.parametrize("folder", ["", "relative", "/a\nb", "/" + "x" * 5000])
