@@ -373,3 +373,37 @@ def test_a_sandbox_of_a_server_by_url_is_said_to_confine_nothing() -> None:
 
     reason = "server 'git': `sandbox` is for a server with a `command`, and confines nothing"
     assert got.findings == (finding(4, reason, severity="warning"),)
+
+
+def test_a_server_in_a_cluster_is_kept_as_a_url() -> None:
+    got = read_default(
+        '[[mcp.servers]]\nname = "github"\nkubernetes = "team/github-mcp:8080/mcp"\n'
+    )
+
+    assert got.findings == ()
+    assert got.capability is not None
+    [server] = got.capability.servers
+    assert (server.transport, server.url) == ("http", "kubernetes://team/github-mcp:8080/mcp")
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        (
+            'kubernetes = "github"',
+            "`kubernetes` is not `namespace/service`, with `:port` and `/path`",
+        ),
+        ('kubernetes = "a/b"\nurl = "https://x"', "`kubernetes` takes the place of `url`"),
+        (
+            'kubernetes = "a/b"\ncommand = "x"',
+            "`kubernetes` takes the place of `url` and `command`",
+        ),
+        ('kubernetes = "a/b"\noauth = { client_id = "x" }', "`oauth` is for a server with a `url`"),
+        ('url = "kubernetes://a/b:--x/"', "`url` is for http:// and https://"),
+    ],
+)
+def test_a_server_in_a_cluster_is_named_in_one_way_alone(lines: str, reason: str) -> None:
+    got = read_default(f'[[mcp.servers]]\nname = "github"\n{lines}\n')
+
+    assert got.capability is None or got.capability.servers == ()
+    assert reason in got.findings[0].reason

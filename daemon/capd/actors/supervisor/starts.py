@@ -8,7 +8,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -35,6 +35,7 @@ from capd.core.errors import CapdError
 from capd.core.redaction import redactor
 from capd.core.servers.containers import ENGINES, ContainerRefusedError, container_request
 from capd.core.servers.far_starts import FarPlace, far_order
+from capd.core.servers.kubernetes import PROGRAM, is_place, place_of
 from capd.core.servers.placeholders import Folders, resolved, wanted_keys
 from capd.core.servers.sandbox import SandboxRequest
 from capd.core.servers.tree_limits import TreeLimits
@@ -43,6 +44,9 @@ from capd_protos.types import ServerSpec
 
 Spawn = Callable[[ProcessSpec], AbstractAsyncContextManager[ServerEnd]]
 TRANSPORTS = ("stdio", "http", "sse")
+_KUBECTL_VARIABLES = ("KUBECONFIG",)
+"""Variables of the daemon that kubectl gets besides those of every server. A program that logs in
+for it may need others, which the definition's `env` names."""
 
 
 def _set() -> trio.Event:
@@ -117,10 +121,13 @@ class Starts:
         A server on a `far` side is found by the PATH there.
         """
         known = self._settings.path_known
-        if known.is_set() or server.transport != "stdio" or far is not None:
+        is_forwarded = is_place(server.url)
+        is_process = server.transport == "stdio" or is_forwarded
+        if known.is_set() or not is_process or far is not None:
             return
         path = self.environment({})["PATH"]
-        for program in (server.program,) if server.program else ENGINES:
+        programs = (PROGRAM,) if is_forwarded else (server.program,) if server.program else ENGINES
+        for program in programs:
             found = await trio.to_thread.run_sync(partial(shutil.which, program, path=path))
             if found is not None:
                 return
@@ -181,7 +188,33 @@ class Starts:
         # Few have such servers.
         from capd.adapters.servers.http.remote_server import connected  # noqa: PLC0415
 
-        return connected(self.remote_spec(server, values, project, account), self.logins)
+        spec = self.remote_spec(server, values, project, account)
+        if is_place(server.url):
+            return self._forwarded(server, values, project, spec)
+        return connected(spec, self.logins)
+
+    def _forwarded(
+        self, server: ServerSpec, values: Mapping[str, str], project: str, spec: RemoteSpec
+    ) -> AbstractAsyncContextManager[ServerEnd]:
+        """Return a context manager that connects to a service of a Kubernetes cluster."""
+        from capd.adapters.servers.http.remote_server import connected  # noqa: PLC0415
+        from capd.adapters.servers.kubernetes import forwarded  # noqa: PLC0415
+
+        filled = resolved(server, values, Folders(cwd=project, project=project))
+        place = place_of(filled.url)
+        own = self._settings.environment
+        found = {key: own[key] for key in _KUBECTL_VARIABLES if key in own}
+        environment = self.environment({**found, **filled.env})
+        vouch = None
+        if server.project and self._settings.trust is not None:
+            vouch = partial(self._check_trust, server)
+        process = ProcessSpec(place.command, environment, self._settings.shared_cwd, vouch=vouch)
+
+        def connect(url: str) -> AbstractAsyncContextManager[ServerEnd]:
+            # No login: the port is another one each time, so a saved one would never be found.
+            return connected(replace(spec, url=url, auth="none", transport="http"), self.logins)
+
+        return forwarded(place, self._spawn(process), connect)
 
     def sandbox_request(self, server: ServerSpec) -> SandboxRequest:
         """Return the sandbox that `server` runs in."""

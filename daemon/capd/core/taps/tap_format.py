@@ -21,6 +21,8 @@ from typing import (
 import msgspec
 
 from capd.core.servers.containers import wrong_with_container
+from capd.core.servers.kubernetes import is_place
+from capd.core.servers.kubernetes import place as kubernetes_place
 from capd.core.servers.placeholders import keys_in_args, wanted_keys
 from capd.core.servers.sandbox_rules import declared_level
 from capd.core.servers.scopes import default_scope, is_scope_fixed
@@ -104,6 +106,7 @@ class _ServerBlock(msgspec.Struct):
     memory_mib: int = 1024
     cpus: float = 2.0
     where: Where = "host"
+    kubernetes: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,8 +284,9 @@ def _server(tap: TapName, block: Any, file: str, folder: TomlFolder, at: int) ->
     except msgspec.ValidationError as error:
         dropped(str(error))
         return None
-    transport = _TRANSPORTS.get(parsed.type or ("http" if parsed.url else "stdio"))
-    why = _wrong_with(parsed, transport)
+    is_remote = parsed.url or parsed.kubernetes
+    transport = _TRANSPORTS.get(parsed.type or ("http" if is_remote else "stdio"))
+    why = _wrong_with(parsed, transport) or _wrong_with_kubernetes(parsed, transport)
     if why or transport is None:
         dropped(why)
         return None
@@ -295,7 +299,7 @@ def _server(tap: TapName, block: Any, file: str, folder: TomlFolder, at: int) ->
         tap=tap,
         command=parsed.command,
         args=tuple(parsed.args),
-        url=parsed.url,
+        url=kubernetes_place(parsed.kubernetes).url if parsed.kubernetes else parsed.url,
         env=parsed.env,
         headers=parsed.headers,
         timeout=parsed.timeout_seconds,
@@ -370,8 +374,8 @@ def _wrong_with(block: _ServerBlock, transport: str | None) -> str:
         return f"type {block.type!r} is none of stdio, http, builtin"
     if transport == "stdio" and not block.command and block.runtime != "container":
         return "a stdio server needs `command`"
-    if transport == "http" and not block.url:
-        return "an http server needs `url`"
+    if transport == "http" and not block.url and not block.kubernetes:
+        return "an http server needs `url` or `kubernetes`"
     if block.where == "project" and transport != "stdio":
         return '`where = "project"` is for a server with a `command`'
     if block.where == "project" and block.runtime == "container":
@@ -385,6 +389,20 @@ def _wrong_with(block: _ServerBlock, transport: str | None) -> str:
     except ValueError as error:
         return str(error)
     return _wrong_with_oauth(block.oauth, transport) if block.oauth is not None else ""
+
+
+def _wrong_with_kubernetes(block: _ServerBlock, transport: str | None) -> str:
+    if not block.kubernetes:
+        return "`url` is for http:// and https://" if is_place(block.url) else ""
+    if transport != "http" or block.url or block.command:
+        return "`kubernetes` takes the place of `url` and `command`"
+    if block.oauth is not None:
+        return "`oauth` is for a server with a `url`: kubectl logs in to the cluster"
+    try:
+        kubernetes_place(block.kubernetes)
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def _table(body: Mapping[str, Any], path: str) -> Mapping[str, Any]:
