@@ -10,6 +10,7 @@ from capd.actors.session.session import Session
 from capd.adapters import platform
 from capd.adapters.clients.parking import QUIET
 from capd_protos import curator
+from capd_protos.types import SessionKey
 
 from .test_sessions import Failing
 from .world import CURATOR, CURATOR_REPLIES, OWN, World, running_world, world
@@ -64,7 +65,7 @@ async def test_a_silent_client_hears_of_changes_and_finds_them(
         await silence(world)
 
         await world.bus.ask(
-            CURATOR, curator.EnableCapability("s", "alpha"), CURATOR_REPLIES, 1000.0
+            CURATOR, curator.EnableCapability(SessionKey("s"), "alpha"), CURATOR_REPLIES, 1000.0
         )
         await trio.sleep(0.1)
 
