@@ -40,6 +40,8 @@ _SHARING_SESSIONS = 500
 _SHARING_CALLS = 20
 _IDLE_WATCHED = 3.0
 _SETTLED = 1.0
+_PARKED = 25.0
+"""Seconds after which the connections of silent clients are parked (docs/design/actors.md)."""
 _BUDGET = 300.0
 _SPARE_DESCRIPTORS = 500
 
@@ -102,8 +104,10 @@ def idle_kb_per_session(home: CapdHome, sessions: int) -> float:
     opened = _more(home, [], 1)
     # The first hundred pay for what all share: buffers, caches, arenas of the allocator.
     opened = _more(home, opened, 100)
+    time.sleep(_PARKED)
     before = _settled_pss(home)
     opened = _more(home, opened, sessions)
+    time.sleep(_PARKED)
     after = _settled_pss(home)
     for subject in opened:
         subject.wire.close()
@@ -262,7 +266,7 @@ def _called_together(callers: list[Subject], calls: int) -> Together:
 
 def _at_rest(home: CapdHome) -> tuple[process_trees.Memory, float]:
     """Return the daemon's memory, and how busy it is with nobody asking; without its model."""
-    time.sleep(_SETTLED)
+    time.sleep(_PARKED)
     pids = _own(home)
     before = process_trees.cpu_seconds(pids)
     time.sleep(_IDLE_WATCHED)

@@ -9,6 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from capd.adapters import platform
 from capd.adapters.clients import parking as parking_module
 from capd.adapters.clients.parking import Parking
 from capd.core.protocol.outcomes import RefusedError
@@ -21,7 +22,7 @@ INITIALIZED: Json = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 LIST_CHANGED = b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}'
 
 pytestmark = pytest.mark.skipif(
-    parking_module.platform.readiness_queue() is None, reason="this system does not park"
+    platform.readiness_queue() is None, reason="this system does not park"
 )
 
 
@@ -271,3 +272,25 @@ async def test_parked_clients_see_the_end_of_their_curator(autojump_clock: MockC
         stage.parking.close()
 
         assert await stage.client.receive_some() == b""
+
+
+async def test_a_client_behind_a_bridge_is_not_parked(autojump_clock: MockClock) -> None:
+    async with parkable() as stage:
+        stage.connection.is_far = True
+
+        await stage.silence()
+
+        assert len(stage.parking) == 0
+
+
+async def test_a_socket_that_is_closed_when_it_is_to_be_parked_ends_its_connection(
+    autojump_clock: MockClock,
+) -> None:
+    async with parkable() as stage:
+        stage.upstream.park_if_idle()
+        stage.upstream.park_if_idle()
+
+        stage.ours.socket.close()
+
+        await stage.ended.wait()
+        assert (len(stage.parking), stage.upstream.is_over) == (0, True)

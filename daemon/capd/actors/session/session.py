@@ -275,7 +275,8 @@ class Session:
         context.on_change()
         for what in self._parts.requests.changed_lists():
             self.connection.tell(f"notifications/{what}/list_changed", b"")
-        self._parts.memories.on_step()
+        if self._parts.is_made("memories"):
+            self._parts.memories.on_step()
         self.turns.on_step(step)
 
     def on_rules(self, rules: SessionRules) -> None:
@@ -291,12 +292,12 @@ class Session:
 
     def on_skills_changed(self) -> None:
         """Notify the client that the prompts of skills have changed."""
-        if self._parts.skills.are_listed:
+        if self._parts.is_made("skills") and self._parts.skills.are_listed:
             self.connection.tell("notifications/prompts/list_changed", b"")
 
     async def on_memories_changed(self) -> None:
         """Remove corrections that no longer exist from the tools' descriptions."""
-        if self._parts.memories.drop_notes():
+        if self._parts.is_made("memories") and self._parts.memories.drop_notes():
             # Applying the same policy again changes no tool, but renews all descriptions.
             state = self._parts.context.state
             await self.activation.step(lambda: state.restrict(state.policy))

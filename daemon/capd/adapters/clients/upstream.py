@@ -192,6 +192,8 @@ class Upstream:
             and isinstance(self._sink, ParkingSink)
             and self._sink.is_idle
             and not self._nursery.child_tasks
+            # The end of a bridge closes the sockets of its clients, which a queue does not tell.
+            and not self.connection.is_far
             and not ("_questions" in vars(self) and self._questions.are_open)
             and not self._is_closing
         )
@@ -205,8 +207,13 @@ class Upstream:
         vars(self).pop("_listening", None)
         self._scope = _NO_SCOPE
         del self._under_way, self._nursery
-        self._parking = parking, self._sink.park(self._on_backlog)
-        parking.park(self, self._parking[1])
+        descriptor = self._sink.park(self._on_backlog)
+        if descriptor < 0:
+            # Somebody has closed the socket, which reading will tell.
+            self._serve_on(serve_again)
+            return
+        self._parking = parking, descriptor
+        parking.park(self, descriptor)
         if self._has_backlog:
             self.wake()
 
@@ -220,7 +227,11 @@ class Upstream:
             return
         parking, descriptor = self._parking
         parking.unpark(descriptor)
-        serve_again, self._serve_again, self._parking = self._serve_again, None, None
+        self._parking = None
+        self._serve_on(self._serve_again)
+
+    def _serve_on(self, serve_again: Callable[[], None]) -> None:
+        self._serve_again = None
         self._scope = trio.CancelScope()
         self._is_quiet = self._has_backlog = self.is_idle = False
         serve_again()
