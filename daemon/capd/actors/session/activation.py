@@ -468,8 +468,13 @@ class Activation:
             denied=denied,
             denied_servers=[s.name for s in capability.servers if s not in permitted.servers],
         )
-        text += await withheld_note(self._definitions, servers)
+        text += await withheld_note(self._definitions, filter(self._withholds_tools, servers))
         return Outcome(self._with_instructions(text, capability.id), step.added, step.removed)
+
+    def _withholds_tools(self, held: ServerLease) -> bool:
+        """Tell whether a server may have tools that are withheld; one that has died may."""
+        running = self.leases.running(held.identity)
+        return running is None or running.server_connection.withholds_tools
 
     def _with_instructions(self, text: str, capability: CapabilityId) -> str:
         instructions = instructions_text(self.instructions_of(capability), ANSWER_TOKENS)
