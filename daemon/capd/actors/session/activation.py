@@ -458,6 +458,9 @@ class Activation:
             tools=len(step.added),
             evicted=[str(evicted) for evicted in step.evicted],
         )
+        if by == "turn":
+            # Only a turn's problem is passed on: of what it switched on it makes texts of its own.
+            return Outcome("", step.added, step.removed)
         text = own_tools.enabled(
             capability.id.name,
             [held.spec.name for held in servers],
