@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 from trio.testing import MockClock
@@ -202,6 +203,19 @@ async def test_in_quarantine_nothing_is_seen_found_or_called_before_it_is_accept
         await decide(control, accept=True)
         await until_shown(client, {ECHO: "", DIE: ""})
         assert (await client.call(ECHO, x="1"))[1] is False
+
+
+async def test_nobody_is_asked_why_a_tool_is_withheld_where_none_is(
+    tmp_path: Path, clock: MockClock
+) -> None:
+    async with running_world(tmp_path) as world:
+        client = await world.session("one")
+        world.bus.bytes_seen.clear()
+
+        await client.capability("enable", "alpha")
+
+        tags = [msgspec.msgpack.decode(each)["type"] for each in world.bus.bytes_seen]
+        assert (tags.count("definitions.vet"), tags.count("definitions.list")) == (1, 0)
 
 
 async def test_what_was_found_before_quarantine_is_not_found_in_it_by_its_old_list(

@@ -20,7 +20,7 @@ from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.tool_lists import ToolLists
 from capd.core.servers.identity import server_identity
 from capd.core.tools.search_answers import WORDS_ALONE
-from capd.runtime.serving import serve
+from capd.runtime.mailbox import serve
 from capd_protos import embedder, finder, registry, supervisor
 from capd_protos.codec import MsgpackCodec
 from capd_protos.curator import SessionStarted

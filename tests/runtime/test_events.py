@@ -8,8 +8,7 @@ import trio
 import zmq
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from capd.runtime.bus import Bus
-from capd.runtime.events import Subscription
+from capd.runtime.bus import Bus, Subscription
 from capd.runtime.zmq_socket import Context, TrioSocket
 from capd_protos.codec import MsgpackCodec
 from capd_protos.types import ActorName, Address

@@ -25,8 +25,8 @@ from capd.core.definitions.canonical import canonical, difference, digest
 from capd.core.tools.names import wire_name
 from capd.runtime.boundary import contained, kept_running
 from capd.runtime.bus import Bus
+from capd.runtime.mailbox import serve
 from capd.runtime.saver import Saver
-from capd.runtime.serving import serve
 from capd_protos import definitions as messages
 from capd_protos.codec import MalformedError, MsgpackCodec
 from capd_protos.types import ServerIdentity, ServerName, ServerSpec, ToolName

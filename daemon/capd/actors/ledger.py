@@ -22,7 +22,7 @@ from capd.adapters.ledger.database import Database
 from capd.adapters.ledger.journal import Journal
 from capd.runtime.boundary import kept_running
 from capd.runtime.bus import Bus
-from capd.runtime.serving import serve
+from capd.runtime.mailbox import serve
 from capd_protos import ledger as messages
 from capd_protos.codec import MsgpackCodec
 

@@ -26,7 +26,7 @@ from capd.core.settings.layers import key_path_text
 from capd.core.settings.project_keys import FILE_NAME
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
-from capd.runtime.serving import serve
+from capd.runtime.mailbox import serve
 from capd_protos import settings as messages
 from capd_protos.codec import MsgpackCodec
 

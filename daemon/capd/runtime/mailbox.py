@@ -1,17 +1,25 @@
 """An actor's mailbox: requests, each of which gets exactly one answer.
 
 A request:  taken -> answered   by `reply`, by leaving its block, or by the mailbox's end
+
+`serve` takes the requests of an actor and runs each in its own task with its own error boundary. A
+request that raises an error is answered as `crashed`, and the error is logged; other requests are
+not affected. An error outside of a request ends the actor, and supervision starts it again.
 """
 
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
 import msgspec
 import trio
+from structlog.typing import FilteringBoundLogger
 
 from capd.core.errors import CapdError
 from capd.runtime.arrivals import BODIES, LOST, Arrival, Arrivals
+from capd.runtime.boundary import contained
 from capd.runtime.handle_table import OFFERS
 from capd_protos.codec import MalformedError, MsgpackCodec
 from capd_protos.envelope import Offered, Ping, Pong
@@ -153,3 +161,30 @@ class Mailboxes(Protocol):
     ) -> AbstractAsyncContextManager[Mailbox[Q]]:
         """Listen as `actor` while a block runs."""
         ...
+
+
+async def serve(
+    mailboxes: Mailboxes,
+    actor: ActorName,
+    requests: MsgpackCodec[Q],
+    replied: Callable[[Q], Awaitable[msgspec.Struct]],
+    *,
+    log: FilteringBoundLogger,
+    task_status: trio.TaskStatus[None],
+    offers: tuple[type[msgspec.Struct], ...] = (),
+) -> None:
+    """Answer every request to `actor` with `await replied(request)`, until cancelled.
+
+    Replies of the types in `offers` are large, and are passed as objects without being encoded.
+    """
+
+    async def answer(incoming: IncomingRequest[Q]) -> None:
+        async with incoming:
+            reply = await replied(incoming.request)
+            await (incoming.offer if isinstance(reply, offers) else incoming.reply)(reply)
+
+    in_boundary = partial(contained, log=log)
+    async with trio.open_nursery() as nursery, mailboxes.mailbox(actor, requests) as mailbox:
+        task_status.started()
+        async for incoming in mailbox:
+            nursery.start_soon(in_boundary, type(incoming.request).__name__, answer, incoming)

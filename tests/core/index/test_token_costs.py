@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from capd.adapters.tap_files import read_tap, starter_place
 from capd.adapters.tokens.token_counts import count
-from capd.core.index import usual_words
 from capd.core.index.extraction import extract_words
-from capd.core.index.token_costs import FRAMES, TokenCosts, one_line, pieces
+from capd.core.index.token_costs import FRAMES, TokenCosts, one_line, pieces, usual_bound
 from capd.core.index.trigger_map import trigger_map
+from capd.core.index.usual_words import JOINTS, USUAL_WORDS
 from capd_protos.index import IndexEntry
 from support.examples import examples
 
@@ -97,13 +97,9 @@ def test_a_line_is_one_and_steers_nothing(text: str, line: str) -> None:
 
 
 def test_no_usual_word_has_more_tokens_than_its_bound() -> None:
-    forms = [
-        joint + word for word in usual_words.words() for joint in ("", " ", *usual_words.JOINTS)
-    ]
+    forms = [joint + word for word in USUAL_WORDS for joint in ("", " ", *JOINTS)]
 
-    too_small = {
-        form: count(form) for form in forms if count(form) > (usual_words.bound(form) or 0)
-    }
+    too_small = {form: count(form) for form in forms if count(form) > (usual_bound(form) or 0)}
 
     assert not too_small
 

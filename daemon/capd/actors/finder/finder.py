@@ -47,8 +47,8 @@ from capd.core.tools.tool_question import BadQuestionError, Selection, question
 from capd.core.trust.project_tap import project_of
 from capd.runtime.boundary import contained, kept_running
 from capd.runtime.bus import Bus
+from capd.runtime.mailbox import serve
 from capd.runtime.peer import ActorUnavailableError
-from capd.runtime.serving import serve
 from capd_protos import definitions, registry
 from capd_protos import finder as messages
 from capd_protos.codec import MsgpackCodec

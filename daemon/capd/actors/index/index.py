@@ -34,8 +34,8 @@ from capd.core.routing.priors import spoken_for
 from capd.core.sessions.own_tools import CAPABILITY
 from capd.runtime.boundary import contained, kept_running
 from capd.runtime.bus import Bus
+from capd.runtime.mailbox import serve
 from capd.runtime.peer import ActorUnavailableError
-from capd.runtime.serving import serve
 from capd_protos import finder, ledger
 from capd_protos import index as messages
 from capd_protos.codec import MsgpackCodec

@@ -44,7 +44,7 @@ from capd.core.taps.package_pins import npm_packages, unpinned_packages
 from capd.core.trust.project_tap import tap_name
 from capd.runtime.boundary import contained, kept_running
 from capd.runtime.bus import Bus
-from capd.runtime.serving import serve
+from capd.runtime.mailbox import serve
 from capd_protos import registry as messages
 from capd_protos.codec import MsgpackCodec
 from capd_protos.curator import CapabilityUsed

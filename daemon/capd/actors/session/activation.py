@@ -458,6 +458,9 @@ class Activation:
             tools=len(step.added),
             evicted=[str(evicted) for evicted in step.evicted],
         )
+        if by == "turn":
+            # Only a turn's problem is passed on: of what it switched on it makes texts of its own.
+            return Outcome("", step.added, step.removed)
         text = own_tools.enabled(
             capability.id.name,
             [held.spec.name for held in servers],
@@ -468,8 +471,13 @@ class Activation:
             denied=denied,
             denied_servers=[s.name for s in capability.servers if s not in permitted.servers],
         )
-        text += await withheld_note(self._definitions, servers)
+        text += await withheld_note(self._definitions, filter(self._withholds_tools, servers))
         return Outcome(self._with_instructions(text, capability.id), step.added, step.removed)
+
+    def _withholds_tools(self, held: ServerLease) -> bool:
+        """Tell whether a server may have tools that are withheld; one that has died may."""
+        running = self.leases.running(held.identity)
+        return running is None or running.server_connection.withholds_tools
 
     def _with_instructions(self, text: str, capability: CapabilityId) -> str:
         instructions = instructions_text(self.instructions_of(capability), ANSWER_TOKENS)

@@ -47,7 +47,7 @@ from capd.core.sessions.session_record import SessionRecord
 from capd.core.sessions.sub_agents import AgentId
 from capd.runtime.boundary import contained, kept_running
 from capd.runtime.handle_table import HandleTable
-from capd.runtime.serving import serve
+from capd.runtime.mailbox import serve
 from capd_protos import curator as messages
 from capd_protos import finder, registry, settings, supervisor
 from capd_protos.codec import MsgpackCodec

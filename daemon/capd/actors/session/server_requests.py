@@ -106,15 +106,15 @@ class ServerRequests:
 
     def changed_lists(self) -> list[str]:
         """Return the lists, except tools, that have changed since the last call of this method."""
+        capabilities = {
+            held.identity: running.server_connection.capabilities
+            for held in self._state.servers
+            if (running := self._leases.running(held.identity)) is not None
+        }
         before, self._offering = (
             self._offering,
             {
-                what: [
-                    held.identity
-                    for held in self._state.servers
-                    if (running := self._leases.running(held.identity)) is not None
-                    and what in running.server_connection.capabilities
-                ]
+                what: [each for each in capabilities if what in capabilities[each]]
                 for what in _FOLLOWED
             },
         )

@@ -1,6 +1,6 @@
 """Says why a tool is withheld because of its definition, if a client calls it anyway."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import structlog
 
@@ -19,9 +19,9 @@ log = structlog.get_logger(actor="curator")
 
 
 async def withheld_note(
-    definitions_client: DefinitionsClient, servers: Sequence[ServerLease]
+    definitions_client: DefinitionsClient, servers: Iterable[ServerLease]
 ) -> str:
-    """Return the text about active servers that have withheld tools."""
+    """Return the text about the withheld tools of active servers; empty if they have none."""
     notes: list[str] = []
     for held in servers:
         request = definitions.ListDefinitions(held.identity)

@@ -77,12 +77,14 @@ class Sharing:
 
         by_stateless = is_stateless(request.client)
         scope = self._generations.scope(server, server_identity(server), by_stateless=by_stateless)
-        is_held = session in self._leases.holders(key("shared"))
-        runs = self._leases.state(key(server.scope)) not in {None, State.DOWN, State.STOPPING}
-        has_own = session in self._leases.holders(key(server.scope)) or runs
+        shared = key("shared")
+        by_scope = shared if server.scope == "shared" else key(server.scope)
+        is_held = session in self._leases.holders(shared)
+        runs = self._leases.state(by_scope) not in {None, State.DOWN, State.STOPPING}
+        has_own = runs or session in self._leases.holders(by_scope)
         if is_held or (scope == "shared" and not has_own):
-            return key("shared"), msgspec.structs.replace(server, scope="shared")
-        return key(server.scope), server
+            return shared, msgspec.structs.replace(server, scope="shared")
+        return by_scope, server
 
     def is_tried_stateless(
         self, key: InstanceKey, client: ClientFacts, *, has_failed: bool

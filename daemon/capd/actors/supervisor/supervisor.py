@@ -38,7 +38,7 @@ from capd.core.sessions.profiles import values_of
 from capd.runtime.boundary import contained, kept_running
 from capd.runtime.bus import Bus
 from capd.runtime.handle_table import HandleTable
-from capd.runtime.serving import serve
+from capd.runtime.mailbox import serve
 from capd_protos import supervisor as messages
 from capd_protos.codec import MsgpackCodec
 from capd_protos.curator import SessionStarted

@@ -164,6 +164,8 @@ class ServerConnection:
         self.capabilities: dict[str, msgspec.Raw] = {}
         """The capabilities that the server declares."""
         self.instructions = ""
+        self.withholds_tools = False
+        """Whether some listed tools are withheld because of their definitions."""
         self.client = ClientFacts()
         """The client info that was sent in the handshake."""
         self.longest_call = 0.0

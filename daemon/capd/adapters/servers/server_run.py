@@ -300,7 +300,7 @@ class ServerRun:
                 # last check is noticed.
                 await self._vouch()
             self._listed = await list_tools(server_connection)
-            self.tools = await self._vetted(self._listed)
+            self.tools = await self._vetted(server_connection)
         if patience.cancelled_caught:
             raise CapdError(f"it was not ready within {START_TIMEOUT:g} s")
 
@@ -342,7 +342,7 @@ class ServerRun:
                 # elsewhere.
                 self._log.warning("tools_not_listed", reason=str(error))
             try:
-                tools = await self._vetted(self._listed)
+                tools = await self._vetted(server_connection)
             except NotVettedError as error:
                 # Try again by itself: no event repeats for this list, or for a person's decision.
                 self._log.warning("tools_not_vetted", reason=str(error))
@@ -357,9 +357,11 @@ class ServerRun:
                 # (docs/design/hostile-servers.md).
                 await trio.sleep(REFETCH_PAUSE)
 
-    async def _vetted(self, listed: Sequence[Taken]) -> list[ToolDefinition]:
-        withheld = await self._vet(listed) if self._vet is not None else ()
-        return [each.definition for each in listed if each.definition.name not in withheld]
+    async def _vetted(self, server_connection: ServerConnection) -> list[ToolDefinition]:
+        """Return the listed tools without withheld ones."""
+        withheld = await self._vet(self._listed) if self._vet is not None else ()
+        server_connection.withholds_tools = bool(withheld)
+        return [each.definition for each in self._listed if each.definition.name not in withheld]
 
 
 class _ServerDeadError(CapdError):

@@ -12,7 +12,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 
-from capd.core.index import usual_words
+from capd.core.index.usual_words import JOINTS, USUAL_WORDS
 
 # Known words, so that a first turn has room for names even if nothing was or can be counted.
 FRAMES: dict[str, int] = {
@@ -142,5 +142,14 @@ def one_line(text: str) -> str:
 
 
 def _bound(piece: str) -> int:
-    most = FRAMES.get(piece) or usual_words.bound(piece)
+    most = FRAMES.get(piece) or usual_bound(piece)
     return most or len(piece.encode(errors="replace"))
+
+
+def usual_bound(piece: str) -> int | None:
+    """Return the most tokens that a piece can have; None if its word is not a usual one."""
+    for joint in JOINTS:
+        if piece.startswith(joint):
+            most = USUAL_WORDS.get(piece[len(joint) :])
+            return most + 1 if most else None
+    return USUAL_WORDS.get(piece.removeprefix(" "))

@@ -48,21 +48,10 @@ _TWO = """
     sentry sketch slack sqlite tooling transcribe trello tune visualize
 """
 
-_MOST: Final = {word: most for most, words in ((1, _ONE), (2, _TWO)) for word in words.split()}
+USUAL_WORDS: Final = {
+    word: most for most, words in ((1, _ONE), (2, _TWO)) for word in words.split()
+}
+"""Each word with the most tokens that it can have after a space."""
 
 JOINTS = ("-", "_", "\n", "):\n")
 """What may come before a word in place of a space; each adds one token at most."""
-
-
-def bound(piece: str) -> int | None:
-    """Return the most tokens that a piece can have; None if its word is not a usual one."""
-    for joint in JOINTS:
-        if piece.startswith(joint):
-            most = _MOST.get(piece[len(joint) :])
-            return most + 1 if most else None
-    return _MOST.get(piece.removeprefix(" "))
-
-
-def words() -> list[str]:
-    """Return all words with a known bound."""
-    return list(_MOST)
