@@ -7,7 +7,7 @@
     server   a test server on the MCP SDK, whose import takes a second of the processor. The daemon
              starts this file as the server's process, which asks for the script, passes on its own
              descriptors 0 to 2, and ends as the script ends; if it is killed, so is the script.
-    capd     the `capd` command, of whose time four fifths are imports.
+    capd     the `capd` command, most of whose time is imports.
 
 What a process is to the operating system (its memory, its command line, a sandbox) and what Python
 does before the script is no matter for tests that use these; the others start a process.
