@@ -239,6 +239,7 @@ def test_one_file_that_cannot_be_edited_leaves_the_others_alone(few: Importer) -
         1,
         [
             f"capd: {twice} is written in a way that capd cannot edit safely",
+            "Its servers stay in it. Remove them by hand.",
             "capd: not replaced in cursor",
             "The reasons are above; the others are done.",
         ],
