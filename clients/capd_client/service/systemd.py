@@ -48,7 +48,7 @@ class Systemd:
         return done.returncode == 0
 
     def install(self, *, is_hardened: bool) -> list[str]:
-        """Write, enable and start the units; a daemon that runs without systemd is stopped first."""
+        """Write, enable and start the units; stop a daemon that runs without systemd first."""
         self.folder.mkdir(parents=True, exist_ok=True)
         written = []
         for name, text in self.units().items():
