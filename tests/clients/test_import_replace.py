@@ -147,7 +147,7 @@ def test_the_copies_are_their_owners_alone_and_go_when_that_is_said(user: Import
     assert (said.code, said.err) == (0, "")
     assert list((user.capd_home / "state" / "install").glob("*.backup")) == []
     assert [s for s in SECRETS for path in kept if s.encode() in path.read_bytes()] == []
-    assert user.capd("import", "--undo").out == "Nothing is taken out by an import: no change\n"
+    assert user.capd("import", "--undo").out == "No import has removed servers: no change\n"
 
 
 def copies(user: Importer) -> list[Path]:
