@@ -15,6 +15,7 @@ _NARROWEST = 16
 _GAP = "  "
 _CUT = "…"
 
+# Columns of long texts, which are cut first.
 _FREE = frozenset(
     {"error", "file", "for", "path", "project", "runs in", "sandbox", "triggers", "what it does"}
 )
@@ -54,7 +55,11 @@ def table_lines(
     columns: int | None,
     is_coloured: bool = False,
 ) -> list[str]:
-    """Return the table's lines, at most `columns` wide; without a head if all titles are empty."""
+    """Return the table's lines, at most `columns` wide if possible; None means any width.
+
+    A column without any text is left out. Without titles there is no head; without rows the only
+    line is `none`.
+    """
     cells = [[printable("" if cell is None else cell).strip() for cell in row] for row in rows]
     if not cells:
         return ["  none"]
@@ -73,7 +78,7 @@ def table_lines(
 
 
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print a table to standard output."""
+    """Print a table to standard output, fitted to the terminal."""
     import click  # noqa: PLC0415 - the caller has it; the layout above does without
 
     lines = table_lines(titles, rows, columns=limited_width(), is_coloured=has_colour())

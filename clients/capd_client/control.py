@@ -1,4 +1,4 @@
-"""A connection of role `control` to the daemon, for requests or for events.
+"""A connection of role `control` to the daemon (docs/protocol.md), for requests or for events.
 
 Standard library only, so that a command which asks the daemon starts at once.
 """
@@ -50,7 +50,11 @@ class ControlError(Exception):
 
 
 class Control:
-    """Sends requests to the daemon at `path`; connects with the first one.
+    """Sends requests to the daemon whose socket is `path`; connects with the first one.
+
+    `client` is the name that it tells the daemon. `timeout` is in seconds for each request; without
+    one it depends on the method. After an error that broke the connection, the next request
+    connects again.
 
     Raises:
         DaemonDownError: no daemon answers at `path`, or the connection was lost.
@@ -65,7 +69,7 @@ class Control:
         self._buffer = bytearray()
         self._last_id = 0
         self.daemon: Mapping[str, Any] = {}
-        """The daemon of the welcome: `version` and `pid`."""
+        """The daemon's `version` and `pid`, from its welcome; empty before the first connection."""
 
     def __enter__(self) -> Self:
         """Connect, so that a missing daemon is noticed before the first request."""
@@ -113,7 +117,7 @@ class Control:
         self._buffer.clear()
 
     def call(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Call `method` and return its result."""
+        """Send a request for `method`, wait for the answer, and return its result."""
         self.connect()
         default = _TIMEOUTS.get(method, _TIMEOUT)
         timeout = default if self._timeout is None else self._timeout
@@ -128,7 +132,11 @@ class Control:
                 return _result_of(message)
 
     def events(self, topics: list[str] | None = None) -> Iterator[dict[str, Any]]:
-        """Yield `topic` and `event` of each event from now on, until the daemon disconnects."""
+        """Subscribe, and return an iterator over events from now on, until the daemon disconnects.
+
+        `topics` are prefixes such as `server.`; without any, all events come. Each item has a
+        `topic` and an `event`, the fields of the event.
+        """
         self.call("events", {"topics": topics or []})
         self._connected().settimeout(None)
         return self._events()
@@ -147,16 +155,18 @@ class Control:
         return -1 if self._sock is None else self._sock.fileno()
 
     def read_event(self) -> dict[str, Any]:
-        """Return the daemon's next message that is not an answer, waiting for it.
+        """Wait for the daemon's next message, of any kind, and return it as it is.
 
-        Raises:
-            DaemonDownError: the daemon has closed the connection.
+        For a connection on which no request is under way.
         """
         self._connected().settimeout(None)
         return self._read()
 
     def _reach(self) -> socket.socket:
-        """Return a connected socket whose other end is ours."""
+        """Return a connected socket, after checking that the daemon runs as this user.
+
+        Another user's program at the socket could read every call.
+        """
         sock = socket.socket(socket.AF_UNIX)
         sock.settimeout(0)
         give_up_at = time.monotonic() + _CONNECT_TIMEOUT
@@ -192,7 +202,7 @@ class Control:
             raise self._broken(error) from None
 
     def _read(self) -> dict[str, Any]:
-        """Return the next message."""
+        """Wait for the next message: a JSON object on a line of its own."""
         searched = 0
         while (end := self._buffer.find(b"\n", searched)) < 0:
             searched = len(self._buffer)

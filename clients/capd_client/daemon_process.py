@@ -9,16 +9,14 @@ import sys
 from collections.abc import Mapping, Sequence
 
 ALLOCATOR = ("PYTHONMALLOC", "malloc")
-"""Python's own allocator gives memory back in whole megabytes only: 1,500 sessions that were gone
-left 54 MB, and 24 with the C library's. Both take the same time."""
-
-
+"""The C library's allocator. Python's own returns memory in whole megabytes only: after 1,500
+sessions had ended, it kept 54 MB and the C library's 24. Both take the same time."""
 KEPT = "PYTHON_KEYRING_BACKEND"
 """The one `PYTHON*` variable that is kept: the keyring library reads it, not the interpreter."""
 
 
 def daemon_arguments(arguments: Sequence[str] = ()) -> list[str]:
-    """Return the command that runs the daemon in the foreground."""
+    """Return the command line that runs the daemon in the foreground, with `arguments` added."""
     # -P: a folder `capd` in the working directory is not the daemon.
     return [sys.executable, "-P", "-m", "capd", "daemon", "run", *arguments]
 

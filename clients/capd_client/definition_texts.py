@@ -31,7 +31,7 @@ def status_line(status: Mapping[str, Any]) -> str:
 
 
 def overview(found: Mapping[str, Any]) -> str:
-    """Return the text that is shown if nothing has changed."""
+    """Return the line that `capd trust definitions` prints if nothing has changed."""
     servers = found.get("servers") or []
     tools = sum(int(each.get("tools", 0)) for each in servers)
     many = "server" if len(servers) == 1 else "servers"

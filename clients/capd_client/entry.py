@@ -11,14 +11,17 @@ EXIT_INTERRUPTED = 130
 
 
 def main() -> int:
-    """Run the `capd` command and return its exit code."""
+    """Run `capd` with the arguments of this process; return the exit code.
+
+    `capd daemon run` replaces this process and does not return.
+    """
     arguments = sys.argv[1:]
     if arguments[:1] == ["mcp"] and not any(each.startswith("-") for each in arguments[1:]):
         from capd_client.shim.main import main as run_shim  # noqa: PLC0415 - without click: 40 ms
 
         return run_shim(arguments[1:])
     if arguments[:2] == ["daemon", "run"] and "--help" not in arguments:
-        # That module avoids all other imports, so nothing more is imported here.
+        # Only this import: a PYTHONPATH of the starting process must not reach another one.
         from capd_client import daemon_process  # noqa: PLC0415
 
         command = daemon_process.daemon_arguments(arguments[2:])
@@ -26,7 +29,7 @@ def main() -> int:
         os.execve(sys.executable, command, environment)  # noqa: S606 - our own program, no shell
     if arguments[:1] == ["hook"]:
         if os.environ.get("CAPD_ACP"):
-            # `capd acp` hands over what this agent is told.
+            # `capd acp` sends this agent's prompts to the daemon itself.
             return 0
         from capd_client import hook  # noqa: PLC0415 - it has 300 ms in all
 

@@ -1,8 +1,8 @@
-"""`make run`: shows one real turn through the whole system.
+"""`make run`: shows one real turn through the whole system, with this program as two editors.
 
-It starts a daemon on the user's own socket (or under `CAPD_HOME`), keeps its files in the checkout,
-acts as two clients, and ends. On a terminal the daemon keeps running until Ctrl-C. A daemon that is
-running already is used, and left running.
+It starts a daemon on the user's own socket, with its files in `.run` of the checkout, or all of it
+under `CAPD_HOME`. On a terminal the daemon keeps running until Ctrl-C. A daemon that an earlier run
+left in the same folder is used, and left running.
 """
 
 import os
@@ -32,11 +32,11 @@ T = TypeVar("T")
 
 
 class StepError(Exception):
-    """A step did not have the expected result; the text names it, and what to look at."""
+    """A step did not have the expected result; the text says which."""
 
 
 def main() -> int:
-    """Show the turn; return the exit code."""
+    """Show the turn; return the exit code, 1 if a step failed."""
     env = _environment()
     log = Path(env["CAPD_HOME"]) / "daemon.log"
     try:
@@ -133,7 +133,11 @@ def _running(control: Control) -> list[str]:
 
 
 def _left(control: Control, server: dict[str, Any], keys: set[str]) -> list[str] | None:
-    """Return who holds the server once our editors have left it; None while one holds it."""
+    """Return the other sessions that hold `server`; None while one of `keys`, this run's, does.
+
+    The list is empty once the server has ended. It is None, too, while the server runs and nobody
+    holds it, because the daemon ends it soon.
+    """
     found = [each for each in _servers(control) if each["pid"] == server["pid"]]
     holders = [holder for each in found for holder in each["leases"]]
     if keys & set(holders) or (found and not holders):
@@ -142,7 +146,7 @@ def _left(control: Control, server: dict[str, Any], keys: set[str]) -> list[str]
 
 
 def _environment() -> dict[str, str]:
-    """Return where this run's daemon lives: the user's socket, and nothing else of the user's."""
+    """Return the environment of this run's daemon: the user's socket, and a folder of its own."""
     env = dict(os.environ)
     if "CAPD_HOME" not in env:
         env["CAPD_SOCKET"] = socket_path(env, os.getuid())
@@ -160,7 +164,7 @@ def _daemon(
     socket = where.socket
     control = Control(socket)
     try:
-        # One that an aborted run left may be at its very start.
+        # A daemon that an aborted run left may still be starting or ending.
         _wait("the daemon that has this folder", lambda: _is_ready(control, where), PATIENCE)
         control.connect()
     except DaemonDownError:
@@ -200,7 +204,7 @@ def _daemon(
 
 
 def _is_ready(control: Control, where: Places) -> bool | None:
-    """Tell whether a daemon answers, or none has the folder; None while one starts or ends."""
+    """Return True if a daemon answers or none uses the folder; None while one starts or ends."""
     try:
         control.connect()
     except DaemonDownError:
@@ -240,7 +244,7 @@ def _model_ready(control: Control) -> None:
 
 
 def _project(home: Path) -> Path:
-    """Return a git repository: this checkout, or if it is none, a small new one."""
+    """Return a git repository: the current folder if it is one, otherwise a small new one."""
     here = Path.cwd()
     if (here / ".git").exists():
         return here

@@ -2,9 +2,11 @@
 
 It reads the client's hook JSON from standard input and prints what that client understands
 (`capd_client.hooks`). It never blocks an editor: after `BUDGET`, or after any error, it ends with
-code 0 and prints nothing (docs/design/relay.md). It waits for as long as the client allows a hook
-to run in two cases: while the daemon is being started (at the first message after a boot), and
-when the daemon answers at once that the turn is `held` because its model is being loaded.
+code 0 and prints nothing (docs/design/relay.md). In two cases it waits for as long as the client
+allows a hook to run:
+
+- while the daemon is being started, at the first message after a boot;
+- if the daemon answers that the turn is `held`, because its model is being loaded.
 """
 
 import contextlib
@@ -22,10 +24,11 @@ from capd_client.shim.client_facts import HOOK_LIMITS
 from capd_protos.places import socket_path
 
 BUDGET = 0.25
-"""Seconds from start to end. With Python's own start it stays under 300 ms."""
+"""Seconds from here to the end. Together with Python's own start a hook takes less than 300 ms."""
 BUDGET_VARIABLE = "CAPD_HOOK_BUDGET"
 LONGEST_BUDGET = 4.0
-"""The hooks that capd installs let clients wait 5 s, and some complain of a longer one."""
+"""Seconds. The hooks that capd installs have a limit of 5 s, and some clients complain when a hook
+exceeds it."""
 _DELIVERY_TIME = 0.03
 """Seconds of the budget that are reserved for passing the answer on to the client."""
 _SPARE_TIME = 1.0
@@ -36,13 +39,16 @@ _CHUNK_BYTES = 1 << 20
 
 
 def main(arguments: list[str]) -> int:
-    """Serve one hook event; `arguments` are the client's name and the event's."""
+    """Serve one hook event and return 0, always: a client could take another code as a veto.
+
+    `arguments` are the name of the client, and of the event.
+    """
     signal.signal(signal.SIGALRM, _give_up)
     signal.setitimer(signal.ITIMER_REAL, budget(os.environ))
     try:
         return _serve(arguments)
     finally:
-        # Python takes its handlers away before it ends: an alarm of that moment would kill.
+        # Python removes its handlers before it ends. An alarm after that would kill the process.
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
@@ -57,7 +63,7 @@ def budget(env: Mapping[str, str]) -> float:
 
 def _serve(arguments: list[str]) -> int:
     if not arguments or arguments[0] not in CLIENTS:
-        # A hook's standard error is shown by some clients, and this is the installer's mistake.
+        # Some clients show a hook's standard error, and only a wrong installation comes here.
         sys.stderr.write(f"capd: hook takes one of {', '.join(CLIENTS)}\n")
         return 0
     try:
@@ -67,7 +73,7 @@ def _serve(arguments: list[str]) -> int:
         prompt = CLIENTS[arguments[0]].read(event, os.environ)
         if not prompt.text.strip():
             return 0
-        # The client that runs the hook decides on the form, not the settings file it was found in.
+        # The form is that of the client that runs the hook; it may read another client's settings.
         write = CLIENTS[prompt.client].write
         with _reached(prompt.client) as control:
             patience = _patience()
@@ -117,13 +123,13 @@ def _reached(client: str) -> Control:
 
 
 def _patience() -> float:
-    """Return for how many more seconds an answer can still be used."""
+    """Return the seconds that are left to wait for an answer; never 0, so that one is tried."""
     left = signal.getitimer(signal.ITIMER_REAL)[0]
     return round(max(left - _DELIVERY_TIME, _DELIVERY_TIME), 3)
 
 
 def _longest(client: str) -> float:
-    """Return the seconds that a hook of `client` may take; 0 if it has only the budget."""
+    """Return the most seconds that a hook of `client` may take; 0 if not more than the budget."""
     if os.environ.get(BUDGET_VARIABLE):
         return 0.0
     limit = min(HOOK_LIMITS.get(client, 0) - _SPARE_TIME, LONGEST_BUDGET)
@@ -131,7 +137,7 @@ def _longest(client: str) -> float:
 
 
 def _is_starting(socket: str) -> bool:
-    """Tell whether a thin client is starting the daemon: it then holds the lock at the socket."""
+    """Tell whether a client is starting the daemon: then it holds `start.lock` at the socket."""
     try:
         fd = os.open(os.path.dirname(socket) + "/start.lock", os.O_RDONLY | os.O_NOFOLLOW)  # noqa: PTH120
     except OSError:

@@ -1,10 +1,10 @@
 """What each client's prompt hook reads and prints: a table, and the parsers that differ.
 
-`form_of(client)` returns two pure functions. `read(event, env)` takes the hook's JSON and
-environment and returns the user's message; its text is empty if capd has nothing to do.
-`write(context, notice)` returns what the client understands: `context` is for its model, `notice` a
-short line for the user. It is empty if the client does not pass a hook's output to its model
-(docs/design/clients.md).
+`CLIENTS[client]` has two pure functions. `read(event, env)` takes the hook's JSON and environment,
+and returns the user's message; its text is empty if capd has nothing to do. `write(context,
+notice)` returns what the hook prints: `context` is for the client's model, `notice` a short line
+for the user. It is empty if the client does not pass a hook's output to its model. The findings
+that comments cite are in docs/design/clients.md.
 """
 
 import json
@@ -33,7 +33,7 @@ NOTHING = Prompt()
 
 
 class HookForm(NamedTuple):
-    """The input and the output of a client's hook."""
+    """How to read the input of a client's hook, and how to write its output."""
 
     read: Callable[[Event, Mapping[str, str]], Prompt]
     write: Callable[[str, str], str]
@@ -232,7 +232,10 @@ CLIENTS = {
 
 
 def sample_event(client: str, event: str, text: str, session: str, project: str) -> dict[str, Any]:
-    """Return the JSON that a client passes to its hook with a user's message."""
+    """Return the JSON that a client would pass to its hook with the message `text`.
+
+    It is for tests of an installed hook. If `event` is empty, the client's first event is used.
+    """
     layout = _LAYOUTS[client]
     event = event or layout.events[0]
     made: dict[str, Any] = {layout.event_keys[0]: event}

@@ -1,4 +1,4 @@
-"""`capd index`: one request that takes minutes, with its progress.
+"""Asks the daemon for an index, which takes minutes, and shows the progress.
 
 On a terminal the progress is a bar on standard error; elsewhere one line for each server.
 """
@@ -16,13 +16,21 @@ from capd_client.terminal import many
 from capd_client.waiting import Waiting, bar
 
 _LAST_WORD = 0.5
-"""Seconds to wait after the result: the last event may come later than it."""
+"""Seconds to wait for the last event, which may come after the result."""
 
 
 def run_index(
     socket: str, session: str, *, show_progress: bool, asks_servers: bool = True
 ) -> dict[str, Any]:
-    """Return the daemon's result, showing progress meanwhile."""
+    """Call `index` and return the daemon's result.
+
+    `session` is the session for which the servers of projects are asked, or empty. Without
+    `asks_servers`, the index is written from saved tool lists.
+
+    Raises:
+        DaemonDownError: no daemon answers.
+        ControlError: the daemon refused.
+    """
     with (
         Control(socket) as control,
         Control(socket) as watcher,
@@ -45,7 +53,7 @@ def run_index(
 
 @contextmanager
 def _shown(doing: str, *, is_bar: bool) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Yield a function that shows an event of `index.`."""
+    """Yield a function that shows one event of the topic `index.`."""
     if not is_bar:
         yield _say
         return

@@ -1,7 +1,7 @@
-"""Reads the daemon's log from the file or the journal: existing lines first, then new ones.
+"""Reads the daemon's log from its files or the journal: existing lines, then new ones.
 
-No line is lost between the two parts. The second part starts with lines that were printed already,
-and skips them: their timestamps, in microseconds, tell lines apart.
+No line is lost between the two. `new_lines` reads the last existing lines once more and skips those
+that were read already; their timestamps, in microseconds, tell equal lines apart.
 """
 
 import json
@@ -21,15 +21,16 @@ LEVELS = ("debug", "info", "warning", "error", "critical")
 _FIRST = ("timestamp", "level", "event")
 _COLOURS = {"warning": "yellow", "error": "red", "critical": "red", "debug": "bright_black"}
 AGAIN = 1000
-"""Number of existing lines that the follower reads again, to find where it continues."""
+"""Existing lines that `new_lines` reads again; more than are written between the two readings."""
 ALL = 1_000_000
+"""As many lines as there are."""
 
 
 def check_log(command: Sequence[str]) -> None:
-    """Raise if there is no log file to show.
+    """Check that the log file of `command` (from `Manager.logs`) exists.
 
     Raises:
-        ServiceError: there is none.
+        ServiceError: it does not.
     """
     if command[0] == "tail" and not Path(command[-1]).exists():
         raise ServiceError(
@@ -58,7 +59,10 @@ def existing_lines(manager: Manager, count: int = ALL) -> Iterator[str]:
 
 
 def new_lines(manager: Manager, seen: Collection[str]) -> Iterator[str]:
-    """Yield every line that is not in `seen` as it is written, until the caller stops."""
+    """Yield each new line as it is written, until the caller stops.
+
+    `seen` are the lines of `existing_lines`, at least the last `AGAIN`.
+    """
     old = set(seen)
     command = manager.logs(follow=True, lines=AGAIN, is_bare=True)
     with _running(command, subprocess.DEVNULL) as process:
@@ -91,14 +95,14 @@ def _lines(process: "subprocess.Popen[str]") -> Iterator[str]:
 
 
 class LogLine:
-    """One line of the daemon's log."""
+    """One line of the daemon's log; `facts` is its JSON, None if it is not JSON."""
 
     def __init__(self, line: str) -> None:
         self.text = line
         self.facts: Mapping[str, Any] | None = _facts(line)
 
     def is_wanted(self, session: str, level: str) -> bool:
-        """Tell whether it belongs to `session`, if one is given, and is of `level` or above."""
+        """Tell whether it belongs to `session` and is of `level` or above; empty means any."""
         if self.facts is None:
             # A line of an interpreter or a library belongs to no session and has no level.
             return not session and not level
@@ -112,7 +116,7 @@ class LogLine:
         return "" if self.facts is None else json.dumps(self.facts)
 
     def shown(self) -> str:
-        """Return the line as a person reads it."""
+        """Return the line for a person: local time, level, event and `key=value`, coloured."""
         if self.facts is None:
             return printable(self.text)
         level = str(self.facts.get("level", ""))

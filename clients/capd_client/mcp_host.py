@@ -1,6 +1,6 @@
 """A minimal MCP host: starts a stdio server, sends requests, receives notifications.
 
-`make run` and whole-system tests use it in place of an editor.
+`make run`, `capd install` (to test a hook) and whole-system tests use it in place of an editor.
 """
 
 import json
@@ -19,7 +19,7 @@ class HostError(Exception):
 
 
 class McpHost:
-    """One client, over the standard streams of the command that it starts.
+    """A client of the server that `command` starts, over its standard input and output.
 
     Raises:
         HostError: no answer within `timeout` seconds, or an error.
@@ -52,7 +52,7 @@ class McpHost:
         self.leave()
 
     def initialize(self, name: str, timeout: float = 30.0) -> dict[str, Any]:
-        """Complete the handshake; return its result."""
+        """Complete the handshake as the client `name`; return the result of `initialize`."""
         params = {
             "protocolVersion": PROTOCOL_VERSION,
             "capabilities": {},
@@ -65,7 +65,7 @@ class McpHost:
     def ask(
         self, method: str, params: Mapping[str, Any] | None = None, timeout: float = 60.0
     ) -> dict[str, Any]:
-        """Return the result of a request."""
+        """Send a request and return its result; notifications that come meanwhile are kept."""
         self._last_id += 1
         request = {"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": params or {}}
         self._write(request)
@@ -79,7 +79,7 @@ class McpHost:
                 return dict(message["result"])
 
     def tools(self) -> list[dict[str, Any]]:
-        """Return the tools that are listed now."""
+        """Return the tools that the server lists now."""
         return list(self.ask("tools/list")["tools"])
 
     def call(
@@ -89,7 +89,7 @@ class McpHost:
         return self.ask("tools/call", {"name": name, "arguments": dict(arguments)}, timeout)
 
     def wait_for(self, method: str, timeout: float = 30.0) -> dict[str, Any]:
-        """Return the next notification of `method`, waiting for it."""
+        """Return the first notification of `method`, a kept one or the next; wait for it."""
         while True:
             for at, message in enumerate(self._notifications):
                 if message.get("method") == method:
@@ -97,7 +97,7 @@ class McpHost:
             self._notifications.append(self._next(f"a notification {method}", timeout))
 
     def leave(self, timeout: float = 10.0) -> int:
-        """Close the server's input and return its exit code."""
+        """Close the server's input and return its exit code; kill it after `timeout` seconds."""
         if self.process.stdin is not None and not self.process.stdin.closed:
             self.process.stdin.close()
         try:

@@ -25,7 +25,7 @@ NOTHING: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class OwnServer:
-    """A server as a person describes it."""
+    """A server as a person describes it: it has either a `command` or a `url`."""
 
     name: str
     command: Sequence[str] = ()
@@ -36,13 +36,15 @@ class OwnServer:
     scope: str = ""
     description: str = ""
     tools: Sequence[str] = ()
+    """The tools that are used; empty means all."""
     timeout: float = 0.0
+    """Seconds for a call; 0 means the default."""
     triggers_from_tools: bool = False
     """Whether the daemon adds triggers once the server has listed its tools."""
 
 
 class OwnTap:
-    """The tap below one configuration folder.
+    """The user's own tap below the configuration folder `config`.
 
     Raises:
         TapError: it cannot be done; the text says why, and what to do.
@@ -62,13 +64,16 @@ class OwnTap:
         return sorted(name for name in found if not name.startswith("."))
 
     def add(self, server: OwnServer, beside: Mapping[str, str] = NOTHING) -> Path:
-        """Write the definition of `server`, and the files `beside` it; return its folder."""
+        """Write the definition of `server` and list the tap; return the definition's folder.
+
+        `beside` are texts of more files for that folder, by name.
+        """
         check(server)
         place = self._capabilities / server.name
         if place.exists():
             raise TapError(
                 f"{server.name} is there already: {place / 'default.toml'}\n"
-                f"Edit that file, or take it away first: capd remove {server.name}"
+                f"Edit that file, or remove it first: capd remove {server.name}"
             )
         is_listed = self._is_listed()
         self._capabilities.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -89,7 +94,7 @@ class OwnTap:
         return place
 
     def place(self, name: str) -> Path:
-        """Return the folder of the definition of `name`."""
+        """Return the folder of the definition of `name`, whether it exists or not."""
         return self._capabilities / name
 
     def replace(self, name: str, files: Mapping[str, str]) -> Path:
@@ -138,7 +143,7 @@ class OwnTap:
 
 
 def definition(server: OwnServer) -> dict[str, str]:
-    """Return the files of the capability that `server` becomes."""
+    """Return the files of the capability that `server` becomes: their texts by name."""
     block: dict[str, object] = {"name": server.name}
     if server.url:
         block |= {"type": "http", "url": server.url}
@@ -155,7 +160,7 @@ def definition(server: OwnServer) -> dict[str, str]:
     for key, table in (("env", server.env), ("headers", server.headers)):
         if table:
             block[key] = dict(table)
-    # A tap's rule: fewer than three route badly.
+    # At least three, as for every tap: a capability with fewer is found too rarely.
     triggers = [*server.triggers, *words_of(server.name)[len(server.triggers) :]]
     config: dict[str, object] = {"triggers": triggers}
     if server.triggers_from_tools:
@@ -167,13 +172,17 @@ def definition(server: OwnServer) -> dict[str, str]:
 
 
 def words_of(name: str) -> list[str]:
-    """Return default triggers for a server: phrases with its name."""
+    """Return three triggers for a server made from its name: `use NAME`, `ask NAME`, ..."""
     spoken = re.sub(r"[-_.]+", " ", name).strip()
     return [f"use {spoken}", f"ask {spoken}", f"with the help of {spoken}"]
 
 
 def env_of(words: Sequence[str]) -> dict[str, str]:
-    """Return the environment values of `KEY=VALUE`, and of `KEY`, which stands for a secret."""
+    """Return environment variables from words of `--env`: `KEY=VALUE`, or `KEY` for a secret.
+
+    Raises:
+        TapError: a word has no valid key.
+    """
     found = {}
     for word in words:
         key, equals, value = word.partition("=")
@@ -187,7 +196,11 @@ def env_of(words: Sequence[str]) -> dict[str, str]:
 
 
 def headers_of(words: Sequence[str]) -> dict[str, str]:
-    """Return headers of `Name: value`."""
+    """Return headers from words of `--header`, each `Name: value`.
+
+    Raises:
+        TapError: a word has no name or no colon.
+    """
     found = {}
     for word in words:
         name, colon, value = word.partition(":")
@@ -203,7 +216,7 @@ def is_server_name(name: str) -> bool:
 
 
 def check(server: OwnServer) -> None:
-    """Raise unless `server` can be added.
+    """Check that `server` can be added.
 
     Raises:
         TapError: it cannot; the text says why, and what to do.

@@ -1,6 +1,6 @@
 """How to repair each problem that the daemon reports.
 
-If the daemon knows a better remedy than this table, its text contains it after `; `.
+If the daemon knows a better remedy than this table, its text ends with it, after `; `.
 """
 
 _BY_WORDS = (

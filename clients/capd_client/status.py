@@ -33,12 +33,12 @@ _LONGEST_INPUT_BYTES = 1 << 20
 
 
 def is_plain(arguments: Sequence[str]) -> bool:
-    """Tell whether `main` handles `arguments`; `commands` handles the other forms."""
+    """Tell whether `main` can handle `arguments`; `commands` handles all other forms."""
     return tuple(arguments) in _PLAIN
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the status for simple `arguments`; return the exit code."""
+    """Print the status for `arguments`, for which `is_plain` is true; return the exit code."""
     form = _PLAIN[tuple(arguments)]
     if form == "client":
         return show_in_client()
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
 def show_in_client() -> int:
     """Print the status line for the client whose JSON is on standard input; never fails.
 
-    Claude Code runs it after each answer, and shows its output below the prompt.
+    Return 0, always. Claude Code runs it after each answer and shows its output below the prompt.
     """
     try:
         asked = json.loads(sys.stdin.buffer.read(_LONGEST_INPUT_BYTES))
@@ -75,7 +75,14 @@ def show_in_client() -> int:
 
 
 def show(form: Form, session: str = "") -> int:
-    """Ask for the status and print it; return the exit code."""
+    """Ask for the status and print it; return the exit code, 4 if the daemon is degraded.
+
+    `session` limits the form `line` to one session.
+
+    Raises:
+        DaemonDownError: no daemon answers.
+        ControlError: the daemon refused.
+    """
     with Control(places(os.environ, os.getuid()).socket) as control:
         status = control.call("status")
     if form == "json":

@@ -23,7 +23,10 @@ Document = Mapping[str, Any]
 def status_lines(
     status: Document, *, now: float, columns: int, is_coloured: bool = False
 ) -> list[str]:
-    """Return the whole status; `now` is in seconds since the epoch."""
+    """Return the page that `capd status` prints, as lines of at most `columns`.
+
+    `status` is the daemon's answer to `status`; `now` is in seconds since the epoch.
+    """
     page = _Page(columns, is_coloured)
     page.daemon(status)
     page.section("taps", [page.tap(each) for each in status.get("taps") or []])
@@ -45,9 +48,9 @@ def client_of(session: Document) -> str:
 
 
 def active_line(session: Document) -> str:
-    """Return a session's active set in its one-line form."""
+    """Return what is active in a session: `MCP active: 2/5 (git, web) + 1 single tool [work]`."""
     active = session.get("active") or []
-    # Single tools have a limit of their own, and what shows no tool counts against none.
+    # The limit counts capabilities that list tools; single tools have a limit of their own.
     tools = [each for each in active if each.get("kind") == "tool"]
     others = [each for each in active if each.get("kind") != "tool"]
     taken = [each for each in others if each.get("kind") != "dependencies" and each.get("tools", 1)]
@@ -60,7 +63,7 @@ def active_line(session: Document) -> str:
 
 
 def active_lines(status: Document, session: str = "") -> list[str]:
-    """Return the line of `session`, or of each session, with its key if there are several."""
+    """Return the `active_line` of `session`; of each session, with its key, if that is empty."""
     found = [
         each for each in status.get("sessions") or [] if not session or each.get("key") == session
     ]
@@ -70,10 +73,10 @@ def active_lines(status: Document, session: str = "") -> list[str]:
 
 
 def client_line(status: Document, client_session: str, project: str) -> str:
-    """Return what is on in a client's conversation, for its status line; empty if nothing is.
+    """Return what is active in a client's conversation, as one line for the client to show.
 
-    The conversation is found by the client's own id, otherwise by the project if it has one
-    session.
+    Its session is found by the client's own id of the conversation; otherwise by the project, if
+    that has only one session. Empty if no session is found.
     """
     sessions = [each for each in status.get("sessions") or [] if not each.get("parent")]
     found = [each for each in sessions if client_session in (each.get("client_sessions") or [])]
@@ -89,7 +92,7 @@ def client_line(status: Document, client_session: str, project: str) -> str:
 
 
 def tap_line(tap: Document) -> str:
-    """Return the one line that says how a tap was loaded."""
+    """Return one line on how many capabilities of a tap are usable, and why others are not."""
     unroutable = tap.get("unroutable") or {}
     if tap.get("name") == OWN_MEMORIES:
         findings = len(tap.get("findings") or [])
@@ -112,7 +115,7 @@ def tap_line(tap: Document) -> str:
 
 
 def bridge_line(entry: Document, now: float) -> str:
-    """Return the one line for an open bridge."""
+    """Return one line for an open bridge; `now` is in seconds since the epoch."""
     target = f" to {entry['target']}" if entry.get("target") else ""
     opened_at = entry.get("opened_at")
     age = f", open for {duration(now - opened_at)}" if isinstance(opened_at, int | float) else ""
@@ -123,7 +126,7 @@ def bridge_line(entry: Document, now: float) -> str:
 
 
 def decision_words(entry: Document) -> tuple[str, str, str]:
-    """Return outcome, name and reason of a decision; a missing part is empty."""
+    """Return outcome, name and reason of a decision; a missing name or reason is empty."""
     decision = entry.get("decision") or entry
     name = decision.get("name") or decision.get("id") or ""
     if isinstance(name, Mapping):
@@ -145,7 +148,7 @@ def script_words(script: Document) -> str:
 
 
 def clock(at: object) -> str:
-    """Return a point in time in the user's time zone."""
+    """Return `HH:MM:SS` in the user's time zone; dashes if `at` is not a number of seconds."""
     if not isinstance(at, int | float):
         return "--:--:--"
     return time.strftime("%H:%M:%S", time.localtime(at))
@@ -164,12 +167,12 @@ class _Page:
         self._is_coloured = is_coloured
 
     def say(self, text: str, first: str = "", further: str | None = None) -> None:
-        """Append `text` in as many lines as it takes."""
+        """Append `text`, wrapped: the first line is indented by `first`, others by `further`."""
         more = first if further is None else further
         self.lines += wrapped(text, self._columns, first=first, further=more)
 
     def section(self, title: str, entries: Sequence[Iterable[tuple[str, str]]]) -> None:
-        """Append a heading and what is below it, each text behind its indentation."""
+        """Append a heading and its entries; an entry is a series of (indentation, text)."""
         self.lines += ["", styled(title, "bold", is_coloured=self._is_coloured)]
         for entry in entries:
             for indent, text in entry:
@@ -329,7 +332,7 @@ def _index(index: Document) -> str:
 
 
 def _index_line(session: Document) -> str:
-    """Return how much of the index a model got, and how much had no room."""
+    """Return how much of the index the session's model was given, and how much had no room."""
     index = session.get("index") or {}
     if not index.get("listed") and not index.get("left_out"):
         return ""

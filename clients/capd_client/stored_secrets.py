@@ -32,10 +32,10 @@ class SecretError(Exception):
 
 
 def checked_key(key: str) -> str:
-    """Return `key`.
+    """Return `key` if it is valid.
 
     Raises:
-        SecretError: a placeholder cannot contain this key.
+        SecretError: a placeholder `{{ENV:KEY}}` cannot contain this key.
     """
     if KEY.fullmatch(key):
         return key
@@ -44,10 +44,10 @@ def checked_key(key: str) -> str:
 
 
 def checked_value(value: str) -> str:
-    """Return `value`.
+    """Return `value` if it is valid.
 
     Raises:
-        SecretError: an environment variable cannot hold it.
+        SecretError: it is empty, or an environment variable cannot hold it.
     """
     if not value:
         raise SecretError("the value is empty, and an empty one counts as missing")
@@ -64,7 +64,7 @@ def keep_in_keyring(key: str, value: str) -> None:
     """Store `value` in the keyring, replacing an earlier one.
 
     Raises:
-        SecretError: there is no usable keyring.
+        SecretError: there is no safe keyring, or it fails.
     """
     hint = "keep it in a file with --file"
     with _keyring(hint) as backend:
@@ -113,10 +113,11 @@ def in_file(file: Path) -> dict[str, str]:
 
 
 def keep_in_file(file: Path, key: str, value: str) -> None:
-    """Store `value` in the last line of `file` that sets `key`, or in a new line.
+    """Store `value` in a new last line of `file`; lines that set `key` are removed.
 
     Raises:
-        SecretError: others can read the file, or it is not a regular file.
+        SecretError: others can read the file, it is not a regular file, or its syntax cannot
+            represent the value.
     """
     lines = _lines(file)
     before = _values("".join(lines))
@@ -162,7 +163,7 @@ def _keyring(hint: str) -> "Iterator[KeyringBackend]":
 
 
 def is_keyring_installed() -> bool:
-    """Tell whether capd was installed with its extra `keyring`."""
+    """Tell whether the package `keyring` is there, an extra of capd."""
     from importlib.util import find_spec  # noqa: PLC0415 - no other command needs it
 
     return find_spec("keyring") is not None

@@ -19,7 +19,10 @@ __all__ = ["printable", "tap_line"]
 
 
 def say(text: object, *, keep_lines: bool = False) -> None:
-    """Print a text to standard output; on a terminal, wrapped to its width."""
+    """Print a text to standard output, escaped; on a terminal, wrapped to its width.
+
+    With `keep_lines`, line ends in the text stay and nothing is wrapped.
+    """
     columns = limited_width()
     line = printable(text, keep_lines=keep_lines)
     if keep_lines or columns is None or cell_width(line) <= columns:
@@ -31,7 +34,7 @@ def say(text: object, *, keep_lines: bool = False) -> None:
 
 
 def say_lines(text: str) -> None:
-    """Print a text of several lines, each as by `say`."""
+    """Print each line of a text by `say`."""
     for line in text.splitlines():
         say(line)
 
@@ -78,13 +81,13 @@ def _runs_in(server: Mapping[str, Any]) -> str:
 
 
 def print_servers(result: Mapping[str, Any]) -> None:
-    """Print every server."""
+    """Print the daemon's answer to `servers` as a table."""
     rows = [_server_row(each) for each in result.get("servers") or []]
     print_table(_SERVER_COLUMNS, rows)
 
 
 def print_sessions(result: Mapping[str, Any]) -> None:
-    """Print every session."""
+    """Print the daemon's answer to `sessions` as a table."""
     columns = (
         *("session", "client", "pid", "project", "linked", "mode"),
         *("tools", "tokens", "saved", "active"),
@@ -118,14 +121,14 @@ def _saved(session: Mapping[str, Any]) -> str:
 
 
 def _linked(session: Mapping[str, Any]) -> str:
-    """Return under which ids the client knows the session, and by which its hook found it."""
+    """Return the client's own ids of a session, and how a hook was matched to it; or `no`."""
     ids = ", ".join(map(str, session.get("client_sessions") or []))
     by = f"by {session['linked_by']}" if session.get("linked_by") else ""
     return " ".join(part for part in (ids, by) if part) or "no"
 
 
 def print_capabilities(result: Mapping[str, Any]) -> None:
-    """Print every capability, and why it is not routable."""
+    """Print the daemon's answer to `caps`: each capability, and why it is not routable."""
     columns = (
         *("capability", "provider", "routable", "servers", "missing", "active in"),
         *("uses", "worked", "mean", "tokens"),
@@ -157,7 +160,7 @@ def _metrics(metrics: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def print_tools(result: Mapping[str, Any]) -> None:
-    """Print the tools on a session's surface."""
+    """Print the daemon's answer to `tools`: the tools that a session lists to its client."""
     rows = [
         (each.get("name"), str(each.get("description") or "").strip().partition("\n")[0])
         for each in result.get("tools") or []
@@ -166,7 +169,7 @@ def print_tools(result: Mapping[str, Any]) -> None:
 
 
 def print_hits(result: Mapping[str, Any]) -> None:
-    """Print the capabilities that fit an intent."""
+    """Print the daemon's answer to `discover`: capabilities and skills that fit a text."""
     rows = [
         (
             f"{each.get('tap')}/{each.get('name')}",
@@ -188,23 +191,23 @@ def _triggers(triggers: Sequence[str]) -> str:
 
 
 def print_flags(found: Mapping[str, Any]) -> None:
-    """Print the parts of definitions that a person should look at."""
+    """Print the suspicious parts of definitions, from the daemon's answer to `definitions`."""
     columns = ("server", "tool", "flag", "seen", "known from")
     print_table(columns, definition_texts.flag_rows(found))
 
 
 def print_taps(taps: Sequence[Mapping[str, Any]]) -> None:
-    """Print the list of taps as configured."""
+    """Print the entries of the list of taps, `name` and `path` of each."""
     print_table(("tap", "path"), [(each["name"], each["path"]) for each in taps])
 
 
 def print_clients(rows: Iterable[Sequence[Any]]) -> None:
-    """Print the clients that capd can be added to."""
+    """Print the clients that capd can be added to: rows of id, title, state and file."""
     print_table(("client", "", "state", "file"), rows)
 
 
 def print_turn(result: Mapping[str, Any]) -> None:
-    """Print what capd did with a message."""
+    """Print the daemon's answer to `turn`: what it did with a message, and why."""
     changed = result.get("changed") or {}
     took = f" in {result['ms']:.0f} ms" if isinstance(result.get("ms"), int | float) else ""
     top = result.get("top") or []
@@ -230,14 +233,14 @@ def print_turn(result: Mapping[str, Any]) -> None:
 
 
 def print_changes(changed: Mapping[str, Any]) -> None:
-    """Print the tools that were added and removed."""
+    """Print the names of the tools in `added` and `removed`, one a line."""
     for word, mark in (("added", "+"), ("removed", "-")):
         for name in changed.get(word) or []:
             say(f"  {mark} {name}")
 
 
 def print_event(params: Mapping[str, Any]) -> None:
-    """Print one event on a line."""
+    """Print one event, as `Control.events` yields it, on a line."""
     event = params.get("event") or {}
     facts = " ".join(f"{key}={value}" for key, value in event.items() if key != "type")
     say(f"{datetime.now():%H:%M:%S} {params.get('topic', '?')} {facts}")
@@ -263,7 +266,7 @@ def print_result(result: Mapping[str, Any]) -> None:
 
 
 def print_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print a table."""
+    """Print a table with the titles `columns`."""
     print_table(columns, rows)
 
 
@@ -272,7 +275,7 @@ def _score(value: Any) -> str:
 
 
 def print_skills(result: Mapping[str, Any]) -> None:
-    """Print the skills that a search has found."""
+    """Print the skills in the daemon's answer to `discover`, if it has any."""
     rows = [
         (f"skill:{each.get('name', '?')}", _score(each.get("score")), each.get("description"))
         for each in result.get("skills") or []
@@ -283,7 +286,7 @@ def print_skills(result: Mapping[str, Any]) -> None:
 
 
 def print_found(result: Mapping[str, Any]) -> None:
-    """Print the results of a search, best first, and its notes."""
+    """Print the daemon's answer to `search`: results, best first; notes go to standard error."""
     rows = [
         (_score(each.get("score")), each.get("kind"), each.get("name"), each.get("description"))
         for each in result.get("ranked") or []

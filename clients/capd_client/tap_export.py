@@ -36,7 +36,7 @@ _OVERLAY_KEYS = ("description", "files", "parts", "tool", "triggers")
 
 @dataclass(slots=True)
 class Exported:
-    """The result of an export."""
+    """What an export wrote, and what it left out."""
 
     names: list[str] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
@@ -51,7 +51,9 @@ class TapExport:
     """Writes the user's capabilities in one configuration folder into another folder."""
 
     def __init__(self, config: str, data: str, env: Mapping[str, str]) -> None:
-        """Take the folder with packages of registries, and an `env` that may contain secrets.
+        """Read the stored secrets; nothing is written.
+
+        `config` and `data` are capd's folders. `env` may have the values of secrets.
 
         Raises:
             SecretError: others can read the file of secrets.
@@ -188,7 +190,7 @@ class TapExport:
         return written(text, key)
 
     def _named(self, word: str, record: Record | None) -> str:
-        """Return an argument with a package of a registry by its name, and not by its file."""
+        """Return an argument with a package's name and version in place of its local file."""
         if record is None or self._packages not in word:
             return word
         kind, _, package = record.package.partition(":")
@@ -220,7 +222,7 @@ class TapExport:
         return any(secret in text for _, secret in self._secrets)
 
     def _stored(self, names: list[str]) -> list[tuple[str, str]]:
-        """Return the values of the keys that definitions ask for, and of those in secrets.env."""
+        """Return (key, value) of all keys in definitions and secrets.env, longest value first."""
         wanted = set(self._known.stored_keys())
         for name in names:
             for file in self._tap.place(name).glob("*.toml"):

@@ -15,7 +15,7 @@ from pathlib import Path
 from capd_client.taps import TapError, is_tap
 
 _URL = re.compile(r"(https?|ssh|git|file)://\S+|[\w.-]+@[\w.-]+:\S+")
-# A repository's own hooks and submodules are not what was asked for; `ext::` runs commands.
+# A clone must run no code of the repository: no hooks, and no `ext::` URL, which runs a command.
 _SAFE = ("-c", "core.hooksPath=/dev/null", "-c", "protocol.ext.allow=never")
 
 
@@ -25,7 +25,7 @@ def is_url(text: str) -> bool:
 
 
 def name_of(url: str) -> str:
-    """Return the folder name for a clone of the repository at `url`."""
+    """Return the folder name for a clone: the last part of `url` without `.git`."""
     return re.split(r"[/:]", url.rstrip("/"))[-1].removesuffix(".git")
 
 
@@ -55,7 +55,9 @@ def clone(url: str, folder: Path) -> None:
 
 
 def update(folder: Path) -> tuple[str, str] | None:
-    """Update a checkout; return its revisions before and after, None if it is not a git checkout.
+    """Fast-forward a checkout; return its short revisions before and after.
+
+    None if `folder` is not a git checkout.
 
     Raises:
         TapError: git failed; the checkout is unchanged.
@@ -75,7 +77,7 @@ def update(folder: Path) -> tuple[str, str] | None:
 
 def discard(folder: Path) -> bool:
     """Remove a clone unless it has local work; return whether it was removed."""
-    # A folder of that name may be anything, and only a clone can be fetched again.
+    # What is not a clone cannot be fetched again.
     if not (folder / ".git").exists() or _is_worked_in(folder):
         return False
     aside = folder.with_name(f".removed.{folder.name}.{os.getpid()}")

@@ -35,14 +35,19 @@ def is_tap(folder: Path) -> bool:
 
 
 class TapList:
-    """The taps of one configuration folder."""
+    """The list of taps below the configuration folder `config`.
+
+    Raises:
+        TapError: the file cannot be read as a list of taps, or a change is not possible.
+        EditError: the changed file would not be valid; it is unchanged.
+    """
 
     def __init__(self, config: str) -> None:
         self._folder = Path(config)
         self.path = self._folder / "taps.toml"
 
     def read(self) -> list[dict[str, str]]:
-        """Return `name` and `path` of each tap."""
+        """Return the `name` and `path` of each tap, oldest first."""
         return self._entries(self._load())
 
     def repair(self) -> bool:
@@ -79,7 +84,7 @@ class TapList:
         return tap
 
     def check_free(self, name: str) -> None:
-        """Raise unless `name` is free. Called before a clone, so that none is made in vain."""
+        """Check that `name` is valid and free, before a clone is made in vain."""
         _check_name(name)
         self._refuse_twice(name, self.read())
 
@@ -138,7 +143,7 @@ class TapList:
 
 
 def find_name(name: str, names: Sequence[str], unknown: str) -> str:
-    """Return the one of `names` that `name` means.
+    """Return the one of `names` that `name` means (`capd_protos.naming` has the rules).
 
     Raises:
         TapError: none fits, or several do; `unknown` is the first line of the message.

@@ -37,12 +37,15 @@ def styled(text: str, style: str, *, is_coloured: bool) -> str:
 
 
 def width() -> int:
-    """Return how many columns a line of prose may have."""
+    """Return the columns that a line of prose may have: `limited_width`, otherwise 200."""
     return limited_width() or WIDTH_OF_FILES
 
 
 def limited_width() -> int | None:
-    """Return the limit of columns of a line; None in a pipe or a file, unless `COLUMNS` is set."""
+    """Return the columns that a line may have, at least 40; None if there is no limit.
+
+    `COLUMNS` sets it, otherwise the terminal. A pipe or a file has no limit.
+    """
     asked = os.environ.get("COLUMNS", "")
     if asked.isdigit() and int(asked):
         return max(_NARROWEST, int(asked))
@@ -75,7 +78,7 @@ def many(count: int | None, noun: str) -> str:
 
 
 def duration(value: object) -> str:
-    """Return a number of seconds in its two largest units."""
+    """Return a number of seconds in its two largest units: `1 h 5 min`; `?` if it is no number."""
     if not isinstance(value, int | float):
         return "?"
     seconds = int(value)
@@ -90,5 +93,5 @@ def duration(value: object) -> str:
 
 
 def size(value: object) -> str:
-    """Return a number of bytes in MiB."""
+    """Return a number of bytes in MiB: `12 MiB`."""
     return f"{value / (1 << 20):.0f} MiB" if isinstance(value, int | float) else "? MiB"

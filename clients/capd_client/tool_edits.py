@@ -38,18 +38,18 @@ class Changes:
 
     @property
     def are_none(self) -> bool:
-        """Whether there is no change."""
+        """Whether nothing changes."""
         return self == Changes()
 
 
 class ToolEdits:
-    """The edits below one configuration folder."""
+    """The user's edits of tools, in overlays below the configuration folder `config`."""
 
     def __init__(self, config: str) -> None:
         self._overlays = Path(config, "overlays")
 
     def file(self, tap: str, capability: str) -> Path:
-        """Return the file with the edits of a capability's tools."""
+        """Return the file with the edits of a capability's tools, whether it exists or not."""
         return self._overlays / f"edits-{tap}" / "capabilities" / f"{capability}.toml"
 
     def change(self, tap: str, capability: str, tool: str, changes: Changes) -> Path:
@@ -76,7 +76,11 @@ class ToolEdits:
         return path
 
     def reset(self, tap: str, capability: str, tool: str) -> bool:
-        """Remove the edit of `tool`; return whether there was one."""
+        """Remove the edit of `tool` (`server:tool`); return whether there was one.
+
+        Raises:
+            EditError: the file cannot be edited; it is unchanged.
+        """
         path = self.file(tap, capability)
         with self._locked():
             if not path.exists():
@@ -176,7 +180,10 @@ def _apply(table: Any, changes: Changes, path: Path) -> None:
 
 
 def _put(table: Any, key: str, value: Any, *, is_given: bool = True) -> None:
-    """Set a key, or remove it if the value is empty; a preset is never empty."""
+    """Set `key`, or remove it if `value` means nothing: None, or an empty text or False.
+
+    A preset may be an empty text or False. Without `is_given` the key stays as it is.
+    """
     if not is_given:
         return
     says_nothing = value is None or (key != "preset" and value in ("", False))

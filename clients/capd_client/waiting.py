@@ -19,15 +19,17 @@ FIRST_AFTER = 1.0
 """Seconds without a message: most commands are done by then."""
 _EVERY = 0.2
 _DOWNLOADS_AFTER = 3.0
-"""A server whose package is there is ready before; npx and uvx say nothing while they fetch one."""
+"""Seconds after which a start is taken for a first one, which downloads a package. npx and uvx say
+nothing while they download; a server whose package is there is ready before."""
 _BAR = 20
 _CLEAR = "\r\x1b[K"
 
 
 class Waiting:
-    """Shows `what` while the block runs; `look` may return a newer text, or an empty one for none.
+    """A context manager that shows what a command waits for while its block runs.
 
-    `look` runs in the thread that shows them, and may block.
+    `what` is the text. `look` is called before each update, in a thread of its own, and may block;
+    what it returns is shown instead, unless that is empty. `first_after` is in seconds.
     """
 
     def __init__(
@@ -38,7 +40,7 @@ class Waiting:
         first_after: float = FIRST_AFTER,
         stream: TextIO | None = None,
     ) -> None:
-        """Create it; `stream` defaults to standard error."""
+        """Show nothing yet; `stream` defaults to standard error."""
         self._stream = sys.stderr if stream is None else stream
         self._what = what
         self._look = look
@@ -96,7 +98,7 @@ class Waiting:
 
 
 def line_of(what: str, elapsed: float) -> str:
-    """Return the line: what the command waits for, and for how long."""
+    """Return the line: `what`, cut to the terminal's width, and the elapsed seconds."""
     seconds = f" {int(elapsed)} s"
     text = printable(what)
     room = width() - len(seconds) - 1
@@ -110,7 +112,7 @@ def bar(done: int, total: int) -> str:
 
 
 def server_words(servers: list[dict[str, Any]]) -> str:
-    """Describe the servers that are not ready yet; empty if all are."""
+    """Return which servers are being started; empty if none is. `uptime_s` is that of the start."""
     words = []
     for each in servers:
         name, state = each.get("name", "?"), each.get("state")
@@ -124,7 +126,7 @@ def server_words(servers: list[dict[str, Any]]) -> str:
 
 @contextlib.contextmanager
 def waiting_for_servers(socket: str, what: str) -> Iterator[Waiting]:
-    """Show `what`, or the servers that are being started."""
+    """Show `what`, or the servers that the daemon at `socket` is starting, while the block runs."""
     control = Control(socket, client="capd waits")
     states: dict[str, float] = {}
 

@@ -496,8 +496,8 @@ def test_who_follows_events_is_told_that_the_daemon_went(
     result = run("events")
 
     assert result.stderr == (
-        f"capd: the daemon at {socket_at} went away, so that nothing more is heard of it\n"
-        "Once it is back, follow the next one with: capd events\n"
+        f"capd: the daemon at {socket_at} has closed the connection, so no more events come\n"
+        "Once a daemon runs again, follow its events with: capd events\n"
     )
     assert (result.stdout, result.exit_code) == ("", 3)
 

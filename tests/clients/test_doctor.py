@@ -143,6 +143,8 @@ def test_a_daemon_of_another_version_is_told(patient: Patient) -> None:
 
     assert levels(found) == [("daemon", "ok"), ("version", "warning")]
     assert found[1].what == f"the daemon is capd 0.0.1, this command is {VERSION}"
+    # After `capd stop` an open editor starts none, and under systemd no editor does.
+    assert found[1].fix == "capd restart"
 
 
 def test_something_else_at_the_socket_is_an_error(patient: Patient) -> None:
@@ -202,6 +204,7 @@ def test_a_socket_of_somebody_else_is_an_error(patient: Patient) -> None:
 
     assert found.level == "error"
     assert f"belongs to user {os.getuid()}" in found.what
+    assert found.fix.endswith("or set CAPD_SOCKET to a file name in a folder of your own")
 
 
 def test_a_socket_that_was_left_is_nothing_to_worry_about(patient: Patient) -> None:
@@ -272,6 +275,8 @@ def test_folders_that_only_the_login_shell_knows_are_named(patient: Patient) -> 
 
     assert found.level == "warning"
     assert found.what.endswith(f"1 folders of your login shell: {known}")
+    # Not `capd stop`: under systemd no editor starts the daemon after it.
+    assert found.fix == "open a new terminal, and run `capd restart` in it"
 
 
 @pytest.mark.parametrize("script", ["exit 1", "echo hello"], ids=["fails", "says nothing"])

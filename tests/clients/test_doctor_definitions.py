@@ -26,7 +26,7 @@ def test_a_missing_secret_is_named_with_the_command_that_stores_it(patient: Pati
 
     assert (found.level, found.what) == (
         "note",
-        "TOKEN is nowhere to be found; wanted by mine/web, mine/git",
+        "TOKEN has no value; wanted by mine/web, mine/git",
     )
     assert found.fix.startswith("capd secret set TOKEN")
 

@@ -167,7 +167,7 @@ def test_a_lock_that_somebody_has_without_answering_is_told(patient: Patient) ->
     after = list(check_locks(patient.seen(down="no daemon")))
 
     assert levels(found) == [("lock", "error")]
-    assert found[0].fix.endswith(f"kill {os.getpid()}")
+    assert found[0].fix.endswith(f"kill -9 {os.getpid()}")
     assert (while_it_answers, after) == ([], [])
 
 

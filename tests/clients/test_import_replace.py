@@ -147,7 +147,7 @@ def test_the_copies_are_their_owners_alone_and_go_when_that_is_said(user: Import
     assert (said.code, said.err) == (0, "")
     assert list((user.capd_home / "state" / "install").glob("*.backup")) == []
     assert [s for s in SECRETS for path in kept if s.encode() in path.read_bytes()] == []
-    assert user.capd("import", "--undo").out == "Nothing is taken out by an import: no change\n"
+    assert user.capd("import", "--undo").out == "No import has removed servers: no change\n"
 
 
 def copies(user: Importer) -> list[Path]:
@@ -239,6 +239,7 @@ def test_one_file_that_cannot_be_edited_leaves_the_others_alone(few: Importer) -
         1,
         [
             f"capd: {twice} is written in a way that capd cannot edit safely",
+            "Its servers stay in it. Remove them by hand.",
             "capd: not replaced in cursor",
             "The reasons are above; the others are done.",
         ],

@@ -77,6 +77,26 @@ def test_a_note_that_is_damaged_stops_no_other_from_losing_capd(user: User) -> N
     assert list(user.snapshot()) == [".config/zed/settings.json"]
 
 
+def test_without_its_backup_a_client_still_loses_capd_once_the_record_is_moved_away(
+    user: User,
+) -> None:
+    config = user.file(".config/zed/settings.json", '{"theme": "one"}')
+    user.capd("install", "zed")
+    config.write_text(config.read_text().replace("one", "two"))
+    for backup in user.backups():
+        backup.unlink()
+    record = user.state / "install" / "zed.json"
+
+    refused = user.capd("uninstall", "zed")
+    record.unlink()
+    said = user.capd("uninstall", "zed")
+
+    assert f"or move {record} away" in refused.err
+    assert (refused.code, said.code, said.err) == (1, 0, "")
+    assert "capd" not in config.read_text()
+    assert '"theme": "two"' in config.read_text()
+
+
 def test_where_no_client_is_found_that_is_said(user: User) -> None:
     user.more["PATH"] = str(user.bin)
 
@@ -129,7 +149,7 @@ def test_continues_older_file_is_not_put_out_of_use(user: User) -> None:
     said = user.capd("install", "continue")
 
     assert said.code == 1
-    assert said.err.startswith(f"capd: Continue reads {older}, and would not if there were a ")
+    assert said.err.startswith(f"capd: Continue reads {older}, but no longer if ")
     assert list(user.snapshot()) == [".continue/config.json"]
 
 

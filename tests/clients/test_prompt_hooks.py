@@ -177,7 +177,7 @@ def test_a_hook_that_two_have_goes_with_the_second_of_them(
     assert (said.code, said.err) == (0, "")
     assert user.snapshot().items() >= hooks.items()
     assert len(user.snapshot()) == len(before) - 1
-    assert all(f"{user.home / name}: stays, for " in said.out for name in hooks)
+    assert all(f"{user.home / name}: stays, because " in said.out for name in hooks)
     assert user.capd("uninstall", gone).out.endswith(" does not have capd: no change\n")
     assert user.capd("uninstall", stays).code == 0
     assert user.snapshot() == {}

@@ -27,14 +27,22 @@ from capd_client.waiting import Waiting, waiting_for_servers
 _ACCOUNT = re.compile("[A-Za-z][A-Za-z0-9_]*")
 _MOST_ACCOUNT = 64
 _MOST_PASTED = 9000
-"""Characters that are read of a pasted address; the daemon takes fewer."""
+"""Characters that are read of a pasted address; the daemon refuses one that is this long."""
 _MOST_PASTES = 5
 
 
 def enable_with_progress(
     socket: str, name: str, session: str, *, show_progress: bool
 ) -> dict[str, Any]:
-    """Return the daemon's result; print the progress of dependency scripts to stderr."""
+    """Switch the capability `name` on in `session`; return the daemon's result of `enable`.
+
+    An empty `session` means the only open one. With `show_progress`, what the scripts that install
+    its dependencies print appears on standard error.
+
+    Raises:
+        DaemonDownError: no daemon answers.
+        ControlError: the daemon refused.
+    """
     params = {"name": name, **({"session": session} if session else {})}
     with Control(socket) as control:
         if not show_progress:
@@ -259,7 +267,7 @@ def _check_account(account: str) -> None:
 
 
 def _paste(ticket: int) -> None:
-    """Hand over what the person pastes, until it is the address of this login."""
+    """Send each pasted address to the daemon until it accepts one; fail after `_MOST_PASTES`."""
     click.echo(
         "The browser ends at an address that it cannot open: it begins with http://127.0.0.1."
         " Paste that address here."
@@ -282,7 +290,7 @@ def _paste(ticket: int) -> None:
 
 
 def _say_who_has(account: str) -> None:
-    """Print which profiles use the account; it may be none."""
+    """Print which profiles use the account, or how to make one use it."""
     listed = ask("profiles").get("profiles") or []
     having = [
         each["name"]

@@ -1,4 +1,4 @@
-"""Shell completion of names from the running daemon; silent if no daemon answers."""
+"""Shell completion of names that the running daemon knows; without a daemon it offers nothing."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ from capd_client.control import Control, ControlError, DaemonDownError
 from capd_protos.places import places
 
 PATIENCE = 0.1
-"""Seconds to wait for the daemon: after them, a person thinks that the key did nothing."""
+"""Seconds to wait for the daemon: after a longer wait, a person thinks that the key did nothing."""
 PATIENCE_VARIABLE = "CAPD_COMPLETION_PATIENCE"
 
 Context = click.Context
@@ -28,7 +28,7 @@ def session_keys(ctx: Context, param: Parameter, incomplete: str) -> list[Comple
 
 
 def capabilities(ctx: Context, param: Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete a capability as `name`, or as `tap/name` where a tap is being typed."""
+    """Complete a capability as `name`, or as `tap/name` if the typed text has a slash."""
     del ctx, param
     entries = [each for each in asked("caps").get("capabilities") or [] if each.get("routable")]
     is_whole = "/" in incomplete
@@ -40,7 +40,7 @@ def capabilities(ctx: Context, param: Parameter, incomplete: str) -> list[Comple
 
 
 def active_capabilities(ctx: Context, param: Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete a capability that is on in some session."""
+    """Complete the name of a capability that is active in any session."""
     del ctx, param
     sessions = asked("sessions").get("sessions") or []
     active = [each for session in sessions for each in session.get("active") or []]
@@ -48,7 +48,7 @@ def active_capabilities(ctx: Context, param: Parameter, incomplete: str) -> list
 
 
 def tools(ctx: Context, param: Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete a tool that the session sees."""
+    """Complete the name of a tool that the session of `--session` sees."""
     del param
     session = ctx.params.get("session") or os.environ.get("CAPD_SESSION", "")
     entries = asked("tools", **({"session": session} if session else {})).get("tools") or []
@@ -56,7 +56,7 @@ def tools(ctx: Context, param: Parameter, incomplete: str) -> list[CompletionIte
 
 
 def taps(ctx: Context, param: Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete a tap that was added."""
+    """Complete the name of a tap that was added; the built-in one cannot be removed or updated."""
     del ctx, param
     entries = asked("status").get("taps") or []
     added = ((e.get("name"), e.get("path")) for e in entries if e.get("name") != "starter")
@@ -64,21 +64,24 @@ def taps(ctx: Context, param: Parameter, incomplete: str) -> list[CompletionItem
 
 
 def servers(ctx: Context, param: Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete a key that some definition uses, or that is stored."""
+    """Complete the name of a server of any capability."""
     del ctx, param
     named = {name for e in asked("caps").get("capabilities") or [] for name in e.get("servers", ())}
     return _items(((name, "") for name in sorted(named)), incomplete)
 
 
 def secrets(ctx: Context, param: Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the name of a secret that some definition asks for, or that is stored."""
+    """Complete the key of a secret that a definition asks for, or that is stored."""
     del ctx, param
     entries = asked("secrets").get("secrets") or []
     return _items(((e.get("name"), e.get("source")) for e in entries), incomplete)
 
 
 def asked(method: str, **params: str) -> Mapping[str, Any]:
-    """Return the daemon's answer if it comes soon enough, otherwise an empty mapping."""
+    """Return the daemon's answer to `method`, or an empty mapping.
+
+    It is empty if no daemon answers within `PATIENCE` seconds, or if it refuses.
+    """
     before = signal.signal(signal.SIGALRM, _give_up)
     signal.setitimer(signal.ITIMER_REAL, _patience())
     try:

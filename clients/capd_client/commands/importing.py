@@ -1,4 +1,4 @@
-"""`capd import`: the servers of this machine's clients become capabilities of the user's own."""
+"""`capd import`: makes the MCP servers of this machine's clients capabilities of the user's own."""
 
 import os
 import sys
@@ -104,7 +104,14 @@ def _chosen(names: tuple[str, ...]) -> list[KnownClient]:
 def planned(
     clients: list[KnownClient], config: str
 ) -> "tuple[Plan, list[Entry], OwnTap, KnownValues]":
-    """Return the plan for `clients`, and the data that it was made from."""
+    """Return the plan for `clients`, and the data that it was made from; nothing is written.
+
+    The data are every entry that was found, the user's own tap below the folder `config`, and the
+    known values of keys.
+
+    Raises:
+        SecretError: others can read `secrets.env`.
+    """
     from capd_client.importing.own_servers import own_definitions  # noqa: PLC0415
     from capd_client.importing.plan import plan_import  # noqa: PLC0415
     from capd_client.importing.source_files import read_sources  # noqa: PLC0415
@@ -123,7 +130,7 @@ def planned(
 
 
 def _take_known_tools(plan: "Plan") -> None:
-    """Give servers triggers from their tools where those are known; no server is started."""
+    """Add triggers from the tools of planned servers, if they are known; no server is started."""
     from capd_client.mcp_registry.process import RegistryError  # noqa: PLC0415
     from capd_client.mcp_registry.process import ask as ask_registry  # noqa: PLC0415
     from capd_client.own_tap import definition  # noqa: PLC0415
@@ -137,7 +144,7 @@ def _take_known_tools(plan: "Plan") -> None:
     try:
         found = ask_registry("triggers", {"servers": servers}, what="looking for their tools")
     except RegistryError:
-        # Their names do for the beginning.
+        # Without them the triggers are made from the servers' names.
         return
     for each in plan.added:
         if proposed := found["servers"].get(each.name):
@@ -149,12 +156,12 @@ def _is_launched(server: "OwnServer") -> bool:
 
 
 def _triggers() -> dict[str, list[str]]:
-    """Return the triggers of all taps after the user's own; none if no daemon runs."""
+    """Return the triggers of the built-in tap's capabilities by name; none if no daemon runs."""
     try:
         entries = ask("caps").get("capabilities") or []
     except (DaemonDownError, ControlError):
         return {}
-    # Of all taps the built-in one alone does.
+    # Only the built-in tap comes after the user's own, so only its capabilities can be hidden.
     return {
         str(each.get("name")): [str(text) for text in each.get("triggers") or ()]
         for each in entries
@@ -173,7 +180,7 @@ def _is_agreed(plan: "Plan", *, yes: bool, as_json: bool) -> bool:
 
 
 def _ask_of_project(plan: "Plan") -> None:
-    """Ask for each server that only a file of this folder names: a stranger may have written it."""
+    """Ask about each server that only a file of this folder has: a stranger may have written it."""
     for each in [planned for planned in plan.added if planned.is_of_project]:
         where = tables.printable(str(each.origins[0].file))
         text = f"{each.name} is of {where}. Import it for all of your projects?"

@@ -1,4 +1,4 @@
-"""`capd index`: asks every server for its tools, and writes what is installed in a few words."""
+"""`capd index`: asks every server for its tools, and writes the index of capabilities."""
 
 import sys
 from typing import Any
@@ -15,6 +15,9 @@ from capd_client.commands.shared import (
     this_places,
 )
 from capd_client.terminal import many
+
+_TIMEOUT = 3700.0
+"""Seconds for `--with-model`: as long as `capd index` may take otherwise."""
 
 
 @click.command()
@@ -90,7 +93,7 @@ def _with_model(session: str, *, takes_all: bool, as_json: bool) -> None:
 
 
 def difference(proposal: dict[str, Any]) -> list[str]:
-    """Return the lines that show the proposed words for a capability beside the present ones."""
+    """Return the lines of a diff between the present and the proposed words for a capability."""
     before, after = proposal.get("before") or {}, proposal.get("after") or {}
     lines = [str(proposal.get("name"))]
     for key in ("verb", "do", "use_when"):
@@ -102,7 +105,5 @@ def difference(proposal: dict[str, Any]) -> list[str]:
 def _words(value: object) -> str:
     return "; ".join(map(str, value)) if isinstance(value, list) else str(value)
 
-
-_TIMEOUT = 3700.0
 
 COMMANDS = {"index": index}

@@ -7,29 +7,31 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
 from capd_client import tables
 from capd_client.commands.shared import NoDaemon, fail
 from capd_client.install import InstallError
+from capd_client.install.edits import (
+    Change,
+    FileEdit,
+    make,
+    plan_install,
+    plan_uninstall,
+    unmake,
+)
+from capd_client.install.files import read
 from capd_client.install.known_clients import KnownClient, known_client, known_clients
+from capd_client.install.ledger import Ledger
 from capd_protos.places import places
 
 if TYPE_CHECKING:
     from capd_client.install.client import Client
-    from capd_client.install.edits import FileEdit
-    from capd_client.install.ledger import Ledger
-import dataclasses
-from collections.abc import Iterable
-from typing import Protocol
-
-from capd_client.install.edits import Change, FileEdit, make, plan_install
-from capd_client.install.ledger import Ledger
 
 
 class Vendor(Protocol):
@@ -44,27 +46,34 @@ class Vendor(Protocol):
         ...
 
     def run_vendor(self, command: list[str]) -> bytes | None:
-        """Run the command; return the file's content if it is as expected, otherwise None."""
+        """Run `command`; return the file's content if it is as expected then, otherwise None."""
         ...
 
 
 def make_with_vendor(ledger: Ledger, client: Vendor, change: Change) -> Path | None:
-    """Make the change of an installation; return the backup's path."""
+    """Make a change of an installation, by the client's own command if it has one for it.
+
+    If that command fails, capd edits the file itself. Return the path of the backup; None if there
+    was no file.
+
+    Raises:
+        InstallError: the file has changed since it was planned, or cannot be edited.
+    """
     command = client.vendor_command(change)
     if not command:
         return make(ledger, change)
-    # The command writes more than was planned, so what it leaves is known afterwards.
+    # What the command will write is not known yet, so that the entry matches no file until then.
     ledger.note(change.path, original=change.original, left=None)
     left = client.run_vendor(command)
     if left is not None:
         return ledger.note(change.path, original=change.original, left=left)
     edits = [edit for edit in client.edits() if edit.path.resolve() == change.path]
     (again,) = plan_install(ledger, edits)
-    return make(ledger, dataclasses.replace(again, original=change.original))
+    return make(ledger, replace(again, original=change.original))
 
 
 class ClientName(click.Choice[str]):
-    """A client's name or one of its other names."""
+    """The type of an argument that names a client, by its id or an alias in any case."""
 
     def __init__(self) -> None:
         super().__init__(list(known_clients()))
@@ -75,7 +84,7 @@ class ClientName(click.Choice[str]):
         return "CLIENT"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the name that the table of clients uses."""
+        """Return the client's id; fail with the nearest name if there is none."""
         del param, ctx
         client = known_client(str(value))
         if client is None:
@@ -123,7 +132,7 @@ def install(
         chosen = [known for known in found if known.is_edited]
     _each(chosen, lambda known: _install(known, is_found=known in found, dry_run=dry_run))
     if trust_hooks and not dry_run:
-        # A hook that the person did not ask for by name is not trusted.
+        # Only the clients that the person named: --all does not ask for trust in each.
         _each([known_clients()[name] for name in dict.fromkeys(names)], _trust_hooks)
     if check and not dry_run:
         _each([known for known in chosen if known.is_edited], _start_once)
@@ -131,7 +140,7 @@ def install(
 
 
 def _start_once(known: KnownClient) -> None:
-    """Have a client do what would delay its first start with capd."""
+    """Run the client's slow one-time work now (`Client.first_start`), and say how it went."""
     from capd_client.install.installed_clients import client_of  # noqa: PLC0415
     from capd_client.waiting import Waiting  # noqa: PLC0415
 
@@ -166,7 +175,11 @@ def _start_once(known: KnownClient) -> None:
 
 
 def check_prompts(chosen: Sequence[KnownClient]) -> None:
-    """Test for each client whether a prompt reaches capd; starts the daemon for it."""
+    """Test for each client whether a prompt reaches capd, and print the result.
+
+    The daemon is started if none runs. Clients that capd does not edit, or in which it is switched
+    off, are skipped.
+    """
     from capd_client.commands.scratch import is_daemon_up, start_daemon  # noqa: PLC0415
     from capd_client.install.installed_clients import client_of, state_of  # noqa: PLC0415
     from capd_client.install.launcher import launcher_path  # noqa: PLC0415
@@ -216,13 +229,13 @@ def _has_any(known: KnownClient) -> bool:
     try:
         is_noted = bool(_ledger(known.id).entries())
     except InstallError:
-        # Reported in its turn, so that it does not stop the others.
+        # The damaged ledger is reported when this client is uninstalled; the others go on.
         return True
     return is_noted or state_of(known, os.environ).has_capd
 
 
 def _each(chosen: Sequence[KnownClient], act: Callable[[KnownClient], None]) -> None:
-    """Act on each; after a failure the others go on, and the command fails at the end."""
+    """Call `act` for each client. If it fails for some, the command fails after the last."""
     if len(chosen) == 1:
         act(chosen[0])
         return
@@ -242,8 +255,6 @@ def _each(chosen: Sequence[KnownClient], act: Callable[[KnownClient], None]) -> 
 
 def _install(known: KnownClient, *, is_found: bool, dry_run: bool) -> None:
     # Imported here, because no other command uses them.
-    from capd_client.commands.installing import make_with_vendor  # noqa: PLC0415
-    from capd_client.install.edits import plan_install  # noqa: PLC0415
     from capd_client.install.installed_clients import client_of, state_of  # noqa: PLC0415
     from capd_client.install.launcher import launcher_path, write_launcher  # noqa: PLC0415
 
@@ -276,7 +287,6 @@ def _install(known: KnownClient, *, is_found: bool, dry_run: bool) -> None:
 
 
 def _trust_hooks(known: KnownClient) -> None:
-    from capd_client.install.edits import make, plan_install  # noqa: PLC0415
     from capd_client.install.installed_clients import client_of  # noqa: PLC0415
     from capd_client.install.launcher import launcher_path  # noqa: PLC0415
     from capd_client.install.prompt_hooks import trust_edits  # noqa: PLC0415
@@ -284,7 +294,7 @@ def _trust_hooks(known: KnownClient) -> None:
     ledger = _ledger(known.id)
     with ledger.locked():
         trust = trust_edits(known.id, os.environ, launcher_path(os.environ))
-        # Together with the rest: the original is the file without all that capd has in it.
+        # Planned with all other edits, so that the original in the ledger has nothing of capd.
         edits = [*client_of(known, os.environ).edits(), *trust]
         changes = [change for change in plan_install(ledger, edits) if not change.is_none]
         for change in changes:
@@ -293,7 +303,6 @@ def _trust_hooks(known: KnownClient) -> None:
 
 
 def _uninstall(known: KnownClient, *, dry_run: bool) -> None:
-    from capd_client.install.edits import plan_uninstall, unmake  # noqa: PLC0415
     from capd_client.install.installed_clients import client_of, needed_by_others  # noqa: PLC0415
 
     if not known.is_edited:
@@ -326,19 +335,17 @@ def _uninstall(known: KnownClient, *, dry_run: bool) -> None:
         click.echo(f"{made.title} does not have capd: no change")
         return
     for path, other in needed.items():
-        tables.say(f"{path}: stays, for {other.title} has capd")
+        tables.say(f"{path}: stays, because {other.title} uses it and has capd")
 
 
 def _remove(path: Path) -> None:
-    """Remove a file that a client fetches again when it needs it."""
+    """Remove a file or folder that the client created because of capd's plugin."""
     shutil.rmtree(path) if path.is_dir() else path.unlink()
     tables.say(f"{path}: removed, as only capd's plugin needed it")
 
 
-def _print_removal(known: KnownClient, ledger: "Ledger", edits: "list[FileEdit]") -> None:
+def _print_removal(known: KnownClient, ledger: Ledger, edits: list[FileEdit]) -> None:
     from capd_client.importing.replacing import Replacements  # noqa: PLC0415
-    from capd_client.install.edits import plan_uninstall  # noqa: PLC0415
-    from capd_client.install.files import read  # noqa: PLC0415
 
     kept = Replacements(Path(places(os.environ, os.getuid()).state))
     back = {change.path: change for change in kept.planned_back(known.id)}
@@ -374,14 +381,12 @@ def _list_clients() -> None:
 
 
 def _short(path: Path) -> str:
-    """Return a path as a person writes it."""
+    """Return a path with `~` for the home folder."""
     home = Path(os.environ.get("HOME") or Path.home())
     return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
 
 
-def _print_plan(made: "Client", ledger: "Ledger") -> None:
-    from capd_client.install.edits import plan_install  # noqa: PLC0415
-
+def _print_plan(made: "Client", ledger: Ledger) -> None:
     for change in plan_install(ledger, made.edits()):
         if change.is_none:
             continue
@@ -398,9 +403,7 @@ def _say_by_hand(known: KnownClient, launcher: Path) -> None:
     click.echo(known.by_hand.strip("\n").replace("{launcher}", written))
 
 
-def _ledger(name: str) -> "Ledger":
-    from capd_client.install.ledger import Ledger  # noqa: PLC0415
-
+def _ledger(name: str) -> Ledger:
     return Ledger(Path(places(os.environ, os.getuid()).state), name)
 
 

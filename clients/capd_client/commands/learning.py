@@ -14,34 +14,30 @@ from capd_client.taps import TapError
 from capd_client.toml_files import store
 
 LONGEST = 200
-
-
 """Characters of a phrase; a message is compared with it as a whole."""
-
-
 MOST = 100
-
-
 """Phrases of one capability that an overlay may have."""
-
-
 _ALL = "*"
-"""`--forget` without a name."""
+"""The value of `--forget` without a name: everything."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
-# Whatever else stands in its files stays; a file is replaced as a whole.
 class Learned:
-    """The phrases that the user has added, in one configuration folder."""
+    """The phrases that the user has added: overlays `learned-TAP` below one configuration folder.
+
+    Everything else in these files stays; a file is replaced as a whole.
+    """
 
     def __init__(self, config: str) -> None:
         self._overlays = Path(config, "overlays")
 
     def add(self, phrase: str, tap: str, name: str) -> Path | None:
-        """Save a phrase for `tap/name`; return the file, None if it has the phrase already.
+        """Save a phrase for the capability `tap/name`.
+
+        Return its file; None if the file has the phrase already, in any case.
 
         Raises:
-            TapError: the phrase is not usable, or the file cannot be read.
+            TapError: the phrase is empty or too long, or the file cannot be read or is full.
         """
         import tomlkit  # noqa: PLC0415 - 25 ms that most commands have no use for
 
@@ -59,7 +55,7 @@ class Learned:
         if words.casefold() in {str(each).casefold() for each in triggers}:
             return None
         if len(triggers) >= MOST:
-            raise TapError(f"{file} has {MOST} phrases already\nRemove one first.")
+            raise TapError(f"{file} has {MOST} phrases already\nRemove one from the file first.")
         triggers.append(words)
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         head = folder / "overlay.toml"
@@ -71,7 +67,7 @@ class Learned:
         return file
 
     def _folder(self, tap: str) -> Path:
-        """Return the folder of the overlay for a tap, there or not."""
+        """Return the folder of the overlay for a tap, whether it exists or not."""
         base = f"learned-{_UNSAFE.sub('-', tap)}"
         for count in range(1, 100):
             folder = self._overlays / (base if count == 1 else f"{base}-{count}")
@@ -124,7 +120,7 @@ def learn(
 
 
 def _show(result: dict[str, Any], *, as_json: bool) -> None:
-    """Print what use has taught."""
+    """Print what routing has learnt from use."""
     if as_json:
         print_json(result)
         return
@@ -157,14 +153,13 @@ def _show_forgotten(result: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _learn(phrase: str, capability: str) -> None:
-    """Write a phrase down, and have the daemon read it."""
-    from capd_client.commands.learning import Learned  # noqa: PLC0415
+    """Save a phrase, and have the daemon read it."""
     from capd_client.taps import find_name  # noqa: PLC0415
 
     found = [each for each in ask("caps").get("capabilities") or [] if each.get("routable")]
     by_name = {f"{each['tap']}/{each['name']}": each for each in found}
     for each in reversed(found):
-        # Of two taps the first that has the name is meant by it.
+        # A bare name means the first tap that has it.
         by_name[str(each["name"])] = each
     chosen = by_name[find_name(capability, list(by_name), f"no capability named {capability}")]
     if str(chosen["tap"]).startswith("project:"):

@@ -14,7 +14,7 @@ from capd_client.control import ControlError, DaemonDownError
 from capd_client.terminal import duration
 
 _OLD = 2 * 3600
-"""Seconds from which the age of a copy is worth a line."""
+"""Seconds: the age of an older local copy is printed. It is refreshed once an hour."""
 
 
 @click.command()

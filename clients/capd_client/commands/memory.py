@@ -15,7 +15,7 @@ _LONGEST = 80
 
 
 def print_memories(memories: Sequence[Mapping[str, Any]]) -> None:
-    """Print every memory, and how often it helped."""
+    """Print a table with a row for each memory, and how often it helped."""
     columns = (
         *("memory", "kind", "of", "refuses"),
         *("tokens", "told", "refused", "worked", "what it says"),
@@ -38,7 +38,7 @@ def print_memories(memories: Sequence[Mapping[str, Any]]) -> None:
 
 
 def print_suggestions(suggestions: Sequence[Mapping[str, Any]]) -> None:
-    """Print every suggestion with its number."""
+    """Print each suggestion with the number that `--accept` takes."""
     if not suggestions:
         tables.say("Nothing is suggested: no call has failed and then worked with other arguments.")
         return
@@ -52,7 +52,7 @@ def print_suggestions(suggestions: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _name(memory: Mapping[str, Any]) -> str:
-    """Return a memory as it is named: the user's own without their folder."""
+    """Return `tap/name` of a memory; only its name, if it is the user's own (tap `~`)."""
     tap = memory.get("tap")
     name = str(memory.get("name"))
     return name if tap == "~" else f"{tap}/{name}"

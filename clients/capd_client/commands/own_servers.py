@@ -149,7 +149,7 @@ def add(
 
 
 def _add_of_registry(wishes: "Wishes") -> None:
-    """Add a server of a registry, and have a running daemon load it."""
+    """Add a server from the registry, and have a running daemon load it."""
     from capd_client.mcp_registry import adding, process  # noqa: PLC0415 - as few commands need it
     from capd_client.stored_secrets import SecretError  # noqa: PLC0415
 
@@ -174,7 +174,10 @@ def _add_of_registry(wishes: "Wishes") -> None:
 def _said_of(
     name: str, reloaded: Mapping[str, Any], capabilities: list[Mapping[str, Any]]
 ) -> list[str]:
-    """Return what there is to know about the capability `name` of the own tap."""
+    """Return lines on how the daemon loaded the capability `name` of the own tap.
+
+    `reloaded` is its answer to `reload`, `capabilities` the list of all capabilities.
+    """
     from capd_client.own_tap import NAME  # noqa: PLC0415
 
     lines = []

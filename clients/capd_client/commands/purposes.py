@@ -166,7 +166,7 @@ EXAMPLES = {
 """Examples for each command's help, without the leading `capd`."""
 
 _LAST = ("session", "is_yes", "yes", "as_json")
-"""Options that many commands have stand behind a command's own, in this order."""
+"""Options that many commands have; help lists them after a command's own, in this order."""
 
 _HEADING, _NAME, _TEXT = 9, 11, 25
 
@@ -183,7 +183,10 @@ def lines(names: Collection[str]) -> Iterator[str]:
 
 
 def complete_help(command: click.Command, path: str) -> None:
-    """Complete the help of `command` and its subcommands: examples, whole summaries, order."""
+    """Add to the help of `command` (`capd PATH`) and its subcommands, in place.
+
+    They get their example, a summary that click does not cut, and the usual order of options.
+    """
     if path in EXAMPLES and not command.epilog:
         command.epilog = f"\b\nExample:\n  capd {EXAMPLES[path]}"
     if command.help:
@@ -197,5 +200,5 @@ def complete_help(command: click.Command, path: str) -> None:
 
 
 def text_of(name: str) -> str:
-    """Return the short description of a command; empty if it has none."""
+    """Return the few words for a command in `capd --help`; empty if it has none."""
     return next((group[name] for group in PURPOSES.values() if name in group), "")

@@ -20,7 +20,7 @@ from capd_client.control import Control, DaemonDownError
 
 
 def _reading(name: str, help_text: str, show: Callable[[Mapping[str, Any]], None]) -> click.Command:
-    """Return a command that asks `name` and shows the answer."""
+    """Return the command `name`, which calls the daemon's method `name` and shows the answer."""
 
     @click.command(name, help=help_text)
     @json_option
@@ -103,8 +103,8 @@ def events(*, topics: tuple[str, ...], more: tuple[str, ...], as_json: bool) -> 
                     tables.print_event(event)
     except KeyboardInterrupt:
         return
-    text = f"the daemon at {this_places().socket} went away, so that nothing more is heard of it"
-    raise NoDaemon(f"{text}\nOnce it is back, follow the next one with: capd events")
+    text = f"the daemon at {this_places().socket} has closed the connection, so no more events come"
+    raise NoDaemon(f"{text}\nOnce a daemon runs again, follow its events with: capd events")
 
 
 @click.command()

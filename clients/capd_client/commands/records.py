@@ -17,9 +17,10 @@ from capd_client.terminal import width, wrapped
 WHOLE = 100
 """Percent: routing has embedded the whole catalog."""
 _SEEN = 4000
+"""Log lines that are remembered, so that `--follow` does not print them twice."""
 _MOST_EDITS = 10
 ACTS = {"enabled": "switched on", "disabled": "switched off", "called": "called"}
-"""The words for the outcomes of decisions."""
+"""Words for the user's acts that routing learns from."""
 
 
 @click.command()
@@ -148,7 +149,7 @@ def _print_decision(each: Mapping[str, Any]) -> None:
 
 
 def edit_line(each: Mapping[str, Any]) -> str:
-    """Describe in one line what an edit changes in a tool."""
+    """Return one line that says what an edit changes in a tool."""
     changes = ", ".join(map(str, each.get("changes") or ()))
     return f"{each.get('name')}  is {each.get('tool')}: {changes}"
 
@@ -160,7 +161,7 @@ def _say_wrapped(word: str, text: object) -> None:
 
 
 def learnt_of(entry: Mapping[str, Any]) -> str:
-    """Describe in one line what routing has learnt about one capability."""
+    """Return one line that says what routing has learnt about a capability, and from which acts."""
     acts = ", ".join(
         f"{word} {entry[act]}" for act, word in ACTS.items() if isinstance(entry.get(act), int)
     )

@@ -1,4 +1,4 @@
-"""The part of `capd import` that changes clients: capd replaces the imported servers."""
+"""`capd import --replace`, `--undo` and `--forget`: these change clients' files."""
 
 import contextlib
 import io
@@ -26,14 +26,18 @@ if TYPE_CHECKING:
 def replace(
     plan: "Plan", entries: "Iterable[Entry]", *, yes: bool, dry_run: bool, is_quiet: bool
 ) -> list[str]:
-    """Install capd in the clients and remove their imported servers; return the changed files."""
+    """Install capd in the clients of `plan`, and remove the imported servers from their files.
+
+    `entries` are those that the plan was made from. Return the paths of the changed files. A client
+    that fails does not stop the others; the command fails after the last.
+    """
     from capd_client.importing.definition import shown  # noqa: PLC0415
 
     values = {entry.origin: entry.value for entry in entries}
     by_client, theirs = _by_client(plan)
     say = _nothing if is_quiet else tables.say
     for path in theirs:
-        say(f"{shown(path)}: its project's, and stays as it is")
+        say(f"{shown(path)}: is the project's, and stays as it is")
     if not by_client:
         say("No file of yours has a server that was imported.")
         return []
@@ -51,7 +55,7 @@ def replace(
             failed.append(client)
             click.echo(f"capd: {tables.printable(_words(error), keep_lines=True)}", err=True)
     if changed and not is_quiet:
-        click.echo("`capd import --undo` puts it all back.")
+        click.echo("`capd import --undo` restores all of it.")
         _offer_to_forget(yes=yes)
     if failed:
         fail(f"not replaced in {', '.join(failed)}\nThe reasons are above; the others are done.")
@@ -59,12 +63,15 @@ def replace(
 
 
 def undo(clients: tuple[str, ...]) -> None:
-    """Restore the removed servers, and remove capd from clients that an import added it to."""
+    """Restore the removed servers, and remove capd from clients that an import added it to.
+
+    Without `clients`, do so in all of them.
+    """
     kept = _kept()
     taken = {each.client for each in kept.files().values()} | set(kept.installed())
     chosen = [name for name in known_clients() if name in taken and name in (clients or taken)]
     if not chosen:
-        click.echo("Nothing is taken out by an import: no change")
+        click.echo("No import has removed servers: no change")
     for client in chosen:
         is_ours = client in kept.installed()
         for path in kept.put_back(client):
@@ -74,7 +81,7 @@ def undo(clients: tuple[str, ...]) -> None:
 
 
 def forget(*, yes: bool) -> None:
-    """Delete the copies of the removed servers."""
+    """Delete the backups that `undo` needs, after asking unless `yes`."""
     if not yes:
         if not _is_terminal():
             fail("nothing was removed: there is nobody to ask\nGive --yes.")
@@ -89,7 +96,7 @@ def forget(*, yes: bool) -> None:
 def _by_client(
     plan: "Plan",
 ) -> "tuple[dict[str, dict[Path, list[Origin]]], list[Path]]":
-    """Return what is imported by client and file of the user's, and files of a project."""
+    """Return the imported origins by client and file of the user, and the files of the project."""
     own: dict[str, dict[Path, list[Origin]]] = {}
     theirs: dict[Path, None] = {}
     for origin in (origin for planned in plan.planned for origin in planned.origins):

@@ -1,10 +1,11 @@
-"""Commands for a session also work without one, in a scratch session of the current folder.
+"""Lets commands for a session work without one, in a scratch session of the current folder.
 
-A command uses, in this order:
+A command uses the first of these:
 
-1. the one of `--session`, or of `CAPD_SESSION`; 2. the only open session; 3. if none is open, a
-scratch session. It ends with the command; the next command in the same folder finds the same
-capabilities on.
+- the session of `--session` or `CAPD_SESSION`
+- the only open session
+- if none is open, a scratch session, which ends with the command. The next command in the same
+  folder restores it, so the same capabilities are active.
 
 If no daemon answers, one is started first, unless `CAPD_NO_START` is set.
 """
@@ -27,11 +28,12 @@ _T = TypeVar("_T")
 _MODEL_PATIENCE = 60.0
 _POLL = 0.2
 _COLD_PATIENCE = 3.0
-"""Seconds: a fresh daemon is cold until its model begins to load, or always if it has none."""
+"""Seconds to wait while the model's state is `cold`: a new daemon is cold until it begins to load
+the model, or for ever if it has none."""
 
 
 def scratch_key(folder: str) -> str:
-    """Return the key of the scratch session of `folder`; it is always the same."""
+    """Return the key of the scratch session of `folder`, which is always the same for a folder."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(folder).name)[:40] or "root"
     return f"scratch-{name}-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:8]}"
 
@@ -62,7 +64,7 @@ def is_daemon_up() -> bool:
         with Control(this_places().socket):
             return True
     except ControlError:
-        # The request itself will report what is wrong with the daemon.
+        # Something listens. The command's own request will report what is wrong with it.
         return True
     except DaemonDownError:
         return False
@@ -90,13 +92,20 @@ def wait_for_model() -> bool:
 def once_the_model_is_there(
     act: Callable[[], dict[str, Any]], is_too_early: Callable[[dict[str, Any]], bool]
 ) -> dict[str, Any]:
-    """Return `act()`. If the model was not ready, wait for it and return a second `act()`."""
+    """Return `act()`; if `is_too_early(result)`, wait for the model and return a second `act()`."""
     result = act()
     return act() if is_too_early(result) and wait_for_model() else result
 
 
 def ask_started(method: str, **params: Any) -> dict[str, Any]:
-    """Return the daemon's result, starting the daemon if necessary."""
+    """Return the daemon's result of `method`; start the daemon if none runs.
+
+    If the daemon refuses while its model loads, wait for the model and ask again.
+
+    Raises:
+        NoDaemon: it could not be started.
+        ControlError: the daemon refused.
+    """
     if start_daemon():
         wait_for_model()
     try:
@@ -110,7 +119,12 @@ def ask_started(method: str, **params: Any) -> dict[str, Any]:
 def in_session(session: str, act: Callable[[str], _T]) -> _T:
     """Return `act(key)` for the key of the session to use; empty for the only open one.
 
-    `act` may be called twice. The first call then failed because there was no session.
+    `act` may be called twice: without a session the first call fails, and the second is made in a
+    scratch session. The daemon is started if none runs.
+
+    Raises:
+        NoDaemon: it could not be started.
+        ControlError: the daemon refused.
     """
     if start_daemon():
         wait_for_model()

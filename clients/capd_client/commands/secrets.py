@@ -1,4 +1,4 @@
-"""Commands on secrets: values that servers need and that need not be in an editor's environment."""
+"""`capd secret`: stores, lists and removes the secret values that servers need."""
 
 import contextlib
 import sys
@@ -129,7 +129,7 @@ def _file() -> Path:
 
 
 def _tell_daemon() -> None:
-    """Have a running daemon read it again; another reads it when it starts."""
+    """Have a running daemon read the stored secrets again; others read them when they start."""
     with contextlib.suppress(DaemonDownError, ControlError):
         ask("reload")
 

@@ -1,4 +1,4 @@
-"""Commands on the daemon itself, and the two that run one of capd's programs."""
+"""Commands that start and stop the daemon, and `capd mcp`, which runs the shim."""
 
 import os
 import sys
@@ -39,7 +39,7 @@ def stop(*, as_json: bool) -> None:
 
 @click.group()
 def daemon() -> None:
-    """Run the daemon."""
+    """Run the daemon: in the foreground, in the background, or as a service."""
 
 
 @daemon.command(
@@ -101,7 +101,10 @@ def daemon_logs(*, follow: bool, lines: int) -> None:
 
 
 def the_manager() -> Manager:
-    """Return the service manager that runs the daemon; a plain process if it is no service."""
+    """Return the service manager, if its installed service is the daemon of this environment.
+
+    Otherwise return `Plain`, which controls the daemon as a process.
+    """
     from capd_client.service.plain import Plain  # noqa: PLC0415 - most commands do without
 
     manager = this_manager(os.environ)

@@ -93,7 +93,7 @@ def _connected(found: list[KnownClient], *, is_named: bool, yes: bool) -> list[K
 
 
 def _import(clients: list[KnownClient], *, yes: bool) -> None:
-    """Take over the servers that the connected editors have, but for those of this folder."""
+    """Import the connected editors' servers, except those that only this folder's files have."""
     if not clients:
         return
     config = this_places().config
@@ -116,7 +116,7 @@ def _import(clients: list[KnownClient], *, yes: bool) -> None:
 
 
 def _keep_running(*, yes: bool, wants_service: bool | None) -> None:
-    """Install the service if it is wanted, else start the daemon by itself."""
+    """Install the service if it is wanted, and start the daemon in any case."""
     manager = this_manager(os.environ)
     is_plain = isinstance(manager, Plain)
     if is_plain and wants_service:

@@ -28,18 +28,18 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 class Failure(click.ClickException):
-    """The command failed; the message is printed to stderr after the command's name."""
+    """The command failed; `capd: MESSAGE` is printed to standard error."""
 
     exit_code: ClassVar[int] = EXIT_FAILED
 
     def show(self, file: Any = None) -> None:
-        """Print the message."""
+        """Print the message, wrapped to the terminal's width."""
         stream = sys.stderr if file is None else file
         click.echo(tables.fitting(f"capd: {self.message}"), file=stream)
 
 
 class NoDaemon(Failure):
-    """No daemon is running."""
+    """No daemon is running, so the command ends with exit code 3."""
 
     exit_code: ClassVar[int] = EXIT_NO_DAEMON
 
@@ -50,14 +50,21 @@ def this_places() -> Places:
 
 
 def ask(method: str, **params: Any) -> dict[str, Any]:
-    """Return the daemon's result; parameters that are None are left out."""
+    """Return the daemon's result of `method`; parameters that are an empty text are left out.
+
+    On a terminal a line shows what the command waits for.
+
+    Raises:
+        DaemonDownError: no daemon answers.
+        ControlError: the daemon refused, or did not answer in time.
+    """
     given = {key: value for key, value in params.items() if value != ""}
     with Control(this_places().socket) as control, _waiting(method):
         return control.call(method, given)
 
 
 _LARGE = 200_000
-"""Characters from which a result is indented by msgspec."""
+"""Characters: longer results are indented by msgspec, which is faster than json."""
 _WAITS = {
     "call": "waiting for the tool",
     "enable": "switching it on",
@@ -77,7 +84,7 @@ def _waiting(method: str) -> AbstractContextManager[object]:
 
 
 def print_json(result: Mapping[str, Any], *, indent: int | None = 2) -> None:
-    """Print a result object unchanged, as ASCII."""
+    """Print a result as JSON in ASCII; `indent` None prints it on one line."""
     # ASCII: texts of servers must not steer a terminal, and any JSON parser restores them.
     text = json.dumps(result)
     if indent is not None and len(text) > _LARGE:
@@ -91,7 +98,7 @@ def print_json(result: Mapping[str, Any], *, indent: int | None = 2) -> None:
 
 
 def session_option(command: _F) -> _F:
-    """Add `--session`."""
+    """Add the option `--session`, which is passed on as `session`."""
     return click.option(
         "--session",
         metavar="KEY",
@@ -103,14 +110,18 @@ def session_option(command: _F) -> _F:
 
 
 def json_option(command: _F) -> _F:
-    """Add `--json`."""
+    """Add the option `--json`, which is passed on as `as_json`."""
     return click.option(
         "--json", "as_json", is_flag=True, help="Print the daemon's answer as JSON."
     )(command)
 
 
 def text_of(words: tuple[str, ...]) -> str:
-    """Return the words as one text; a lone `-` reads it from standard input."""
+    """Return the words as one text; if they are a single `-`, return standard input instead.
+
+    Raises:
+        click.UsageError: the text is empty.
+    """
     text = " ".join(words)
     if text == "-":
         text = sys.stdin.read().strip()

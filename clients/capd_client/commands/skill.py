@@ -1,4 +1,4 @@
-"""`capd skill`: prints a skill by which an agent with a shell and without MCP can use tools."""
+"""`capd skill`: prints a skill for agents that have a shell and no MCP."""
 
 import click
 

@@ -21,7 +21,11 @@ NO_AGES: Mapping[str, object] = {}
 
 
 def print_tokens(result: Mapping[str, Any], ages: Mapping[str, object] = NO_AGES) -> None:
-    """Print every session's tokens; `ages` are the seconds since each began."""
+    """Print what each session costs and saves in tokens.
+
+    `result` is the daemon's answer to `tokens`; `ages` has the seconds since each session began, by
+    its key.
+    """
     if result.get("problem"):
         say(result["problem"])
     sessions = result.get("sessions") or []
@@ -34,7 +38,10 @@ def print_tokens(result: Mapping[str, Any], ages: Mapping[str, object] = NO_AGES
 
 
 def in_words(session: Mapping[str, Any], age: object) -> str:
-    """Return what a session's tools cost, and what capd saved or added, in one sentence each."""
+    """Return two sentences: what a session's tools cost, and what capd saved or added in all.
+
+    Empty if a number is not known yet. `age` is in seconds; None if it is not known.
+    """
     surface = (session.get("surface") or {}).get("tokens")
     everything = session.get("all_tools") or {}
     added, net = (session.get("added") or {}).get("tokens"), session.get("net")

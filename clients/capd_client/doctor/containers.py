@@ -1,4 +1,4 @@
-"""What the container engine here can do for servers with `runtime = "container"`."""
+"""Checks what the container engine can do for servers with `runtime = "container"`."""
 
 import json
 import os
@@ -16,11 +16,14 @@ _MOST_BYTES = 4 << 20
 _INFO = {"podman": ("info", "--format=json"), "docker": ("info", "--format={{json .}}")}
 
 Ask = Callable[[tuple[str, ...]], tuple[str, str]]
-"""Runs an engine's command; returns its output, and why it failed, if it did."""
+"""Runs an engine's command; returns its output, and why it failed (empty if it did not)."""
 
 
 def check_containers(seen: Surroundings, ask: Ask | None = None) -> Iterator[Finding]:
-    """Report which engine is used, whether it is rootless, and which limits it enforces."""
+    """Report which engine is used, whether it is rootless, and which limits it enforces.
+
+    Podman is asked before Docker, as the daemon prefers it. `ask` replaces the engine in tests.
+    """
     reasons = []
     for kind, words in _INFO.items():
         command = shutil.which(kind, path=seen.env.get("PATH", os.defpath))
@@ -43,7 +46,7 @@ def check_containers(seen: Surroundings, ask: Ask | None = None) -> Iterator[Fin
 
 
 def finding(kind: str, info: Mapping[str, Any]) -> Finding:
-    """Return what an engine can do, from its own `info`."""
+    """Return what the engine `kind` (podman or docker) can do, from the JSON of its `info`."""
     if kind == "podman":
         host = _table(info, "host")
         version = _table(info, "version").get("Version", "?")

@@ -14,7 +14,7 @@ _LAST_BYTES = 8192
 
 
 def check_daemon(seen: Surroundings) -> Iterator[Finding]:
-    """Check whether the daemon answers, and has this command's version."""
+    """Check that a daemon answers, and that its version is this command's."""
     if seen.trouble:
         yield _not_answering(seen)
     elif seen.down:
@@ -35,12 +35,12 @@ def check_daemon(seen: Surroundings) -> Iterator[Finding]:
                 "warning",
                 f"the daemon is capd {running}, this command is {seen.version}",
                 "it was started before capd was changed, or from another installation",
-                "`capd stop`; the next editor starts this version",
+                "capd restart",
             )
 
 
 def _not_answering(seen: Surroundings) -> Finding:
-    """Return what is wrong with a listener that does not answer, and its process if it is known."""
+    """Return the finding for a listener that accepts connections and does not answer."""
     pid = int(seen.daemon.get("pid") or 0) or lock_holder(seen)
     if not pid:
         return Finding(
@@ -60,7 +60,7 @@ def _not_answering(seen: Surroundings) -> Finding:
 
 
 def _ended_badly(seen: Surroundings) -> Iterator[Finding]:
-    """Report the last line of the last daemon if it is an error and no event of its log."""
+    """Report the last line of the log if it is not JSON: then it is the end of a traceback."""
     path = Path(seen.places.state, "capd.log")
     try:
         with path.open("rb") as file:
@@ -80,7 +80,10 @@ def _ended_badly(seen: Surroundings) -> Iterator[Finding]:
 
 
 def check_degraded(seen: Surroundings) -> Iterator[Finding]:
-    """Report the problems that the daemon itself reports."""
+    """Report the problems that the daemon lists as `degraded` in its status.
+
+    Problems of taps and of the model are left to their own checks.
+    """
     told_elsewhere = {tap.get("error") for tap in seen.status.get("taps") or []}
     for problem in (seen.status.get("daemon") or {}).get("degraded") or []:
         if problem not in told_elsewhere and not str(problem).startswith(_ROUTING):
@@ -104,13 +107,13 @@ def check_model(seen: Surroundings) -> Iterator[Finding]:
             size = int(model.get("rss_bytes") or 0) // 1_000_000
             yield Finding("model", "ok", f"{model.get('model')} is ready, {size} MB")
         case "unusable":
-            problem, _, remedy = reason.rpartition("; ")
+            problem, _, own_remedy = reason.rpartition("; ")
             yield Finding(
                 "model",
                 "error",
                 "no message is routed: the model cannot be used (model_not_ready)",
                 problem or reason,
-                remedy if problem else "reinstall capd; `capd status` shows whether it helped",
+                own_remedy if problem else "reinstall capd; `capd status` shows whether it helped",
             )
         case state if reason:
             yield Finding(
@@ -118,7 +121,7 @@ def check_model(seen: Surroundings) -> Iterator[Finding]:
                 "warning",
                 f"messages are not routed for the moment: the model is {state} (model_not_ready)",
                 reason,
-                "wait a minute; if it stays so, `capd stop` and send the daemon's log",
+                "wait a minute; if it stays so: capd restart",
             )
         case state:
             yield Finding("model", "note", f"the model is {state}: a message loads it")

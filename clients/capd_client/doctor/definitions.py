@@ -1,7 +1,7 @@
-"""Checks what capabilities need: secrets, versions of packages, a newer Node.js.
+"""Checks what capabilities need: secrets, exact versions of packages, a recent Node.js.
 
-None of these is a fault of capd. Each is a reason why a server may not start, or may start in
-another version than before.
+None of these is a fault of capd. Each is a reason why a server may not start, or why its next start
+may run another version of it.
 """
 
 import json
@@ -17,17 +17,17 @@ from capd_client.doctor.environment import Surroundings
 from capd_client.doctor.findings import Finding
 
 Version = tuple[int, int, int]
-
-
 _VERSION = re.compile(r"v?(\d+)(?:\.(\d+|[x*]))?(?:\.(\d+|[x*]))?(?:[-+].*)?")
-
-
 _COMPARATOR = re.compile(r"(>=|<=|>|<|=|\^|~)?\s*(v?\d[^\s]*)")
+_NAMED = 5
+_TIMEOUT = 10.0
 
 
-# A range that cannot be read counts as met: in doubt, nothing is reported.
 def is_within(version: str, wanted: str) -> bool:
-    """Tell whether `version` is in the npm version range `wanted`."""
+    """Tell whether `version` is in the npm version range `wanted`, such as `>=18 <21 || ^22.1`.
+
+    A version or a range that cannot be parsed counts as met: in doubt, nothing is reported.
+    """
     match = _VERSION.fullmatch(version.strip())
     if match is None:
         return True
@@ -65,7 +65,10 @@ def _bottom(match: re.Match[str]) -> Version:
 
 
 def _top(match: re.Match[str], sign: str) -> Version:
-    """Return the first version above the range that was written."""
+    """Return the first version above the range that `sign` and the written version stand for.
+
+    `^1.2` ends at 2.0.0, `~1.2.3` at 1.3.0, and `1.2` without a sign at 1.3.0.
+    """
     major, minor, patch = _bottom(match)
     is_minor, is_patch = (bool(part) and part.isdigit() for part in match.groups("")[1:])
     if sign == "^" and (major or not is_minor):
@@ -77,14 +80,8 @@ def _top(match: re.Match[str], sign: str) -> Version:
     return major, minor, patch + 1
 
 
-_NAMED = 5
-
-
-_TIMEOUT = 10.0
-
-
 def check_secrets(seen: Surroundings) -> Iterator[Finding]:
-    """Report secrets for which no value is stored; never prints a value."""
+    """Report the keys that capabilities ask for and that have no value; no value is shown."""
     wanted: dict[str, list[str]] = {}
     for capability in seen.capabilities:
         for key in capability.get("missing") or []:
@@ -93,18 +90,18 @@ def check_secrets(seen: Surroundings) -> Iterator[Finding]:
         yield Finding(
             "secrets",
             "note",
-            f"{key} is nowhere to be found; wanted by {some(names)}",
+            f"{key} has no value; wanted by {some(names)}",
             fix=f"capd secret set {key}, or start the editor with it",
         )
     if len(wanted) > _NAMED:
         more = len(wanted) - _NAMED
         yield Finding("secrets", "note", f"{more} further ones are missing (`capd secret list`)")
     if seen.capabilities and not wanted:
-        yield Finding("secrets", "ok", "every secret that a capability asks for is there")
+        yield Finding("secrets", "ok", "every secret that a capability asks for has a value")
 
 
 def check_packages(seen: Surroundings) -> Iterator[Finding]:
-    """Report packages that run without an exact version."""
+    """Report packages that are started without an exact version."""
     users: dict[str, list[str]] = {}
     for capability in seen.capabilities:
         for package in capability.get("unpinned") or []:
@@ -124,7 +121,7 @@ def check_packages(seen: Surroundings) -> Iterator[Finding]:
 
 
 def check_node(seen: Surroundings) -> Iterator[Finding]:
-    """Compare Node.js with the version that packages fetched by npx require."""
+    """Compare Node.js with the version that packages in the cache of npx require."""
     node = shutil.which("node", path=seen.search_path)
     wanted = {
         package: some([f"{each['tap']}/{each['name']}" for each in users])
@@ -146,7 +143,7 @@ def check_node(seen: Surroundings) -> Iterator[Finding]:
 
 
 def some(names: Sequence[str]) -> str:
-    """Return the first few of `names`."""
+    """Return the first names as a text, and how many more there are."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return f"{', '.join(names[:_NAMED])}{more}"
 
@@ -160,7 +157,7 @@ def _npm_users(capabilities: Sequence[Any]) -> dict[str, list[Any]]:
 
 
 def _fetched(seen: Surroundings) -> Iterator[tuple[str, str]]:
-    """Yield the packages that npx keeps, with the range of Node.js that each asks for."""
+    """Yield each package in the cache of npx, with the range of Node.js that it requires."""
     home = seen.env.get("HOME") or Path.home()
     cache = Path(seen.env.get("npm_config_cache") or Path(home, ".npm"), "_npx")
     for manifest in sorted(cache.glob("*/package.json")):

@@ -1,4 +1,7 @@
-"""Checks clients that capd was installed in: the program that they start must exist."""
+"""Checks the clients that `capd install` edits: what it wrote there must be whole and current.
+
+Clients that a person added capd to by hand are checked in `other_editors.py`.
+"""
 
 import os
 from collections.abc import Iterator
@@ -17,7 +20,7 @@ from capd_client.install.prompt_hooks import TRUSTED_BY_HASH, trust_edits
 
 
 def check_editors(seen: Surroundings) -> Iterator[Finding]:
-    """Check the configuration of every client that capd can be installed in."""
+    """Check the configuration of every client that `capd install` can edit."""
     for client in edited_clients(seen.env):
         yield from _looked_at(seen, client, launcher_path(seen.env))
 
@@ -72,7 +75,7 @@ def _looked_at(seen: Surroundings, client: Client, launcher: Path) -> Iterator[F
 
 
 def _whole(seen: Surroundings, client: Client) -> Iterator[Finding]:
-    """Check whether installing again would change anything, such as restore a removed hook."""
+    """Check that `capd install` would change nothing; it would, for example, restore a hook."""
     try:
         changes = plan_install(Ledger(Path(seen.places.state), client.name), client.edits())
     except InstallError as error:
@@ -101,7 +104,7 @@ def _whole(seen: Surroundings, client: Client) -> Iterator[Finding]:
 
 
 def _is_hook_untrusted(seen: Surroundings, client: Client) -> bool:
-    """Tell whether the client waits for its user to trust the hook: Codex does, in silence."""
+    """Tell whether the client skips capd's hook until its user trusts it, as Codex does."""
     if client.name not in TRUSTED_BY_HASH:
         return False
     try:

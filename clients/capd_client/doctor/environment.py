@@ -30,9 +30,9 @@ class Surroundings:
     documents: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """The daemon's answers to `status` and `caps`."""
     down: str = ""
-    """Why no daemon answers."""
+    """Why no daemon can be reached; empty if one listens."""
     trouble: str = ""
-    """What is wrong with the daemon's answers."""
+    """What is wrong with the answers of a daemon that listens; empty if nothing is."""
 
     @property
     def status(self) -> Mapping[str, Any]:
@@ -60,7 +60,10 @@ def absolute_folders(path: str) -> str:
 
 
 def read_surroundings(env: Mapping[str, str], uid: int) -> Surroundings:
-    """Ask the daemon, and return the input of the checks."""
+    """Ask the daemon, and return the input of the checks.
+
+    It raises nothing if the daemon fails: `down` or `trouble` says why.
+    """
     where = places(env, uid)
     daemon: Mapping[str, Any] = {}
     documents: dict[str, Mapping[str, Any]] = {}

@@ -1,4 +1,4 @@
-"""Checks for unusable configuration, and for locks without a daemon."""
+"""Checks for configuration files that cannot be used, and locks whose holder does not answer."""
 
 import os
 import tomllib
@@ -15,7 +15,10 @@ _LOCKS = Path("/proc/locks")
 
 
 def check_configuration(seen: Surroundings) -> Iterator[Finding]:
-    """Check the configuration files, unless a daemon answers and reports on them itself."""
+    """Check the mode of `secrets.env`, and that the configuration files are TOML.
+
+    A daemon that answers reports on the TOML files itself (`check_degraded`).
+    """
     folder = Path(seen.places.config)
     secrets = folder / FILE_NAME
     if secrets.exists():
@@ -42,7 +45,10 @@ def check_configuration(seen: Surroundings) -> Iterator[Finding]:
 
 
 def check_locks(seen: Surroundings, locks: Path = _LOCKS) -> Iterator[Finding]:
-    """Report who holds the daemon's lock if no daemon answers: no daemon can start then."""
+    """Report which process holds the daemon's lock while no daemon answers.
+
+    No daemon can start until that process ends. `locks` replaces `/proc/locks` in tests.
+    """
     if not seen.down:
         return
     for path in _lock_files(seen):
@@ -53,7 +59,7 @@ def check_locks(seen: Surroundings, locks: Path = _LOCKS) -> Iterator[Finding]:
                 "error",
                 f"process {pid} has {path}, and nothing answers at the socket",
                 "a daemon that starts or ends at this moment, or one that hangs",
-                f"wait ten seconds and look again; if it stays so: kill {pid}",
+                f"wait ten seconds and look again; if it stays so: kill -9 {pid}",
             )
 
 

@@ -7,14 +7,15 @@ from typing import Literal
 Level = Literal["ok", "note", "warning", "error"]
 
 LEVELS: tuple[Level, ...] = ("ok", "note", "warning", "error")
-"""`note`: nothing is wrong, but a person may wonder. `warning`: a part of it does not work."""
+"""The levels, best first. `note`: nothing is wrong, but good to know. `warning`: capd works in
+part. `error`: something does not work until it is repaired."""
 
 SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report; a warning and an error have a reason and a remedy."""
+    """The result of a check. A warning or an error has a reason (`why`) and a repair (`fix`)."""
 
     check: str
     level: Level
@@ -24,7 +25,7 @@ class Finding:
 
 
 def worst(findings: Iterable[Finding]) -> Level:
-    """Return the worst level among the findings."""
+    """Return the worst level among the findings; `ok` if there are none."""
     levels: list[Level] = [LEVELS[0], *(finding.level for finding in findings)]
     return max(levels, key=LEVELS.index)
 

@@ -1,4 +1,7 @@
-"""Checks for prompt hooks that match no session: then only the model can switch anything on."""
+"""Checks that the prompts which hooks send reach their sessions.
+
+A prompt that reaches no session activates nothing; then only a model can, by a tool call.
+"""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,7 +18,7 @@ from capd_client.install.ledger import Ledger
 
 
 def check_hooks(seen: Surroundings) -> Iterator[Finding]:
-    """Check whether prompt hooks have run, and whether each matched its session."""
+    """Check whether the prompt hooks have run, and whether their prompts reached a session."""
     for count in seen.status.get("hooks") or []:
         if count.get("unlinked"):
             yield from _unlinked(count)
@@ -23,7 +26,7 @@ def check_hooks(seen: Surroundings) -> Iterator[Finding]:
         if not client.hooks() or not _is_installed(seen, client):
             continue
         sessions = [each for each in seen.status.get("sessions") or [] if _is_of(each, client)]
-        # A tool call follows a prompt, and the hook runs with each prompt.
+        # Every tool call follows a prompt. So a session with calls and no prompt has a silent hook.
         silent = [
             str(each.get("key"))
             for each in sessions
@@ -64,7 +67,7 @@ def _titled(name: str) -> str:
 
 
 def _is_of(session: Mapping[str, Any], client: Client) -> bool:
-    """Tell whether a session is one of the client's, by its line in the daemon's table."""
+    """Tell whether a session is one of the client's, by what the daemon takes it for."""
     if session.get("client_line"):
         return bool(session["client_line"] == client.known.behaviour)
     return str(session.get("client", "")).startswith((client.name, client.known.behaviour))

@@ -20,24 +20,24 @@ _AGAIN = "capd daemon install"
 _NO_SUCH_SERVICE = 113
 _TIMEOUT = 5.0
 _OFTEN = 5
-"""Number of starts since it was loaded that is reported: launchd restarts it when it dies."""
+"""Starts since it was loaded from which a running agent is reported: it keeps dying."""
 # One tab is the agent itself; deeper lines belong to its endpoints and its environment.
 _FACT = re.compile(r"^(?:\t| {1,4})?([a-z][a-z ]*) = (.*)$")
 
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """The state of the agent, as launchd reports it."""
+    """The state of capd's agent, as launchd reports it."""
 
     state: str = ""
     pid: int = 0
     runs: int = 0
     last_exit: str = ""
-    """The exit code of the last run; empty if it never exited, or exited with 0."""
+    """How the last run ended, such as `with code 1`; empty if it never ended, or with code 0."""
 
 
 def agent_of(output: str) -> Agent:
-    """Parse the output of `launchctl print`."""
+    """Parse the output of `launchctl print`; a fact that is missing has its default."""
     facts: dict[str, str] = {}
     for line in output.splitlines():
         if fact := _FACT.match(line):
@@ -52,10 +52,10 @@ def agent_of(output: str) -> Agent:
 def agent_findings(
     written: bytes | None, wanted: bytes, code: int, output: str
 ) -> Iterator[Finding]:
-    """Compare a property list and launchd's report on the agent with what they should be.
+    """Yield how the installed agent differs from the one that this capd would install.
 
-    `written` is the installed property list, None if there is none; `code` is the exit code of
-    `launchctl print`.
+    `written` is the installed property list (None if there is none), `wanted` the one that this
+    capd would write. `code` and `output` are those of `launchctl print`.
     """
     if written is None:
         text = f"no agent of launchd is installed: the first client starts the daemon (`{_AGAIN}`)"

@@ -18,7 +18,7 @@ _OURS = frozenset({_NAME, LAUNCHER_NAME})
 
 
 def check_other_editors(seen: Surroundings) -> Iterator[Finding]:
-    """Look for an entry of capd in every client that it can be added to by hand."""
+    """Check each entry that starts capd and that `capd install` did not write."""
     for client in known_clients().values():
         for file in client.user_files(seen.env) if client.is_edited else ():
             servers = _servers(file)
@@ -40,7 +40,7 @@ def check_other_editors(seen: Surroundings) -> Iterator[Finding]:
 
 
 def _servers(file: ServersFile) -> Mapping[str, Any] | None:
-    """Return the file's servers; None where it cannot be read."""
+    """Return the entries of the file by name; None if it cannot be read."""
     try:
         return read_servers(file.path.read_text(encoding="utf-8"), file)
     except (FileNotFoundError, NotADirectoryError):

@@ -1,4 +1,8 @@
-"""Checks for server processes that an earlier daemon left behind."""
+"""Checks for processes of servers that outlived the daemon which started them.
+
+A process of a server has two marks that it inherits from the daemon (`capd_protos.tree_marks`): a
+resource limit and an environment variable.
+"""
 
 import os
 from collections.abc import Iterator
@@ -18,7 +22,10 @@ _WAYS = {
 
 
 def check_processes(seen: Surroundings, proc: Path = Path("/proc")) -> Iterator[Finding]:
-    """Look for processes that an earlier daemon of this state folder left behind."""
+    """Report processes with the marks of this state folder that are not below its daemon.
+
+    `proc` replaces `/proc` in tests.
+    """
     daemon = int(seen.daemon.get("pid") or 0)
     wanted = any_life(home_mark(seen.places.state))
     left = [

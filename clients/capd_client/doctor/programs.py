@@ -16,13 +16,14 @@ from capd_protos.extras import missing
 TIMEOUT = 10.0
 """Seconds for a shell's start-up files, or for a program to say its version."""
 OLDEST_NODE = 20
-"""Older ones get no security fixes, and many servers from npm refuse them."""
+"""The oldest major version that is not reported: older ones get no security fixes, and many servers
+from npm refuse them."""
 _MARK = "capd-path:"
 _NAMED = 5
 
 
 def check_search_path(seen: Surroundings) -> Iterator[Finding]:
-    """Compare the daemon's PATH with that of the user's shell."""
+    """Report the folders that are on the PATH of the login shell and not on the daemon's."""
     shell = seen.env.get("SHELL") or "/bin/sh"
     output = _output([shell, "-l", "-i", "-c", f'printf "\\n{_MARK}%s\\n" "$PATH"'], seen.env)
     paths = [line.removeprefix(_MARK) for line in output.splitlines() if line.startswith(_MARK)]
@@ -49,7 +50,7 @@ def check_search_path(seen: Surroundings) -> Iterator[Finding]:
             f"{who} does not look into {len(lacking)} folders of your login shell: "
             + ", ".join(lacking),
             "it was started with another PATH, or before you changed it",
-            "`capd stop`, then start an editor, or `capd daemon run`, in a terminal of your own",
+            "open a new terminal, and run `capd restart` in it",
         )
     else:
         yield Finding("PATH", "ok", f"{who} looks into every folder of your login shell")
@@ -95,7 +96,7 @@ def _how_to_get(program: str) -> str:
 
 
 def check_runners(seen: Surroundings) -> Iterator[Finding]:
-    """Report which Node.js and uv fetch servers from npm and PyPI."""
+    """Report the versions of node, npx and uvx, which run servers from npm and PyPI."""
     path = _with_own_programs(seen.search_path)
     for program, registry in (("node", ""), ("npx", "npm"), ("uvx", "PyPI")):
         found = shutil.which(program, path=path)
@@ -127,7 +128,10 @@ def check_runners(seen: Surroundings) -> Iterator[Finding]:
 
 
 def check_launchers(seen: Surroundings) -> Iterator[Finding]:
-    """Report servers whose launcher runs outside their project because it is not trusted."""
+    """Report servers that do not run in their project's folder, because it is not trusted.
+
+    A launcher such as npx reads settings from the folder that it runs in.
+    """
     for server in seen.status.get("servers") or []:
         if server.get("cwd_reason"):
             yield Finding(
@@ -144,7 +148,7 @@ def _unusable(registry: str) -> str:
 
 
 def _with_own_programs(path: str) -> str:
-    """Return `path` with the folder of capd's own uvx at its end."""
+    """Return `path` with the folder of this Python appended, where capd's extra installs uvx."""
     return os.pathsep.join([path, str(Path(sys.executable).parent)])
 
 

@@ -19,8 +19,9 @@ _TRIAL = ("--ro-bind", "/", "/", "--unshare-pid", "--dev", "/dev", "--proc", "/p
 
 
 _SCOPES = 6
-"""The version of Landlock's interface that keeps processes apart."""
-# A server's guard does the same first; the daemon itself may not run.
+"""The version of Landlock's ABI since which it can keep processes from signalling others (Linux
+6.12)."""
+# The same system calls as a server's guard makes; tried here, because a daemon may not be running.
 _MOUNT_TRIAL = """
 import ctypes, os, sys
 libc = ctypes.CDLL(None)
@@ -43,7 +44,7 @@ class Abilities:
     bwrap: str = ""
     """The path of bubblewrap; empty if there is none."""
     bwrap_trouble: str = ""
-    """Why it does not work."""
+    """Why bubblewrap does not work; empty if it does."""
     landlock: int = 0
     """The version of Landlock's ABI; 0 if the kernel has none."""
     userns: str = ""
@@ -54,7 +55,10 @@ class Abilities:
 
 
 def check_sandbox(seen: Surroundings, abilities: Abilities | None = None) -> Iterator[Finding]:
-    """Report which levels are available, and how to make the best one available."""
+    """Report whether bubblewrap or Landlock can confine servers, and how to get bubblewrap to work.
+
+    `abilities` replaces those of this machine in tests.
+    """
     found = abilities if abilities is not None else look(seen.env.get("PATH", os.defpath))
     if found.bwrap and not found.bwrap_trouble:
         landlock = f", Landlock {found.landlock}" if found.landlock else ""
@@ -75,7 +79,10 @@ def check_sandbox(seen: Surroundings, abilities: Abilities | None = None) -> Ite
 def check_default_level(
     seen: Surroundings, abilities: Abilities | None = None
 ) -> Iterator[Finding]:
-    """Report what the level `guard` does here, which uses whatever is available."""
+    """Report what the default level, `guard`, protects on this machine.
+
+    It never fails to start a server: it applies the protections that are available.
+    """
     found = abilities if abilities is not None else look(seen.env.get("PATH", os.defpath))
     is_apart = found.landlock >= _SCOPES
     lacks = []
@@ -106,7 +113,7 @@ def check_default_level(
 
 
 def look(path: str) -> Abilities:
-    """Try each feature."""
+    """Try each feature and return what works; on other systems than Linux, nothing."""
     if sys.platform != "linux":
         return Abilities()
     bwrap = shutil.which("bwrap", path=path) or ""
@@ -143,7 +150,10 @@ def landlock_version() -> int:
 
 
 def userns_refusal(settings: Path) -> str:
-    """Return the kernel setting that keeps users from creating namespaces; empty if none does."""
+    """Return the kernel setting that keeps users from creating namespaces, with its value.
+
+    Empty if none does. `settings` is the folder with the settings, `/proc/sys`.
+    """
     refusing = (
         ("user/max_user_namespaces", "0"),
         ("kernel/unprivileged_userns_clone", "0"),

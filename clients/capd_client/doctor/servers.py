@@ -1,4 +1,4 @@
-"""Checks for servers that failed, and shows the last lines of each."""
+"""Checks for servers that failed, and shows the last error of each."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +14,7 @@ _BROKEN = {
 
 
 def check_servers(seen: Surroundings) -> Iterator[Finding]:
-    """Report each failed server, with its last lines and how to start it again."""
+    """Report each failed server with its last error and the command that starts it again."""
     servers = seen.status.get("servers") or []
     broken = [each for each in servers if each.get("state") in _BROKEN]
     for server in broken:

@@ -1,4 +1,4 @@
-"""Checks the daemon as a systemd service: its units must be installed and current."""
+"""Checks the systemd units of the daemon: installed ones must be current and enabled."""
 
 import getpass
 import os
@@ -17,7 +17,10 @@ _AGAIN = "capd daemon install"
 
 
 def check_service(seen: Surroundings, lingering: Path = _LINGERING) -> Iterator[Finding]:
-    """Check the units; that they are not installed is reported as information only."""
+    """Check the units. Without units there is only a note: a client starts the daemon then.
+
+    `lingering` replaces systemd's folder with the users whose services survive a logout in tests.
+    """
     path = seen.env.get("PATH", os.defpath)
     systemd = Systemd(seen.env)
     if not systemd.is_installed():
@@ -75,7 +78,7 @@ def _as_written(systemd: Systemd) -> Iterator[Finding]:
 
 
 def _enabled(systemd: Systemd) -> Iterator[Finding]:
-    # Links, as `systemctl --user is-enabled` needs a manager that runs.
+    # By the links that `enable` makes: `systemctl --user is-enabled` needs a running manager.
     off = [
         name
         for name, target in _WANTED_BY.items()
@@ -86,13 +89,13 @@ def _enabled(systemd: Systemd) -> Iterator[Finding]:
             "service",
             "warning",
             f"not enabled: {', '.join(off)}",
-            "after the next login nothing starts the daemon but a client",
+            "after the next login only a client starts the daemon",
             f"systemctl --user enable --now {' '.join(off)}",
         )
 
 
 def _program(unit: str) -> str:
-    """Return the program of a unit's ExecStart; empty if it has none, or one with specifiers."""
+    """Return the program of a unit's ExecStart; empty if there is none with an absolute path."""
     for line in unit.splitlines():
         key, equals, value = line.partition("=")
         if key == "ExecStart" and equals:

@@ -11,13 +11,13 @@ from capd_client.doctor.environment import Surroundings
 from capd_client.doctor.findings import Finding
 
 LONGEST_PATH_BYTES = 107
-"""The longest path that fits into the address of a Unix socket."""
+"""The longest path of a Unix socket on Linux: `sun_path` of unix(7) without the final NUL."""
 _TIMEOUT = 1.0
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def check_socket(seen: Surroundings) -> Iterator[Finding]:
-    """Check the socket that this environment leads to."""
+    """Check the path, type and permissions of the socket that this environment leads to."""
     path = seen.places.socket
     size = len(os.fsencode(path))
     if size > LONGEST_PATH_BYTES:
@@ -47,7 +47,7 @@ def check_socket(seen: Surroundings) -> Iterator[Finding]:
 
 
 def check_other_sockets(seen: Surroundings) -> Iterator[Finding]:
-    """Look for a socket where another environment would put it."""
+    """Report sockets at the paths that programs with another XDG_RUNTIME_DIR would use."""
     if seen.env.get("CAPD_HOME") or seen.env.get("CAPD_SOCKET"):
         return
     home = seen.env.get("HOME") or Path.home()
@@ -85,7 +85,7 @@ def _not_private(path: Path, uid: int) -> Iterator[Finding]:
             "error",
             f"{path} belongs to user {found.st_uid}, not to you",
             "whoever owns it could read every call",
-            f"ask its owner to remove it, or set CAPD_SOCKET to a folder of your own: {path}",
+            "ask its owner to remove it, or set CAPD_SOCKET to a file name in a folder of your own",
         )
     elif found.st_mode & _OTHERS:
         yield Finding(

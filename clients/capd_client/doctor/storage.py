@@ -9,11 +9,13 @@ from capd_client.doctor.environment import Surroundings
 from capd_client.doctor.findings import Finding
 
 LITTLE_BYTES = 500_000_000
+"""Less free space is a warning. Both limits are chosen, not measured."""
 TOO_LITTLE_BYTES = 50_000_000
+"""Less free space is an error."""
 
 
 def check_storage(seen: Surroundings) -> Iterator[Finding]:
-    """Check each state folder, and the space on its disk."""
+    """Check that capd's folders can be written, and the free space for state and cache."""
     for what, path, loss in (
         ("configuration", seen.places.config, "nothing can be added or installed"),
         ("data", seen.places.data, "no tap can be cloned, and no client be given a launcher"),

@@ -9,7 +9,10 @@ from capd_client.taps import TapError, TapList
 
 
 def check_taps(seen: Surroundings) -> Iterator[Finding]:
-    """Report taps that could not be loaded, and problems inside taps."""
+    """Report taps that could not be loaded, and capabilities that are left out of one.
+
+    Without a daemon, only the list of taps is checked.
+    """
     if not seen.status:
         yield from _listed(seen)
         return

@@ -1,4 +1,4 @@
-"""Carries out a plan completely or not at all: first secrets, then the servers that need them."""
+"""Carries out the plan of an import: first the secrets, then the servers that need them."""
 
 import contextlib
 from collections.abc import Callable
@@ -11,10 +11,12 @@ from capd_client.taps import TapError
 
 
 def carry_out(plan: Plan, tap: OwnTap, store: SecretStore, known: KnownValues) -> None:
-    """Add everything that is planned.
+    """Save the secrets of `plan` in `store`, and add its servers to `tap`: all of them or none.
+
+    A secret that `known` says is stored already is not saved again.
 
     Raises:
-        TapError, SecretError, OSError: something could not be written; everything was undone.
+        TapError, SecretError, OSError: something could not be written; all that was is removed.
     """
     undo: list[Callable[[], object]] = []
     try:

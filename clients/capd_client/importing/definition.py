@@ -14,7 +14,7 @@ from capd_client.install.known_clients import Format
 
 _NPX_YES = frozenset({"-y", "--yes"})
 _BY_NAME = frozenset({"npx", "uvx", "bunx", "uv", "pnpm", "docker", "podman", "node", "deno"})
-"""Programs that are the same wherever they are installed."""
+"""Programs that are compared by their names, wherever they are installed."""
 _VERSION = re.compile(r"(?P<name>@?[^@=\s][^@=\s]*)(?:@|==)(?P<version>[^@=\s/]+)")
 
 
@@ -32,15 +32,15 @@ class ProjectFolder:
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """A value that only the store of secrets may contain."""
+    """A secret: the value goes to the store of secrets, and the definition gets its key."""
 
     value: str = field(repr=False)
     """Empty if the user still has to set it."""
     hint: str
     """The preferred name of its key."""
     is_named: bool = False
-    """Whether the hint alone is a good name, as that of a variable is. Otherwise the server's name
-    is added."""
+    """Whether the hint alone is a good key, as the name of a variable is. Otherwise the key begins
+    with the server's name."""
 
 
 Part: TypeAlias = str | Reference | ProjectFolder | Hidden
@@ -49,13 +49,14 @@ Text: TypeAlias = tuple[Part, ...]
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The file and place that a definition comes from."""
+    """The client, the file and the place in it that a definition comes from."""
 
     client: str
     title: str
     file: Path
     format: Format
     keys: tuple[str | int, ...]
+    """The path to the entry in the file's data."""
     name: str
 
     def __str__(self) -> str:
@@ -64,7 +65,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A program to start, or an address to connect to."""
+    """A server: a program to start (`line`), or an address to connect to (`url`)."""
 
     line: tuple[Text, ...] = ()
     """The program and its arguments."""
@@ -77,22 +78,26 @@ class Definition:
     description: str = ""
 
     def texts(self) -> Iterator[Text]:
-        """Yield every text in it."""
+        """Yield every text that may contain a placeholder or a secret."""
         yield from (*self.line, self.url, *self.env.values(), *self.headers.values(), self.cwd)
 
     def references(self) -> Iterator[str]:
-        """Yield every key that it needs."""
+        """Yield the key of every reference in it; a key may come twice."""
         yield from (p.key for text in self.texts() for p in text if isinstance(p, Reference))
 
 
 def shown(path: PurePath) -> str:
-    """Return a path for a person."""
+    """Return a path as a person writes it, with `~` for the home folder."""
     home = Path.home()
     return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
 
 
 def identity(server: Definition, *, is_versioned: bool = True) -> tuple[object, ...]:
-    """Return what identifies a server, without the values of variables."""
+    """Return a tuple that is equal for two definitions of the same server.
+
+    It leaves out the values of variables, headers and secrets; `difference` compares those. Without
+    `is_versioned` it leaves out the version of a package as well.
+    """
     return (
         _normal(server.line, is_versioned=is_versioned),
         _shape(server.url).rstrip("/"),
@@ -103,9 +108,11 @@ def identity(server: Definition, *, is_versioned: bool = True) -> tuple[object, 
 
 
 def difference(one: Definition, other: Definition, values: Mapping[str, str]) -> str:
-    """Return how two definitions of one identity differ; empty if they do not.
+    """Return the first place where two definitions differ in a value; empty if they are equal.
 
-    `values` are the known values of variables; an unknown value counts as equal.
+    Both have the same `identity`. A place is a variable, `address`, `header NAME` or `argument
+    (NUMBER)`. `values` are the known values of keys. Where one of two values is not known, the keys
+    are compared instead.
     """
     ours, theirs = (_located(each) for each in (one, other))
     for place, text in ours.items():
@@ -115,7 +122,7 @@ def difference(one: Definition, other: Definition, values: Mapping[str, str]) ->
 
 
 def package(server: Definition) -> tuple[str, str]:
-    """Return the name and version of the package that starts the server; empty if there is none."""
+    """Return name and version of the package that npx, uvx or bunx runs; empty if none does."""
     line = _normal(server.line, is_versioned=True)
     if not line or line[0] not in {"npx", "uvx", "bunx"}:
         return "", ""

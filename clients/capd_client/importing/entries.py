@@ -1,6 +1,7 @@
-"""Turns one client's entry into a definition: command, values, address and filter.
+"""Turns the entry of a server in a client's file into a `Definition`.
 
-The keys are in the table of clients. This file has the parts that several clients share.
+Which keys a client uses is in the table of clients (`known_clients`). This file knows what their
+values mean, and the keys that several clients share.
 """
 
 import io
@@ -33,11 +34,12 @@ _HTTP_TYPES = frozenset(
 )
 _SECONDS = {"claude": 0.001, "gemini": 0.001, "qwen": 0.001, "cline": 1.0, "cline-vscode": 1.0,
             "roo": 1.0, "goose": 1.0}  # fmt: skip
-"""The unit of a client's `timeout` in seconds, if it limits a call."""
+"""The unit of a client's `timeout` in seconds, if `timeout` limits a call. Of other clients
+`timeout` is not taken over."""
 _OF_EVERY_SERVER = frozenset(
     ("HOME", "PATH", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "DISPLAY")
 )
-"""Variables that every server gets from capd."""
+"""Variables that capd passes to every server in any case."""
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _WORDS = 200
 _LONGEST_TIMEOUT = 3600.0
@@ -56,7 +58,10 @@ class Read:
 
 
 def read_entry(entry: Entry, around: Surroundings, *, is_off: bool = False) -> Read:
-    """Return the definition in `entry`, with secrets hidden; `is_off` if it is switched off."""
+    """Return the definition in `entry` with its secrets hidden, or why it cannot be imported.
+
+    `is_off` says that a list elsewhere in the file switches the server off.
+    """
     value, client = entry.value, entry.client
     if _is_capd(entry):
         return Read(entry, is_own=True)

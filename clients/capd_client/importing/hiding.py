@@ -1,7 +1,7 @@
-"""Decides which texts of a definition are secrets: by their names, or by how they look.
+"""Finds the secrets in a definition: by the names of values, and by what a text looks like.
 
-To hide too much costs one more line in the store; to hide too little leaves a token in a file. So
-every value whose name suggests a secret is one, and so is every text that looks like a token.
+To hide too much costs one more key in the store. To hide too little leaves a token in a file. So
+every value whose name suggests a secret is hidden, and so is every text that looks like a token.
 """
 
 import re
@@ -23,7 +23,7 @@ _NO_SECRET = re.compile(
     r"|budget|count|length|size|port|host|region|scopes?|endpoint|ur[il]|domain)$"
     r"|(?:^|[_-])(?:max|min|num|total)[_-](?:[a-z]+[_-])*tokens?$"
 )
-"""Ends of names whose value is no secret, or is one only if it looks like a token."""
+"""Names whose value is not a secret, unless it looks like a token: `TOKEN_FILE`, `max_tokens`."""
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _LOOKS = re.compile(
     r"gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|gl[a-z]{2,5}-[A-Za-z0-9_-]{20,}"
@@ -71,23 +71,26 @@ _PATH = re.compile(r"(?:~|\.{1,2})?/[\w./@ -]+")
 
 
 def is_secret_name(name: str) -> bool:
-    """Tell whether a value of this name is a secret."""
+    """Tell whether the name of a variable, header, flag or parameter suggests a secret value."""
     words = _CAMEL.sub("_", name.lstrip("-")).casefold()
     return bool(_NAME.search(words)) and not _NO_SECRET.search(words)
 
 
-def stands_for_one(text: str) -> bool:
-    """Tell whether `text` is a placeholder that a user replaces by a secret."""
+def is_placeholder(text: str) -> bool:
+    """Tell whether `text` only stands for a secret, as in documentation: `<token>`, `your-key`."""
     return bool(_STANDS_FOR.fullmatch(text.strip()))
 
 
 def of_variable(name: str, text: Text) -> Text:
-    """Return the value of an environment variable with its secrets hidden."""
+    """Return `text`, the value of the environment variable `name`, with its secrets hidden.
+
+    A blank value or a placeholder becomes a reference to the key of that name.
+    """
     if not is_secret_name(name):
         return _by_looks(text, name, is_named=len(text) == 1)
     only = "" if not text else text[0] if len(text) == 1 else None
     plain = only if isinstance(only, str) else None
-    if plain is not None and (not plain.strip() or stands_for_one(plain)):
+    if plain is not None and (not plain.strip() or is_placeholder(plain)):
         return (Reference(key_of(name)),)
     if plain is not None and _HARMLESS.fullmatch(plain):
         return text
@@ -95,7 +98,7 @@ def of_variable(name: str, text: Text) -> Text:
 
 
 def of_header(name: str, text: Text) -> Text:
-    """Return the value of a header with its secrets hidden."""
+    """Return `text`, the value of the header `name`, with its secrets hidden."""
     if not is_secret_name(name):
         return _by_looks(text, name)
     hint = "TOKEN" if name.casefold() == "authorization" else key_of(name)
@@ -103,12 +106,15 @@ def of_header(name: str, text: Text) -> Text:
 
 
 def of_address(text: Text) -> Text:
-    """Return a URL with its secrets hidden: a password, secret parameters, any token."""
+    """Return a URL with its password, its secret parameters and all tokens hidden."""
     return joined(_each_plain(text, _of_plain_address))
 
 
 def of_line(line: Iterable[Text]) -> tuple[Text, ...]:
-    """Return a program and its arguments with their secrets hidden."""
+    """Return a program and its arguments with their secrets hidden.
+
+    The argument after a flag such as `--api-key` is a secret, unless it is the path of a file.
+    """
     made: list[Text] = []
     flag = ""
     for text in line:
@@ -123,7 +129,11 @@ def of_line(line: Iterable[Text]) -> tuple[Text, ...]:
 
 
 def _of_argument(text: Text) -> Text:
-    """Hide in `--api-key=…`, `TOKEN=…`, `Authorization: …`, and these behind `--header=`."""
+    """Return one argument with its secrets hidden.
+
+    The forms are `--api-key=VALUE`, `TOKEN=VALUE` and `Authorization: VALUE`, also as the value of
+    a flag (`--header=Authorization: VALUE`), and any text that looks like a token.
+    """
     first = text[0] if text and isinstance(text[0], str) else ""
     match = _ASSIGNED.match(first)
     if match and not is_secret_name(match["name"]):
@@ -136,7 +146,7 @@ def _of_argument(text: Text) -> Text:
 
 
 def _all_of(text: Text, hint: str, *, is_named: bool = False) -> Text:
-    """Hide all plain parts of `text`, except a word before a token."""
+    """Return `text` with all plain parts hidden, except a scheme such as `Bearer ` in front."""
     made: list[Part] = []
     for part in text:
         if not isinstance(part, str):
@@ -147,7 +157,7 @@ def _all_of(text: Text, hint: str, *, is_named: bool = False) -> Text:
         rest = part[len(start) :]
         if not rest.strip():
             made.append(part)
-        elif stands_for_one(rest) and len(text) == 1:
+        elif is_placeholder(rest) and len(text) == 1:
             made += [start, Hidden("", hint, is_named)]
         else:
             made += [start, Hidden(rest, hint, is_named)]
@@ -158,7 +168,7 @@ def _by_looks(text: Text, name: str, *, is_named: bool = False) -> Text:
     def hide(plain: str) -> list[Part]:
         parts = _of_plain_address(plain)
         if is_named and any(isinstance(part, Hidden) for part in parts):
-            # The whole of it, as a variable is one value.
+            # All of it, because a variable has one value and one key.
             return [Hidden(plain, key_of(name), is_named=True)]
         return [Hidden(p.value, key_of(name)) if isinstance(p, Hidden) else p for p in parts]
 
@@ -166,7 +176,7 @@ def _by_looks(text: Text, name: str, *, is_named: bool = False) -> Text:
 
 
 def _of_plain_address(plain: str) -> list[Part]:
-    """Hide the parts of a URL that may be secrets by their place or by their look."""
+    """Return `plain` in parts, with secrets hidden: by their place in a URL, or by their look."""
     spans = [(*match.span("password"), "PASSWORD") for match in _USER_INFO.finditer(plain)]
     spans += [
         (*match.span("value"), key_of(match["name"]))

@@ -1,8 +1,9 @@
-"""Decides which of the found definitions are the same server, and gives each server a name.
+"""Merges the definitions of the same server from several files, and gives each server a name.
 
-The first definition that was found is used; a description, and the places where the server was
-found, are added from the others. Names are the ones that people chose, if capd allows them. If the
-user has the same server, nothing is taken from a project's files.
+The first definition counts. From the others come values that the first only refers to, a timeout
+and a description that it lacks, and the places where the server was found. A name is the one that
+people chose, if capd allows it. If the user's own files have a server, nothing of it is taken from
+a project's files.
 """
 
 import re
@@ -31,7 +32,7 @@ _UNFIT = re.compile(r"[^A-Za-z0-9_.-]+")
 
 @dataclass(slots=True)
 class Merged:
-    """One server, and all places where it was found."""
+    """One server, and all the places where it was found."""
 
     server: Definition
     origins: list[Origin]
@@ -50,7 +51,8 @@ def merge_definitions(
 ) -> list[Merged]:
     """Return each server once, under a unique name.
 
-    `own` are the user's servers; `values` are the known values of variables.
+    `own` are the servers that the user has in capd already, by name. They are returned as well, if
+    they were found again. `values` are the known values of keys.
     """
     servers = [Merged(server, [], name, known=name) for name, server in own.items()]
     for read in sorted(found, key=lambda each: each.entry.is_of_project):
@@ -64,9 +66,7 @@ def merge_definitions(
             servers.append(one)
         elif not one.known and read.entry.is_of_project == one.is_of_project:
             if set(one.server.tools) != set(read.server.tools):
-                one.notes.append(
-                    "its clients take different ones of its tools: capd takes all of these"
-                )
+                one.notes.append("its clients allow different tools: capd allows all of them")
             one.server = _joined(one.server, read.server)
         one.origins.append(read.entry.origin)
         if read.entry.is_of_project == one.is_of_project:
@@ -145,14 +145,17 @@ def _wanted(server: Merged) -> str:
 
 
 def short_package(name: str) -> str:
-    """Return the subject of a package, by its name."""
+    """Return the name of a package without its scope, version, and affixes such as `mcp-server-`.
+
+    `@scope/mcp-server-github@1.2.3` gives `github`.
+    """
     bare = name.rstrip("/").rpartition("/")[2].partition("@")[0]
     shorter = _REST_OF_PACKAGE.sub("", _REST_OF_PACKAGE.sub("", bare))
     return shorter or bare
 
 
 def fit_name(name: str) -> str:
-    """Return `name` as a valid name of a server; empty if nothing is left."""
+    """Return `name` changed to a valid server name; empty if nothing valid is left."""
     # Registries name servers by the address of their repository.
     last = name.rstrip("/").rpartition("/")[2]
     fit = re.sub(r"_{2,}", "_", _UNFIT.sub("-", last)).strip("-_.")[:LONGEST_NAME].rstrip("-_.")

@@ -11,7 +11,10 @@ from capd_client.own_tap import OwnTap
 
 
 def own_definitions(tap: OwnTap) -> dict[str, Definition]:
-    """Return the servers of `tap` by name; one that cannot be compared is equal to no other."""
+    """Return the servers of `tap` by name.
+
+    For one whose file cannot be read, the definition is empty, and so is equal to no found server.
+    """
     return dict(_each(tap))
 
 

@@ -1,8 +1,8 @@
-"""The plan of an import: servers to add, secrets to keep, and entries that are left out.
+"""The plan of an import: servers to add, secrets to store, and entries that are left out.
 
-Everything is decided before anything is written. If a key already has another value (in the store,
-in the environment, or for another of the servers), it is not changed: the new key gets the server's
-name in front.
+Everything is decided before anything is written. A stored value is never overwritten: if a key has
+another value (in a store, in the environment, or for another server of the plan), the new secret
+gets a key that begins with its server's name.
 """
 
 import re
@@ -39,15 +39,19 @@ class Planned:
     """None if it exists already."""
     secrets: dict[str, str] = field(default_factory=dict, repr=False)
     missing: list[str] = field(default_factory=list)
+    """Keys that it needs and that have no value here."""
     is_of_project: bool = False
     """Whether only files of the project have it."""
     from_tools: list[str] = field(default_factory=list)
-    """Those of its triggers that come from its tools."""
+    """The triggers that were made from the descriptions of its tools."""
     tools_of: str = ""
-    """The tap that has its tool list; empty if it has listed its tools on this machine."""
+    """The tap that its tool list is from; empty if it has listed its tools on this machine."""
 
     def take_tools(self, proposed: Sequence[str], source: str) -> None:
-        """Add the triggers that are proposed from its tools, which `source` knows."""
+        """Add triggers that were made from its tools; `source` becomes `tools_of`.
+
+        Does nothing for a server that exists already.
+        """
         if self.server is None:
             return
         self.from_tools = [each for each in proposed if each not in self.server.triggers]
@@ -78,11 +82,11 @@ class Plan:
 
     @property
     def added(self) -> list[Planned]:
-        """Return the servers that do not exist yet."""
+        """The servers that do not exist yet."""
         return [each for each in self.planned if each.server is not None]
 
     def leave_out(self, planned: Planned, reason: str) -> None:
-        """Leave one server out, for `reason`."""
+        """Move one server from `planned` to `left_out`."""
         self.planned.remove(planned)
         self.left_out += [LeftOut(origin, reason) for origin in planned.origins]
 
@@ -94,10 +98,11 @@ def plan_import(
     values: Mapping[str, str],
     triggers: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> Plan:
-    """Decide what happens to everything that was found.
+    """Return the plan for everything that was found in `sources`.
 
-    `own` are the user's servers, `values` the known values of keys. `triggers` are the triggers of
-    existing capabilities, which a new one of the same name would hide.
+    `around` has the values that placeholders stand for. `own` are the servers that the user has in
+    capd already, `values` the known values of keys. `triggers` are those of existing capabilities
+    by name: a new capability takes over the triggers of the one that it hides.
     """
     found = [
         read_entry(
@@ -127,7 +132,7 @@ class _Keys:
         self.known: ChainMap[str, str] = ChainMap({}, values)  # type: ignore[arg-type]  # only the first is written to
 
     def key(self, server: str, secret: Hidden) -> str:
-        """Return the key that `secret` has or gets."""
+        """Return the key of `secret`: the first candidate that is free or has the same value."""
         prefix = variables.key_of(server)
         own = secret.hint if secret.hint.startswith(prefix) else f"{prefix}_{secret.hint}"
         own = own[:_LONGEST_KEY].strip("_")
@@ -186,7 +191,7 @@ def _added(each: Merged, keys: _Keys, known_triggers: Sequence[str]) -> Planned:
 
 
 def _triggers(each: Merged) -> Iterator[str]:
-    """Yield triggers with its name, and with the name of its package or host."""
+    """Yield triggers made from a server's name, and from the name of its package or host."""
     name = short_package(each.name)
     yield from words_of(name)
     for other in _subjects(each.server):
@@ -195,7 +200,7 @@ def _triggers(each: Merged) -> Iterator[str]:
 
 
 def _description(server: Definition) -> str:
-    """Return a description, if its client has none."""
+    """Return a description for a server whose client has none; empty if nothing is known of it."""
     name = package(server)[0]
     if name:
         return f"The MCP server of the package {name}"

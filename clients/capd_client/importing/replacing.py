@@ -1,8 +1,8 @@
-"""Removes imported servers from a client's own file, and puts them back.
+"""Removes imported servers from a client's file (`capd import --replace`), and restores them.
 
-capd is installed into the client first, and uninstalled after the servers are back. So each step
-finds the file as it left it, and a file that nobody has touched ends byte for byte as it began. A
-file that was changed in between gets only the servers back that it lacks.
+capd is installed into the client first, and uninstalled after the servers are restored. Undone in
+this order, a file that nobody else has changed is byte for byte the original again. In a file that
+was changed in between, only the servers that it lacks are added.
 """
 
 import json
@@ -37,7 +37,11 @@ class TakenFile:
 
 
 class Replacements:
-    """What was removed from which file, saved in capd's state folder beside the originals."""
+    """The record of what was removed from which file, in capd's state folder.
+
+    Raises:
+        InstallError: the record is damaged.
+    """
 
     def __init__(self, state: Path) -> None:
         self._ledger = Ledger(state, _LEDGER)
@@ -45,17 +49,19 @@ class Replacements:
         self._path = state / "install" / "imported.json"
 
     def files(self) -> dict[Path, TakenFile]:
-        """Return the files with removed servers."""
+        """Return the files from which servers were removed and not restored."""
         files = self._read()["files"]
         noted = self._ledger.entries()
         return {path: each for path, each in files.items() if path in noted}
 
     def installed(self) -> list[str]:
-        """Return the clients into which an import installed capd."""
+        """Return the ids of the clients into which an import installed capd."""
         return list(self._read()["installed"])
 
     def take(self, origins: Mapping[Origin, Mapping[str, Any]]) -> Path | None:
-        """Remove `origins`, which are in one file; return the path of the original's backup.
+        """Remove the servers `origins`, all of one file; return the path of the original's backup.
+
+        The value of each origin is its entry as it was read; it must still be the same.
 
         Raises:
             InstallError: the file has changed since it was read, or cannot be edited.
@@ -82,7 +88,7 @@ class Replacements:
         self._store({**known, "installed": sorted({*known["installed"], client})})
 
     def put_back(self, client: str) -> list[Path]:
-        """Put back what was removed from the files of `client`; return the files.
+        """Restore the servers that were removed from the files of `client`; return the files.
 
         Raises:
             InstallError: a file cannot be edited.
@@ -111,8 +117,8 @@ class Replacements:
     def forget(self) -> list[Path]:
         """Remove the backups, including those of `capd install`; return their paths.
 
-        Backups without an entry are removed, too: they belong to files that were changed before
-        they were restored.
+        Backups that no ledger refers to are removed as well. They stayed because a file was changed
+        before it was restored.
 
         Raises:
             InstallError: the record of a client cannot be read.
@@ -155,7 +161,8 @@ class Replacements:
             return {"files": files, "installed": [str(each) for each in document["installed"]]}
         except (ValueError, TypeError, KeyError, AttributeError):
             raise InstallError(
-                f"{self._path} is damaged\nMove it away; what it knew is in {self._path.parent}."
+                f"{self._path} is damaged\n"
+                f"Move it away, then try again. The original files are in {self._path.parent}."
             ) from None
 
     def _write(self, path: Path, taken: TakenFile) -> None:
@@ -182,7 +189,10 @@ def _back(path: Path, taken: TakenFile) -> FileEdit:
 
 
 def _last_first(keys: _Keys) -> tuple[int, ...]:
-    """Sort positions in lists so that each stays valid after the earlier ones are removed."""
+    """Return a sort key that puts the last item of a list first.
+
+    Removed in this order, the positions of the others stay valid.
+    """
     return tuple(-step for step in keys if isinstance(step, int))
 
 
@@ -192,7 +202,7 @@ def _without(
     """Return `text` without `servers`.
 
     Raises:
-        InstallError: one of them is not there as it was read.
+        InstallError: one of them has changed since it was read, or the text cannot be edited.
     """
     before = read_document(text, kind)
     keys = sorted(servers, key=_last_first)
@@ -203,12 +213,15 @@ def _without(
         )
     after = reduce(lambda done, each: str(edits_of(kind).take(done, each)), keys, text)
     if not is_same(read_document(after, kind), reduce(without, keys, before)):
-        raise InstallError(f"{path} is written in a way that capd cannot edit safely")
+        raise InstallError(
+            f"{path} is written in a way that capd cannot edit safely\n"
+            "Its servers stay in it. Remove them by hand."
+        )
     return after
 
 
 def _with(text: str, original: str | None, kind: Format, names: Iterable[_Keys]) -> str:
-    """Return `text` with the servers of `original` that it lacks."""
+    """Return `text` with those servers `names` of `original` that it lacks."""
     known = None if original is None else read_document(original, kind)
     for *keys, name in names:
         container = tuple(keys)

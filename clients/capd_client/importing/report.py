@@ -10,7 +10,7 @@ _INDENT = " " * 2
 
 
 def lines(plan: Plan, store: str) -> Iterator[str]:
-    """Yield the lines that say where everything came from, and what happens to it."""
+    """Yield the report as lines for a person; `store` is the name of the place for secrets."""
     count = sum(len(each.origins) for each in plan.planned) + len(plan.left_out)
     yield f"{_number(count, 'server')} in {_number(plan.files, 'file')}"
     width = max((len(each.name) for each in plan.planned), default=0)
@@ -36,7 +36,7 @@ def lines(plan: Plan, store: str) -> Iterator[str]:
 
 
 def document(plan: Plan, *, is_done: bool) -> dict[str, Any]:
-    """Return the report for a program."""
+    """Return the report as `capd import --json` prints it."""
     return {
         "schema": 1,
         "done": is_done,

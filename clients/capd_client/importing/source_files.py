@@ -1,7 +1,7 @@
-"""Reads the files of clients that list servers, without interpreting the entries.
+"""Reads the entries of servers from clients' files; `entries.py` interprets them.
 
-A file that cannot be read is reported, and the others are read. A parser's message is not repeated,
-because it may quote the file; its line number is.
+A file that cannot be read is reported, and the others are read. The report has the line number but
+not the parser's message, because that may quote a secret of the file.
 """
 
 import json
@@ -47,7 +47,7 @@ class Unreadable:
 
 @dataclass(slots=True)
 class Sources:
-    """Everything that was found."""
+    """Everything that was found in clients' files."""
 
     files: list[Path] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Sources:
 
 
 def read_sources(clients: Iterable[KnownClient], env: Mapping[str, str], project: Path) -> Sources:
-    """Read the servers of `clients`, for the user and for `project`."""
+    """Read the files of `clients`, the user's and those in the folder `project`."""
     found = Sources()
     seen: set[tuple[Path, tuple[str, ...]]] = set()
     for client in clients:
@@ -76,15 +76,16 @@ def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
     except OSError:
-        # Somebody else's folder.
+        # A folder of another user, which cannot be searched.
         return False
 
 
 def document(path: Path, format_: str) -> Any:
-    """Return the data in a file.
+    """Return the data in a file; an empty map for a blank file.
 
     Raises:
-        ValueError: the file is not of that format; the text quotes nothing of it.
+        ValueError: the file cannot be read, is too large, or is not in the format `format_`. The
+            text says why and quotes nothing of the file.
     """
     try:
         data = path.read_bytes() if path.stat().st_size <= _LARGEST_BYTES else None
@@ -176,7 +177,7 @@ def _read(
             continue
         kind = dict if file.layout == "map" else list
         if not isinstance(servers, kind):
-            wrong(f"`{'.'.join(keys)}` is no {'object' if kind is dict else 'list'}")
+            wrong(f"`{'.'.join(keys)}` is not {'an object' if kind is dict else 'a list'}")
             continue
         for step, name, value in _named(servers):
             if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The store for secrets of an import, and the values that exist already."""
+"""The store for the secrets of an import, and the values of keys that exist already."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -9,7 +9,10 @@ from capd_protos.secret_places import FILE_NAME
 
 
 class SecretStore:
-    """The system's keyring; `secrets.env` if there is no keyring that is safe."""
+    """The system's keyring; `secrets.env` if `in_file`, or if no safe keyring is there.
+
+    As a text it is its name for a person.
+    """
 
     def __init__(self, config: str, *, in_file: bool) -> None:
         self._file = Path(config, FILE_NAME)
@@ -42,7 +45,11 @@ class SecretStore:
 
 
 class KnownValues(Mapping[str, str]):
-    """The values of keys, in the order in which a daemon looks for them."""
+    """The value of each key, from the first place where a daemon would find it.
+
+    The places are the environment, the keyring and `secrets.env`. Iteration leaves out keys that
+    only the keyring has, because a keyring cannot list its keys.
+    """
 
     def __init__(self, env: Mapping[str, str], config: str) -> None:
         """Read the file; the keyring is asked once for each key.
@@ -67,7 +74,7 @@ class KnownValues(Mapping[str, str]):
         return sum(1 for _ in self)
 
     def stored_keys(self) -> list[str]:
-        """Return the keys in the file; the keyring cannot list its keys."""
+        """Return the keys in `secrets.env`."""
         return list(self._file)
 
     def all_of(self, key: str) -> list[str]:
@@ -76,7 +83,7 @@ class KnownValues(Mapping[str, str]):
         return list(dict.fromkeys(value for value in values if value))
 
     def is_stored(self, key: str, value: str) -> bool:
-        """Tell whether a store already has this value."""
+        """Tell whether the keyring or the file has this value under `key`."""
         return value in (self._in_keyring(key), self._file.get(key))
 
     def _in_keyring(self, key: str) -> str | None:

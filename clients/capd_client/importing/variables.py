@@ -44,7 +44,7 @@ class NotImportedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The values of variables at this moment."""
+    """The values that placeholders stand for, as they are during the import."""
 
     env: Mapping[str, str]
     home: Path
@@ -55,16 +55,17 @@ class Surroundings:
 
 @dataclass(slots=True)
 class Reader:
-    """Reads the texts of one entry; `notes` collects what a person should know."""
+    """Translates the texts of one entry; `notes` collects what a person should know."""
 
     syntaxes: Iterable[str]
+    """The placeholders that the client knows: some of `known_clients.Variable`."""
     around: Surroundings
     folder: Path
     """The folder of the file, to which its paths are relative."""
     notes: list[str] = field(default_factory=list)
 
     def text(self, value: str, where: str) -> Text:
-        """Return the parts of `value`.
+        """Return the parts of `value`; `where` names it in errors and notes.
 
         Raises:
             NotImportedError: capd has no placeholder with the same meaning.
@@ -137,13 +138,13 @@ class Reader:
 
 
 def key_of(text: str) -> str:
-    """Return `text` in the form of a variable's name."""
+    """Return `text` as the name of a variable: `api-key (v2)` gives `API_KEY_V2`."""
     name = _ANY_PART.sub("_", text).strip("_").upper()
     return f"_{name}" if name[:1].isdigit() else name
 
 
 def joined(parts: Iterable[Part]) -> Text:
-    """Return the parts without empty ones, with neighbouring plain parts joined."""
+    """Return the parts without empty texts, and with adjacent texts joined."""
     made: list[Part] = []
     for part in parts:
         if isinstance(part, str) and made and isinstance(made[-1], str):
@@ -154,10 +155,10 @@ def joined(parts: Iterable[Part]) -> Text:
 
 
 def written(text: Text, key: Callable[[Hidden], str]) -> str:
-    """Return `text` as capd's definitions write it; `key` returns the key of a secret.
+    """Return `text` as it is written in a definition of capd; `key` returns the key of a secret.
 
     Raises:
-        NotImportedError: capd would read its braces as a placeholder.
+        NotImportedError: braces in the text would be read as a placeholder.
     """
     asked = joined(Reference(key(p)) if isinstance(p, Hidden) else p for p in text)
     put = "".join(map(_put, asked))
@@ -179,7 +180,7 @@ _WRITTEN = re.compile(
 
 
 def read_back(text: str) -> Text:
-    """Return the parts of a text in one of capd's definitions."""
+    """Return the parts of a text in a definition of capd: the inverse of `written`."""
     parts: list[Part] = []
     at = 0
     for match in _WRITTEN.finditer(text):

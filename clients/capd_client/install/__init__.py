@@ -2,7 +2,10 @@
 
 
 class InstallError(Exception):
-    """A client's configuration cannot be changed like this; the text says why, and what to do."""
+    """A client's configuration was not changed.
+
+    The first line of the text says why; the lines after it say what to do.
+    """
 
 
 class UnreadableError(Exception):

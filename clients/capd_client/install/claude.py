@@ -1,10 +1,15 @@
 """Claude Code: the server in its own configuration, and capd's hooks in its settings.
 
-The hooks of type `mcp_tool` send prompts, and say which skill is used, which sub-agent begins and
-ends, and which one is about to call a tool of capd. Such a hook runs on the session's own
-connection to the shim, so its session is known (docs/design/clients.md, finding 2). VS Code reads
-the same settings but only runs hooks of type `command` (finding 12), so there is one of these for
-prompts as well; it does nothing when Claude Code runs it.
+A hook of type `mcp_tool` calls capd's tool `capd_turn` on the session's own connection to the shim,
+so capd knows which session it is from (docs/design/clients.md, finding 2). There is one for each
+event that capd needs:
+
+    UserPromptSubmit                the user's message
+    PreToolUse                      the skill that is used, or the sub-agent that calls a capd tool
+    SubagentStart, SubagentStop     the sub-agent that begins or ends
+
+VS Code reads the same settings, but runs hooks of type `command` only (finding 12). So there is a
+second hook for prompts, of that type; it does nothing when Claude Code runs it.
 """
 
 import json
@@ -49,17 +54,17 @@ TOOL_HOOK: dict[str, Any] = {
     },
 }
 _MATCHERS = {_TOOL: "^(Skill|mcp__capd__.*)$"}
-"""The tools for which the hooks of an event run, where they do not run for all: each costs time."""
+"""The tools for which an event's hook runs. Without a matcher it would delay every tool call."""
 
 
 def agent_hook(event: str) -> dict[str, Any]:
-    """Return the hook that says that a sub-agent begins or ends."""
+    """Return the hook for `event`, which is `SubagentStart` or `SubagentStop`."""
     told = {"event": event, "agent_id": "${agent_id}"}
     return {**HOOK, "input": {**told, "session_id": "${session_id}", "cwd": "${cwd}"}}
 
 
 class Claude(Client):
-    """The files of Claude Code."""
+    """Claude Code, which has a command of its own for adding servers, and hooks in its settings."""
 
     def __init__(self, known: KnownClient, env: Mapping[str, str], launcher: Path) -> None:
         super().__init__(known, env, launcher)
@@ -76,11 +81,15 @@ class Claude(Client):
         }
 
     def hooks(self) -> list[FileEdit]:
-        """Return the hooks in its settings."""
+        """Return the one edit that adds all of capd's hooks to `settings.json`."""
         return [FileEdit(self.settings, self._add_hooks, _remove_hooks)]
 
     def vendor_command(self, change: Change) -> list[str]:
-        """Return Claude Code's own command for `change`; empty if there is none."""
+        """Return `claude mcp add-json ...` if it can make `change`; otherwise an empty list.
+
+        It cannot if `claude` is not on PATH, if `change` is to another file, or if the file has a
+        server named capd already.
+        """
         program = shutil.which("claude", path=self._env.get("PATH", os.defpath))
         if program is None or change.path != self.config.resolve():
             return []
@@ -91,7 +100,7 @@ class Claude(Client):
         return [program, "mcp", "add-json", "capd", entry, "--scope", "user"]
 
     def run_vendor(self, command: list[str]) -> bytes | None:
-        """Run Claude Code's command; return the file if the result is right, otherwise None."""
+        """Run `command`; return the file's content if it has capd's entry then, otherwise None."""
         try:
             subprocess.run(
                 command,
@@ -117,6 +126,7 @@ class Claude(Client):
 
 
 def _add_hook(text: str, event: str, hook: dict[str, Any]) -> str:
+    """Return `text` with `hook`: capd's hook of that type is updated, or a new one is added."""
     there = _hooks(text, event)
     place = [found[:2] for found in there if found[2]["type"] == hook["type"]]
     if place:
@@ -164,7 +174,7 @@ def _is_our_hook(hook: dict[str, Any]) -> bool:
 
 _IDENTITY = ("type", "server", "tool")
 _OURS = {"mcp_tool": "input", "command": "command"}
-"""The part of each hook that the user must not change."""
+"""The member of each type of hook that capd rewrites; all others, such as `timeout`, stay."""
 
 
 def _update(text: str, event: str, group: int, place: int, hook: dict[str, Any]) -> str:
@@ -172,7 +182,7 @@ def _update(text: str, event: str, group: int, place: int, hook: dict[str, Any])
     path = (*_list(event), group)
     found = _found(text, path)
     matcher = _MATCHERS.get(event)
-    # An earlier version wrote another one.
+    # An earlier version of capd wrote another matcher.
     is_other = matcher is not None and found is not None and found.value.get("matcher") != matcher
     if is_other and found is not None and len(found.value["hooks"]) > 1:
         # The group has hooks of the user, which stay as they are.

@@ -11,9 +11,14 @@ from capd_client.install.server_entry import ServerEntry
 
 
 class Client:
-    """A client whose file capd edits."""
+    """A client whose file capd edits. Subclasses add what one client alone needs."""
 
     def __init__(self, known: KnownClient, env: Mapping[str, str], launcher: Path) -> None:
+        """Find the client's file; `launcher` is the program that the file will start.
+
+        Raises:
+            AssertionError: capd does not edit a file of this client (`known.is_edited`).
+        """
         file = known.user_file(env)
         if file is None:
             raise AssertionError(known.id)
@@ -27,18 +32,18 @@ class Client:
 
     @property
     def config(self) -> Path:
-        """The file with its servers."""
+        """The path of the file that lists the client's MCP servers."""
         return self.file.path
 
     @property
     def whole_files(self) -> tuple[Path, ...]:
-        """The files that only capd writes."""
+        """Files of which capd writes the whole content, such as a plugin."""
         return ()
 
     def first_start(self) -> list[str]:
-        """Return a command with which the client does now what would delay its first start.
+        """Return a command that makes the client do slow one-time work now, not at its next start.
 
-        Empty if capd causes no such work, or if it is done.
+        Empty if installing capd causes no such work, or if the work is done.
         """
         return []
 
@@ -46,14 +51,18 @@ class Client:
         """Return the edits that put capd into the client.
 
         Raises:
-            InstallError: capd's file would take the place of one that the client reads.
+            InstallError: capd would create a file because of which the client no longer reads
+                another one (`KnownClient.displaces`).
         """
         self._spare_what_it_reads()
         server = FileEdit(self.config, self.server.add, self.server.remove)
         return [server, *self.hooks()]
 
     def removals(self, noted: Collection[Path]) -> list[FileEdit]:
-        """Return the edits that remove capd, also from an old file in `noted`.
+        """Return the edits that remove capd.
+
+        A client may have several possible files. Those in `noted`, the paths that the ledger has
+        for this client, are included.
 
         Raises:
             InstallError: as for `edits`.
@@ -75,23 +84,23 @@ class Client:
         return []
 
     def vendor_command(self, change: Change) -> list[str]:
-        """Return the client's own command for `change`; empty if there is none."""
+        """Return the client's own command that makes `change`; empty if there is none."""
         del change
         return []
 
     def run_vendor(self, command: list[str]) -> bytes | None:
-        """Run the command; return the file if the result is right, otherwise None."""
+        """Run `command`; return the file's content if it is as expected then, otherwise None."""
         del command
         return None
 
     def _spare_what_it_reads(self) -> None:
+        """Raise if the client would stop reading a file because capd creates another one."""
         if self.config.exists():
             return
         for each in self.known.displaces:
             other = expanded(each, self._env)
             if other is not None and other.exists():
                 raise InstallError(
-                    f"{self.title} reads {other}, and would not if there were a {self.config}\n"
-                    f"Nothing was changed. Move what it says into {self.config.name}, then try"
-                    " again."
+                    f"{self.title} reads {other}, but no longer if {self.config} exists\n"
+                    f"Nothing was changed. Move its content to {self.config.name}, then try again."
                 )

@@ -1,4 +1,4 @@
-"""Reads clients' files in all formats; nothing is written here."""
+"""Reads clients' files in all formats: JSON with comments, TOML and YAML."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -8,15 +8,15 @@ from capd_client.install.known_clients import Format, ServersFile
 
 
 def is_blank(text: str) -> bool:
-    """Tell whether a file contains only white space."""
+    """Tell whether `text` contains only white space and byte order marks."""
     return not text.strip("\ufeff \t\r\n")
 
 
 def read_document(text: str, kind: Format) -> Any:
-    """Return the data of `text`; None if there is none.
+    """Return the data of `text`, which is in the format `kind`; None if `text` is blank.
 
     Raises:
-        UnreadableError: it is not in that format.
+        UnreadableError: `text` is not in that format.
     """
     if is_blank(text):
         return None
@@ -33,7 +33,9 @@ def read_document(text: str, kind: Format) -> Any:
 
 
 def read_servers(text: str, file: ServersFile) -> Mapping[str, Any]:
-    """Return the servers' entries by name, as they are in the file.
+    """Return the entries of the servers in `text` by name; `file` says where they are.
+
+    An entry may be of any type, because a person may have written it.
 
     Raises:
         UnreadableError: the text is not in the file's format.
@@ -47,7 +49,7 @@ def read_servers(text: str, file: ServersFile) -> Mapping[str, Any]:
 
 
 def program_of(entry: Any) -> str:
-    """Return the program of a server's entry, in any client's format."""
+    """Return the program that a server's entry starts; empty if it has none, such as one by URL."""
     if not isinstance(entry, dict):
         return ""
     # Goose's key is `cmd`; older Zeds have a table, and opencode a list with the arguments.

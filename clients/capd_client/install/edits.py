@@ -28,25 +28,28 @@ _FORMATS: Mapping[str, Format] = {
 
 @dataclass(frozen=True, slots=True)
 class FileEdit:
-    """What capd puts into one file."""
+    """How capd is added to the text of one file, and how it is removed again.
+
+    Both functions are pure. They raise `UnreadableError` for a text that they cannot edit.
+    """
 
     path: Path
     add: Callable[[str], str]
     remove: Callable[[str, str | None], str]
-    """Takes the text, and the original's if it is known; returns the text without capd."""
+    """Takes the file's text, and the text from before capd was installed (None if unknown)."""
     mode: int | None = None
-    """The mode of a new file; None for one that only its owner reads and writes."""
+    """The mode of a new file; None means 0600."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One file before and after the change; None stands for no file."""
+    """The content of one file before and after a change; None means that there is no file."""
 
     path: Path
     before: bytes | None
     after: bytes | None
     original: bytes | None = None
-    """The content that undoing restores."""
+    """The content before capd was installed. The ledger keeps it as a backup for `uninstall`."""
     mode: int | None = None
     """The mode of a new file."""
 
@@ -56,7 +59,7 @@ class Change:
         return self.before == self.after
 
     def diff(self) -> str:
-        """Return the change as a unified diff."""
+        """Return the change as a unified diff; empty if there is none."""
         lines = difflib.unified_diff(
             _lines(self.before),
             _lines(self.after),
@@ -72,10 +75,13 @@ def _lines(data: bytes | None) -> list[str]:
 
 
 def plan_install(ledger: Ledger, edits: Iterable[FileEdit]) -> list[Change]:
-    """Plan what each file becomes.
+    """Return the change to each file that `edits` make; nothing is written.
+
+    A file that does not change gets a `Change` as well (`Change.is_none`).
 
     Raises:
-        InstallError: a file cannot be parsed.
+        InstallError: a file or the ledger cannot be parsed, or a file cannot be edited.
+        OSError: a file cannot be read.
     """
     entries = ledger.entries()
     changes = []
@@ -90,7 +96,7 @@ def plan_install(ledger: Ledger, edits: Iterable[FileEdit]) -> list[Change]:
         if entry is not None and before is not None:
             original = ledger.original(entry)
             if digest(before) != entry.left:
-                # Others changed the file since, so only capd's part is removed from its text.
+                # Someone changed the file since. Its original is now this text without capd.
                 known = None if original is None else _text(path, original)
                 rest = _edited(path, partial(edit.remove, text, known))
                 original = rest.encode()
@@ -101,10 +107,18 @@ def plan_install(ledger: Ledger, edits: Iterable[FileEdit]) -> list[Change]:
 
 
 def make(ledger: Ledger, change: Change) -> Path | None:
-    """Make a change of an installation; return the backup's path."""
+    """Write a change from `plan_install` and note it in the ledger.
+
+    Return the path of the backup; None if the file did not exist before capd.
+
+    Raises:
+        InstallError: the file changed since the plan was made.
+        AssertionError: the change removes the file, which an installation never does.
+    """
     if change.after is None:
         raise AssertionError(change.path)
-    # Noted first: a crash in between leaves an entry that matches nothing, which is safe.
+    # Noted first. After a crash in between, the entry's digest matches no file, so `uninstall`
+    # removes only capd's part, and finds none.
     backup = ledger.note(change.path, original=change.original, left=change.after)
     _check(change)
     change.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -117,10 +131,12 @@ def plan_uninstall(
     edits: Iterable[FileEdit],
     data_of: Callable[[Path], bytes | None] = read,
 ) -> list[Change]:
-    """Plan what each file becomes without capd; `data_of` returns its content before.
+    """Return the change to each file that removes capd; nothing is written.
+
+    `data_of` returns the present content of a file, or what an earlier step will make of it.
 
     Raises:
-        InstallError: a file that was changed since cannot be parsed.
+        InstallError: a file that was changed since the installation cannot be parsed or edited.
     """
     entries = ledger.entries()
     changes = []
@@ -143,7 +159,13 @@ def plan_uninstall(
 
 
 def unmake(ledger: Ledger, change: Change) -> Path | None:
-    """Make a change of an uninstallation; return the path of the backup if it stays."""
+    """Write a change from `plan_uninstall` and remove its entry from the ledger.
+
+    Return the path of the backup if it is kept: if the file is not exactly the original again.
+
+    Raises:
+        InstallError: the file changed since the plan was made.
+    """
     if not change.is_none:
         _check(change)
         if change.after is None:
@@ -159,7 +181,7 @@ def unmake(ledger: Ledger, change: Change) -> Path | None:
 
 
 def _joined(edits: Iterable[FileEdit]) -> list[FileEdit]:
-    """Return one edit for each file, links followed, because a server and a hook may share one."""
+    """Return one edit for each file, with links resolved: a server and a hook may share a file."""
     by_path: dict[Path, list[FileEdit]] = {}
     for edit in edits:
         by_path.setdefault(edit.path.resolve(), []).append(edit)
@@ -177,6 +199,7 @@ def _all_of(path: Path, edits: list[FileEdit]) -> FileEdit:
 
 
 def _check(change: Change) -> None:
+    """Raise unless the file still has the content that the change was planned from."""
     if read(change.path) != change.before:
         raise InstallError(
             f"{change.path} was changed by another program at this moment\n"
@@ -200,7 +223,7 @@ def _edited(path: Path, edit: Callable[[], str]) -> str:
 
 
 def _check_format(path: Path, data: bytes) -> None:
-    """Refuse a new text that the client could not read.
+    """Check that the client can read a new text.
 
     Raises:
         InstallError: `data` is not in the format that the file's name says.

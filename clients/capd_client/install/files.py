@@ -10,7 +10,11 @@ PRIVATE = 0o600
 
 
 def read(path: Path) -> bytes | None:
-    """Return the content of a file; None if there is none."""
+    """Return the content of a file; None if there is no file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -24,11 +28,14 @@ def replace(
     *,
     check: Callable[[bytes], object] | None = None,
 ) -> None:
-    """Replace a file atomically; it keeps its mode, or gets `mode`.
+    """Replace a file atomically: a reader sees all of the old content or all of the new.
 
-    Readers see the old bytes or the new ones. Follow links first: a link would itself be replaced.
-    `check` is called with the content read back from the disk; if it raises, the file stays as it
-    was.
+    The file gets `mode`; without one it keeps its mode, and a new file gets 0600. Resolve links in
+    `path` first, because a link would itself be replaced. `check` is called with the new content
+    as it reads back from the disk; if it raises, the file is unchanged.
+
+    Raises:
+        OSError: the folder cannot be written.
     """
     if mode is None:
         mode = PRIVATE

@@ -1,8 +1,11 @@
-"""Finds, adds and removes our hook in a JSON file that may have other hooks.
+"""Finds, adds and removes capd's hook in a JSON file that may have other hooks.
 
-Two shapes are in use. In `groups`, Claude Code's, an event has groups, and each group has hooks.
-`flat` is a list of hooks. Our hook is recognised by its command: the launcher, `hook`, and the
-client's name.
+Clients use two shapes:
+
+    groups    {"hooks": {EVENT: [{"hooks": [HOOK, ...]}, ...]}}      as in Claude Code
+    flat      {"hooks": {EVENT: [HOOK, ...]}}
+
+capd's hook is recognised by its command line, `.../capd-mcp hook CLIENT`.
 """
 
 import shlex
@@ -21,7 +24,7 @@ Place = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class HookList:
-    """The list with a client's hooks for one event."""
+    """capd's hook for one event of one client, and the list that it belongs in."""
 
     event: str
     shape: Shape
@@ -29,7 +32,7 @@ class HookList:
     client: str
     command_key: str = "command"
     version: int | None = None
-    """The version of the format that the file has to name, if it has to."""
+    """The value of the member `version` that the client requires; None if it requires none."""
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -37,7 +40,7 @@ class HookList:
         return ("hooks", self.event)
 
     def add(self, text: str) -> str:
-        """Return `text` with our hook, once; what the user has added to the hook stays."""
+        """Return `text` with capd's hook in it once; members that the user added to it stay."""
         if self.version is not None and _value(text, ("version",)) is None:
             text = put(text, ("version",), self.version)
         places = self.places(text)
@@ -46,7 +49,10 @@ class HookList:
         return put(text, (*places[0], self.command_key), self.hook[self.command_key])
 
     def remove(self, text: str, original: str | None) -> str:
-        """Return `text` without our hook, and without containers that were made for it."""
+        """Return `text` without capd's hook, and without the containers that were created for it.
+
+        `original` is the text before the hook was added; None if it is not known.
+        """
         for place in reversed(self.places(text)):
             text = take(text, place)
             if self.shape == "groups" and not _value(text, place[:-1]):
@@ -63,7 +69,7 @@ class HookList:
         return {"hooks": [self.hook]}
 
     def places(self, text: str) -> list[Place]:
-        """Return the positions of our hook."""
+        """Return the path to each copy of capd's hook in `text`, in order."""
         listed = _value(text, self.path)
         found: list[Place] = []
         for at, each in enumerate(listed if isinstance(listed, list) else ()):
@@ -83,13 +89,16 @@ class HookList:
 
 
 def is_our_command(command: str, client: str) -> bool:
-    """Tell whether a command line is our hook for `client`."""
+    """Tell whether a command line runs capd's hook for `client`."""
     found = our_arguments(command)
     return found is not None and found[0] == client
 
 
 def our_arguments(command: str) -> tuple[str, str] | None:
-    """Return the client and the event of a command line that is our hook; else None."""
+    """Return the client and the event that a hook's command line names; None if it is not capd's.
+
+    The event is empty if the command line names none.
+    """
     try:
         program, word, client, *rest = shlex.split(command)
     except ValueError:

@@ -17,12 +17,12 @@ from capd_client.install.known_clients import KnownClient, known_clients
 from capd_client.install.launcher import NAME, launcher_path
 
 _NEEDING = ("plugin", "plugins", "tool", "tools")
-"""Folders whose files need the package that opencode fetches for plugins."""
+"""Folders for plugins and tools of a user's own, which import the package that opencode fetches."""
 _FETCHED = ("node_modules", "package.json", "package-lock.json", "bun.lock", "bun.lockb")
 
 
 class Opencode(Client):
-    """The files of opencode."""
+    """opencode, whose prompts capd gets from a plugin instead of a hook."""
 
     @property
     def plugin(self) -> Path:
@@ -31,28 +31,28 @@ class Opencode(Client):
 
     @property
     def whole_files(self) -> tuple[Path, ...]:
-        """The plugin."""
+        """The plugin's file, whole."""
         return (self.plugin,)
 
     def first_start(self) -> list[str]:
         """Return a command that starts opencode, which then fetches what plugins may need.
 
-        opencode 1.18.33 does so whenever it finds a plugin and no such folder, wherever the plugin
-        is, and answers nothing before: 31 s here, where the next start took 5.
+        opencode 1.18.33 fetches a package whenever it finds a plugin and no `node_modules`. It
+        answers nothing until then: the first start took 31 s, the next one 5 s.
         """
         program = shutil.which("opencode", path=self._env.get("PATH", os.defpath))
         is_done = (self.config.parent / "node_modules").exists()
         return [program, "debug", "config"] if program and not is_done else []
 
     def hooks(self) -> list[FileEdit]:
-        """Return the plugin."""
+        """Return the edit that writes the plugin."""
         return [FileEdit(self.plugin, lambda _: plugin_text(self._env), _remove_plugin)]
 
     def leftovers(self) -> list[Path]:
         """Return the empty folder of plugins, and the package that opencode fetched for them.
 
-        The package is left out if a person may need it: if there is a plugin or tool of theirs, or
-        if package.json contains anything else. opencode fetches it again when it needs it.
+        The package is not returned if the user may need it: if they have a plugin or tool of their
+        own, or if package.json contains anything else. opencode fetches it again when needed.
         """
         folder = self.config.parent
         own = [path for name in _NEEDING for path in (folder / name).glob("*")]
@@ -75,7 +75,7 @@ class Opencode(Client):
 
 
 def plugin_text(env: Mapping[str, str]) -> str:
-    """Return the plugin's text for this version, with the user's `CAPD_HOME` in it."""
+    """Return the text of opencode's plugin; if `CAPD_HOME` is set, the text has its path."""
     text = (files("capd_client") / "opencode_plugin" / "capd.js").read_text(encoding="utf-8")
     if not env.get("CAPD_HOME"):
         return text
@@ -90,23 +90,22 @@ def _remove_plugin(text: str, original: str | None) -> str:
 
 
 _OWN = {"claude": Claude, "opencode": Opencode}
-
-
-"""Clients that need more code than the table describes."""
+"""The clients that need code of their own, beside the table of clients."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The state of one client, in words, and whether that is good or bad."""
+    """Whether a client has capd, with words for the list that `capd install` prints."""
 
     words: str
     has_capd: bool = False
     is_off: bool = False
+    """Whether the user has switched capd off in the client."""
     is_readable: bool = True
 
 
 def client_of(known: KnownClient, env: Mapping[str, str]) -> Client:
-    """Return a client whose file capd edits."""
+    """Return the object that installs capd into `known`, which must be `is_edited`."""
     return _OWN.get(known.id, Client)(known, env, launcher_path(env))
 
 
@@ -116,7 +115,10 @@ def edited_clients(env: Mapping[str, str]) -> list[Client]:
 
 
 def needed_by_others(client: Client, env: Mapping[str, str]) -> dict[Path, KnownClient]:
-    """Return the files of `client`'s hooks that another client with capd uses as well."""
+    """Return the files with hooks of `client` that another client with capd uses as well.
+
+    Each is returned with that other client. Uninstalling `client` leaves these files alone.
+    """
     own = {edit.path.resolve() for edit in client.hooks()}
     needed: dict[Path, KnownClient] = {}
     for other in edited_clients(env):
@@ -127,7 +129,7 @@ def needed_by_others(client: Client, env: Mapping[str, str]) -> dict[Path, Known
 
 
 def state_of(known: KnownClient, env: Mapping[str, str]) -> State:
-    """Return the state of a client."""
+    """Read the client's file and return its state; a file that cannot be read is a state, too."""
     if not known.is_edited:
         return State("by hand: what to put where is printed")
     client = client_of(known, env)

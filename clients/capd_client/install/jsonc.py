@@ -21,7 +21,7 @@ _DEEPEST = 200
 
 
 class JsoncError(UnreadableError):
-    """The text is not valid at `line`."""
+    """The text is not JSON with comments, or cannot be edited, at `line`."""
 
     def __init__(self, text: str, at: int, reason: str) -> None:
         self.line = text.count("\n", 0, at) + 1
@@ -30,9 +30,10 @@ class JsoncError(UnreadableError):
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A member of an object, or an item of an array, which has no name."""
+    """A member of an object, or an item of an array. An item's `name` is None."""
 
     start: int
+    """Where it begins in the text; for a member, where its name does."""
     name: str | None
     node: "Node"
     comma: int
@@ -41,7 +42,7 @@ class Child:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value and its span; `children` are those of an object or array."""
+    """A value at `text[start:end]`. Only objects and arrays have children."""
 
     start: int
     end: int
@@ -58,7 +59,7 @@ class Node:
 
 
 def find(root: Node, path: Path) -> Node | None:
-    """Return the value at `path`, or None."""
+    """Return the node at `path`, whose steps are names and indexes; None if there is none."""
     node = root
     for step in path:
         at = node.at(step)

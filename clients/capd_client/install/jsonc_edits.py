@@ -54,7 +54,11 @@ def append(text: str, path: Path, value: Any) -> str:
 
 
 def take(text: str, path: Path) -> str:
-    """Return `text` without the value at `path`; comments around it stay."""
+    """Return `text` without the value at `path`; comments around it stay.
+
+    Raises:
+        JsoncError: `text` is not JSON.
+    """
     root = parse(text)
     container = find(root, path[:-1])
     at = -1 if container is None else container.at(path[-1])
@@ -84,7 +88,10 @@ def _demand(text: str, node: Node, kind: type, path: Path) -> None:
 
 
 def _span_to_cut(text: str, start: int, end: int, comma: int) -> tuple[int, int]:
-    """Return the span to cut with a child: its comma if it follows directly, its lines or space."""
+    """Return the span to cut for a child from `start` to `end`, whose comma is at `comma`.
+
+    A comma that follows directly is included. So are whole lines, if nothing else is on them.
+    """
     if comma >= 0 and not text[end:comma].strip(_SPACE):
         end = comma + 1
     line = text.rfind("\n", 0, start) + 1
@@ -144,7 +151,7 @@ def _newline(text: str) -> str:
 
 
 def _unit(text: str, root: Node) -> str:
-    """Return what the text indents by."""
+    """Return the white space by which the text indents one level."""
     if root.children:
         start = root.children[0].start
         line = text.rfind("\n", 0, start) + 1

@@ -18,9 +18,9 @@ from typing import Any, Literal
 import msgspec
 
 Format = Literal["json", "jsonc", "toml", "yaml", "lua", "elisp", "ui"]
-"""`json` is for clients that take no comments; the last three no program can edit safely."""
+"""`json` is for clients that accept no comments. No program can edit the last three safely."""
 Layout = Literal["map", "list"]
-"""Whether servers are members by name, or items that have a `name`."""
+"""`map`: an object with the servers by name. `list`: an array of servers, each with a `name`."""
 Transport = Literal["http", "sse", ""]
 """How a URL is connected to; empty if the entry's `type` determines it."""
 Variable = Literal[
@@ -37,8 +37,8 @@ Variable = Literal[
     "$: COMMAND",
     "NULL",
 ]
-"""How a value that stands elsewhere is written; `NULL` is null or "" for the variable of that
-name."""
+"""The ways to write a placeholder. `NULL` means that null, or an empty text, stands for the
+variable of the same name."""
 EDITED = frozenset({"json", "jsonc", "toml", "yaml"})
 """The formats that capd edits."""
 
@@ -47,27 +47,27 @@ _REFERENCE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 
 
 class Stdio(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The keys of a server that is a program."""
+    """The keys that a client uses in the entry of a server that it starts as a program."""
 
     form: Literal["program", "line"] = "program"
-    """Whether `command` is the program, with its arguments under `args`, or all of them as a list.
-    Some clients take a table {path, args, env} as well."""
+    """`program`: `command` is the program, and `args` its arguments. `line`: `command` is a list
+    of both. Some clients accept a table {path, args, env} as well."""
     command: str = "command"
     args: str = "args"
     env: str = "env"
     cwd: str = "cwd"
     passed: str = ""
-    """The key for names of variables whose values come from the environment or a keyring."""
+    """The key of a list of variables whose values come from the client's environment or keyring."""
     env_file: str = ""
 
 
 class Http(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The keys of a server that is reached by URL."""
+    """The keys that a client uses in the entry of a server that it reaches by URL."""
 
     urls: dict[str, Transport]
     headers: str = ""
     header_variables: str = ""
-    """The key for headers whose values are names of variables."""
+    """The key of a table of headers; each value is the name of a variable."""
     bearer_variable: str = ""
 
 
@@ -86,7 +86,7 @@ class _Systems(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class ServersFile:
-    """One file with servers in it: its path, and its format."""
+    """A file that lists servers; the keys `servers` lead to the list."""
 
     path: Path
     format: Format
@@ -95,7 +95,7 @@ class ServersFile:
 
 
 class KnownClient(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One program that capd can be added to."""
+    """One line of the table: an editor or agent that capd can be added to."""
 
     title: str
     behaviour: str
@@ -149,7 +149,10 @@ class KnownClient(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def user_files(
         self, env: Mapping[str, str], platform: str = sys.platform
     ) -> tuple[ServersFile, ...]:
-        """Return the user's files, whether or not they exist."""
+        """Return the user's files, whether or not they exist.
+
+        A path is left out if it needs a variable that `env` does not have.
+        """
         paths = self.user
         if isinstance(paths, _Systems):
             system = "windows" if platform == "win32" else platform
@@ -157,7 +160,10 @@ class KnownClient(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return tuple(self._file(path) for each in paths if (path := expanded(each, env)))
 
     def user_file(self, env: Mapping[str, str]) -> ServersFile | None:
-        """Return the file that capd is added to; None if capd does not edit one."""
+        """Return the file that capd is added to; None if capd does not edit one.
+
+        It is the first file that exists, otherwise the last of the table.
+        """
         known = self.user_files(env) if self.is_edited else ()
         return next((file for file in known if file.path.exists()), known[-1] if known else None)
 
@@ -192,13 +198,19 @@ class KnownClient(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _has_files(pattern: Path) -> bool:
-    """Tell whether a folder has files: `capd uninstall` leaves the folders that it made."""
+    """Tell whether a folder that matches has files.
+
+    An empty folder proves nothing: `capd uninstall` leaves the folders that `install` created.
+    """
     folders = glob.glob(str(pattern))  # noqa: PTH207 - a pattern from the root
     return any(path.is_file() for folder in folders for path in Path(folder).rglob("*"))
 
 
 def expanded(path: str, env: Mapping[str, str]) -> Path | None:
-    """Return a path of the table; None if a variable that it needs is not set."""
+    """Return a path of the table with `~`, `${VAR}` and `${VAR:-DEFAULT}` replaced.
+
+    None if a variable without a default is not set.
+    """
     home = env.get("HOME") or str(Path.home())
 
     def value(match: re.Match[str]) -> str:
@@ -212,7 +224,7 @@ def expanded(path: str, env: Mapping[str, str]) -> Path | None:
 
 @cache
 def known_clients() -> Mapping[str, KnownClient]:
-    """Return the table by the names that `capd install` takes."""
+    """Return the table of clients by their ids, the names that `capd install` takes."""
     text = files("capd_protos").joinpath(_NAME).read_text(encoding="utf-8")
     return {
         name: msgspec.convert(
@@ -224,7 +236,7 @@ def known_clients() -> Mapping[str, KnownClient]:
 
 
 def known_client(name: str) -> KnownClient | None:
-    """Return the client with that name or other name."""
+    """Return the client with the id or alias `name`, in any case; None if there is none."""
     folded = name.casefold()
     clients = known_clients()
     return clients.get(folded) or next(

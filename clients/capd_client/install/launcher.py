@@ -1,7 +1,7 @@
-"""The stable path that clients start: a script in capd's own folder.
+"""The launcher: the script in capd's data folder that clients start, at a path that never changes.
 
-The paths of Python and capd change with upgrades. The path in the clients' configurations, which
-users may have come to trust, does not.
+The paths of Python and of capd's package change with upgrades. Clients' configurations name only
+the launcher, so they stay valid, and a user who had to trust the path trusts it once.
 """
 
 import os
@@ -31,7 +31,11 @@ def is_launcher_current(env: Mapping[str, str]) -> bool:
 
 
 def write_launcher(env: Mapping[str, str]) -> bool:
-    """Write the launcher unless it is current; return whether it was written."""
+    """Write the launcher unless it is current; return whether it was written.
+
+    Raises:
+        OSError: its folder cannot be written.
+    """
     if is_launcher_current(env):
         return False
     path = launcher_path(env)
@@ -41,7 +45,10 @@ def write_launcher(env: Mapping[str, str]) -> bool:
 
 
 def launcher_script(env: Mapping[str, str], python: str) -> str:
-    """Return the launcher's text; if `CAPD_HOME` is set, the text sets it, too."""
+    """Return the launcher's text; `python` is the interpreter that it runs.
+
+    If `CAPD_HOME` is set, the script sets it as well: clients do not pass it on.
+    """
     launch = Path(capd_client.__file__).absolute().parent / "launch.py"
     lines = ["#!/bin/sh", "# Written by `capd install`, which writes it anew."]
     if env.get("CAPD_HOME"):

@@ -1,4 +1,7 @@
-"""Records what `capd install` changed in which file, in capd's state folder, with the originals.
+"""The record of the files that `capd install` changed, with backups of the originals.
+
+    <state>/install/CLIENT.json                      the entries of one client
+    <state>/install/CLIENT.FILE.DIGEST.backup        an original file
 
 Backups may contain a user's tokens, so the folder has mode 0700 and each file 0600.
 """
@@ -19,19 +22,25 @@ _LONGEST_NAME = 255
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One file: a digest of the content that capd left, and its backup's name ("" for no file)."""
+    """The record of one changed file."""
 
     left: str
+    """The digest of the content that capd wrote; empty if it is not known."""
     backup: str
+    """The name of the backup; empty if there was no file before."""
 
 
 def digest(data: bytes | None) -> str:
-    """Return a digest of `data`; empty if there is no file."""
+    """Return the SHA-256 of `data` in hexadecimal; empty for None, which means no file."""
     return "" if data is None else hashlib.sha256(data).hexdigest()
 
 
 class Ledger:
-    """The entries of one client."""
+    """The entries of one client; `state` is capd's state folder.
+
+    Raises:
+        InstallError: the file with the entries is damaged, or a backup is gone.
+    """
 
     def __init__(self, state: Path, client: str) -> None:
         self._client = client
@@ -40,14 +49,14 @@ class Ledger:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Prevent two commands from changing the same files at once."""
+        """Hold the lock that keeps two commands from changing clients' files at the same time."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (self._folder / ".lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
     def entries(self) -> dict[Path, Entry]:
-        """Return all entries, by path."""
+        """Return all entries by the path of the changed file."""
         data = read(self._path)
         if data is None:
             return {}
@@ -56,22 +65,27 @@ class Ledger:
             return {Path(path): _checked(path, Entry(**each)) for path, each in files.items()}
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise InstallError(
-                f"{self._path} is damaged\nMove it away; what it knew is in {self._folder}."
+                f"{self._path} is damaged\n"
+                f"Move it away, then try again. The original files are in {self._folder}."
             ) from None
 
     def original(self, entry: Entry) -> bytes | None:
-        """Return the original content."""
+        """Return the content before capd's change; None if there was no file."""
         if not entry.backup:
             return None
         data = read(self._folder / entry.backup)
         if data is None:
-            raise InstallError(f"the backup {self._folder / entry.backup} is gone\nRestore it.")
+            # Without the record, capd's own part is removed and the rest of the file stays.
+            raise InstallError(
+                f"the backup {self._folder / entry.backup} is gone\n"
+                f"Put it back, or move {self._path} away; then try again."
+            )
         return data
 
     def note(self, path: Path, *, original: bytes | None, left: bytes | None) -> Path | None:
-        """Save `original` as a backup, and note that the file is now `left`.
+        """Save `original` as a backup, and record that capd leaves the content `left` at `path`.
 
-        Return the backup's path.
+        Return the backup's path; None if `original` is None, so that there is nothing to save.
         """
         entries = self.entries()
         former = entries.get(path)
@@ -88,7 +102,7 @@ class Ledger:
         return self._folder / backup if backup else None
 
     def forget(self, path: Path, *, keep_backup: bool) -> Path | None:
-        """Remove the entry; return the path of the backup if it stays."""
+        """Remove the entry of `path`; return the path of its backup if that is kept."""
         entries = self.entries()
         entry = entries.pop(path, None)
         self._store(entries)
@@ -100,13 +114,13 @@ class Ledger:
         return None
 
     def hand_over(self, path: Path, to: "Ledger") -> None:
-        """Give the entry to another client, which uses capd's part of the file from now on."""
+        """Move the entry of `path` to the ledger of another client, which shares the file."""
         entry = self.entries().get(path)
         if entry is not None:
             self.forget(path, keep_backup=to.adopt(path, entry))
 
     def adopt(self, path: Path, entry: Entry) -> bool:
-        """Take over another client's entry and its backup, unless this client has its own."""
+        """Take over another client's entry; return False if there is one for `path` already."""
         entries = self.entries()
         if path in entries:
             return False
@@ -130,7 +144,7 @@ def _checked(path: str, entry: Entry) -> Entry:
     """Return the entry if it is valid, with its backup in capd's folder.
 
     Raises:
-        ValueError, TypeError, AttributeError: it is another kind.
+        ValueError, TypeError, AttributeError: a member has a wrong type or an unsafe value.
     """
     # A null byte is a ValueError in every system call, and ".." leads outside the folder.
     is_bare = Path(entry.backup).name == entry.backup and entry.backup.endswith(".backup")

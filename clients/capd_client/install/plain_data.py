@@ -1,4 +1,8 @@
-"""Plain data with a change at a path: the expected meaning of an edited text."""
+"""Changes to data (maps, lists, scalars) at a path, to know what an edited text must parse to.
+
+The editors of TOML and YAML change a text and parse it again. The result must equal the old data
+with the same change made here.
+"""
 
 import copy
 import json
@@ -8,7 +12,10 @@ Path = tuple[str | int, ...]
 
 
 def found(data: Any, path: Path) -> Any:
-    """Return the value at `path`; None if there is none."""
+    """Return the value at `path`; None if there is none.
+
+    A text steps into a map, a number into a list.
+    """
     for step in path:
         if isinstance(step, str):
             data = data.get(step) if isinstance(data, dict) else None
@@ -38,7 +45,7 @@ def with_value(data: Any, path: Path, value: Any) -> Any:
 
 
 def without(data: Any, path: Path) -> Any:
-    """Return `data` without the value at `path`."""
+    """Return a copy of `data` without the value at `path`, if there is one."""
     changed = copy.deepcopy(data)
     if is_there(changed, path):
         del found(changed, path[:-1])[path[-1]]
@@ -46,7 +53,7 @@ def without(data: Any, path: Path) -> Any:
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Tell whether two values are the same; 1 is not true, and an empty map is not null."""
+    """Tell whether two values are the same. Unlike with `==`, 1 is not true, and 1 is not 1.0."""
     return _text(one) == _text(other)
 
 

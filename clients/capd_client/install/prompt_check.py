@@ -34,11 +34,11 @@ from capd_protos.places import places
 Answer = Literal["yes", "no", "not tried"]
 
 MESSAGE = "Thanks!"
-"""A message that switches nothing on."""
+"""A message for which routing activates no capability."""
 _HANDSHAKE_TIMEOUT = 10.0
 _HOOK_TIMEOUT = 6.0
 _ARRIVAL = 2.0
-"""Seconds for the daemon to note a message that a hook has handed over."""
+"""Seconds for the daemon to record a message that a hook has sent."""
 _LOOK_AGAIN = 0.05
 _CHECK_AGAIN = "See what is wrong with: capd doctor"
 
@@ -62,7 +62,9 @@ class PromptCheck:
 def check_prompt(client: Client, env: Mapping[str, str], uid: int, launcher: Path) -> PromptCheck:
     """Send a message as the client's hook would; return whether it reached the client's session.
 
-    It takes about a second. A daemon must be running.
+    `uid` is the user whose daemon is asked; it must be running. `launcher` is the program that the
+    client starts. The check takes about a second. It raises nothing: whatever fails is the reason
+    of a `no`.
     """
     edits = client.hooks()
     if client.known.no_prompts or not edits:
@@ -146,7 +148,10 @@ def _run(line: str, message: str, env: Mapping[str, str], project: str) -> str:
 
 
 def _result_for(control: Control, key: str, problem: str = "") -> PromptCheck:
-    """Return whether the daemon received a message for the session."""
+    """Wait until the daemon has linked a message to the session `key`; return the result.
+
+    With a `problem` the daemon is asked only once, because the hook has failed already.
+    """
     give_up_at = time.monotonic() + (0.0 if problem else _ARRIVAL)
     while True:
         sessions = control.call("sessions")["sessions"]
@@ -190,6 +195,7 @@ def _strings(value: object) -> Iterator[str]:
 
 
 def _is_trusted(client: Client, env: Mapping[str, str], launcher: Path) -> bool:
+    # The trust is there if adding it again would change nothing.
     try:
         edits = trust_edits(client.name, env, launcher)
         return all(_text(edit.path) == edit.add(_text(edit.path)) for edit in edits)
@@ -203,7 +209,10 @@ def _text(path: Path) -> str:
 
 
 def _without_conversation(env: Mapping[str, str]) -> dict[str, Any]:
-    """Return the environment without the conversation of an agent that runs this command."""
+    """Return the environment without variables that name an agent's conversation.
+
+    An agent that runs this command sets them, and the message would count as one of its own.
+    """
     return {
         name: value
         for name, value in env.items()

@@ -1,7 +1,7 @@
 """The prompt hooks that clients get, so that capd sees their users' messages.
 
-Claude Code and opencode need more than such a hook, and have files of their own here. The command
-line of a hook never changes, because some clients have their user trust it by its text.
+Claude Code (`claude.py`) and opencode (`installed_clients.py`) need more than one such hook. The
+command line of a hook never changes, because users of some clients trust it by its text.
 """
 
 import hashlib
@@ -18,31 +18,32 @@ from capd_client.install.hook_lists import HookList, is_our_command
 from capd_client.install.toml_edits import parse, put, take
 
 _STATE = ("hooks", "state")
-
-
+"""The keys in Codex' config.toml that lead to the trust in each hook."""
 TRUSTED_BY_HASH = ("codex",)
 """Clients that run a hook only after their user has trusted its text."""
 _EVENT = "user_prompt_submit"
-
-
 _HASH = "trusted_hash"
+_TIMEOUT = 5
+"""Seconds that a client waits for a hook: `hook_limit` of clients.toml."""
+_CLINE_EVENTS = ("TaskStart", "UserPromptSubmit")
+EXECUTABLE = 0o700
 
 
 # Codex skips a hook without a message until its user has reviewed and trusted it
 # (docs/design/clients.md, finding 8). The review is the user's: capd writes the trust only for a
 # user who has asked for it.
 def trusted_hash(hook: Mapping[str, Any]) -> str:
-    """Return the hash that Codex stores for a trusted hook."""
+    """Return the hash that Codex stores for `hook` once its user has trusted it."""
     trusted = {"event_name": _EVENT, "hooks": [{"async": False, **hook}]}
     text = json.dumps(trusted, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
 def trust_edit(config: Path, hooks_file: Path, hooks: HookList) -> FileEdit:
-    """Return the edit by which Codex trusts our hook, which is now in `hooks_file`.
+    """Return the edit of `config` that makes Codex trust capd's hook in `hooks_file`.
 
     Raises:
-        InstallError: our hook is not in `hooks_file`.
+        InstallError: capd's hook is not in `hooks_file`.
     """
     try:
         places = hooks.places(hooks_file.read_text(encoding="utf-8"))
@@ -61,7 +62,7 @@ def trust_edit(config: Path, hooks_file: Path, hooks: HookList) -> FileEdit:
 
 
 def untrusted(text: str, hooks_file: Path, hooks: HookList) -> str:
-    """Return Codex' configuration without its trust in our hook; other hooks stay trusted."""
+    """Return Codex' configuration without the trust in capd's hook; others stay trusted."""
     digest = trusted_hash(hooks.hook)
     for key, each in _states(text).items():
         is_ours = isinstance(each, dict) and each.get(_HASH) == digest
@@ -83,22 +84,10 @@ def _states(text: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-_TIMEOUT = 5
-
-
-"""Seconds that a client waits for a hook: `hook_limit` of clients.toml."""
-
-
-_CLINE_EVENTS = ("TaskStart", "UserPromptSubmit")
-
-
-EXECUTABLE = 0o700
-
-
 def hook_edits(client_id: str, env: Mapping[str, str], launcher: Path) -> list[FileEdit]:
     """Return the edits of a client's hook files; none if it has no prompt hook.
 
-    A hook and the server may share a file: edits of one file are made together.
+    A hook and the server's entry may be in one file; `plan_install` joins the edits of a file.
     """
     made = _MAKERS.get(client_id)
     return [] if made is None else made(env, launcher)
@@ -115,16 +104,16 @@ def codex_hooks_file(env: Mapping[str, str]) -> Path:
 
 
 def codex_hook(launcher: Path) -> dict[str, Any]:
-    """Return Codex' hook. Trust depends on its text."""
+    """Return capd's hook for Codex. Any change of it ends the user's trust, as its hash changes."""
     command = hook_command(launcher, "codex", "UserPromptSubmit")
     return {"type": "command", "command": command, "timeout": _TIMEOUT}
 
 
 def trust_edits(client_id: str, env: Mapping[str, str], launcher: Path) -> list[FileEdit]:
-    """Return the edits by which a client trusts the hook in its file.
+    """Return the edits that make a client trust capd's hook without asking its user.
 
     Raises:
-        InstallError: there is no hook, or the client has no such trust.
+        InstallError: the hook is not installed, or the client needs no trust in hooks.
     """
     if client_id not in TRUSTED_BY_HASH:
         raise InstallError(f"{client_id} asks for no trust in hooks\nLeave --trust-hooks out.")
@@ -224,7 +213,7 @@ def _cline(env: Mapping[str, str], launcher: Path) -> list[FileEdit]:
 
 
 def _add_script(script: str, text: str) -> str:
-    """Return our script, unless the user has one: there can be only one for an event."""
+    """Return `script`, or `text` if that is the user's own: Cline runs one script for an event."""
     return script if not text.strip() or _is_our_script(text) else text
 
 
@@ -242,7 +231,10 @@ def _edit(path: Path, hooks: HookList) -> FileEdit:
 
 
 def _whole(path: Path, text: str) -> FileEdit:
-    """Return the edit of a file that only capd writes; one that was edited since stays."""
+    """Return the edit of a file with the whole content `text`.
+
+    It is removed unless somebody has edited it.
+    """
     return FileEdit(path, lambda _: text, lambda now, _: "" if now == text else now)
 
 

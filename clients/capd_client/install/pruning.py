@@ -1,13 +1,17 @@
-"""Removes empty containers that capd created."""
+"""Removes empty objects and arrays that capd created in JSON with comments."""
 
 from capd_client.install.jsonc import Path, find, parse
 from capd_client.install.jsonc_edits import take
 
 
 def prune(text: str, path: Path, original: str | None) -> str:
-    """Return `text` without containers at `path` and above that are empty and not in `original`.
+    """Return `text` without the containers along `path` that are empty and not in `original`.
 
-    If the original is unknown, an empty container may be the user's, and stays.
+    If `original` is None, the text before capd is not known. Then an empty container stays, because
+    it may be the user's.
+
+    Raises:
+        JsoncError: one of the texts is not JSON.
     """
     if original is None:
         return text

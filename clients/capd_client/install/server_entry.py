@@ -15,7 +15,13 @@ NAME = "capd"
 
 
 class ServerEntry:
-    """capd's entry, and how it differs from the user's."""
+    """Adds capd's entry to the text of a client's file, finds it, and removes it.
+
+    An entry named capd is capd's own if it starts the launcher; otherwise it is the user's.
+
+    Raises:
+        UnreadableError: the text is not in the file's format, or cannot be edited.
+    """
 
     def __init__(self, client: KnownClient, file: ServersFile, launcher: FilePath) -> None:
         self._client = client
@@ -24,7 +30,11 @@ class ServerEntry:
         self._defaults = _with_launcher(client.defaults, launcher)
 
     def add(self, text: str) -> str:
-        """Return `text` with the entry; what the user has added to it or switched stays."""
+        """Return `text` with the entry.
+
+        In an entry that exists, members that the user added stay, and so do the client's defaults
+        that the user changed, such as a switch. An entry that is the user's own is replaced.
+        """
         edits = edits_of(self._file.format)
         if is_blank(text):
             for key, value in self._client.new_file.items():
@@ -39,7 +49,10 @@ class ServerEntry:
         return text
 
     def remove(self, text: str, original: str | None) -> str:
-        """Return `text` without the entry, and with the value that `original` had in its place."""
+        """Return `text` without the entry; an entry that it replaced is restored from `original`.
+
+        `original` is the text before the installation; None if it is not known.
+        """
         if not _is_ours(self._own(text)):
             return text
         edits = edits_of(self._file.format)
@@ -50,12 +63,15 @@ class ServerEntry:
         return _pruned(text, self._file, original)
 
     def is_off(self, text: str) -> bool:
-        """Tell whether the user has switched capd off there."""
+        """Tell whether the entry in `text` is switched off."""
         entry = self._own(text) or {}
         return any(entry.get(key) is value for key, value in self._client.off.items())
 
     def own_program(self, text: str) -> str | None:
-        """Return the program that the file starts under capd's name; None if there is none."""
+        """Return the program of the entry named capd; None if there is no such entry.
+
+        It is empty if the entry names no program.
+        """
         entry = self._own(text)
         return None if entry is None else program_of(entry)
 
@@ -109,7 +125,7 @@ def _with_launcher(entry: Mapping[str, Any], launcher: FilePath) -> dict[str, An
 
 
 def edits_of(kind: Format) -> ModuleType:
-    """Return the module that edits a format: with `put`, `take` and, if it has lists, `append`."""
+    """Return the module that edits a format, with `put`, `take` and (not for TOML) `append`."""
     # Imported here: their libraries take longer than everything else.
     if kind == "toml":
         from capd_client.install import toml_edits  # noqa: PLC0415

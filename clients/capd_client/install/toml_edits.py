@@ -22,7 +22,7 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class TomlError(UnreadableError):
-    """The text is not as expected at `line`."""
+    """The text is not TOML, or cannot be edited, at `line`."""
 
     def __init__(self, reason: str, line: int = 1) -> None:
         self.line = line
@@ -69,10 +69,10 @@ def put(text: str, path: Path, value: Any) -> str:
 
 
 def take(text: str, path: Path) -> str:
-    """Return `text` without the table at `path`; comments around it stay.
+    """Return `text` without the value at `path`, often a table; comments around it stay.
 
     Raises:
-        TomlError: `text` is not TOML, or the table cannot be removed.
+        TomlError: `text` is not TOML, or the value cannot be removed.
     """
     before = parse(text)
     if not is_there(before, path):
@@ -110,7 +110,7 @@ def _key(name: str) -> str:
 
 
 def _cut(text: str, path: Path) -> str:
-    """Return `text` without the lines of the table and of those below it."""
+    """Return `text` without the lines of the table at `path` and of the tables inside it."""
     names = r"\s*\.\s*".join(_named(str(step)) for step in path)
     ours = re.compile(rf"\s*\[\s*{names}\s*[.\]]")
     lines = text.splitlines(keepends=True)
@@ -172,7 +172,7 @@ def _taken_by_tomlkit(text: str, path: Path) -> str:
 
 
 def _like(text: str, after: str) -> str:
-    """Return `after` with the line ends of `text`, where these are of one kind."""
+    r"""Return `after` with `\r\n` as its line ends if every line of `text` ends so."""
     if "\r\n" not in text or re.search(r"(?<!\r)\n", text):
         return after
     return re.sub(r"(?<!\r)\n", "\r\n", after)

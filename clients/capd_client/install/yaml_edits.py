@@ -166,7 +166,10 @@ def _out_of_flow(text: str, container: Any, place: int, start: int, end: int) ->
 
 
 def _with_lines(text: str, at: int, lines: list[str], column: int) -> str:
-    """Return `text` with `lines` put in at the start of the line `at`."""
+    """Return `text` with `lines`, indented by `column`, inserted at the position `at`.
+
+    `at` is the start of a line, or the end of the text.
+    """
     newline = "\r\n" if "\r\n" in text else "\n"
     block = newline.join(" " * column + line for line in lines)
     if at < len(text) or not text.strip("\ufeff") or text.endswith("\n"):
@@ -183,7 +186,7 @@ def _lines(root: yaml.Node | None, value: Any) -> list[str]:
 
 
 def _unit(root: yaml.Node | None) -> int:
-    """Return the number of spaces that the text indents by: that of its first nested map."""
+    """Return the number of spaces per level, taken from the first nested map of the text."""
     for _, key, value in members(root):
         if isinstance(value, yaml.MappingNode) and value.value and not value.flow_style:
             step = value.value[0][0].start_mark.column - key.start_mark.column
@@ -202,7 +205,7 @@ def _scalar(value: str) -> str:
 
 
 def _end(text: str, node: yaml.Node) -> int:
-    """Return where the line behind a block's last leaf begins."""
+    """Return the position of the first line after a block."""
     key: yaml.Node | None = None
     while not _is_flow(node) and getattr(node, "value", None) and not _is_leaf(node):
         last = node.value[-1]
@@ -214,7 +217,10 @@ def _end(text: str, node: yaml.Node) -> int:
 
 
 def _stop(text: str, key: yaml.Node | None, value: yaml.Node) -> int:
-    """Return where a value ends; an alias, whose node is elsewhere, at the end of its line."""
+    """Return the position where a value ends.
+
+    The node of an alias is elsewhere in the text, so its end is that of its key's line.
+    """
     if key is not None and value.start_mark.index < key.start_mark.index:
         return len(text[: _line_end(text, key.end_mark.index)].rstrip("\r\n"))
     if _is_leaf(value) or _is_flow(value):

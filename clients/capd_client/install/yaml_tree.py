@@ -13,11 +13,12 @@ from capd_client.install import UnreadableError
 
 _DEEPEST = 200
 _MOST = 100_000
-"""Limit of nodes, counting those that an alias repeats: a few lines can exceed any memory."""
+"""Limit of nodes. Those that an alias repeats count each time, because a few lines of aliases can
+stand for more data than any memory holds."""
 
 
 class YamlError(UnreadableError):
-    """The text is not as expected at `line`."""
+    """The text is not YAML, or cannot be edited, at `line`."""
 
     def __init__(self, reason: str, line: int) -> None:
         self.line = line
@@ -42,7 +43,7 @@ def compose(text: str) -> yaml.Node | None:
 
 
 def value_of(node: yaml.Node | None) -> Any:
-    """Return the data of a node.
+    """Return the data of a node as maps, lists, texts, numbers, booleans and None.
 
     Raises:
         YamlError: it is too large or nested too deeply, as an alias of itself is.
@@ -51,7 +52,7 @@ def value_of(node: yaml.Node | None) -> Any:
 
 
 def members(node: yaml.Node | None) -> Iterator[tuple[str, yaml.Node, yaml.Node]]:
-    """Return name, key and value of each member of a mapping."""
+    """Yield name, key and value of each member of a mapping; nothing for any other node."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             if isinstance(key, yaml.ScalarNode):

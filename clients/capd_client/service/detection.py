@@ -11,7 +11,10 @@ from capd_client.service.systemd import Systemd
 
 
 def this_manager(env: Mapping[str, str]) -> Manager:
-    """Return launchd on macOS, systemd if this user's manager runs, otherwise a plain process."""
+    """Return launchd on macOS; systemd if this user's manager answers; otherwise `Plain`.
+
+    `env` is the environment of this command.
+    """
     if sys.platform == "darwin":
         return Launchd(env)
     if shutil.which("systemctl", path=env.get("PATH")) and Systemd.answers():

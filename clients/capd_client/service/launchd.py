@@ -1,4 +1,7 @@
-"""The daemon under launchd, on macOS. Written from Apple's manual pages; checked by its parser."""
+"""The daemon as an agent of launchd, on macOS.
+
+Written from the manual pages launchd.plist(5) and launchctl(1).
+"""
 
 import os
 import plistlib
@@ -15,7 +18,11 @@ LABEL = "dev.capd.daemon"
 
 
 class Launchd:
-    """The launchd of the current user."""
+    """Installs and controls the agent `dev.capd.daemon` of the current user.
+
+    Raises:
+        ServiceError: launchctl failed.
+    """
 
     name = "launchd"
     when_stopped = "the next login starts it again, and so does: capd daemon start"
@@ -31,7 +38,7 @@ class Launchd:
         self._log = Path(where.state, "capd.log")
 
     def plist(self) -> bytes:
-        """Return the agent's property list, as XML."""
+        """Return the property list that this capd would install, as XML."""
         agent = {
             "Label": LABEL,
             "ProgramArguments": daemon_command(),
@@ -72,7 +79,7 @@ class Launchd:
         return self.path.exists()
 
     def serves(self) -> bool:
-        """Whether the property list belongs to this configuration."""
+        """Whether the installed property list has this command's CAPD_HOME and CAPD_SOCKET."""
         try:
             agent = plistlib.loads(self.path.read_bytes())
         except (plistlib.InvalidFileException, ExpatError, ValueError):
@@ -92,6 +99,6 @@ class Launchd:
         run(["launchctl", "kickstart", "-k", self.target])
 
     def logs(self, *, follow: bool, lines: int, is_bare: bool = False) -> list[str]:
-        """Return the command that shows the log file."""
+        """Return the command that shows the log file; the file is the same for `is_bare`."""
         del is_bare
         return log_command(self._log, follow=follow, lines=lines)

@@ -13,22 +13,30 @@ class ServiceError(Exception):
 
 
 class Manager(Protocol):
-    """A way of keeping the daemon running."""
+    """A way of keeping the daemon running: systemd, launchd, or a plain process.
+
+    Raises:
+        ServiceError: a method failed.
+    """
 
     name: str
+    """The name for a person."""
     when_stopped: str
     """What starts the daemon again after `stop`, in words for a person."""
 
     def install(self, *, is_hardened: bool) -> list[str]:
-        """Install the service and start it; return what was done, a line each."""
+        """Install the service and start it; return what was done, one line for each step.
+
+        `is_hardened` adds systemd's directives that imply NoNewPrivileges.
+        """
         ...
 
     def uninstall(self) -> list[str]:
-        """Stop the service and remove it; return what was done."""
+        """Stop the service and remove it; return what was done, one line for each step."""
         ...
 
     def is_installed(self) -> bool:
-        """Whether the service is installed."""
+        """Whether the service is installed, running or not."""
         ...
 
     def start(self) -> None:
@@ -36,7 +44,7 @@ class Manager(Protocol):
         ...
 
     def serves(self) -> bool:
-        """Whether the installed service belongs to this configuration, and not to another home."""
+        """Whether the installed service has the same CAPD_HOME and CAPD_SOCKET as this command."""
         ...
 
     def stop(self) -> bool:
@@ -48,7 +56,10 @@ class Manager(Protocol):
         ...
 
     def logs(self, *, follow: bool, lines: int, is_bare: bool = False) -> list[str]:
-        """Return the command that shows the daemon's log; `is_bare`: as the daemon wrote it."""
+        """Return the command that prints the last `lines` lines of the daemon's log.
+
+        With `is_bare` each line is as the daemon wrote it, without the journal's prefix.
+        """
         ...
 
 
@@ -65,16 +76,19 @@ def daemon_command() -> list[str]:
 
 
 def own_variables(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables with the paths of this daemon, as far as they are not the defaults."""
+    """Return CAPD_HOME and CAPD_SOCKET, as far as `env` sets them, as absolute paths.
+
+    A service keeps them, so that it runs the daemon that this command speaks to.
+    """
     keys = ("CAPD_HOME", "CAPD_SOCKET")
     return {key: str(Path(env[key]).absolute()) for key in keys if env.get(key)}
 
 
 def run(command: Sequence[str]) -> str:
-    """Run a manager's command and return its output.
+    """Run a command such as systemctl and return its standard output.
 
     Raises:
-        ServiceError: it failed, or does not exist.
+        ServiceError: it does not exist, or its exit code is not 0.
     """
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""The daemon without a service manager: a process of its own, as a thin client starts it."""
+"""The daemon without a service manager: a detached process, as the shim starts it."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ from capd_protos.places import places
 
 
 class Plain:
-    """A detached process that writes a log file."""
+    """Starts and stops the daemon as a detached process that writes a log file."""
 
     name = "none"
     when_stopped = "editors that are open do not start it again; one that is opened does"
@@ -28,7 +28,11 @@ class Plain:
         self._started: subprocess.Popen[bytes] | None = None
 
     def install(self, *, is_hardened: bool) -> list[str]:
-        """Refuse, because there is no service manager to install into."""
+        """Refuse.
+
+        Raises:
+            ServiceError: always, because there is no service manager to install into.
+        """
         del is_hardened
         raise ServiceError(
             "no service manager of this user answers (systemctl --user), as in most containers. "
@@ -44,7 +48,11 @@ class Plain:
         return False
 
     def start(self) -> None:
-        """Start the daemon, detached, and wait until it answers."""
+        """Start the daemon unless one answers, and wait until it answers.
+
+        Raises:
+            ServiceError: it ended, or did not answer within `PATIENCE` seconds.
+        """
         if self._answers():
             return
         self._log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -92,11 +100,11 @@ class Plain:
         return bool(pid)
 
     def serves(self) -> bool:
-        """Return True: there is no other daemon."""
+        """Return True: nothing is installed that could have other paths."""
         return True
 
     def logs(self, *, follow: bool, lines: int, is_bare: bool = False) -> list[str]:
-        """Return the command that shows the log file."""
+        """Return the command that shows the log file; the file is the same for `is_bare`."""
         del is_bare
         return log_command(self._log, follow=follow, lines=lines)
 

@@ -16,15 +16,16 @@ from capd_client.service.manager import ServiceError
 from capd_protos.places import STATE_LOCK, Places
 
 PATIENCE = 30.0
+"""Seconds to wait for a daemon to end or to answer. It lets calls end for 8 s ([daemon] drain)."""
 _LOOK_AGAIN = 0.05
 _SOCKET_BACK = 5.0
-"""Seconds within which a living daemon restores its socket."""
+"""Seconds to wait for a socket to come back: a living daemon checks and restores it each second."""
 
 
 def end(where: Places, *, for_good: bool) -> int:
-    """End the daemon of this place and wait until it has ended.
+    """Ask the daemon with these paths to end, and wait until it has ended.
 
-    Return its pid, 0 if there was none.
+    Return its pid; 0 if there was none. With `for_good`, its clients do not start another one.
 
     Raises:
         ServiceError: the daemon refused, or is still running.
@@ -50,7 +51,11 @@ def holder(state: str) -> int:
 
 
 def _end_unreachable(where: Places, *, for_good: bool) -> int:
-    """End a daemon that has locked the state folder and does not answer at the socket."""
+    """End the daemon that has locked the state folder but cannot be reached at its socket.
+
+    It is asked on the socket again for a few seconds, then gets SIGTERM. Return its pid; 0 if there
+    is none.
+    """
     pid = holder(where.state)
     give_up_at = time.monotonic() + _SOCKET_BACK
     while pid and time.monotonic() < give_up_at:
@@ -94,7 +99,10 @@ def await_end(pid: int) -> None:
         ServiceError: the process is still running.
     """
     if not _has_ended(pid, PATIENCE):
-        raise ServiceError(f"the daemon (pid {pid}) does not end; kill {pid} ends it")
+        # Not a plain `kill`: a daemon that is stuck while it stops takes no notice of SIGTERM.
+        raise ServiceError(
+            f"the daemon (pid {pid}) has not ended within {PATIENCE:g} s\nTo end it: kill -9 {pid}"
+        )
 
 
 def _has_ended(pid: int, within: float) -> bool:

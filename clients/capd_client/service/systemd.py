@@ -1,4 +1,7 @@
-"""The daemon under the user's systemd: two units, started by the socket's first connection."""
+"""The daemon under the user's systemd: `capd.socket` listens, and `capd.service` is the daemon.
+
+The first connection starts the service; so does the login, because both units are enabled.
+"""
 
 import os
 import subprocess
@@ -17,7 +20,11 @@ ANSWER_TIMEOUT = 5.0
 
 
 class Systemd:
-    """The systemd user manager of the current user."""
+    """Installs and controls the two units in the current user's systemd.
+
+    Raises:
+        ServiceError: systemctl failed, or the daemon did not end.
+    """
 
     name = "systemd"
     when_stopped = (
@@ -32,7 +39,7 @@ class Systemd:
 
     @staticmethod
     def answers() -> bool:
-        """Whether the user's service manager runs; in a container it often does not."""
+        """Whether the user's service manager answers; in a container it often does not run."""
         command = ["systemctl", "--user", "show", "--property=Version"]
         try:
             done = subprocess.run(command, capture_output=True, check=False, timeout=ANSWER_TIMEOUT)
@@ -41,7 +48,7 @@ class Systemd:
         return done.returncode == 0
 
     def install(self, *, is_hardened: bool) -> list[str]:
-        """Write the units, replace the running daemon, and listen at the socket."""
+        """Write, enable and start the units; stop a daemon that runs without systemd first."""
         self.folder.mkdir(parents=True, exist_ok=True)
         written = []
         for name, text in self.units().items():
@@ -80,7 +87,7 @@ class Systemd:
         return removed
 
     def is_installed(self) -> bool:
-        """Whether the service's unit is installed."""
+        """Whether the file of `capd.service` is there."""
         return (self.folder / SERVICE).exists()
 
     def start(self) -> None:
@@ -88,7 +95,7 @@ class Systemd:
         self._ctl("start", SOCKET, SERVICE)
 
     def serves(self) -> bool:
-        """Whether the unit belongs to this configuration."""
+        """Whether the installed unit names the same CAPD_HOME and CAPD_SOCKET as this command."""
         unit = (self.folder / SERVICE).read_text(encoding="utf-8", errors="replace")
         own = unit.splitlines()
         return [each for each in own if each.startswith("Environment=")] == self._variables()
@@ -98,10 +105,10 @@ class Systemd:
         # Checked first: if no daemon runs, a request to systemd's socket would start one.
         has_run = _is_active()
         if has_run:
-            # If only systemd ended it, clients would expect a new daemon and start one.
+            # Without this request, clients would take the end for a restart, and start a daemon.
             ask_to_end(places(self._env, os.getuid()).socket, for_good=True)
         self._ctl("stop", SOCKET, SERVICE)
-        # A daemon that systemd did not start may have the state folder.
+        # A daemon that systemd did not start may be running as well; it holds the state folder.
         return bool(end(places(self._env, os.getuid()), for_good=True)) or has_run
 
     def restart(self) -> None:
@@ -109,7 +116,7 @@ class Systemd:
         self._ctl("restart", SERVICE)
 
     def logs(self, *, follow: bool, lines: int, is_bare: bool = False) -> list[str]:
-        """Return the journal's command."""
+        """Return the `journalctl` command for the service."""
         more = ["--follow"] if follow else ["--no-pager"]
         more += ["--output", "cat"] if is_bare else []
         return ["journalctl", "--user", "--unit", SERVICE, "--lines", str(lines), *more]
@@ -149,7 +156,7 @@ def _is_active() -> bool:
 
 
 def _template(name: str) -> str:
-    """Return a unit as shipped, from the package or the checkout."""
+    """Return the text of a unit, from the installed package or from a checkout."""
     package = Path(capd_client.__file__).parent
     shipped = package / "units"
     folder = shipped if shipped.is_dir() else package.parents[1] / "systemd"

@@ -49,11 +49,11 @@ _COLOURS = {
 }
 """The colour of a cell that consists of one of these words."""
 _SOONEST = 0.2
-"""Seconds between two questions, however much happens."""
+"""Seconds between two polls at least, however many events come."""
 
 
 class TopApp(App[int]):
-    """Shows the daemon's status, updated all the time."""
+    """Shows the status of the daemon at `socket`, polled after each event and `every` seconds."""
 
     ENABLE_COMMAND_PALETTE = False
     CSS = """
@@ -94,10 +94,10 @@ class TopApp(App[int]):
         self._listening: Control | None = None
         self._waiting: list[Mapping[str, Any]] = []
         self._shown_call: int | None = None
-        """The number of the call that a person is shown, and may answer."""
+        """The number of the call whose details are open: keys answer it. None if none is open."""
 
     def compose(self) -> ComposeResult:
-        """Lay the screen out."""
+        """Yield the widgets, from top to bottom."""
         yield Static("asking ...", id="head", markup=False)
         yield Static("", id="trouble", markup=False)
         yield Static("", id="approvals", markup=False)
@@ -130,7 +130,7 @@ class TopApp(App[int]):
         if self._listening is not None:
             self._listening.close()
 
-    # Asking, in threads
+    # Requests to the daemon, in threads
 
     def _poll(self) -> None:
         control = Control(self._socket, client="capd top")
@@ -166,7 +166,7 @@ class TopApp(App[int]):
         if not self._is_over.is_set() and self.is_running:
             self.call_later(show, *facts)
 
-    # Showing, on the screen's own task
+    # Display, in the event loop of the screen
 
     def _show(self, status: Mapping[str, Any], now: float, at: float) -> None:
         rate = self._rate.of(status, at)
@@ -204,13 +204,13 @@ class TopApp(App[int]):
         place.update(approvals_line(waiting))
         place.display = bool(waiting)
         if self._shown_call is not None and self._shown_call not in self._numbers():
-            # It was answered elsewhere, or given up.
+            # It was answered elsewhere, or its time is over.
             self.action_close()
 
     def _numbers(self) -> list[Any]:
         return [each.get("number") for each in self._waiting]
 
-    # What a person does
+    # Keys and input
 
     def on_data_table_row_selected(self, selected: DataTable.RowSelected) -> None:
         """Show the details of the row that enter was pressed on."""
@@ -296,7 +296,7 @@ class TopApp(App[int]):
         self._update(self._open_details, session_details(session, scripts))
 
     def _asked_why(self, session: str, limit: int) -> Mapping[str, Any]:
-        """Return what `capd why` says of a session; nothing where the daemon does not answer."""
+        """Return the daemon's answer to `why` for a session; empty if it does not answer."""
         try:
             with Control(self._socket, client="capd top") as control:
                 return control.call("why", {"session": session, "limit": limit})

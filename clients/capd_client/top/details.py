@@ -17,7 +17,10 @@ Document = Mapping[str, Any]
 
 
 def session_details(session: Document, scripts: Sequence[Document] = ()) -> list[str]:
-    """Return a session's facts, one a line; `scripts` are those of `capd why`, newest first."""
+    """Return lines about a session of the status.
+
+    `scripts` are its entries in the daemon's answer to `why`, newest first.
+    """
     lines = [
         f"{session.get('key', '?')}: {client_of(session)}, process {session.get('pid') or '?'}",
         f"project: {session.get('project') or 'none'}",
@@ -36,7 +39,7 @@ def session_details(session: Document, scripts: Sequence[Document] = ()) -> list
 
 
 def server_details(server: Document) -> list[str]:
-    """Return a server's facts, one a line."""
+    """Return lines about a server of the status."""
     lines = [
         (
             f"{server.get('name', '?')}: {server.get('state', '?')}, "
@@ -56,7 +59,11 @@ def server_details(server: Document) -> list[str]:
 
 
 def decision_details(decision: Document, why: Document | None) -> list[str]:
-    """Return a decision's facts; `why` is its entry in `capd why`, if there is one."""
+    """Return lines about a decision of the status.
+
+    `why` is the same decision in the daemon's answer to `why`, which says more; None if it is not
+    there.
+    """
     outcome, name, reason = decision_words(decision)
     head = " ".join(part for part in (outcome, name, f"({reason})" if reason else "") if part)
     lines = [f"{clock(decision.get('at'))}  {decision.get('session') or '?'}  {head}"]
@@ -72,11 +79,11 @@ def decision_details(decision: Document, why: Document | None) -> list[str]:
 
 
 ANSWER_KEYS = {"1": "once", "2": "session", "3": "always", "0": "refuse"}
-"""Which key answers the call that is shown."""
+"""The key for each answer to the call that is shown."""
 
 
 def approvals_line(waiting: list[Document]) -> str:
-    """Return the calls that wait for a person, in one line; empty if none does."""
+    """Return one line about the calls that wait for approval; empty if there are none."""
     if not waiting:
         return ""
     first = waiting[0]
@@ -88,7 +95,10 @@ def approvals_line(waiting: list[Document]) -> str:
 
 
 def approval_details(entry: Document, now: float) -> list[str]:
-    """Return the facts of a call that waits for approval, and the keys that answer it."""
+    """Return lines about a call that waits for approval, with the keys that answer it.
+
+    `now` is in seconds since the epoch.
+    """
     lines = [
         f"{entry.get('number')}: {entry.get('server')}:{entry.get('tool')}",
         f"arguments: {entry.get('arguments')}",
@@ -131,11 +141,11 @@ _WORDS = {
     "session.surface_changed": "{session} has other tools on its list",
     "settings.changed": "settings were read again",
 }
-"""Words for each event that the daemon publishes (docs/records.md)."""
+"""The words for each topic of events (docs/records.md); fields of the event are filled in."""
 
 
 def event_words(topic: str, event: Document) -> str:
-    """Describe an event, with its topic; if there is no description, list its members."""
+    """Return words for an event, with its topic; its fields if `_WORDS` has none that fit."""
     try:
         words = _WORDS[topic].format(**event)
     except (KeyError, IndexError, ValueError):

@@ -12,6 +12,7 @@ DECISION_COLUMNS = ("at", "session", "outcome", "capability", "reason")
 _DECISIONS_SHOWN = 20
 
 Row = tuple[str, tuple[str, ...]]
+"""A key that identifies the row within its table, and its cells."""
 
 
 class CallRate:
@@ -27,7 +28,7 @@ class CallRate:
             str(each.get("key")): int(each.get("calls") or 0)
             for each in status.get("sessions") or []
         }
-        # A session that is not known yet has made its calls since; one that began anew, too.
+        # All calls of a new session are new. So are those of one whose count began again.
         made = sum(
             count - before if (before := self._before.get(key, 0)) <= count else count
             for key, count in counts.items()
@@ -53,7 +54,7 @@ def head_line(status: Mapping[str, Any], rate: float) -> str:
 
 
 def session_rows(status: Mapping[str, Any], now: float) -> list[Row]:
-    """Return one row for each session."""
+    """Return one row for each session; `now` is in seconds since the epoch."""
     rows = []
     for each in status.get("sessions") or []:
         used = [
@@ -75,7 +76,7 @@ def session_rows(status: Mapping[str, Any], now: float) -> list[Row]:
 
 
 def server_rows(status: Mapping[str, Any]) -> list[Row]:
-    """Return one row for each instance."""
+    """Return one row for each instance of a server."""
     rows = []
     for at, each in enumerate(status.get("servers") or []):
         is_up = bool(each.get("pid"))
@@ -94,12 +95,12 @@ def server_rows(status: Mapping[str, Any]) -> list[Row]:
 
 
 def server_key(at: int, server: Mapping[str, Any]) -> str:
-    """Return an identifier of an instance within one status."""
+    """Return the key of the row of the server at index `at` of the status."""
     return f"{at} {server.get('instance', '')}"
 
 
 def decision_key(entry: Mapping[str, Any]) -> str:
-    """Return an identifier of a decision."""
+    """Return the key of the row of a decision."""
     return f"{entry.get('at')} {entry.get('session')} {entry.get('fingerprint')}"
 
 

@@ -21,11 +21,12 @@ _POLICY = (
     "default-src 'self' data: blob:; connect-src 'self'; frame-ancestors 'none'; "
     "script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'"
 )
-"""The page of textual-serve names a font on another host, which is not to hear of this one."""
+"""textual-serve's page loads a font from another host. This policy keeps the browser from it, so
+that the other host learns nothing of this one."""
 
 
 class TokenServer(Server):
-    """Serves `capd top` to the browser that has the token."""
+    """Serves `capd top --every EVERY` on `port`, to the browser that opens `address` first."""
 
     def __init__(self, port: int, every: float) -> None:
         command = [sys.executable, "-P", "-m", "capd_client.entry", "top", "--every", str(every)]
@@ -35,7 +36,7 @@ class TokenServer(Server):
 
     @property
     def address(self) -> str:
-        """The first address for the browser."""
+        """The address with the token, valid once."""
         return f"{self.public_url}/?token={self._token}"
 
     async def _make_app(self) -> web.Application:
@@ -51,7 +52,8 @@ class TokenServer(Server):
         @web.middleware
         async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
             own = f"{self.host}:{self.port}"
-            # Another site may have a name that leads here: it is told by Host and Origin.
+            # DNS rebinding: a name of another site may resolve to this machine. Host and Origin
+            # have that name then.
             if request.headers.get("Host") != own or request.headers.get("Origin") not in {
                 None,
                 f"http://{own}",
@@ -75,7 +77,7 @@ class TokenServer(Server):
 
 
 def free_port() -> int:
-    """Return a free port on the loopback interface."""
+    """Return a port on the loopback interface that is free at this moment."""
     with socket.socket() as made:
         made.bind((HOST, 0))
         port: int = made.getsockname()[1]
