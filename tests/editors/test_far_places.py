@@ -214,7 +214,7 @@ def results(model: Model) -> str:
 def test_claude_code_has_git_on_the_files_there_and_a_server_here(world: World) -> None:
     with bridged(world, "--install", "claude-code"), claude_there(world) as claude:
         say(claude)
-        wait_for(world.is_held, 40)
+        wait_for(world.is_held)
 
         assert_token_stays_here(world)
         assert_no_control(world)
@@ -244,7 +244,7 @@ def test_codex_has_git_on_the_files_there_and_a_server_here(world: World) -> Non
             stdout=subprocess.PIPE,
             text=True,
         ) as codex:
-            wait_for(world.is_held, 40)
+            wait_for(world.is_held)
 
             assert_token_stays_here(world)
             assert_no_control(world)
