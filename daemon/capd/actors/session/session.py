@@ -292,7 +292,7 @@ class Session:
 
     def on_skills_changed(self) -> None:
         """Notify the client that the prompts of skills have changed."""
-        if self._parts.is_made("skills") and self._parts.skills.are_listed:
+        if self._parts.skills.are_listed:
             self.connection.tell("notifications/prompts/list_changed", b"")
 
     async def on_memories_changed(self) -> None:
