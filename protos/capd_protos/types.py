@@ -186,6 +186,8 @@ class ServerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     where: Where = "host"
     """With `project` it runs on the far side of a bridge for sessions from there; for sessions of
     this machine that makes no difference."""
+    further_urls: tuple[str, ...] = ()
+    """Further addresses of the same server, tried in this order when `url` fails."""
 
     @property
     def program(self) -> str:

@@ -407,3 +407,29 @@ def test_a_server_in_a_cluster_is_named_in_one_way_alone(lines: str, reason: str
 
     assert got.capability is None or got.capability.servers == ()
     assert reason in got.findings[0].reason
+
+
+def test_the_first_of_several_urls_is_the_usual_one() -> None:
+    got = read_default('[[mcp.servers]]\nname = "a"\nurls = ["https://a/mcp", "https://b/mcp"]\n')
+
+    assert got.findings == ()
+    assert got.capability is not None
+    [server] = got.capability.servers
+    assert (server.url, server.further_urls) == ("https://a/mcp", ("https://b/mcp",))
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ('urls = ["https://a"]\nurl = "https://b"', "`urls` takes the place of `url`"),
+        ('urls = ["https://a", "https://a"]', "`urls` has an address twice"),
+        (f"urls = {[f'https://{n}' for n in range(9)]}", "`urls` has more than 8 addresses"),
+        ('urls = ["https://a", "https://b"]\ntype = "stdio"\ncommand = "x"', "without a `command`"),
+        ('urls = ["https://a", "kubernetes://a/b"]', "`url` is for http:// and https://"),
+    ],
+)
+def test_several_urls_that_cannot_be_used_leave_the_server_out(lines: str, reason: str) -> None:
+    got = read_default(f'[[mcp.servers]]\nname = "a"\n{lines}\n')
+
+    assert got.capability is None or got.capability.servers == ()
+    assert reason in got.findings[0].reason

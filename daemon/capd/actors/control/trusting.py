@@ -95,7 +95,8 @@ def _server(entry: registry.StartableEntry) -> dict[str, Any]:
         "image": server.container.image if server.container is not None else "",
         "cwd": server.project,
         "env": server.env,
-        "url": server.url,
+        # All addresses: a person agrees to each of them.
+        "url": " ".join((server.url, *server.further_urls)),
         "headers": server.headers,
         "scope": server.scope,
         "lazy": server.lazy,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import trio
 
 from capd.adapters.servers.server_run import RunFacts, ServerRun
+from capd.core.servers.addresses import Addresses
 from capd.core.servers.attempts import Attempts
 from capd.core.servers.far_starts import FarPlace
 from capd.core.servers.identity import InstanceKey
@@ -58,6 +59,12 @@ class InstanceRecord:
     runs: int = 0
     attempts: Attempts = field(default_factory=Attempts)
     refusal: messages.ServerRefused | None = None
+    addresses: Addresses = field(init=False)
+    """How the URLs of its server did in earlier runs."""
+
+    def __post_init__(self) -> None:
+        """Begin with no address known to fail."""
+        self.addresses = Addresses(1 + len(self.server.further_urls))
 
     @property
     def pid(self) -> int:

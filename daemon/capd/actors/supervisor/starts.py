@@ -248,6 +248,7 @@ class Starts:
             idle_timeout=max(IDLE_TIMEOUT, filled.timeout or 0.0),
             client=filled.oauth,
             account=account,
+            has_others=bool(filled.further_urls),
             client_metadata_url=self._settings.client_metadata_url(),
         )
 

@@ -29,6 +29,7 @@ from capd.adapters.servers.instance import Instance
 from capd.adapters.servers.server_run import ServerLostError, ServerRun, StartFailedError
 from capd.adapters.trust.vouching import UntrustedError
 from capd.core.errors import CapdError, leaves
+from capd.core.servers.addresses import PATIENCE
 from capd.core.servers.far_starts import FarRefusedError, far_place, refuse_here, with_roots
 from capd.core.servers.identity import InstanceKey
 from capd.core.servers.launchers import outside
@@ -347,7 +348,41 @@ class Supervisor:
                 self._on_ended(instance, problem)
 
     async def _serve_run(self, instance: InstanceRecord) -> None:
+        """Run an instance at the first of its addresses that becomes ready.
+
+        Raises:
+            CapdError: none did, or it was lost afterwards.
+        """
+        addresses, tried = instance.addresses, set[int]()
+        problem: CapdError | None = None
+        while (at := addresses.choose(trio.current_time(), tried)) is not None:
+            tried.add(at)
+            lost: BaseExceptionGroup[CapdError] | None = None
+            try:
+                await self._serve_at(instance, at, is_last=len(tried) > len(_urls(instance)) - 1)
+            except* CapdError as errors:
+                # Raised below: before 3.11.4, what is raised here is put into a group.
+                lost = errors
+            if lost is None:
+                return
+            problem = next(iter(leaves(lost)))
+            addresses.failed(at, trio.current_time(), random())  # noqa: S311 - jitter
+            # Once it was ready, a session may have called it, and learns of the loss. What a
+            # person must do first is not avoided by another address.
+            is_parked = isinstance(problem, StartFailedError) and problem.is_parked
+            if instance.ready_at is not None or is_parked:
+                break
+            if len(_urls(instance)) > 1:
+                log.info("address_failed", server=instance.key.name, address=at + 1)
+        assert problem is not None
+        raise problem
+
+    async def _serve_at(self, instance: InstanceRecord, at: int, *, is_last: bool) -> None:
+        """Run an instance at one of its addresses, from its start to its end."""
         key = instance.key
+        server = instance.server
+        if at:
+            server = msgspec.structs.replace(server, url=_urls(instance)[at])
         has_failed = bool(instance.attempts.failures)
         wants_stateless = self._sharing.is_tried_stateless(
             key, instance.client, has_failed=has_failed
@@ -368,12 +403,14 @@ class Supervisor:
             spool=self._settings.spool.of_server() if self._settings.spool is not None else None,
             vet=vet,
             vouch=partial(self._starts.check_trust, instance.server),
+            start_timeout=None if is_last else PATIENCE,
         )
         instance.run, instance.facts = run, run.facts
         instance.runs += 1
 
         def on_ready(link: Instance) -> None:
             instance.ready_at = trio.current_time()
+            instance.addresses.served(at)
             self._running.put(instance.id, link)
             self._leases.ready(key)
             self._sharing.on_started(key, link, tried_stateless=wants_stateless)
@@ -398,7 +435,7 @@ class Supervisor:
         try:
             await run.serve(
                 self._starts.opened(
-                    instance.server,
+                    server,
                     instance.values,
                     instance.project,
                     instance.account,
@@ -579,3 +616,8 @@ class Supervisor:
                 not instance.attempts.last_error or len(self._instances) > _MOST_RECORDS
             ):
                 del self._instances[key]
+
+
+def _urls(instance: InstanceRecord) -> tuple[str, ...]:
+    """Return the addresses of an instance's server, the usual one first; one for a process."""
+    return (instance.server.url, *instance.server.further_urls)

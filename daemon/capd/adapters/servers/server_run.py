@@ -155,13 +155,15 @@ class ServerRun:
         spool: ServerSpool | None = None,
         vet: Vet | None = None,
         vouch: Vouch | None = None,
+        start_timeout: float | None = None,
     ) -> None:
         """`redact` removes the server's secrets from a text.
 
         `client` is the client info for the handshake, `wants_stateless` the generation to try
         first, and `probe_patience` for how many seconds that may be unanswered. `vouch` is called
-        once more after the handshake.
+        once more after the handshake. `start_timeout` is in seconds; None for the usual one.
         """
+        self._start_timeout = start_timeout
         self._vet = vet
         self._vouch = vouch
         self._redact = redact
@@ -287,12 +289,13 @@ class ServerRun:
         self._woken.set()
 
     async def _make_ready(self, server_connection: ServerConnection) -> None:
-        with trio.move_on_after(START_TIMEOUT) as patience:
+        timeout = self._start_timeout or START_TIMEOUT
+        with trio.move_on_after(timeout) as patience:
             await negotiate(
                 server_connection,
                 self._client,
                 wants_stateless=self._wants_stateless,
-                timeout=START_TIMEOUT,
+                timeout=timeout,
                 probe_patience=self._probe_patience,
             )
             if self._vouch is not None:
@@ -302,7 +305,7 @@ class ServerRun:
             self._listed = await list_tools(server_connection)
             self.tools = await self._vetted(server_connection)
         if patience.cancelled_caught:
-            raise CapdError(f"it was not ready within {START_TIMEOUT:g} s")
+            raise CapdError(f"it was not ready within {timeout:g} s")
 
     async def _run_connection(
         self, server_connection: ServerConnection, process: ServerEnd

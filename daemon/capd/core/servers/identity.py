@@ -55,6 +55,7 @@ def server_identity(server: ServerSpec) -> ServerIdentity:
         *([f"sandbox {server.sandbox}"] if server.sandbox else []),
         *([msgspec.structs.astuple(server.container)] if server.container is not None else []),
         *([f"where {server.where}"] if server.where != "host" else []),
+        *([["urls", *server.further_urls]] if server.further_urls else []),
         # A project's server is never shared with other projects, even if all else is equal.
         *([f"project {server.project}"] if server.project else []),
     )

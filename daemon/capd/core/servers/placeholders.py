@@ -84,6 +84,7 @@ def resolved(server: ServerSpec, values: Mapping[str, str], folders: Folders) ->
         command=fill(server.command),
         args=tuple(fill(arg) for arg in server.args),
         url=fill(server.url),
+        further_urls=tuple(fill(url) for url in server.further_urls),
         env={key: fill(value) for key, value in server.env.items()},
         headers={key: fill(value) for key, value in server.headers.items()},
         oauth=server.oauth
@@ -96,6 +97,7 @@ def _texts(server: ServerSpec) -> list[str]:
         server.command,
         *server.args,
         server.url,
+        *server.further_urls,
         *server.env.values(),
         *server.headers.values(),
         *([server.oauth.secret] if server.oauth is not None else []),

@@ -64,6 +64,7 @@ _PROVIDER_KEYS = {
 _SCOPES: Mapping[str, Scope] = {each: each for each in get_args(Scope)}
 _TRANSPORTS = {"stdio": "stdio", "stdin": "stdio", "http": "http", "builtin": "builtin"}
 _NO_TOOL = ("",)
+_MOST_URLS = 8
 _OF_CONTAINERS = frozenset({"image", "network", "mount", "memory_mib", "cpus"})
 _SERVER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _SCRIPT_NAME = re.compile(r"[\w.-]+/[\w.-]+")
@@ -107,6 +108,7 @@ class _ServerBlock(msgspec.Struct):
     cpus: float = 2.0
     where: Where = "host"
     kubernetes: str = ""
+    urls: list[str] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,9 +286,18 @@ def _server(tap: TapName, block: Any, file: str, folder: TomlFolder, at: int) ->
     except msgspec.ValidationError as error:
         dropped(str(error))
         return None
+    if parsed.urls and not parsed.url:
+        parsed.url, *parsed.urls = parsed.urls
+    elif parsed.urls:
+        dropped("`urls` takes the place of `url`: give the usual address first")
+        return None
     is_remote = parsed.url or parsed.kubernetes
     transport = _TRANSPORTS.get(parsed.type or ("http" if is_remote else "stdio"))
-    why = _wrong_with(parsed, transport) or _wrong_with_kubernetes(parsed, transport)
+    why = (
+        _wrong_with(parsed, transport)
+        or _wrong_with_urls(parsed, transport)
+        or _wrong_with_kubernetes(parsed, transport)
+    )
     if why or transport is None:
         dropped(why)
         return None
@@ -312,6 +323,7 @@ def _server(tap: TapName, block: Any, file: str, folder: TomlFolder, at: int) ->
         is_scope_fixed=bool(parsed.scope) or is_scope_fixed(parsed.command, parsed.args, transport),
         container=_container(parsed),
         where=parsed.where,
+        further_urls=tuple(parsed.urls),
     )
     if why := wrong_with_container(server):
         dropped(why)
@@ -391,9 +403,20 @@ def _wrong_with(block: _ServerBlock, transport: str | None) -> str:
     return _wrong_with_oauth(block.oauth, transport) if block.oauth is not None else ""
 
 
+def _wrong_with_urls(block: _ServerBlock, transport: str | None) -> str:
+    if len({block.url, *block.urls}) <= len(block.urls):
+        return "`urls` has an address twice"
+    if len(block.urls) >= _MOST_URLS:
+        return f"`urls` has more than {_MOST_URLS} addresses"
+    if block.urls and transport != "http":
+        return "`urls` is for a server without a `command`"
+    return ""
+
+
 def _wrong_with_kubernetes(block: _ServerBlock, transport: str | None) -> str:
     if not block.kubernetes:
-        return "`url` is for http:// and https://" if is_place(block.url) else ""
+        urls = (block.url, *block.urls)
+        return "`url` is for http:// and https://" if any(map(is_place, urls)) else ""
     if transport != "http" or block.url or block.command:
         return "`kubernetes` takes the place of `url` and `command`"
     if block.oauth is not None:

@@ -24,6 +24,9 @@ class RemoteSpec:
     deadline of its calls."""
     client: OAuthClient | None = field(default=None, repr=False)
     """The OAuth client with its secret, if the definition names one."""
+    has_others: bool = False
+    """Whether the server has further addresses, so that a failure of this one ends the connection
+    instead of only the call."""
     account: str = ""
     """The account of the login, if a person has several there; empty for the usual one."""
     client_metadata_url: str = ""

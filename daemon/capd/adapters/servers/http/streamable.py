@@ -192,7 +192,10 @@ class StreamableWire:
             await self._outlet.deliver(failure_reply(post.message_id, failure))
             self._lose(str(error), is_parked=True)
         except CallFailedError as failure:
+            # First of all the truth about this call, which is never repeated at another address.
             await self._outlet.deliver(failure_reply(post.message_id, failure))
+            if self._spec.has_others and isinstance(failure, NotSentError | OutcomeUnknownError):
+                self._lose(str(failure))
         finally:
             if self._posts.get(post.message_id) is post:
                 del self._posts[post.message_id]

@@ -1,0 +1,53 @@
+"""Chooses between several URLs of one server: which one next, and when to go back.
+
+    the first address whose back-off is over ──it fails──> backed off, longer after each failure
+                                             ──it serves──> no back-off
+
+The order is that of the definition. A start goes back to an earlier address as soon as its back-off
+is over. A running connection is never moved. If all addresses are backed off, the one whose
+back-off ends first is tried.
+
+Pure: callers pass `now`, in seconds of any monotonic clock, and the jitter.
+"""
+
+from collections.abc import Collection
+
+from capd.core.servers.restarts import Backoff
+
+FIRST_BACKOFF = 5.0
+LAST_BACKOFF = 300.0
+"""Seconds without an attempt after the first failure, and at most. A start at a dead address costs
+its session up to `PATIENCE`, so that it is not tried with each start."""
+PATIENCE = 8.0
+"""Seconds for an address to become ready if there is another one to try. A session waits 30 s for a
+server, which is enough for three addresses."""
+
+
+class Addresses:
+    """The addresses of one server by their index in its definition, and how they did."""
+
+    def __init__(self, count: int) -> None:
+        """Take the number of addresses, at least one."""
+        if count < 1:
+            raise ValueError("a server has at least one address")
+        self._failures = [0] * count
+        self._not_before = [float("-inf")] * count
+        self._backoff = Backoff(FIRST_BACKOFF, LAST_BACKOFF)
+
+    def choose(self, now: float, tried: Collection[int] = ()) -> int | None:
+        """Return the address to try at `now`; None if each was `tried` in this start."""
+        rest = [at for at in range(len(self._failures)) if at not in tried]
+        usable = [at for at in rest if self._not_before[at] <= now]
+        if usable:
+            return usable[0]
+        return min(rest, key=lambda at: self._not_before[at], default=None)
+
+    def failed(self, at: int, now: float, jitter: float) -> None:
+        """Note that an address could not be used, or failed a call; `jitter` is in [0, 1)."""
+        self._failures[at] += 1
+        self._not_before[at] = now + self._backoff.delay(self._failures[at], jitter)
+
+    def served(self, at: int) -> None:
+        """Note that an address has answered the handshake."""
+        self._failures[at] = 0
+        self._not_before[at] = float("-inf")
