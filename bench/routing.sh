@@ -25,9 +25,17 @@ fixtures=(--catalogue "$routing/octomind_fixture_caps.jsonl" --data "$routing/oc
 
 starter=(--tap "$here/../taps/starter" --overlays "$here/../taps/overlays/starter"
     --overlays "$here/../taps/overlays/starter-languages")
-measure "starter (tuned on)" "${starter[@]}" --data "$here/routing/starter.jsonl"
+measure "starter (tuned on)" "${starter[@]}" --data "$here/routing/starter.jsonl" \
+    --data "$here/routing/starter-second.jsonl" --data "$here/routing/third-starter.jsonl"
 measure "public (tuned on)" "${tap[@]}" "${overlays[@]}" --skip-unknown-labels \
-    --data "$here/routing/public.jsonl"
+    --data "$here/routing/public.jsonl" --data "$here/routing/public-second.jsonl" \
+    --data "$here/routing/third-public-a.jsonl" --data "$here/routing/third-public-b.jsonl"
+# Sets that no fit has seen. What looks at them often is fitted to them.
+for set in held-back held-back-second; do
+    measure "starter, $set" "${starter[@]}" --data "$here/routing/$set-starter.jsonl"
+    measure "public, $set" "${tap[@]}" "${overlays[@]}" --skip-unknown-labels \
+        --data "$here/routing/$set-public.jsonl"
+done
 measure "fixtures v2" "${fixtures[@]}" --catalogue-set fixtures --set fixtures_v2
 measure "diversity" "${fixtures[@]}" --catalogue-set diversity --set diversity
 measure "blind (tuned on)" "${tap[@]}" --data "$routing/blind_routing.tune.jsonl"

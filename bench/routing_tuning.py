@@ -55,7 +55,7 @@ WRITER_FOLDS = 7
 """Writers are put into as many groups, by their names."""
 UNJUDGED = -1
 """The fold of rows that are fitted to and judge nothing."""
-MOST_FALSE, MOST_WRONG = 0.075, 0.032
+MOST_FALSE, MOST_WRONG = 0.05, 0.032
 """Mean false and wrong activation over the sets that the bars may cost. Half of the messages of our
 own rows that want nothing are mentions, refusals and complaints, which are harder than chatter."""
 MOST_LOST = 0.02
@@ -66,7 +66,7 @@ LOWEST_HIT = 0.01
 PRIORS = {"files": 2.0, "session": 1.0, "project": 1.0}
 """From `bench/routing_priors.py`: the largest that costs nothing where the listing is another's."""
 _THRESHOLDS = tuple(round(0.3 + 0.05 * step, 2) for step in range(14))
-_ACTIVATE_AT = (0.0, *(round(0.7 + 0.02 * step, 2) for step in range(14)))
+_ACTIVATE_AT = (0.0, *(round(0.5 + 0.02 * step, 2) for step in range(24)))
 _SUGGEST_GRID = tuple(round(0.01 * step, 2) for step in range(60, 0, -1))
 
 

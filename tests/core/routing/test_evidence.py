@@ -155,6 +155,16 @@ def test_what_is_not_among_those_asked_for_takes_no_share() -> None:
     assert got[0].score == pytest.approx(0.5)
 
 
+def test_how_others_stand_says_nothing_of_those_that_are_asked_for() -> None:
+    weights = {**WEIGHTS, "best_nearest": 5.0}
+    both = Evidence([MAIL, GIT], BACKGROUND, weights)
+    alone = Evidence([MAIL], BACKGROUND, weights)
+
+    got = [each.ranked("git", axis(0), {MAIL.id})[0].score for each in (both, alone)]
+
+    assert got[0] == pytest.approx(got[1])
+
+
 @pytest.mark.parametrize(("number", "none"), [(0, 3.0), (1, -2.0), (2, 0.0)])
 def test_what_a_message_means_speaks_for_none_or_against_it(number: int, none: float) -> None:
     meaning = (3.0, -2.0, *[0.0] * (DIMENSIONS - 2))

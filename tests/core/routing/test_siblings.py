@@ -98,6 +98,27 @@ def test_only_words_of_its_own_name_an_alternative(
     assert [str(each.name) for each in got[1:2]] == ([expected] if expected else [])
 
 
+@pytest.mark.parametrize(("phrases_with_the_name", "expected"), [(12, True), (8, False)])
+def test_members_that_are_named_in_a_tenth_of_their_phrases_are_alternatives(
+    phrases_with_the_name: int, expected: bool
+) -> None:
+    rest = [f"ship {number}" for number in range(100 - phrases_with_the_name)]
+    catalog = [
+        spec(
+            f"way-{name}",
+            *[f"{name}road {number}" for number in range(phrases_with_the_name)],
+            *rest,
+            title=f"{name}road",
+        )
+        for name in ("air", "rail")
+    ]
+    scores = ranked({"way-air": 0.8, "way-rail": OF_ALTERNATIVES})
+
+    got = Siblings(catalog).unclear("ship it", scores, NOTHING)
+
+    assert [str(each.name) for each in got] == (["way-air", "way-rail"] if expected else [])
+
+
 TOOLS = [
     spec("git-read", "show the log", "what changed"),
     spec("git-write", "commit it", "stage the changes"),

@@ -30,6 +30,8 @@ from typing import TYPE_CHECKING
 
 from capd.core.lexical import Bm25, Coverage, Ngrams, words
 from capd.core.routing.manner import SIGNS, signs
+from capd.core.routing.sentences import SENTENCE_SIGNS, sentence_signs
+from capd.core.routing.standing import STANDING, standing
 from capd_protos.types import CapabilityId, Score
 
 if TYPE_CHECKING:
@@ -51,7 +53,8 @@ CAPABILITY_EVIDENCE = (
     "phrases_z",
     "coverage",
 )
-NONE_EVIDENCE = ("bias", "background", "nearest_background", *SIGNS, "length")
+_OF_THE_MESSAGE = ("bias", "background", "nearest_background", "length", *SIGNS, *SENTENCE_SIGNS)
+NONE_EVIDENCE = (*_OF_THE_MESSAGE, *STANDING)
 
 SHARPNESS = 5.0
 """Sharpness of the log-mean-exp over a capability's triggers; 0 would give their mean, infinity the
@@ -111,6 +114,13 @@ class MessageEvidence:
 
     capabilities: "Numbers"
     none: "Numbers"
+
+    def among(self, rows: "Indexes") -> "MessageEvidence":
+        """Return the evidence as if the catalog had only the capabilities in `rows`."""
+        if len(rows) == len(self.capabilities):
+            return self
+        of_message = self.none[: len(_OF_THE_MESSAGE)]
+        return _message_evidence(self.capabilities[rows], of_message)
 
 
 class Lexicon:
@@ -317,7 +327,7 @@ class EvidenceIndex:
             )
         descriptions = _standardised(self._descriptions @ message, self._description_scale)
         nearest = np.sort(self._background @ message)[::-1][:NEAREST]
-        return MessageEvidence(
+        return _message_evidence(
             np.column_stack(
                 [
                     triggers,
@@ -336,8 +346,9 @@ class EvidenceIndex:
                     1.0,
                     nearest.mean() if len(nearest) else 0.0,
                     nearest[0] if len(nearest) else 0.0,
-                    *signs(text),
                     math.log1p(len(terms)),
+                    *signs(text),
+                    *sentence_signs(text),
                 ],
                 np.float64,
             ),
@@ -367,6 +378,16 @@ class EvidenceIndex:
 
     def _pooled(self, values: "Vectors", sharpness: float) -> "Vectors":
         return _pooled(values, sharpness, self._starts, self._counts)
+
+
+def _message_evidence(capabilities: "Numbers", of_message: "Numbers") -> MessageEvidence:
+    """Return the evidence of a message, of which `of_message` has the part without a catalog."""
+    import numpy as np  # noqa: PLC0415 - as above
+
+    columns = dict(zip(CAPABILITY_EVIDENCE, capabilities.T, strict=True))
+    message_signs = of_message[-len(SIGNS) - len(SENTENCE_SIGNS) :].tolist()
+    stands = np.array(standing(columns, message_signs))
+    return MessageEvidence(capabilities, np.concatenate([of_message, stands]))
 
 
 def _pooled(values: "Vectors", sharpness: float, starts: "Indexes", counts: "Indexes") -> "Vectors":
@@ -447,12 +468,12 @@ class Evidence:
         """
         import numpy as np  # noqa: PLC0415 - as above
 
-        found = self._index.found(text, message)
         rows = self._rows_of(among)
         if not len(rows):
             return []
+        found = self._index.found(text, message).among(rows)
         none = found.none @ self._none_weights + message @ self._meaning
-        logits = np.append(found.capabilities[rows] @ self._weights, none)
+        logits = np.append(found.capabilities @ self._weights, none)
         raised = np.exp(logits - logits.max())
         probabilities = (raised / raised.sum())[:-1]
         order = np.argsort(-probabilities, kind="stable")[:MOST_RANKED]
