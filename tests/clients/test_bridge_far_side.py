@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from capd_client.bridge import far_side
 from capd_client.bridge.bundle import bundle, far_side_program
 
 HEAD = struct.Struct(">cII")
@@ -196,3 +197,16 @@ def test_a_file_beside_is_not_written_through(tmp_path: Path) -> None:
 
     assert victim.read_text() == "mine"
     assert not (place.folder / "credential").is_symlink()
+
+
+@pytest.mark.parametrize("is_there", [True, False], ids=["an empty folder", "no folder"])
+def test_a_late_end_leaves_no_folder_where_everything_was_removed(
+    tmp_path: Path, is_there: bool
+) -> None:
+    above = tmp_path / "share" / "capd-bridge"
+    if is_there:
+        above.mkdir(parents=True)
+
+    far_side.clean(above / "laptop", "1")
+
+    assert not above.exists()

@@ -187,18 +187,23 @@ def _stop(_number: int, _frame: object) -> None:
 
 def clean(folder: Path, generation: str = "") -> None:
     """Remove everything, unless a newer bridge of this name has replaced it."""
+    if not folder.parent.is_dir():
+        # Taking the lock would make it again.
+        return
     with locked(folder):
-        if generation:
-            try:
-                if (folder / "generation").read_text() != generation:
-                    return
-            except FileNotFoundError:
-                return
-        uninstall(folder)
-        remove_files(folder, FILES)
+        if not generation or _generation_of(folder) == generation:
+            uninstall(folder)
+            remove_files(folder, FILES)
         for each in (folder, folder.parent):
             with contextlib.suppress(OSError):
                 each.rmdir()
+
+
+def _generation_of(folder: Path) -> str:
+    try:
+        return (folder / "generation").read_text()
+    except FileNotFoundError:
+        return ""
 
 
 def remove(name: str) -> None:
