@@ -209,9 +209,8 @@ def main() -> None:
     chosen = options.parse_args()
     counts = [int(each) for each in chosen.counts.split(",") if each]
     results = json.loads(RESULTS.read_text("utf-8")) if RESULTS.exists() else []
-    if counts:
-        real, questions = real_vectors(chosen.data, chosen.cache)
-        print(f"{len(real)} real texts, {len(questions)} questions", file=sys.stderr)
+    real, questions = real_vectors(chosen.data, chosen.cache)
+    print(f"{len(real)} real texts, {len(questions)} questions", file=sys.stderr)
     for count in counts:
         row = measured(count, real, questions, chosen.threads)
         print(json.dumps(row), file=sys.stderr)

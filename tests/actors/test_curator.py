@@ -302,8 +302,12 @@ async def test_one_server_under_two_names_is_let_go_under_both(
         ({"action": "enable", "name": "filtered"}, "matched none of the 2 tools", False),
         ({"action": "enable", "name": "bare"}, "Its servers offer no tools.", False),
         ({"action": "enable", "name": "dep"}, "the tap has no script for it", True),
-        ({"action": "discover", "intent": "alpha things"}, '(score 1.00): "alpha one"', False),
-        ({"action": "discover", "intent": "zebra things"}, "No installed capability fits", False),
+        ({"action": "discover", "intent": "alpha things"}, '(score 0.99): "alpha one"', False),
+        (
+            {"action": "discover", "intent": "what a day that was"},
+            "No installed capability fits",
+            False,
+        ),
         ({"action": "list"}, '- alpha: "alpha one", "alpha two", "alpha three"', False),
         ({"action": "list"}, "[needs TOKEN]", False),
     ],
@@ -344,7 +348,7 @@ async def test_discover_marks_what_is_on_and_goes_by_words_when_the_model_is_not
         by_words = await client.capability("discover", intent="beta things")
         said = await client.capability("discover", intent="zebra stripes")
 
-        assert "- [active] alpha (score 1.00)" in hit
+        assert "- [active] alpha (score 0.98)" in hit
         assert ("- beta (score" in by_words[0], by_words[1]) == (True, False)
         assert (said[0][:38], said[1]) == ("The embedding model is still loading, ", True)
 

@@ -193,7 +193,7 @@ async def test_a_capability_of_which_nothing_is_left_is_never_named(
             "Use action list to see all."
         )
         assert (taken["name"], taken["problem"], taken["changed"]["added"]) == ("", "", [])
-        assert "alpha" not in {each["name"] for each in [*taken["top"], *taken["suggested"]]}
+        assert "alpha" not in {*taken["suggested"], *(each["name"] for each in taken["top"])}
         assert "alpha__" not in searched
         assert RULE.format(rule) in searched
 

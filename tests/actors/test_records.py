@@ -108,7 +108,7 @@ async def test_why_tells_from_memory_where_nothing_is_kept_and_says_so(
 ) -> None:
     async with running_world(tmp_path) as world:
         client, control = await world.session("s"), await world.controller()
-        await client.result("capd/turn", text="nothing that is known here")
+        await client.result("capd/turn", text="what a day that was")
         await client.result("capd/turn", text="alpha things please")
 
         told = await control.result("why", session="s")

@@ -65,7 +65,7 @@ async def test_what_a_person_switches_on_and_off_and_what_is_called_is_learnt(
         await client.call("alpha__echo", a=1)
         await client.call("alpha__echo", a=2)
         await switch(world, "beta", is_on=True)
-        await control.result("turn", text="both of these things please", session="s")
+        await control.result("turn", text="both one please", session="s")
         await switch(world, "both", is_on=False)
 
         described = await learnt(world, 3)

@@ -43,7 +43,7 @@ def finding(line: int, reason: str, severity: Severity = "error") -> Finding:
     ("block", "why"),
     [
         ('name = "bad"', "a stdio server needs `command`"),
-        ('name = "bad"\ntype = "http"', "an http server needs `url`"),
+        ('name = "bad"\ntype = "http"', "an http server needs `url` or `kubernetes`"),
         ('name = "bad"\ntype = "sse"', "type 'sse' is none of stdio, http, builtin"),
         (
             'name = "bad"\nurl = "https://x.example"\nwhere = "project"',

@@ -24,7 +24,6 @@ All numbers are little-endian.
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import importlib.util
 import mmap
 import os
@@ -152,7 +151,10 @@ def vector_graph(
 
 def _key(model_key: str, texts: Sequence[str]) -> bytes:
     """Return a hash of everything that the graph is made from."""
-    made_with = f"{importlib.metadata.version('usearch')} {CONNECTIVITY} {EFFORT} {model_key}"
+    # It imports zipfile, which no start needs.
+    from importlib.metadata import version  # noqa: PLC0415
+
+    made_with = f"{version('usearch')} {CONNECTIVITY} {EFFORT} {model_key}"
     key = hashlib.sha256(hashlib.sha256(made_with.encode()).digest())
     for text in texts:
         # Lone surrogates are hashed too, as in the cache of vectors.

@@ -384,7 +384,7 @@ def _message_evidence(capabilities: "Numbers", of_message: "Numbers") -> Message
     """Return the evidence of a message, of which `of_message` has the part without a catalog."""
     import numpy as np  # noqa: PLC0415 - as above
 
-    columns = dict(zip(CAPABILITY_EVIDENCE, capabilities.T, strict=True))
+    columns: dict[str, Numbers] = dict(zip(CAPABILITY_EVIDENCE, capabilities.T, strict=True))
     message_signs = of_message[-len(SIGNS) - len(SENTENCE_SIGNS) :].tolist()
     stands = np.array(standing(columns, message_signs))
     return MessageEvidence(capabilities, np.concatenate([of_message, stands]))

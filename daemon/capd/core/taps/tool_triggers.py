@@ -22,7 +22,6 @@ from itertools import islice
 
 import msgspec
 
-from capd.core.definitions.flags import PATTERNS, flags
 from capd.core.lexical import words
 from capd.core.protocol.generations import members_or_none, text_of
 from capd.core.servers.identity import server_identity
@@ -37,8 +36,6 @@ MOST_TOOLS = 64
 LONGEST_DEFINITION = 64 << 10
 LONGEST_DESCRIPTION = 500
 """In characters: one sentence is used."""
-ATTACKS = frozenset({"hidden_text", *(each.code for each in PATTERNS)})
-"""The flags for which a tool gives no trigger. A long description is ordinary enough."""
 SAME = 0.75
 """Two phrases say the same if at least this share of their words is the same, as in
 `proposals.collisions`."""
@@ -61,7 +58,8 @@ def servers_that_give_triggers(taps: Iterable[Tap]) -> dict[ServerIdentity, Serv
 def texts_of_tools(tools: Iterable[ToolDefinition]) -> list[tuple[str, str]]:
     """Return the names and descriptions of `tools`, of which triggers are made.
 
-    A definition that is too long gives its name alone. One with a flag of `ATTACKS` gives nothing.
+    A definition that is too long gives its name alone. One that resembles a published
+    attack gives nothing.
     """
     texts: list[tuple[str, str]] = []
     for tool in islice(tools, MOST_TOOLS):
@@ -126,8 +124,12 @@ class _Said:
 
 
 def _is_flagged(tool: ToolDefinition) -> bool:
+    from capd.core.definitions.flags import PATTERNS, flags  # noqa: PLC0415 - a start needs none
+
+    # A long description is flagged as well, and ordinary enough.
+    attacks = {"hidden_text", *(each.code for each in PATTERNS)}
     try:
-        return any(each.code in ATTACKS for each in flags(tool.name, tool.json))
+        return any(each.code in attacks for each in flags(tool.name, tool.json))
     except MalformedError:
         return True
 
