@@ -90,9 +90,10 @@ class ServerSpec(Struct, forbid_unknown_fields=True):
     """One MCP server and the proxy before it."""
 
     image: str
-    transport: Literal["stdio", "streamable-http", "sse"] = "stdio"
+    transport: Literal["stdio", "streamable-http", "sse"] | None = None
     mcpPort: Port | None = None  # noqa: N815
-    proxyPort: Port = 8080  # noqa: N815
+    proxyPort: Port | None = None  # noqa: N815
+    """8080 where it is left out, and `transport` is then `stdio`."""
     oidcConfigRef: OIDCReference | None = None  # noqa: N815
     permissionProfile: PermissionProfile | None = None  # noqa: N815
     secrets: list[Secret] | None = None
