@@ -76,7 +76,7 @@ def check(manifest: dict[str, Any]) -> None:
 
 def check_as(value: dict[str, Any], model: type) -> None:
     # The models of Kubernetes leave out what they do not know, so it is missed afterwards.
-    read = msgspec.convert(value, model)
+    read: Any = msgspec.convert(value, model)
     assert without_nothing(msgspec.to_builtins(read)) == value
 
 

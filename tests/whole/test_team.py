@@ -3,11 +3,16 @@
 A server with logins on this machine is in the place of the cluster's. The commands are the page's.
 """
 
+import contextlib
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
+import threading
 import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -94,6 +99,74 @@ def test_the_commands_of_the_page_lead_to_a_first_call_and_then_the_cluster_is_a
 
 def test_the_page_adds_a_tap_and_logs_in_and_that_is_all() -> None:
     assert typed() == [["capd", "tap", "add", REPOSITORY], ["capd", "login", "tracker"]]
+
+
+@contextmanager
+def ingress() -> Iterator[tuple[str, list[int]]]:
+    """Forward each connection to the last of the ports in a list; give the URL, and the list."""
+    ports: list[int] = []
+    opened: list[socket.socket] = []
+    threads: list[threading.Thread] = []
+
+    def run(work: Callable[..., None], *arguments: socket.socket) -> None:
+        threads.append(threading.Thread(target=work, args=arguments))
+        threads[-1].start()
+
+    def carry(source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                target.sendall(data)
+        end(source, target)
+
+    def serve(listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = listener.accept()
+                opened.append(near)
+                far = socket.create_connection(("127.0.0.1", ports[-1]))
+                opened.append(far)
+                run(carry, near, far)
+                run(carry, far, near)
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    run(serve, listener)
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}", ports
+    finally:
+        end(listener)
+        threads[0].join()
+        end(*opened)
+        for thread in threads:
+            thread.join()
+        for each in (listener, *opened):
+            each.close()
+
+
+def end(*sockets: socket.socket) -> None:
+    for each in sockets:
+        with contextlib.suppress(OSError):
+            each.shutdown(socket.SHUT_RDWR)
+
+
+def test_calls_work_again_with_a_new_pod_that_does_not_know_the_session(home: Home) -> None:
+    (home.folder / "config").mkdir(exist_ok=True)
+    with ingress() as (base, ports):
+        home.capd("tap", "add", team_tap(home.folder, base))
+        home.start()
+        editor = home.shim("one")
+        with site("streamable") as pod:
+            ports.append(int(pod.rpartition(":")[2]))
+            assert home.ask("enable", session="one", name="tracker")["ok"]
+            editor.call("tracker__echo", {"text": "before"})
+        with site("streamable") as pod:
+            ports.append(int(pod.rpartition(":")[2]))
+
+            first = editor.call("tracker__echo", {"text": "after"})
+            assert first["_meta"] == {"capd/outcome": "not_sent", "capd/retriable": True}
+            second = editor.call("tracker__echo", {"text": "after"})
+
+        assert second["structuredContent"] == {"result": "after"}
+        editor.leave()
 
 
 @pytest.mark.parametrize(
