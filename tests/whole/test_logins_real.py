@@ -15,6 +15,7 @@ from whole_daemon import Home
 
 from .test_logins import Login, editor_in
 from .test_remote_servers import remote
+from .test_team import team_tap
 
 PROVIDER = "oidc-provider@9.13.3"
 SITE = Path(__file__).with_name("oidc_site.mjs")
@@ -187,3 +188,16 @@ def test_capd_is_known_by_its_document_and_registers_nothing(provider: str, home
 
     assert who(home, "one", home.folder) == {"account": "ada", "client": document}
     assert becomes(provider, "ada") == before
+
+
+def test_the_tap_of_a_team_leads_to_calls_of_the_person_who_logged_in(
+    provider: str, home: Home
+) -> None:
+    added = home.capd("tap", "add", team_tap(home.folder, provider))
+    assert added.returncode == 0, added.stderr
+    home.start()
+    becomes(provider, "ada")
+
+    pasted(home)
+
+    assert who(home, "one", home.folder)["account"] == "ada"
