@@ -26,7 +26,8 @@ def test_commands_without_an_open_session_use_a_scratch_session_that_keeps_what_
         assert "talk__echo" in listed.stdout
         assert called.stdout.split()[1:] == ["hi"]
         assert called.stderr.startswith("No session is open: using scratch-")
-    assert home.ask("sessions")["sessions"] == []
+    # A command does not wait until the daemon has noticed that it is gone.
+    wait_for(lambda: home.ask("sessions")["sessions"] == [])
 
 
 def test_the_result_of_a_call_stands_alone_on_standard_output(home: Home) -> None:
