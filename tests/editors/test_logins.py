@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from whole.test_logins import Login
-from whole.test_logins_real import Browser, becomes, provider
+from whole.test_logins_real import Browser, becomes, pasted, provider
 from whole.test_remote_servers import remote
 from whole_daemon import Home, wait_for
 
@@ -30,15 +30,6 @@ def lab(start_bare_lab: Callable[..., Lab], provider: str) -> Lab:
     remote(made.home, "tracker", f"{provider}/mcp")
     made.set_mode("dynamic")
     return made
-
-
-def by_paste(home: Home, *arguments: str) -> str:
-    login = Login(home, "tracker", "--paste", *arguments)
-    with Browser() as browser:
-        login.paste(browser.open(login.address))
-    code, said = login.end()
-    assert code == 0, said
-    return said
 
 
 def by_device(home: Home) -> str:
@@ -83,13 +74,13 @@ WHO = "ada-of-the-boats"
 ADVICE = "capd login tracker"
 
 
-@pytest.mark.parametrize("log_in", [by_paste, by_device])
+@pytest.mark.parametrize("log_in", [pasted, by_device])
 def test_the_next_call_works_after_a_login_that_the_client_takes_no_part_in(
     lab: Lab, given: Given, provider: str, log_in: Callable[[Home], str], tmp_path: Path
 ) -> None:
     lab.home.start()
     becomes(provider, "somebody")
-    by_paste(lab.home)
+    pasted(lab.home)
     make_known(lab, "tracker__who")
     assert lab.home.capd("logout", "tracker").returncode == 0
     becomes(provider, WHO)
@@ -113,7 +104,7 @@ def test_a_server_that_nobody_has_used_comes_on_after_its_login(
     waiting = Waiting(lab, tmp_path, [enable], [enable, *through_capd("tracker__who")])
     command = given(lab)
 
-    before = waiting.run(*command, SAY, meanwhile=lambda: by_paste(lab.home))
+    before = waiting.run(*command, SAY, meanwhile=lambda: pasted(lab.home))
 
     assert ADVICE in before
     assert WHO in last_said(lab)
@@ -129,7 +120,7 @@ def test_each_folder_has_the_account_that_its_profile_names(
     lab.home.start()
     for account, arguments in (("ada-at-home", ()), ("ada-at-work", ("--account", "work"))):
         becomes(provider, account)
-        by_paste(lab.home, *arguments)
+        pasted(lab.home, *arguments)
     make_known(lab, "tracker__who")
     command = given(lab)
     told: list[list[bool]] = []
