@@ -57,7 +57,7 @@ BEGIN, END = "<!-- bench/clients.py: begin -->", "<!-- bench/clients.py: end -->
 
 @dataclass(frozen=True)
 class Client:
-    """A real client: how it is set up, and how it is told a message."""
+    """A real client: how to set it up, and how to send it a message."""
 
     title: str
     install: tuple[str, ...]
@@ -152,7 +152,7 @@ class Stage:
         self.settle()
 
     def stop(self) -> None:
-        """Stop the daemon, whoever has started it."""
+        """Stop the daemon, whichever process started it."""
         with contextlib.suppress(DaemonDownError, ControlError):
             self.lab.home.ask("stop")
         wait_for(lambda: not (self.lab.home.folder / "run" / "capd.sock").exists())
@@ -160,13 +160,13 @@ class Stage:
             process.wait(PATIENCE)
 
     def settle(self) -> None:
-        """Wait until the last client is gone, and its servers with it."""
+        """Wait until the last client and its servers have ended."""
         home = self.lab.home
         wait_for(lambda: not home.ask("sessions")["sessions"], PATIENCE)
         wait_for(lambda: not home.servers(), PATIENCE)
 
     def say(self) -> str:
-        """Let the client say the message; return the cell."""
+        """Send the message to the client; return the table cell."""
         self.lab.model.go_on(following(self.lab.project))
         problem = ""
         try:
@@ -191,7 +191,7 @@ class Stage:
 
 
 def rows(model: Model) -> list[Json]:
-    """Return what was noted of each request that carried tools."""
+    """Return the recorded requests that offered tools."""
     file = model.folder / "requests.jsonl"
     lines = file.read_text().splitlines() if file.exists() else []
     return [row for row in map(json.loads, lines) if row["ntools"]]
@@ -205,7 +205,7 @@ def answers(model: Model) -> str:
 
 
 def cell(model: Model, problem: str) -> str:
-    """Return what a client's turn came to."""
+    """Return the table cell for a client's turn."""
     asked = rows(model)
     if not asked:
         return f"no request ({problem})" if problem else "no request"
@@ -261,7 +261,7 @@ def idle(stage: Stage) -> AbstractContextManager[Any]:
 
 
 def _own_tap(stage: Stage, *names: str) -> None:
-    """Leave the starter tap out, and have a tap with these of its capabilities."""
+    """Replace the starter tap by one with these of its capabilities."""
     tap = stage.lab.home.folder / "tap"
     for name in names:
         shutil.copytree(STARTER / "capabilities" / name, tap / "capabilities" / name)

@@ -43,7 +43,7 @@ SENTENCE = (
 
 @dataclass
 class Embedder:
-    """One embedder process, and what was seen of it."""
+    """One embedder process and its measurements."""
 
     checkout: Path
     client: FrameClient
@@ -109,7 +109,7 @@ async def ask(embedder: Embedder, request: messages.Request) -> messages.Reply:
 
 
 async def embed(embedder: Embedder, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-    """Have texts embedded."""
+    """Request the vectors of texts."""
     match await ask(embedder, messages.EmbedTexts(list(texts))):
         case messages.TextsEmbedded(vectors, dimensions):
             return np.frombuffer(vectors, np.float32).reshape(-1, dimensions)

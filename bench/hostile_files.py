@@ -41,7 +41,7 @@ Attack = Callable[[Path], object]
 
 
 def settings(text: str) -> Attack:
-    """Return a project with a file of settings."""
+    """Return a project with a settings file."""
     return lambda root: (root / SETTINGS).write_text(text)
 
 
@@ -175,7 +175,7 @@ def peak_bytes() -> int:
 
 
 def forget_peak() -> int:
-    """Begin another peak, and return what is in memory now."""
+    """Reset the peak; return the memory in use."""
     Path("/proc/self/clear_refs").write_text("5")
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
@@ -191,7 +191,7 @@ async def _tick(longest: list[float]) -> None:
 
 
 async def measured(name: str, folder: Path) -> tuple[float, int, float, str]:
-    """Return the longest gap, the growth, the time, and the first thing that is said."""
+    """Return the longest gap, the memory growth, the time, and the first finding."""
     parser = Parser()
     root = folder.parent
     live = LiveSettings(root / "config", {}, None, reader=parser)
@@ -247,7 +247,7 @@ def _folder() -> Iterator[Path]:
 
 
 def main() -> int:
-    """Print a line for each attack; return 1 where one is over the bounds."""
+    """Print a line for each attack; return 1 if one exceeds its limits."""
     options = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     options.add_argument("names", nargs="*", help="parts of names; all where none is given")
     names = options.parse_args().names or [""]

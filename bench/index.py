@@ -33,7 +33,7 @@ PATIENCE = 3600.0
 
 
 def main() -> int:
-    """Measure, and print what was measured."""
+    """Measure, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--counts", default="100,10000")
     parser.add_argument(
@@ -49,7 +49,7 @@ def main() -> int:
 
 
 def measured(count: int, *, is_cold: bool) -> dict[str, Any]:
-    """Return what the index of `count` capabilities takes, in seconds."""
+    """Return the times for an index of `count` capabilities, in seconds."""
     home = Path(tempfile.mkdtemp(prefix="capd"))
     process = None
     try:
@@ -119,7 +119,7 @@ def provider(name: str) -> str:
 
 
 def keep_lists(home: Path, specs: list[ServerSpec]) -> None:
-    """Have the daemon find every server's tools, as after an earlier run."""
+    """Let the daemon find every server's tools, as after an earlier run."""
     import trio  # noqa: PLC0415 - for this step alone
 
     async def keep() -> None:

@@ -58,7 +58,7 @@ def made_home(*, has_memories: bool) -> Iterator[Home]:
 
 
 def timed(home: Home, session: str) -> tuple[float, list[float], bool]:
-    """Return what an activation and calls took in a session of their own, and if it was told."""
+    """Return the times of an activation and of calls, and whether memories were delivered."""
     with home.shim(session) as editor:
         began = time.perf_counter()
         result = editor.call("capability", {"action": "enable", "name": "talk"})

@@ -84,7 +84,7 @@ class Newcomer:
         return self.do(what, command, self.home, may_fail=may_fail)
 
     def do(self, what: str, command: list[str], cwd: Path, *, may_fail: bool = False) -> str:
-        """Run a step; return what it printed."""
+        """Run a step; return its output."""
         with self.timed(what):
             done = subprocess.run(
                 command,
@@ -104,7 +104,7 @@ class Newcomer:
 
     @contextmanager
     def editor(self) -> Iterator[None]:
-        """Be the editor: start what its configuration names, as it would."""
+        """Play the editor: start what its configuration names."""
         entry = json.loads((self.home / ".claude.json").read_text())["mcpServers"]["capd"]
         with self.timed("the editor starts it, and the daemon"):
             host = McpHost([entry["command"], *entry["args"]], env=self.env, cwd=str(self.home))

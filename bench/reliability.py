@@ -74,7 +74,7 @@ MODES = (
 
 @dataclass(frozen=True)
 class Measured:
-    """What one mode cost."""
+    """The costs of one mode."""
 
     mode: str
     ended: str
@@ -114,7 +114,7 @@ def p99(times: list[float]) -> float:
 
 
 def ended(session: Session, mode: Mode) -> str:
-    """Call the hostile server; return how the last of its calls ended."""
+    """Call the hostile server; return the outcome of its last call."""
     if "evil__echo" not in session.tools():
         return "left out"
     calls = [session.begin("evil__echo", {"x": mode.text}) for _ in range(mode.calls)]
@@ -127,7 +127,7 @@ def ended(session: Session, mode: Mode) -> str:
 
 
 def measured(mode: Mode, evil_server: list[str]) -> Measured:
-    """Run one mode in a daemon of its own."""
+    """Run one mode with its own daemon."""
     with tempfile.TemporaryDirectory(prefix="capd", ignore_cleanup_errors=True) as made:
         folder = Path(made)
         home = Home(folder)

@@ -85,7 +85,7 @@ def main() -> None:
 def shown(
     rows: list[PairedRow], shifts: list[list[Score]], half: str, profile: gates.RoutingProfile
 ) -> str:
-    """Return correct, wrong, found of those that want something, and false activation."""
+    """Return the shares of correct, wrong and found, and of false activations."""
     wanted, unwanted = np.zeros(3), 0
     counts = [0, 0]
     for at, (row, scores) in enumerate(zip(rows, shifts, strict=True)):

@@ -142,7 +142,7 @@ def two_intents(ranked: "Rank", vectorizer: Vectorizer, single: list[Row]) -> No
 
 
 def decided(ranked: list[Score]) -> tuple[str, list[str]]:
-    """Return the name of what is activated, if anything is, and what is suggested."""
+    """Return the name of the activated capability, if any, and the suggestions."""
     decision = gates.decide(ranked, (), read_profile())
     name = decision.id.name if decision.outcome == "activate" and decision.id else ""
     return name, [id_.name for id_ in decision.suggested]

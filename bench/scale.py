@@ -48,7 +48,7 @@ _SPARE_DESCRIPTORS = 500
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The daemon with so many sessions."""
+    """The measurements of a daemon with so many sessions."""
 
     sessions: int
     pss_mb: float
@@ -65,7 +65,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Calls from several sessions at once, one under way in each."""
+    """Calls from several sessions at once, one in progress in each."""
 
     p50_ms: float
     p99_ms: float
@@ -216,7 +216,7 @@ def _enabled(subject: Subject) -> Subject:
 
 
 def _called_together(callers: list[Subject], calls: int) -> Together:
-    """Keep one call under way in each session until each has made so many."""
+    """Keep one call in progress in each session until each has made `count` calls."""
     size = WORKLOADS[0].size
     by_fd = {_descriptor(subject): subject for subject in callers}
     under_way: dict[int, tuple[int, float]] = {}
@@ -265,7 +265,7 @@ def _called_together(callers: list[Subject], calls: int) -> Together:
 
 
 def _at_rest(home: CapdHome) -> tuple[process_trees.Memory, float]:
-    """Return the daemon's memory, and how busy it is with nobody asking; without its model."""
+    """Return the memory of an idle daemon without its model, and its percentage of a CPU."""
     time.sleep(_PARKED)
     pids = _own(home)
     before = process_trees.cpu_seconds(pids)

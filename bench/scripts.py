@@ -107,7 +107,7 @@ def single(editor: McpHost, n: int, ms: int) -> str:
 
 
 def prompt_tokens(listed: str, rounds: list[tuple[str, str]]) -> int:
-    """Return what all requests of a turn read: the list, and what was said before each."""
+    """Return the tokens that all requests of a turn read."""
     said, total = SYSTEM_TOKENS + count(listed), 0
     for call, result in [*rounds, ("", "")]:
         total += said

@@ -47,7 +47,7 @@ def line(message: dict[str, Any]) -> bytes:
 
 
 def play_daemon(path: str) -> None:
-    """Welcome everybody and answer what they ask."""
+    """Accept every connection and answer its requests."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen(128)

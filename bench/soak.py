@@ -78,7 +78,7 @@ class Soak:
 
 
 def steady(soak: Soak, minutes: float, warm: float) -> tuple[list[float], bool]:
-    """Have a few sessions at once, each new ones, for `minutes`; return a figure each minute."""
+    """Keep opening a few sessions at once for `minutes`; return a figure each minute."""
     found: list[float] = []
     began_at = time.monotonic()
     while len(found) < minutes:
@@ -98,7 +98,7 @@ def steady(soak: Soak, minutes: float, warm: float) -> tuple[list[float], bool]:
 
 
 def rounds(soak: Soak, count: int, sessions: int) -> tuple[list[float], bool]:
-    """Open many sessions, end them all, `count` times; return what each round leaves."""
+    """Open many sessions and end them, `count` times; return the memory after each round."""
     found: list[float] = []
     for number in range(count):
         opened = [soak.session() for _ in range(sessions)]

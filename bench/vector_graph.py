@@ -135,7 +135,7 @@ def build(rows: Path, graph: Path, threads: int) -> dict[str, Any]:
 
 
 def find(count: int, graph: Path, questions: Vectors) -> dict[str, Any]:
-    """Measure the search by the graph."""
+    """Measure the search with the graph."""
     import usearch.index  # noqa: F401, PLC0415 - before memory is measured
 
     texts = names(count)
@@ -159,7 +159,7 @@ def grown(before: tuple[float, float]) -> dict[str, float]:
 
 
 def apart(act: Callable[..., dict[str, Any]], *given: object) -> dict[str, Any]:
-    """Return what `act` returns in a process of its own."""
+    """Return the result of `act`, run in another process."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(act, *given).result()
 
@@ -199,7 +199,7 @@ def table(results: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Measure, and write what was measured."""
+    """Measure, and write the results."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("data", type=Path)
     options.add_argument("--counts", default="10000,100000,1000000")

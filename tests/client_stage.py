@@ -1,4 +1,4 @@
-"""A client's connection alone, with a conversation that does as the test says."""
+"""A client's connection with a conversation that the test scripts."""
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -136,7 +136,7 @@ class Stage:
         await wait_all_tasks_blocked()
 
     async def heard(self) -> list[bytes]:
-        """Return every line that has come so far."""
+        """Return every line that has been received."""
         with trio.move_on_after(0.01):
             while chunk := await self.client.receive_some():
                 self._received += bytes(chunk)

@@ -1,4 +1,4 @@
-"""A tool call straight on a server connection, as tests of servers make it."""
+"""Tool calls made directly on a server connection."""
 
 import msgspec
 

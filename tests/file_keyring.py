@@ -1,4 +1,4 @@
-"""A keyring in a file, for daemons and commands that a test starts: PYTHON_KEYRING_BACKEND."""
+"""A keyring in a file for daemons and commands of tests (PYTHON_KEYRING_BACKEND)."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A server that does as the test says behind a real instance, and a client that it can reach."""
+"""A scripted server behind a real instance, and a client for it."""
 
 import json
 from collections.abc import AsyncIterator, Callable
@@ -68,7 +68,7 @@ class LineServer(trio.abc.SendStream):
         await wait_all_tasks_blocked()
 
     def asked(self, method: str) -> list[Json]:
-        """Return the messages of `method` that it was told."""
+        """Return the messages of `method` that the server has received."""
         return [message for message in self.told if message.get("method") == method]
 
     def answered(self) -> list[Json]:

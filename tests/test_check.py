@@ -1,4 +1,4 @@
-"""`capd check`: what it prints, and how it ends."""
+"""`capd check`: its output and its exit code."""
 
 import json
 import re
@@ -147,7 +147,7 @@ def test_the_command_hands_over_to_it_and_ends_as_it_does(tmp_path: Path) -> Non
 
 
 def listed(folder: Path, cache: Path, *names: str) -> None:
-    """Keep what the server of the tap's only capability listed when it last ran."""
+    """Save the tool list that the tap's only server had in its last run."""
     (capability,) = read_tap(TapPlace(TapName("t"), folder)).capabilities
     (server,) = capability.servers
     tools = [ToolDefinition(ToolName(n), msgspec.json.encode({"name": n})) for n in names]

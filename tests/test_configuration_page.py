@@ -1,4 +1,4 @@
-"""docs/configuration.md and the schema, held to the structs that they are made of."""
+"""docs/configuration.md and the schema agree with the settings structs."""
 
 import json
 import runpy

@@ -1,4 +1,4 @@
-"""A default install: without the optional packages capd works, and says what is missing."""
+"""Without the optional packages, capd works and reports what is missing."""
 
 import json
 import subprocess

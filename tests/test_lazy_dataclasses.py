@@ -1,4 +1,4 @@
-"""Dataclasses whose methods are compiled when called: the same classes as the standard ones."""
+"""Lazily compiled dataclasses behave like the standard ones."""
 
 import copy
 import dataclasses

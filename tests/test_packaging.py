@@ -1,4 +1,4 @@
-"""The wheel, the sdist and the editable install hold what a user needs."""
+"""The wheel, the sdist and the editable install contain what a user needs."""
 
 import json
 import subprocess
@@ -29,7 +29,7 @@ def run(*command: object, cwd: Path = CHECKOUT) -> str:
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the sdist, and the wheel from it, with what is installed here."""
+    """Build the sdist, and the wheel from it, with the installed build tools."""
     folder = tmp_path_factory.mktemp("dist")
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ".")
     return folder

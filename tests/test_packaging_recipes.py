@@ -1,4 +1,4 @@
-"""The recipes of packaging/ name what this version is and needs."""
+"""The recipes of packaging/ name the current version and its dependencies."""
 
 import json
 import os
@@ -74,7 +74,7 @@ FEATURE = RECIPES / "devcontainer/capd"
 
 
 def feature_schema() -> dict[str, Any]:
-    """Return what the specification of dev containers says of the keys that are used here."""
+    """Return the schema of dev container features for the keys that are used here."""
     texts = {"type": "array", "items": {"type": "string"}}
     option = {
         "type": "object",

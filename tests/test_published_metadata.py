@@ -1,4 +1,4 @@
-"""What PyPI shows of capd: working links, the project's addresses, and the platforms it is for."""
+"""The metadata on PyPI: working links and the supported platforms."""
 
 import email
 import importlib.util

@@ -1,4 +1,4 @@
-"""A real daemon in a folder of its own, with a tap of local servers, and what looks at it."""
+"""A real daemon in a temporary folder, with a tap of local servers, and helpers to inspect it."""
 
 import contextlib
 import json
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 def wait_for(look: Callable[[], T | None], patience: float = PATIENCE) -> T:
-    """Return what `look` finds, asking again until then; a bound on a hang, not a measurement."""
+    """Call `look` until its result is true; return that. The time limit is only for hangs."""
     give_up_at = time.monotonic() + patience
     while time.monotonic() < give_up_at:
         found = look()
@@ -81,7 +81,7 @@ class Home:
             (config / "taps.toml").write_text(self._taps)
 
     def leave_out_model(self) -> None:
-        """Let daemons compare no message, and so load no model when a session begins."""
+        """Switch routing off for new daemons, so that they load no model."""
         self.env |= {"CAPD_ROUTING": "false", "CAPD_CURATION_SCORER": "keyword"}
 
     @property
@@ -162,7 +162,7 @@ class Home:
         return host
 
     def capd(self, *arguments: str, said: str = "") -> subprocess.CompletedProcess[str]:
-        """Run the `capd` command; `said` is on its standard input."""
+        """Run the `capd` command with `said` as standard input."""
         if self._is_forked and forked_scripts.can_fork_capd(self.env):
             return forked_scripts.run_capd(
                 list(arguments), self.env, str(self.folder), said, PATIENCE_OF_A_COMMAND
@@ -179,7 +179,7 @@ class Home:
         )
 
     def at_terminal(self, *arguments: str, typed: str) -> subprocess.CompletedProcess[str]:
-        """Run the `capd` command on a terminal of its own, and type there."""
+        """Run the `capd` command on a terminal of its own, and type input there."""
         command = [sys.executable, "-P", "-m", "capd_client.entry", *arguments]
         spawn = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"
         return subprocess.run(

@@ -173,7 +173,7 @@ def _machine() -> str:
 
 
 def _cold_start(root: Path) -> float | None:
-    """Return the ms to a first call where the shim has to start the daemon."""
+    """Return the ms to a first call if the shim has to start the daemon."""
     home = CapdHome(_folder(root, "cold"))
     try:
         subject = subjects.open_capd(home, "cold")

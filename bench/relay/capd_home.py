@@ -56,7 +56,7 @@ class CapdHome:
                 return self.daemon
 
     def load_model(self) -> str:
-        """Have the model loaded while nobody is measured, and return the embedder's state."""
+        """Load the model before the measurement; return the embedder's state."""
         give_up_at = time.monotonic() + _MODEL_TIMEOUT
         while True:
             with contextlib.suppress(ControlError):

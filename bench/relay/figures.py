@@ -21,7 +21,7 @@ Figures = dict[str, Any]
 
 
 def figures_of(row: Row) -> Figures:
-    """Return what stands in the JSON for one row."""
+    """Return one row's figures for the JSON file."""
     if row.why_not and not row.latency:
         return {"language": row.language, "not_measured": row.why_not}
     return {
@@ -95,7 +95,7 @@ def tables(rows: dict[str, Figures]) -> list[str]:
 
 
 def acceptance(rows: dict[str, Figures], idle_kb: float | None) -> list[Figures]:
-    """Return what capd has to meet, and whether it does; None where a figure is missing."""
+    """Return each limit and whether capd meets it; None if a figure is missing."""
     extra = added(rows)
     ours = extra.get(CAPD, {})
     scripted = [

@@ -14,7 +14,7 @@ _EVENT_ENDS = (b"\n\n", b"\r\n\r\n")
 
 
 class _Connection:
-    """One kept-alive connection with at most one request under way.
+    """One kept-alive connection with at most one request in progress.
 
     head -> body (of a known length, or chunks) -> head ...
     """

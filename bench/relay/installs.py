@@ -14,7 +14,7 @@ _TIMEOUT = 600.0
 
 
 class NotInstalledError(Exception):
-    """A peer cannot be had on this machine; the text says why."""
+    """A peer cannot be installed on this machine; the text says why."""
 
 
 def cache_folder() -> Path:

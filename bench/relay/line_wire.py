@@ -13,7 +13,7 @@ _READ_BYTES = 1 << 20
 
 
 class WireError(Exception):
-    """The peer closed, refused, or was silent for too long; the text says which."""
+    """The peer closed the connection, refused, or timed out; the text says which."""
 
 
 class Wire(Protocol):
@@ -28,7 +28,7 @@ class Wire(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         ...
 
 

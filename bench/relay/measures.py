@@ -58,7 +58,7 @@ def latencies(subject: Subject, workload: Workload, calls: int) -> list[float]:
 
 
 def throughput(subject: Subject, in_flight: int, seconds: float) -> float:
-    """Return the answers of 100 B a second with so many calls under way at any time.
+    """Return calls of 100 B per second, with this many in progress at any time.
 
     Raises:
         WireError: a call failed, or was not answered in time.
@@ -98,7 +98,7 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def _check_all(replies: list[bytes], sent: list[int], size: int) -> None:
-    """Check that each call was answered once, by what it asked for."""
+    """Check that each call was answered once, with its own answer."""
     wanted = set(sent)
     for line in replies:
         message_id = json.loads(line).get("id")

@@ -28,7 +28,7 @@ _LAYERS = ("trio", "msgspec", "zmq", "structlog", "capd_client", "capd_protos", 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What one process spent on a call."""
+    """The CPU time of one process for a call."""
 
     cpu_us: float
     switches: float

@@ -32,7 +32,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A relay that is measured beside capd."""
+    """A relay that is compared with capd."""
 
     name: str
     language: str

@@ -50,7 +50,7 @@ def tree(roots: Iterable[int]) -> list[int]:
 
 
 def command_line(pid: int) -> list[str]:
-    """Return the arguments of a process, none if it is gone."""
+    """Return the arguments of a process; none if it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").rstrip("\0").split("\0")
     except OSError:
@@ -58,7 +58,7 @@ def command_line(pid: int) -> list[str]:
 
 
 def memory(pids: Iterable[int]) -> Memory:
-    """Add up what the processes hold, in MB of 10^6 bytes."""
+    """Return the memory of the processes together, in MB of 10^6 bytes."""
     total = Memory()
     for pid in pids:
         with contextlib.suppress(OSError):

@@ -19,7 +19,7 @@ _QUIET = 12.0
 
 @dataclass(slots=True)
 class Row:
-    """One way to the server, and all that was measured of it."""
+    """One way to the server, with its measurements."""
 
     name: str
     language: str
@@ -42,7 +42,7 @@ class Row:
     server_memory: Memory = field(default_factory=Memory)
 
     def start(self) -> None:
-        """Open the subject, or note why there is none."""
+        """Open the subject, or note why it cannot be opened."""
         try:
             self.subject = self.open()
         except (WireError, NotInstalledError, OSError) as error:
@@ -54,7 +54,7 @@ class Row:
         self.first_call_ms.append(self.subject.first_call_ms)
 
     def end(self) -> None:
-        """Close the connection and end what was started for it."""
+        """Close the connection and end the processes that were started for it."""
         if self.subject is not None:
             self.subject.wire.close()
             process_trees.end_trees(self.subject.roots[: self.owned])
@@ -95,7 +95,7 @@ def weigh(rows: Iterable[Row]) -> None:
 
 
 def say(text: str) -> None:
-    """Tell a person how far the run is."""
+    """Print the progress of the run."""
     print(text, file=sys.stderr, flush=True)
 
 

@@ -24,7 +24,7 @@ class Running:
         return bool(process_trees.tree([self.pid]))
 
     def last_words(self) -> str:
-        """Return the end of what it said to a person."""
+        """Return the end of its output."""
         try:
             lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:

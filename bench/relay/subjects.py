@@ -91,7 +91,7 @@ def is_model(pid: int) -> bool:
 
 
 def check_reply(line: bytes, message_id: int, size: int) -> bool:
-    """Tell whether `line` answers the call, and not some notification.
+    """Check that `line` is the answer to the call, and not a notification.
 
     Raises:
         WireError: it answers with something else than was asked for.

@@ -31,7 +31,7 @@ def say(text: str) -> None:
 
 
 def write_transcripts(folder: Path, day50: Day50) -> None:
-    """Write what was said in each conversation of a row, in a file for the row."""
+    """Write a row's conversations to a file."""
     folder.mkdir(parents=True, exist_ok=True)
     parts: list[str] = []
     for number, conversation in enumerate(day50.played, start=1):
@@ -45,7 +45,7 @@ def write_transcripts(folder: Path, day50: Day50) -> None:
 def run(
     servers: Sequence[Server], rows: Sequence[Row], rates: Rates, transcripts: Path | None
 ) -> list[Line]:
-    """Play every row on these servers, and return what each came to."""
+    """Play every row on these servers; return the results."""
     script = day(PLACES)
     names = {server.name for server in servers}
     if len(servers) < len(SERVERS):

@@ -24,7 +24,7 @@ _WARM_UP = "warm-up"
 
 
 class NotReadyError(Exception):
-    """The daemon does not do what the bench needs; the text says what."""
+    """The daemon is not ready for the benchmark; the text says why."""
 
 
 class CapdDay:
@@ -39,7 +39,7 @@ class CapdDay:
         mode: str,
         kept: Path,
     ) -> None:
-        """`kept` is where what the servers list is kept for the daemons of further rows."""
+        """`kept` is the folder with the tool lists, for the daemons of later rows."""
         self.folder = folder
         self._project = Path(places["P"])
         self._env = {
@@ -91,7 +91,7 @@ class CapdDay:
             shutil.copytree(self.folder / "cache", self._kept)
 
     def client(self, name: str, follows: Follows, *, is_stateless: bool = False) -> McpClient:
-        """Return a client of its own session."""
+        """Return a client with its own session."""
         self._sessions += 1
         return self._client(f"day-{self._sessions}", name, follows, is_stateless=is_stateless)
 
@@ -108,7 +108,7 @@ class CapdDay:
         )
 
     def modes(self) -> set[str]:
-        """Return the modes of the sessions that there are."""
+        """Return the modes of all sessions."""
         sessions = self._ask("sessions")["sessions"]
         return {str(each["mode"]) for each in sessions if each["key"] != _WARM_UP}
 

@@ -22,7 +22,7 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """What the user says, what is done for it, and what the model says in the end."""
+    """The user's message, the calls for it, and the model's answer."""
 
     say: str
     steps: list[list[Call]]
@@ -40,7 +40,7 @@ class Day(msgspec.Struct, frozen=True):
     """What the model searches for where it does not see a tool."""
 
     def limited(self, servers: set[str]) -> "Day":
-        """Return the day of somebody who has these servers alone: the rest is talked about."""
+        """Return the day with only these servers; other requests become plain text."""
         conversations = [
             Conversation(
                 conversation.title,

@@ -150,7 +150,7 @@ def verdicts(shown: Sequence[Line], rates: Rates, *, is_whole: bool) -> list[str
 
 
 def _rivals(shown: Sequence[Line], auto: Line) -> Iterable[Line]:
-    """Return what a client like that of `auto` could have had instead."""
+    """Return the alternatives to `auto` for the same client."""
     for line in shown:
         is_capd = line.name.startswith("capd") and line.writes_scripts == auto.writes_scripts
         is_same = line.hands_over_turns == auto.hands_over_turns and (

@@ -22,7 +22,7 @@ Tool = dict[str, Any]
 
 
 class ClientError(Exception):
-    """The server did not do what was asked of it; the text says what."""
+    """The server did not do what was requested; the text says what."""
 
 
 class McpClient:
@@ -99,18 +99,18 @@ class McpClient:
             return {"content": [{"type": "text", "text": str(error)}], "isError": True}
 
     def turn_begins(self) -> None:
-        """Take over the list as it is, where the client does so between two turns."""
+        """Adopt the server's current list, if the client does so between turns."""
         self._has_results = False
         if self._follows == "each turn":
             self._follow()
 
     def request_begins(self) -> None:
-        """Take over the list as it is, where the client does so before each model request."""
+        """Adopt the server's current list, if the client does so before each request."""
         if self._follows == "at once" or (self._follows == "after results" and self._has_results):
             self._follow()
 
     def close(self) -> None:
-        """Close the server's input, and end what does not go by itself."""
+        """Close the server's input, and kill it if it does not exit."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()

@@ -41,7 +41,7 @@ _ARGUMENT = re.compile(r"[\w.$-]+")
 
 @dataclass(slots=True)
 class Played:
-    """One conversation as it went."""
+    """One conversation, with its requests and answers."""
 
     requests: list[ModelRequest] = field(default_factory=list)
     calls: int = 0
@@ -105,14 +105,14 @@ class ScriptedModel:
         return name in self._cards and self._cards[name].issuperset(call.arguments)
 
     def _look_up_named(self, calls: Sequence[Call]) -> None:
-        """Get the schemas of what the turn needs and was told the names of, all at once."""
+        """Get the schemas of all needed tools whose names are known, in one request."""
         names = [self._toolbox.name(call) for call in calls if not self._is_known(call)]
         named = [name for name in dict.fromkeys(names) if any(name in m for m in self._messages)]
         if named and self._toolbox.search:
             self._searched([f"select:{','.join(named)}"])
 
     def _search_for(self, calls: Sequence[Call], say: str) -> None:
-        """Look for what a step needs by what it does, by its name, and by the user's own words."""
+        """Search for a step's tool by its purpose, its name and the user's words."""
         for words in (self._wants, dict.fromkeys(self._wants, say)):
             missing = [call.tool for call in calls if not self._is_known(call)]
             if not missing or not self._toolbox.search:
@@ -151,7 +151,7 @@ class ScriptedModel:
     def _asked(
         self, asked: Sequence[tuple[str, dict[str, Any]]], calls: Sequence[Call] = ()
     ) -> list[str]:
-        """Have the model write tool calls, and return their results."""
+        """Let the model write tool calls, and return their results."""
         uses = [
             json.dumps({"name": name, "input": arguments}, ensure_ascii=False)
             for name, arguments in asked
@@ -201,7 +201,7 @@ def script_of(calls: Sequence[Call]) -> str:
 
 
 def with_schemas(found: str) -> set[str]:
-    """Return the tools whose schemas an answer of a search has, and not their names alone."""
+    """Return the tools for which a search's answer has schemas, not only names."""
     return {one or other for one, other in _SCHEMA_OF.findall(found)}
 
 

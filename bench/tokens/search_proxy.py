@@ -72,4 +72,4 @@ class SearchProxy:
         return {"content": [{"type": "text", "text": found or "No tool fits."}]}
 
     def close(self) -> None:
-        """Leave the servers to the next conversation."""
+        """Leave the servers running for the next conversation."""

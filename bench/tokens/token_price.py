@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Prices of a token, as multiples of one that is read without a cache."""
+    """Prices per token, as multiples of the price of an uncached input token."""
 
     input: float = 1.0
     write: float = 1.25
@@ -74,7 +74,7 @@ class Bill:
 
 
 def bill(requests: Iterable[Priced], rates: Rates, *, expires_between_turns: bool = False) -> Bill:
-    """Return what one conversation's requests come to, in their order."""
+    """Return the price of one conversation's requests, in order."""
     total = Bill()
     before: tuple[int, ...] = ()
     for request in requests:

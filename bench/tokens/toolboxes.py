@@ -19,11 +19,11 @@ class Toolbox(Protocol):
 
     @property
     def system(self) -> str:
-        """What it adds to the system prompt."""
+        """The text that this toolbox adds to the system prompt."""
         ...
 
     def turn(self, text: str) -> str:
-        """Hand over the user's words; return what the model is told beside them."""
+        """Process the user's message; return the extra context for the model."""
         ...
 
     def listed(self) -> Sequence[Tool]:
@@ -31,17 +31,17 @@ class Toolbox(Protocol):
         ...
 
     def name(self, call: Call) -> str:
-        """Return what a call's tool is called."""
+        """Return the name of a call's tool."""
         ...
 
     @property
     def search(self) -> str:
-        """The tool that finds others; empty where all are listed."""
+        """The tool that searches for others; empty if all are listed."""
         ...
 
     @property
     def caller(self) -> str:
-        """The tool that calls what is not listed."""
+        """The tool that calls tools that are not listed."""
         ...
 
     @property
@@ -50,7 +50,7 @@ class Toolbox(Protocol):
         ...
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> Result:
-        """Call what is listed."""
+        """Call a listed tool."""
         ...
 
     def close(self) -> None:

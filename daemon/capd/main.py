@@ -85,7 +85,7 @@ def _has_standard_error() -> bool:
 
 
 def _log_to_file() -> str:
-    """Let standard error, which was closed, be the log file; return a note for the status."""
+    """Replace the closed standard error by the log file; return a note for the status."""
     state = Path(places(os.environ, os.getuid()).state)
     file = state / "capd.log"
     try:

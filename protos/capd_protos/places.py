@@ -43,7 +43,7 @@ def socket_path(
 def places(
     env: Mapping[str, str], uid: int, is_dir: Callable[[str], bool] = os.path.isdir
 ) -> Places:
-    """Return every place of the daemon that `env` and `uid` lead to."""
+    """Return all paths of the daemon for this environment and user id."""
     socket = socket_path(env, uid, is_dir)
     if env.get("CAPD_HOME"):
         home = os.path.abspath(env["CAPD_HOME"])

@@ -69,7 +69,7 @@ class Editor:
         return result
 
     def answer(self, message: dict[str, Any]) -> None:
-        """Allow whatever the agent asks a person for."""
+        """Approve every permission request of the agent."""
         if message.get("method") == "session/request_permission":
             options = message["params"]["options"]
             allowed = next(each for each in options if each["kind"].startswith("allow"))

@@ -1,4 +1,4 @@
-"""What goes through `capd acp` is what came, but for capd among the servers and its words."""
+"""`capd acp` passes messages on unchanged, except that it adds capd's server and context."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Lines of an agent or an editor, however they come: nothing is lost, nothing is put together."""
+"""`capd acp` splits its input into lines however the bytes arrive; it loses and joins none."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The gateway goes on after a failed accept (capd.actors.gateway.accepting)."""
+"""The gateway keeps accepting connections after a failed accept."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""Requests that servers answer: each finds its server, whoever else has something like it."""
+"""Each request goes to the server it names, even if several servers have similar names."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ NO = {"error": {"code": -32002, "message": "not here"}}
 
 
 class Library:
-    """How a server of prompts and resources behaves, and what it was asked."""
+    """The behaviour of a server with prompts and resources, and the requests it got."""
 
     def __init__(self, *prompts: str, uris: tuple[str, ...] = ()) -> None:
         self.asked: list[tuple[str, str]] = []

@@ -1,4 +1,4 @@
-"""Each turn the single tools that fit join the list, or are told; and each call leaves a note."""
+"""Per-turn curation: single tools are listed or described, and calls are recorded."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -50,7 +50,7 @@ def offered(*names: str) -> Script:
 
 
 class FakeLedger:
-    """A ledger that says what it is told, or nothing at all; it counts how often it was asked."""
+    """A ledger with scripted counts, or without an answer; it counts the requests."""
 
     def __init__(self, world: World) -> None:
         self.uses: list[ledger.Use] = []

@@ -1,4 +1,4 @@
-"""Changed definitions in a daemon: shown, withheld where they are to be, and decided on."""
+"""Changed tool definitions are reported, withheld if necessary, and decided on by a person."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -57,7 +57,7 @@ async def pinned(world: World, scope: str = "shared") -> None:
 
 
 async def changes(world: World, *tools: dict[str, Any]) -> None:
-    """Have the server list other tools; where it runs, it says so."""
+    """Change the server's tool list; a running server announces the change."""
     world.machine.scripts["alpha"].tools = list(tools)
     for process in world.machine.processes:
         await process.say({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
@@ -76,7 +76,7 @@ async def takes_anybody(_method: str, _peer: object) -> None:
 
 @pytest.fixture
 def as_itself() -> None:
-    """Leave this process what it is."""
+    """Do nothing to this process."""
 
 
 async def found(control: Client, **params: Any) -> dict[str, Any]:
@@ -302,7 +302,7 @@ async def test_a_definition_that_cannot_be_read_is_withheld_and_costs_no_other(
 
 
 class Vetting:
-    """A pinned server of projects, whose instances list by their own roots."""
+    """A server of a pinned version, whose instances list by their projects' roots."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -312,7 +312,7 @@ class Vetting:
         self.running: list[InstanceId] = []
 
     async def lists(self, instance: str, root: str) -> list[str]:
-        """Have an instance list `ls` of its root; return what is withheld of it."""
+        """Let an instance list `ls` of its root; return which tools are withheld."""
         name = InstanceId(instance)
         self.running = list(dict.fromkeys([*self.running, name]))
         tools = [ListedTool(ToolName("ls"), b'{"name":"ls","description":"%s"}' % root.encode())]

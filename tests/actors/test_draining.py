@@ -1,4 +1,4 @@
-"""The daemon's planned end, and a server's, while something is on its way."""
+"""The daemon or a server ends on purpose while requests are in progress."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ async def drained(world: World, within: float = 5.0) -> int:
 
 
 class Slow:
-    """A server whose calls end when they are let."""
+    """A server whose calls end when the test says so."""
 
     def __init__(self) -> None:
         self.may_end = trio.Event()

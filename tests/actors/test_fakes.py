@@ -1,4 +1,4 @@
-"""The fake machine and real processes pass the same tests."""
+"""The fake machine passes the same tests as real processes."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""What clients were seen to do is written down soon, and again where that failed."""
+"""Observations about clients are saved soon, and saved again after a failure."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Dependency scripts: one run for all who wait, ended when nobody does, and heard of."""
+"""Dependency scripts: waiters share one run; it ends with the last waiter and reports progress."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

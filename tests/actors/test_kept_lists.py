@@ -1,4 +1,4 @@
-"""What servers list is kept by the supervisor for the time when they do not run."""
+"""The supervisor keeps the tool lists of servers that are not running."""
 
 import dataclasses
 import json
@@ -23,7 +23,7 @@ IDENTITY = server_identity(server())
 
 
 class Keeping:
-    """A supervisor that keeps lists, and what was said of them."""
+    """A supervisor that saves tool lists, and the events about them."""
 
     def __init__(self, stage: Stage, folder: Path) -> None:
         self.stage = stage
@@ -32,7 +32,7 @@ class Keeping:
         actor._settings = dataclasses.replace(actor._settings, tool_lists=self.lists)
 
     async def kept(self, number: int) -> ToolList:
-        """Return what is kept when it was said `number` times."""
+        """Return the saved list after `number` events about it."""
         expected = [messages.ToolListKept(server().name, IDENTITY)] * number
         events = self.stage.bus.events
         while [e for e in events if isinstance(e, messages.ToolListKept)] != expected:

@@ -1,4 +1,4 @@
-"""The ledger as others ask it: on real files, in real time, and on a disk that fails."""
+"""The ledger actor on real files, in real time, and on a disk that fails."""
 
 import sqlite3
 import time
@@ -25,7 +25,7 @@ ONE = SessionKey("one")
 
 
 class FailingDatabase(Database):
-    """A real file, on a disk that fails while it is told to."""
+    """A real file on a disk that fails while the test says so."""
 
     is_full = False
 
@@ -36,7 +36,7 @@ class FailingDatabase(Database):
 
 
 class Kept:
-    """A ledger that runs, and its hands."""
+    """A running ledger, with its bus, its journal and its database."""
 
     def __init__(self, bus: RecordingBus, journal: Journal, database: FailingDatabase) -> None:
         self.bus = bus

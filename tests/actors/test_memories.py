@@ -1,4 +1,4 @@
-"""Memories in sessions: told once when their capability or tool comes on, and refusing mistakes."""
+"""Memories in sessions: delivered once, with their capability or tool; some refuse mistakes."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -475,7 +475,7 @@ async def test_of_a_capability_larger_than_the_budget_the_tools_that_fit_come_on
 
 
 async def indexed(made: World) -> None:
-    """Return when the tools of alpha are known to whoever plans."""
+    """Wait until the planner knows the tools of alpha."""
     request = finder.ListGranted([CapabilityId(TapName("mine"), CapabilityName("alpha"))])
     while True:
         (granted,) = await FinderClient(made.bus).granted(request, timeout=1000.0)
@@ -485,7 +485,7 @@ async def indexed(made: World) -> None:
 
 
 async def until_kept(made: World, is_so: Callable[[SessionRecord], bool]) -> None:
-    """Return when the session is written down as it is to be."""
+    """Wait until the session's saved record has the expected state."""
     key = SessionKey("s")
     while key not in made.kept.records or not is_so(made.kept.records[key]):
         await trio.sleep(0.01)
@@ -508,7 +508,7 @@ async def described(made: World) -> curator.MemoriesDescribed:
 
 
 async def changed(made: World) -> None:
-    """Return when what was written is known."""
+    """Wait until written memories are loaded."""
     before = await described(made)
     await made.reload()
     while (await described(made)).memories == before.memories:

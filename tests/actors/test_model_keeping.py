@@ -1,4 +1,4 @@
-"""The model stays while somebody may speak, and goes when nobody does or memory is scarce."""
+"""The model stays loaded while a user may send a message and memory suffices."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,7 +17,7 @@ from .test_embedder import IDLE, FakeModel
 
 @dataclass
 class Machine:
-    """What the keeping sees, as a test changes it."""
+    """What `ModelKeeping` reads of the machine and the model. A test changes it."""
 
     has_prompts: bool = True
     available: int | None = LEAST_AVAILABLE

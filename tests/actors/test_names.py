@@ -1,4 +1,4 @@
-"""A name that is spelled otherwise means the same, and nothing else is taken for it."""
+"""A name in another spelling is recognised; a similar name of something else is not."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a user's rules deny is neither listed nor named, and refused with the rule that does."""
+"""What policy denies is neither listed nor named, and a call is refused with the rule's name."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ def denying(*rules: str) -> SessionRules:
 
 
 class Library:
-    """A server of prompts, resources and templates, and what it was asked."""
+    """A server of prompts, resources and templates, and the requests it got."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []

@@ -1,4 +1,4 @@
-"""Which capabilities wait for a program is looked up beside all else, and again when asked."""
+"""Missing programs are looked up in the background, and looked up again on request."""
 
 import trio
 

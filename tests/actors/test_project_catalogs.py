@@ -1,4 +1,4 @@
-"""A project's own capabilities among the actors: whose they are, and what nobody vouched for."""
+"""A project's own capabilities: who gets them, and what stays out while it is untrusted."""
 
 import json
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What is noted of a session's life, and what `why` and `metrics` tell of it."""
+"""What is recorded of a session, and what `why` and `metrics` report of it."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What follows messages, from a session to the registry: learnt, counted, forgotten, saved."""
+"""Labels go from a session to the registry, where they are learnt, counted and forgotten."""
 
 import time
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ async def learning(world: World, project: str = "") -> registry.LearningDescribe
 
 
 async def learnt(world: World, count: int) -> registry.LearningDescribed:
-    """Return what was learnt once it is of so many labels."""
+    """Wait until so many labels are known; return what was learnt from them."""
     while (described := await learning(world, str(world.project))).labels != count:
         await trio.sleep(0.01)
     return described

@@ -1,4 +1,4 @@
-"""Messages that switch nothing on, because the user or the session wants it so."""
+"""Messages activate nothing where the user or the session has switched routing off."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Scripts of a session: every call of one is a call, and the answer says what became of each."""
+"""Scripts of a session: each call is a real call, and the answer reports what became of it."""
 
 import json
 import re
@@ -56,7 +56,7 @@ async def session(world: World, call: Handler = numbers, *tools: Json) -> Client
 
 
 async def run(client: Client, code: str, **inputs: object) -> tuple[str, str, bool]:
-    """Return the value of a script, what is told beside it, and whether it failed."""
+    """Return a script's value, its other output, and whether it failed."""
     arguments = {"code": code, "inputs": inputs}
     result = await client.result("tools/call", name="script_run", arguments=arguments)
     texts = [each["text"] for each in result["content"]]
@@ -364,7 +364,7 @@ def examples() -> list[str]:
 
 
 async def tracked(process: FakeProcess, message: Json) -> None:
-    """Be a tracker with twelve issues, of which the odd ones are open and 7 is missing."""
+    """Play a tracker with twelve issues: the odd ones are open, and 7 is missing."""
     asked = message["params"]["arguments"]
     if "path" in asked:
         await process.reply(message, text("fine\nerror: one\nfine\nerror: two\n"))

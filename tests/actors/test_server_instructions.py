@@ -1,4 +1,4 @@
-"""A server's own instructions reach the model when its capability comes on."""
+"""A server's instructions reach the model when its capability is activated."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What sessions have of the index while the index actor is slow, or after it changed."""
+"""The index in sessions while the index actor is slow, and after the index has changed."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,7 +19,7 @@ ALPHA = messages.IndexEntry(CapabilityId(TapName("mine"), CapabilityName("alpha"
 
 
 class IndexActor:
-    """The index as a session sees it, told how to be."""
+    """A fake index actor whose behaviour the test sets."""
 
     def __init__(self, bus: RecordingBus) -> None:
         self.bus = bus

@@ -1,4 +1,4 @@
-"""Sessions are written down soon after a change, and again where that failed."""
+"""Sessions are saved soon after a change, and saved again after a failure."""
 
 import trio
 from trio.testing import MockClock

@@ -1,4 +1,4 @@
-"""Sessions: who may have one, how it outlives its socket, and that it leaves nothing behind."""
+"""Sessions: who may open one, how one outlives its connection, and that it releases everything."""
 
 import os
 import sys
@@ -36,7 +36,7 @@ say(jsonrpc="2.0", id=1, method="tools/call", params={"name": "capability", "arg
 
 
 async def opened(world: World, **members: object) -> Client:
-    """Return a client that has said hello, whatever came of it."""
+    """Return a client that has sent a hello, whether or not it was accepted."""
     client = await world.connected()
     await client.hello(cwd=str(world.project), **members)
     return client
@@ -376,7 +376,7 @@ async def test_what_a_session_switched_off_stays_off(
 
 
 class Failing:
-    """A curator host that fails when it is told to, as a bug would have it fail."""
+    """A curator host that fails on demand, as a bug would make it fail."""
 
     def __init__(self, host: SessionHost) -> None:
         self._host = host

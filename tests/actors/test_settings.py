@@ -1,4 +1,4 @@
-"""Settings that change under sessions: what holds at once, and what from the next session on."""
+"""Changed settings: which apply at once, and which apply to new sessions only."""
 
 from collections.abc import Iterator
 from pathlib import Path

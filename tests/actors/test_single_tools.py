@@ -1,4 +1,4 @@
-"""What is not switched on is found and called all the same, and nothing more starts for it."""
+"""Tools that are not active can be found and called; only their own server is started."""
 
 import json
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ NEVER = {"editor": ClientTraits(names=("editor",), relists="never", is_relists_s
 
 
 async def known(world: World, *names: str) -> None:
-    """Have the finder know these servers' tools, as after an earlier run."""
+    """Let the finder know these servers' tools, as after an earlier run."""
     for name in names:
         spec = ServerSpec(ServerName(name), "stdio", TapName("mine"), command=name)
         tools = [
@@ -428,7 +428,7 @@ async def test_a_client_that_was_seen_not_to_list_again_has_a_fixed_list_the_nex
 
 
 class KeptHabits:
-    """Habits in memory, with the journal of what was saved."""
+    """Habits in memory, with a journal of the saves."""
 
     problem = ""
 
@@ -638,7 +638,7 @@ async def test_a_server_that_waits_for_its_secret_holds_up_no_other(
 
 
 class Vault(NothingStored):
-    """What is stored, which grows."""
+    """Stored secrets, to which a test adds."""
 
     def __init__(self) -> None:
         self.known: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Skills as prompts: listed to every session, and used with what they declare."""
+"""Skills are listed as prompts in every session, and activate what they declare when used."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,7 +21,7 @@ def skill(made: World, name: str, capabilities: str = "", text: str = "Do it.") 
 
 @asynccontextmanager
 async def started(folder: Path, cap: int = 4) -> AsyncIterator[World]:
-    """A world with two skills that runs."""
+    """Start a world with two skills."""
     async with world(folder, cap=cap) as made:
         skill(made, "plain")
         skill(made, "review", "alpha beta")

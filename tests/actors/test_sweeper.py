@@ -1,4 +1,4 @@
-"""What is left of servers that are gone is removed, and of those that run it is not."""
+"""Cached files of servers that no longer exist are removed; those of others stay."""
 
 from pathlib import Path
 

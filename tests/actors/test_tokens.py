@@ -1,4 +1,4 @@
-"""What sessions cost: counted beside everything else, said as far as it is known."""
+"""The tokens of sessions are counted in the background and reported once they are known."""
 
 import json
 from dataclasses import replace
@@ -19,7 +19,7 @@ from .world import World, running_world
 
 
 class Lengths:
-    """A tokenizer for which every byte that is no space is a token, told how to be."""
+    """A scripted tokenizer: every byte that is not a space is a token."""
 
     def __init__(self) -> None:
         self.journal: list[list[bytes]] = []
@@ -57,7 +57,7 @@ async def tokens(world: World) -> list[dict[str, Any]]:
 
 
 async def counted(world: World, at_least: int = -1_000_000) -> tuple[int, int]:
-    """Return what the only session costs and saves, as the status says it by and by."""
+    """Wait for the only session's token counts; return its costs and savings."""
     while True:
         (entry,) = await world.sessions()
         surface, saved = entry.tokens, entry.tokens_saved

@@ -1,4 +1,4 @@
-"""Every tool that is known is found, whether its server runs or not."""
+"""Every known tool is found, whether or not its server runs."""
 
 import math
 from collections.abc import AsyncIterator
@@ -63,7 +63,7 @@ MAILS = [definition("send", "Send a message.")]
 
 
 class FakeRegistry:
-    """A catalog that says what it is told."""
+    """A registry with the catalog that the test sets."""
 
     def __init__(self) -> None:
         self.capabilities: dict[str, CapabilitySpec] = {}
@@ -98,7 +98,7 @@ class FakeRegistry:
 
 
 class FakeSupervisor:
-    """Servers that list what they are told, or never answer; a journal of what was asked."""
+    """A supervisor with scripted tool lists, and a journal of the requests."""
 
     def __init__(self) -> None:
         self.tools: dict[str, list[ToolDefinition]] = {}

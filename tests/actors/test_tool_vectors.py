@@ -1,4 +1,4 @@
-"""Vectors of more tools than can be compared with each question are searched by a graph."""
+"""Vectors of too many tools to compare one by one are searched with a graph."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A real MCP server over stdio for test_fakes, of builtins only."""
+"""A real MCP server over stdio for test_fakes. It imports only builtins."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""All actors of a daemon but the processes: a fake machine, a fake embedder, a real socket."""
+"""All actors of a daemon in one process, with fake servers, a fake embedder and a real socket."""
 
 import json
 import os
@@ -70,7 +70,7 @@ def vector(words: str) -> "np.ndarray[Any, np.dtype[np.float32]]":
 
 
 class FakeEmbedder:
-    """The embedder as others see it, told how to be."""
+    """A fake embedder whose behaviour the test sets."""
 
     def __init__(self, bus: RecordingBus) -> None:
         self.texts: list[str] = []
@@ -159,14 +159,14 @@ class Client:
         return message
 
     async def hello(self, **members: Any) -> Json:
-        """Say hello and return the answer to it."""
+        """Send a hello and return the answer."""
         base = {"capd": "hello", "protocol": 1, "role": "mcp", "client": {"name": "editor"}}
         await self.send({**base, **members})
         self.welcome = await self.line()
         return self.welcome
 
     async def listen(self) -> None:
-        """Hand answers to those who wait for them."""
+        """Pass each answer to the task that waits for it."""
         while True:
             try:
                 message = await self.line()
@@ -233,7 +233,7 @@ class World:
         labels: LabelStore | None = None,
         mode: Mode = "notify",
     ) -> None:
-        """`mode` is what becomes of definitions that changed."""
+        """`mode` says how changed definitions are treated."""
         self.folder = folder
         self.live = LiveSettings(folder / "config", {}, None)
         self.live.load()
@@ -397,7 +397,7 @@ class World:
         return reply.servers
 
     async def leases(self) -> dict[str, list[SessionKey]]:
-        """Return who holds each server that somebody holds."""
+        """Return the holders of each leased server."""
         return {entry.name: entry.leases for entry in await self.servers() if entry.leases}
 
     async def sessions(self) -> list[curator.SessionEntry]:
@@ -478,7 +478,7 @@ async def running_world(
     is_live: bool = False,
     mode: Mode = "notify",
 ) -> AsyncIterator[World]:
-    """A world that runs, ready to route."""
+    """Run a world; yield it when routing is ready."""
     async with world(
         folder,
         cap=cap,

@@ -1,4 +1,4 @@
-"""Which process started which, as far as it decides about trust."""
+"""The chain of a process's ancestors, by which trust is decided."""
 
 import os
 import resource
@@ -36,7 +36,7 @@ os._exit(0)
 
 @contextmanager
 def connected(folder: Path, peers: Peers, prefix: tuple[str, ...] = ()) -> Iterator[Peer]:
-    """Have a child connect, started with `prefix` before its argv; it ends with the block."""
+    """Run a child that connects, started with `prefix` before its argv."""
     path = str(folder / "s")
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(path)
@@ -132,7 +132,7 @@ async def test_a_mark_says_whose_it_is_wherever_it_hangs(tmp_path: Path) -> None
 
 @contextmanager
 def no_descriptors() -> Iterator[None]:
-    """Leave this process no file descriptor."""
+    """Use up all file descriptors of this process."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     filler = [os.open("/dev/null", os.O_RDONLY)]
     resource.setrlimit(resource.RLIMIT_NOFILE, (filler[0] + 20, before[1]))

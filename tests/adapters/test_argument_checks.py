@@ -1,4 +1,4 @@
-"""A call that cannot work is answered with its schema; what might work is passed on."""
+"""Arguments that cannot be valid are answered with the schema; all others are sent."""
 
 import json
 from typing import Any
@@ -29,7 +29,7 @@ def definition(schema: Any) -> bytes:
 
 
 def wrong(arguments: Any, schema: Any = SCHEMA) -> str:
-    """Return the first line of what is said; empty where the call is passed on."""
+    """Return the first line of the error; empty if the call is sent."""
     written = arguments if isinstance(arguments, bytes) else json.dumps(arguments).encode()
     try:
         ArgumentChecks().check("s__t", definition(schema), written)

@@ -1,4 +1,4 @@
-"""Bootstrap files on disk: what is read of a project, and that nothing outside of it ever is."""
+"""Bootstrap files are read from a project, and no file outside of it is."""
 
 import os
 from pathlib import Path

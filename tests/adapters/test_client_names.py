@@ -1,4 +1,4 @@
-"""Names on the wire under each client's own rule: what it makes of them is unique, and valid."""
+"""Tool names after each client's own renaming rule are valid and unique."""
 
 import hashlib
 import re
@@ -65,7 +65,7 @@ CLIENTS: dict[str, Callable[[str], str]] = {
 
 
 def rewritten(client: str, name: str) -> str:
-    """Return what the model of `client` sees; with the longest prefix where that is not known."""
+    """Return the name that a model sees; with the longest prefix if the rule is not known."""
     known = CLIENTS.get(client)
     if known is not None:
         return known(name)

@@ -1,4 +1,4 @@
-"""Skills of clients on disk: where they are, whose come first, and which links are followed."""
+"""Where clients keep skills, which come first, and which links are followed."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The table of clients says what was measured of each, and whoever else names clients agrees."""
+"""The table of clients has the measured values, and other lists of clients agree with it."""
 
 import runpy
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The configuration: layers merged key by key, and none that can stop the daemon."""
+"""The configuration is merged key by key, and no layer can stop the daemon."""
 
 from pathlib import Path
 

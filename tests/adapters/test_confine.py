@@ -1,4 +1,4 @@
-"""The filter of system calls that a guard puts on itself, read as the kernel reads it."""
+"""The system call filter that a guard sets on itself, evaluated like the kernel does."""
 
 import struct
 import sys
@@ -16,7 +16,7 @@ LIMIT = 0x7FFD_0000_1234
 
 
 def decision(machine: str, architecture: int, number: int, pid: int, new_limit: int) -> int:
-    """Return what a machine's filter makes of a system call."""
+    """Return how a machine's filter decides on a system call."""
     program = limits_filter(machine)
     data = struct.pack("<iIQ6Q", number, architecture, 0, pid, 7, new_limit, 0, 0, 0)
     at = value = 0

@@ -1,4 +1,4 @@
-"""The file of habits: whole or not at all, private, and set aside where it is bad."""
+"""The file of client habits is complete or absent, private, and set aside if damaged."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""JSON paths: what they find, what is said of wrong ones, and that none of them lasts."""
+"""JSON paths: matches, errors for invalid paths, and time limits."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The file of labels: whole or not at all, for the user alone, and without texts."""
+"""The file of routing labels is complete or absent, private, and has no texts."""
 
 from pathlib import Path
 

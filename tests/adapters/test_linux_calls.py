@@ -1,4 +1,4 @@
-"""Calls that only Linux has are made in `adapters/platform`, or where each exception says why."""
+"""Linux-only calls are made in `adapters/platform`, or in a listed exception with its reason."""
 
 import ast
 import re
@@ -40,7 +40,7 @@ EXCEPTIONS = {
 
 
 def linux_calls(text: str) -> set[str]:
-    """Return what `text`, the source of a module, uses of Linux; comments do not count."""
+    """Return the Linux-only calls in the source `text`, without those in comments."""
     tree = ast.parse(text)
     return {found for node in ast.walk(tree) for found in _of(node)} - _docstrings(tree)
 

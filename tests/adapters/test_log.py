@@ -1,4 +1,4 @@
-"""The log's form, and the net that no secret falls through."""
+"""The format of the log, and the filter that removes secrets from it."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""The daemon's own log file, which does not grow without end."""
+"""The daemon's own log file has a limited size."""
 
 import os
 import stat
@@ -21,7 +21,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def fd(path: Path) -> Iterator[int]:
-    """A descriptor of the log, as whoever starts a daemon opens it."""
+    """Open a descriptor of the log, like the program that starts a daemon."""
     opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     yield opened
     os.close(opened)

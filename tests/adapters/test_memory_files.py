@@ -1,4 +1,4 @@
-"""Memories on disk: what is read, and that nothing there costs more than itself."""
+"""Memory files: which are read, and that a bad one costs only itself."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Refusing memories: which arguments repeat a mistake, held against a thousand that do not."""
+"""Which arguments repeat a mistake, compared with a thousand that do not."""
 
 from typing import Any
 

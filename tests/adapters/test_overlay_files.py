@@ -1,4 +1,4 @@
-"""Overlays on disk: which are found, in which order, and what a bad one costs."""
+"""Which overlay files are found, in which order, and that a bad one costs only itself."""
 
 import os
 from pathlib import Path

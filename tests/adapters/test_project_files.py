@@ -1,4 +1,4 @@
-"""What is read of a project: names, and of `.env` the names of its keys."""
+"""The names that are read from a project, and the names of keys in its `.env`."""
 
 import os
 from pathlib import Path

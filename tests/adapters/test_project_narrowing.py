@@ -1,4 +1,4 @@
-"""A project may narrow and tune: no value of any key of its file widens what its sessions have."""
+"""No value in a project's settings file can widen what its sessions may do."""
 
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ Path_ = tuple[str, ...]
 
 
 def met(folder: Path, user: dict[str, Any], project: dict[str, Any] | str) -> LiveSettings:
-    """Return the settings of a user, with a project whose file was met."""
+    """Return a user's settings with a project whose file has been read."""
     config, root = folder / "config", folder / "project"
     config.mkdir(exist_ok=True)
     root.mkdir(exist_ok=True)
@@ -49,7 +49,7 @@ def put(path: Path_, value: Any) -> dict[str, Any]:
 
 
 def values_of(key: KnownKey) -> list[Any]:
-    """Return values that a key takes, the ends of its range among them."""
+    """Return valid values of a key, including the limits of its range."""
     schema = msgspec.json.schema(key.type)
     schemas = [schema, *schema.get("anyOf", [])]
     found: list[Any] = []
@@ -75,7 +75,7 @@ def values_of(key: KnownKey) -> list[Any]:
 
 
 def is_narrower(one: Effective, whole: Effective) -> bool:
-    """Tell whether sessions by `one` have no more than by `whole`."""
+    """Tell whether sessions with `one` may do no more than with `whole`."""
     mine, users = one.configuration, whole.configuration
     kept_back = {"surface", "sessions", "routing", "curation"}
     for table in Configuration.__struct_fields__:
@@ -193,7 +193,7 @@ def _strategy(key: KnownKey) -> st.SearchStrategy[Any]:
 
 @st.composite
 def tables(draw: st.DrawFn, keys: list[KnownKey]) -> dict[str, Any]:
-    """Draw a file with some keys set to what their types permit."""
+    """Draw a file in which some keys have valid values."""
     found: dict[str, Any] = {}
     for key in draw(st.lists(st.sampled_from(keys), max_size=8, unique_by=lambda k: k.path)):
         inner = found

@@ -1,4 +1,4 @@
-"""The public tap's servers: which are one, and where its secrets are declared."""
+"""The public tap: which servers are identical, and where its secrets are declared."""
 
 from pathlib import Path
 

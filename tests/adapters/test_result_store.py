@@ -1,4 +1,4 @@
-"""The store of whole results: private, bounded, checked, and as long-lived as it says."""
+"""The store of whole results is private, bounded and checked, and expires on time."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Session records as files: whole or not at all, and nothing of a bad one hurts."""
+"""Session records are complete or absent, and a damaged one does no harm."""
 
 import time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The user's tables as sessions follow them."""
+"""The user's settings tables become the rules of sessions."""
 
 from pathlib import Path
 

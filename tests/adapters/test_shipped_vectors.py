@@ -1,4 +1,4 @@
-"""The vectors that come with capd: of the starter tap, and of the background messages."""
+"""The vectors that are shipped for the starter tap and the background messages."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Skills on disk: what is read, and that nothing there costs more than itself."""
+"""Skill files: which are read, and that a bad one costs only itself."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a daemon's start imports: a module that nobody needs yet is time of every start."""
+"""A daemon's start does not import modules that only later work needs."""
 
 import subprocess
 import sys

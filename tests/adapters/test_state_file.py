@@ -1,4 +1,4 @@
-"""Files of state are whole, private, and never a reason to fail."""
+"""State files are written atomically and private, and never make a start fail."""
 
 import os
 import stat

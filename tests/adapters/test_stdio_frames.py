@@ -57,7 +57,7 @@ class Chunks(trio.abc.ReceiveStream):
 
 
 class Pipe(trio.abc.SendStream):
-    """A peer that takes bytes one small piece at a time, as long as it reads."""
+    """A peer that reads small pieces, for as long as it reads at all."""
 
     def __init__(self, room_bytes: int = sys.maxsize, piece_bytes: int = 8) -> None:
         self.room_bytes = room_bytes
@@ -153,7 +153,7 @@ async def test_of_a_line_that_is_too_long_4_kib_at_each_end_are_kept(cap_bytes: 
 
 
 async def taken(reader: FrameReader) -> bytes:
-    """Return the next line, of one that was discarded its size."""
+    """Return the next line, or the size of a discarded one."""
     line = await anext(reader)
     if isinstance(line, Frame):
         return line.data
@@ -557,7 +557,7 @@ async def test_a_server_that_does_not_read_is_refused_and_can_be_ended() -> None
 
 
 class Kept:
-    """What a large frame is read from; the disk fails behind `good_bytes`."""
+    """The file behind a large frame; reading fails after `good_bytes`."""
 
     def __init__(self, data: bytes, good_bytes: int = sys.maxsize) -> None:
         self._data = data

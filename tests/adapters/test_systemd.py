@@ -1,4 +1,4 @@
-"""What systemd hears, and what children never see."""
+"""What systemd is notified of, and which variables child processes never get."""
 
 import os
 import socket

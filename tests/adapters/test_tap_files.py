@@ -1,4 +1,4 @@
-"""Taps on disk: what is read, and what one bad file costs."""
+"""Tap files: which are read, and that a bad one costs only itself."""
 
 import os
 from pathlib import Path

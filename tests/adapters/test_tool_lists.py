@@ -1,4 +1,4 @@
-"""Tool lists as they are kept between runs."""
+"""Tool lists are saved between daemon runs."""
 
 import os
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""When traces are wanted, and what a request's answer says of how it ended."""
+"""When traces are recorded, and how a request's outcome is read from its answer."""
 
 import pytest
 import trio

@@ -1,4 +1,4 @@
-"""Which folders are watched, and that a change of one is heard."""
+"""Which folders are watched, and that their changes are noticed."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -92,7 +92,7 @@ def test_very_many_folders_are_watched_up_to_a_bound(
 
 
 async def heard(folders: Folders, act: Callable[[], object]) -> bool:
-    """Tell whether something that counts happened after `act`, and before the patience ended."""
+    """Tell whether a relevant change was reported in time after `act`."""
     with trio.move_on_after(PATIENCE):
         async with Watch(folders) as watch:
             act()

@@ -1,4 +1,4 @@
-"""The table of real clients: a run of one column leaves the other cells as they are."""
+"""Running one column of the client table leaves the other cells unchanged."""
 
 import importlib
 import sys

@@ -1,4 +1,4 @@
-"""The floor of a day: what its messages cost by themselves, whatever way the tools come."""
+"""The least that a day's messages cost, whichever way the tools are offered."""
 
 from bench.tokens.figures import floor, lines
 from bench.tokens.prompts import ModelRequest

@@ -1,4 +1,4 @@
-"""The checker of the nemesis: each broken rule is found, and nothing else."""
+"""The nemesis checker finds each broken rule, and reports nothing else."""
 
 import pytest
 

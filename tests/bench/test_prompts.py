@@ -1,4 +1,4 @@
-"""The prompts of both kinds of clients, token by token: here a token is a word."""
+"""The prompts of both kinds of clients, token by token; here a token is a word."""
 
 from bench.tokens.prompts import ModelRequest, prompts
 from bench.tokens.token_price import Priced

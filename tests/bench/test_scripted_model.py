@@ -1,4 +1,4 @@
-"""The scripted model calls what it knows, looks for what it does not, and counts what it loses."""
+"""The scripted model calls tools it knows, searches for others, and counts lost tools."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ WANTS = {"git:log": "recent commits", "git:add": "stage files"}
 
 
 class Toolbox:
-    """Lists what it is told to, and answers each search with one text."""
+    """Lists the tools that the test sets, and answers each search with one text."""
 
     system = "More exist."
     search = "find"

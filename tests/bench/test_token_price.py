@@ -1,4 +1,4 @@
-"""What a conversation costs: reads, writes, breaks, the least that is kept, and what expires."""
+"""A conversation's price: cache reads and writes, cache breaks, minimums and expiry."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""A daemon that is played by the test, and the hosts that speak to the shim."""
+"""A daemon that the test plays, and hosts that speak to the shim."""
 
 import json
 import os
@@ -111,7 +111,7 @@ class FakeDaemon:
         ]
 
     def stop_listening(self) -> None:
-        """Be gone for everybody who connects from here on."""
+        """Refuse all new connections."""
         self.path.unlink(missing_ok=True)
         # Closing alone does not wake a thread that sits in accept.
         self._listener.shutdown(socket.SHUT_RDWR)
@@ -259,7 +259,7 @@ class Host:
         return self.process.wait(PATIENT)
 
     def stderr(self) -> str:
-        """Return what the shim, which has ended, wrote there."""
+        """Return the standard error of the shim, which has ended."""
         self.process.wait(PATIENT)
         assert self.process.stderr is not None
         return self.process.stderr.read().decode()

@@ -1,4 +1,4 @@
-"""A user whose clients have the servers of `import_samples`, in a folder of the test's own."""
+"""A user whose clients are configured with the servers of `import_samples`."""
 
 import json
 import shutil
@@ -65,7 +65,7 @@ class Importer:
         return path
 
     def servers(self, name: str = ".cursor/mcp.json", **servers: Any) -> Path:
-        """Write what Cursor, or another client with the same words, is configured with."""
+        """Write a configuration of Cursor, or of another client with the same format."""
         return self.file(name, json.dumps({"mcpServers": servers}))
 
     def capd(self, *arguments: str, typed: str | None = None) -> Said:
@@ -98,14 +98,14 @@ class Importer:
         return dict(server)
 
     def secrets(self) -> dict[str, str]:
-        """Return what `secrets.env` holds."""
+        """Return the content of `secrets.env`."""
         from dotenv import dotenv_values
 
         file = self.config / "secrets.env"
         return {key: value or "" for key, value in dotenv_values(file, interpolate=False).items()}
 
     def neutral(self, text: str) -> str:
-        """Return `text` without what differs from one folder to the next."""
+        """Return `text` without the parts that differ between folders."""
         for place, value in self.places.items():
             text = text.replace(value, place)
         return text.replace(str(self.capd_home), "@CAPD@")

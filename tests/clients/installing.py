@@ -1,4 +1,4 @@
-"""A user's folder, the `capd install` that is run on it, and a `claude` that keeps a journal."""
+"""A home folder, runs of `capd install` on it, and a `claude` that records its arguments."""
 
 import json
 import os
@@ -17,7 +17,7 @@ _XDG = ("XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR")
 
 @dataclass(frozen=True)
 class Said:
-    """What a command printed, and how it ended."""
+    """A command's output and exit code."""
 
     code: int
     out: str
@@ -25,7 +25,7 @@ class Said:
 
 
 class User:
-    """A folder that is somebody's HOME."""
+    """A folder that serves as a user's HOME."""
 
     def __init__(self, folder: Path) -> None:
         self.home = folder / "home"

@@ -1,4 +1,4 @@
-"""A user whose shell, programs and daemon are the test's own, for `capd doctor` to look at."""
+"""A user with a fake shell, programs and daemon, for `capd doctor` to examine."""
 
 import os
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ TAP: dict[str, Any] = {
 
 
 class Patient(User):
-    """A user whose shell and programs are the test's own."""
+    """A user whose shell and programs are fakes."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -59,14 +59,14 @@ class Patient(User):
         return path
 
     def seen(self, **more: Any) -> Surroundings:
-        """Return what the checks look at, without a daemon unless it is given."""
+        """Return the input of the checks; without a daemon, unless one is given."""
         where = places(self.env, os.getuid())
         return Surroundings(self.env, os.getuid(), where, VERSION, **more)
 
     def served(
         self, *, path: str = "", capabilities: Iterable[Any] = (), **more: Any
     ) -> Surroundings:
-        """Return the same with a daemon that says so of itself."""
+        """Return the same input with a daemon that reports this status."""
         status = {"daemon": {"path": path or str(self.bin), "degraded": []}, "embedder": READY}
         return self.seen(
             daemon={"version": VERSION, "pid": 7},

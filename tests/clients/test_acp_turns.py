@@ -1,4 +1,4 @@
-"""A prompt waits for its turn as long as an editor can spare, whatever the daemon does."""
+"""A prompt waits for its turn only as long as an editor tolerates."""
 
 import threading
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a bridge copies to the far side is written for Python 3.8, the oldest that it promises."""
+"""The program that a bridge copies to the far side is valid Python 3.8."""
 
 import ast
 import io

@@ -1,4 +1,4 @@
-"""The process that holds a bridge's place: what it removes, and what it does not touch."""
+"""The process that holds a bridge on the far side: what it removes, and what it leaves."""
 
 import contextlib
 import json
@@ -28,7 +28,7 @@ getattr(far_side, sys.argv[1])(Path(sys.argv[2]), sys.argv[3])
 
 
 class Place:
-    """A home over there, in which a bridge is prepared."""
+    """A home on the far side, in which a bridge is prepared."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -36,7 +36,7 @@ class Place:
         self.env = {"HOME": str(home), "PATH": os.defpath}
 
     def order(self, **members: Any) -> str:
-        """Give an order as the near side does; return what is said."""
+        """Send an order like the near side; return the answer."""
         shim = bundle()
         known = {"do": "prepare", "kind": "ssh", "name": "box", "credential": "secret"}
         line = json.dumps({**known, "generation": "g1", "size": len(shim), **members})

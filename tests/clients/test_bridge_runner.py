@@ -57,7 +57,7 @@ class End:
         self.connection.sendall(HEAD.pack(kind, len(payload)) + payload)
 
     def frames(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield what the guard says, until it closes."""
+        """Yield the guard's frames until it closes."""
         while len(head := self._file.read(HEAD.size)) == HEAD.size:
             kind, size = HEAD.unpack(head)
             yield kind, self._file.read(size)
@@ -101,7 +101,7 @@ class Place:
         return end
 
     def started(self, program: str, *words: str, **members: Any) -> End:
-        """Have a Python program started; its command line has the tag."""
+        """Start a Python program with the tag in its command line."""
         end = self.next()
         end.start(sys.executable, "-c", program, self.tag, *words, **members)
         assert next(end.frames()) == (b"s", b"")

@@ -1,4 +1,4 @@
-"""Many connections over one stream: both ends as they are, and a hostile other end."""
+"""Many connections over one stream, also with a hostile far side."""
 
 import contextlib
 import json
@@ -16,7 +16,7 @@ from capd_client.bridge.streams import MOST_PAYLOAD_BYTES, StreamEndedError, Str
 
 
 class Echo:
-    """A listener that sends back what comes, as the daemon's bridge socket would be."""
+    """A listener that echoes its input, in place of the daemon's bridge socket."""
 
     def __init__(self, path: str) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""What a hostile far side says to `capd bridge ssh`: refused in one line, and bounded."""
+"""Hostile output of a far side is refused in one line, and bounded."""
 
 import json
 import os
@@ -14,7 +14,7 @@ FOLDER = "/home/bob/.local/share/capd-bridge/far"
 
 @pytest.fixture
 def far(tmp_path: Path) -> list[str]:
-    """The command of an ssh whose far side runs `far.py`, whatever it is told to run."""
+    """The command of an ssh whose far side runs `far.py` whatever the command line says."""
     return [sys.executable, str(tmp_path / "far.py")]
 
 

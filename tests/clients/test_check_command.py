@@ -1,4 +1,4 @@
-"""`capd check` as it is typed: what it says of a tap, where, and how it ends."""
+"""`capd check` on a command line: its findings with their places, and its exit code."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Tables: one line a row, cut and thinned out to the terminal's width, whole in a pipe."""
+"""Tables: one line per row, fitted to the terminal's width, complete in a pipe."""
 
 import pytest
 

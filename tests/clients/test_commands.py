@@ -1,4 +1,4 @@
-"""The `capd` command as a person or a script sees it: output, exit codes, errors."""
+"""The output, exit codes and errors of the `capd` command."""
 
 import json
 import os
@@ -143,7 +143,7 @@ ANSWERS: dict[str, Any] = {
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, base_env: dict[str, str]) -> Run:
-    """Run a command as `capd` would, and return what it printed."""
+    """Run a `capd` command; return its output."""
     for name in list(os.environ):
         if name.startswith(("CAPD_", "XDG_", "COLUMNS")):
             monkeypatch.delenv(name)

@@ -1,4 +1,4 @@
-"""Completion as the shells themselves run it, with the words of a daemon that runs."""
+"""Shell completion in real shells, with suggestions from a running daemon."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""`capd config` and `capd trust`: what a person sees, and what neither does without one."""
+"""`capd config` and `capd trust`, with and without a person at the terminal."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What `capd doctor` says of the container engine, from what the engine says of itself."""
+"""`capd doctor` on the container engine, from the engine's own report."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`capd doctor` on what capabilities ask for, and on the clients that use them."""
+"""`capd doctor` on what capabilities require, and on clients that use them."""
 
 import json
 from typing import Any
@@ -66,7 +66,7 @@ def test_packages_that_are_all_of_one_version_are_well(patient: Patient) -> None
 
 
 def fetched(patient: Patient, package: str, needs: object) -> None:
-    """Leave what npx leaves when it has fetched `package`."""
+    """Create the files that npx leaves after it has fetched `package`."""
     folder = f".npm/_npx/{abs(hash(package))}"
     patient.file(f"{folder}/package.json", json.dumps({"dependencies": {package: "^1.0.0"}}))
     manifest = {"name": package, "engines": {"node": needs}}

@@ -1,4 +1,4 @@
-"""`capd doctor` on launchd: what its word on an agent means, on samples of `launchctl print`."""
+"""`capd doctor` on launchd: its reading of sample output of `launchctl print`."""
 
 import plistlib
 from typing import Any

@@ -1,4 +1,4 @@
-"""`capd doctor` on the machine: the service, files and locks, what servers can be confined by."""
+"""`capd doctor` on the machine: service, files, locks and sandboxing features."""
 
 import fcntl
 import os

@@ -1,4 +1,4 @@
-"""`capd doctor`: processes that no daemon has any more."""
+"""`capd doctor` on processes that no daemon manages any more."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ UID = Path("/proc/self").stat().st_uid
 
 
 class Proc:
-    """A /proc of one's own."""
+    """A fake /proc."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

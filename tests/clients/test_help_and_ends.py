@@ -1,4 +1,4 @@
-"""What holds for every command: it is listed, it is interrupted and cut off without a trace."""
+"""Every command is listed in the help, and ends cleanly when interrupted or cut off."""
 
 import os
 import re

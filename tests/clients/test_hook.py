@@ -1,4 +1,4 @@
-"""`capd hook`: who it speaks for, and when it is silent."""
+"""`capd hook`: which session gets the prompt, and when the hook prints nothing."""
 
 import fcntl
 import json
@@ -165,7 +165,7 @@ def test_the_user_may_give_a_hook_more_time(said: str, seconds: float) -> None:
 
 @pytest.fixture
 def starting(socket_at: Path) -> Iterator[Path]:
-    """Have somebody start a daemon, as a thin client does."""
+    """Let another process start a daemon, as a thin client does."""
     socket_at.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (socket_at.parent / "start.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""What each client's prompt hook reads and prints; the samples are those of the clients."""
+"""What each client's prompt hook reads and prints, on samples from the clients."""
 
 import json
 from typing import Any

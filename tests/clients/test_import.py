@@ -1,4 +1,4 @@
-"""`capd import`: what is asked for, agreed to, left out and told."""
+"""`capd import`: its questions, what is left out, and its report."""
 
 import json
 from pathlib import Path

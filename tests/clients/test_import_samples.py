@@ -30,7 +30,7 @@ def golden(name: str, text: str) -> str:
 
 
 def found_secrets(folder: Path, *, beside: Path) -> list[tuple[str, str]]:
-    """Return every file below `folder` with bytes of a secret, but for the store `beside`."""
+    """Return the files below `folder`, other than the store `beside`, that have a secret."""
     files = [path for path in folder.rglob("*") if path.is_file() and path != beside]
     return [(s, str(file)) for file in files for s in SECRETS if s.encode() in file.read_bytes()]
 

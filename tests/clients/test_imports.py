@@ -1,4 +1,4 @@
-"""The clients' modules import each other in one direction."""
+"""The modules of the clients import each other in one direction."""
 
 import graphlib
 

@@ -1,4 +1,4 @@
-"""`capd index` on a terminal: a bar on standard error, and standard output as elsewhere."""
+"""`capd index` on a terminal: a bar on standard error, plain lines on standard output."""
 
 import os
 import pty

@@ -1,4 +1,4 @@
-"""`capd install claude`: capd comes in, and goes out without a trace."""
+"""`capd install claude` adds capd; `uninstall` removes every trace."""
 
 import json
 import os

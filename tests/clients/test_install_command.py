@@ -1,4 +1,4 @@
-"""`capd install` and `uninstall` of several clients, of all, and of none: then they are listed."""
+"""`capd install` and `uninstall` for one client, several, all, or none (they are listed)."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`capd install` of every client that keeps its servers in a file, on files as people have them."""
+"""`capd install` for every client with a servers file, on realistic files."""
 
 import json
 import os
@@ -204,7 +204,7 @@ def test_a_server_of_that_name_that_is_not_capds_comes_back(client: KnownClient)
 
 
 def written(client: KnownClient, data: Any) -> str:
-    """Return `data` in the client's format, as JSON where that is a part of it."""
+    """Return `data` in the client's format, as JSON if that is part of the format."""
     if client.format != "toml":
         return json.dumps(data, indent=2)
     name, table = "mcp_servers.capd", found(data, ("mcp_servers", "capd"))

@@ -1,4 +1,4 @@
-"""JSON with comments: what is put in can be taken out, and nothing else moves."""
+"""JSON with comments: an added entry can be removed, and nothing else changes."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""TOML: what is put in can be taken out, and nothing else moves."""
+"""TOML: an added entry can be removed, and nothing else changes."""
 
 import tomllib
 from typing import Any

@@ -1,4 +1,4 @@
-"""YAML: what is put in can be taken out, and nothing else moves."""
+"""YAML: an added entry can be removed, and nothing else changes."""
 
 from typing import Any
 

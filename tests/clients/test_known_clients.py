@@ -1,4 +1,4 @@
-"""The table of clients: each line is whole, and its paths lead where the client looks."""
+"""The table of clients is complete, and its paths are those that the clients use."""
 
 from pathlib import Path
 

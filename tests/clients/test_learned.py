@@ -1,4 +1,4 @@
-"""Phrases that a person teaches, in the files that the daemon reads them from."""
+"""Phrases that a person teaches are written to the files that the daemon reads."""
 
 from collections.abc import Callable
 from pathlib import Path

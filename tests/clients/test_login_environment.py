@@ -1,4 +1,4 @@
-"""The environment of a daemon that a client starts: the user's, and no client's or project's."""
+"""A daemon started by a client gets the user's environment, not the client's."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`capd memory`, on a whole daemon: written, listed, edited, refusing, suggested and forgotten."""
+"""`capd memory` with a real daemon: add, list, edit, suggest and forget."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""opencode's plugin under Node: what it says to capd, and that it never holds opencode up."""
+"""opencode's plugin under Node: what it sends to capd, and that it never blocks."""
 
 import json
 import os
@@ -64,7 +64,7 @@ class Opencode:
         self.pid = json.loads(self._process.stdout.readline())["pid"]
 
     def hear_message(self) -> dict[str, Any]:
-        """Let the user say something; return what became of it."""
+        """Send a user's message to the plugin; return the result."""
         printed, _ = self._process.communicate("go\n", timeout=20)
         outcome: dict[str, Any] = json.loads(printed)
         return outcome

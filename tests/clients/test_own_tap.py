@@ -1,4 +1,4 @@
-"""`capd add` and `capd remove`: servers of one's own, in a tap of one's own."""
+"""`capd add` and `capd remove` edit the user's own tap."""
 
 import json
 import tomllib

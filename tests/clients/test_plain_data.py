@@ -1,4 +1,4 @@
-"""Data changed at a path, as an edited text has to mean it."""
+"""Changes of data at a path, with which edited texts must agree."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What `capd install` says in the end: whether a message reached the daemon, and why not."""
+"""`capd install` reports whether a message reached the daemon, and if not, why."""
 
 import json
 

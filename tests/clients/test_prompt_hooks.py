@@ -1,4 +1,4 @@
-"""The prompt hook of each client: put in once, found by the client, taken out to the byte."""
+"""Each client's prompt hook is added once, found by the client, and removed completely."""
 
 import json
 import shlex

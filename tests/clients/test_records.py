@@ -1,4 +1,4 @@
-"""`capd why`, `logs` and `metrics` as a person or a script sees them."""
+"""The output of `capd why`, `logs` and `metrics`."""
 
 import json
 import os
@@ -69,7 +69,7 @@ SCRIPT = {
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, base_env: dict[str, str]) -> Run:
-    """Run a command as `capd` would, and return what it printed."""
+    """Run a `capd` command; return its output."""
     for name in list(os.environ):
         if name.startswith(("CAPD_", "XDG_", "COLUMNS")):
             monkeypatch.delenv(name)

@@ -1,4 +1,4 @@
-"""What becomes of a request when the connection is lost: the table, without sockets."""
+"""What happens to a request when the connection is lost, by table, without sockets."""
 
 import pytest
 

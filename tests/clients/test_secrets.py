@@ -1,4 +1,4 @@
-"""`capd secret`: a value goes where it is safe, is read back, and is never printed."""
+"""`capd secret` stores a value safely, reads it back, and never prints it."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`capd setup`: editors found, their servers taken over, and what to say then; and once more."""
+"""`capd setup` finds editors, imports their servers, and can be repeated."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from .patients import Patient
 
 @pytest.fixture
 def ada(patient: Patient) -> Patient:
-    """Return a user with opencode, which has a server of its own, and no daemon."""
+    """Return a user with opencode and one configured server, without a daemon."""
     patient.more["CAPD_NO_START"] = "1"
     patient.program("opencode", "exit 0")
     mine = {"type": "local", "command": ["npx", "-y", "notes-mcp@1.2.3"]}

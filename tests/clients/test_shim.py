@@ -292,7 +292,7 @@ def test_a_daemon_that_does_not_read_holds_the_host_up(
 
 
 def push(fd: int, line: bytes) -> int:
-    """Write `line` again and again until nobody takes more of it; return the bytes taken."""
+    """Write `line` until the shim takes no more; return the bytes it took."""
     os.set_blocking(fd, False)
     taken = 0
     # The wait ends as soon as something is taken: only the last one is waited out.

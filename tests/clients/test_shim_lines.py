@@ -1,4 +1,4 @@
-"""What the shim reads off a line, and where it looks for the socket."""
+"""What the shim reads from a line, and where it looks for the socket."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The shim where no daemon runs: it starts one, or says why there is none."""
+"""Without a daemon, the shim starts one or reports why it cannot."""
 
 import contextlib
 import fcntl
@@ -187,7 +187,7 @@ def test_the_daemon_is_nobodys_child_and_keeps_nothing_of_the_editor(
 
 
 def below(pid: int) -> set[int]:
-    """Return the processes that `pid` started, and those that these started."""
+    """Return all descendants of the process `pid`."""
     parents = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""`capd status`: everything that the daemon says of itself, for a person, a script or a prompt."""
+"""`capd status` for a person, for a script, and for a shell prompt."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`capd stop` and `capd daemon stop`: they return when the daemon is gone, and it stays gone."""
+"""`capd stop` and `capd daemon stop` return once the daemon has ended for good."""
 
 import json
 import os
@@ -25,7 +25,7 @@ from .conftest import FakeDaemon
 
 @pytest.fixture
 def process() -> Iterator["subprocess.Popen[bytes]"]:
-    """What the fake daemon says that it is."""
+    """The process that the fake daemon reports as its own."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as started:
         yield started
         started.kill()
@@ -33,7 +33,7 @@ def process() -> Iterator["subprocess.Popen[bytes]"]:
 
 @pytest.fixture
 def no_manager(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No systemctl is found, whatever this machine has."""
+    """Hide systemctl, even if this machine has it."""
     monkeypatch.setenv("PATH", str(tmp_path))
     for name in list(os.environ):
         if name.startswith("CAPD_"):

@@ -1,4 +1,4 @@
-"""Taps from git repositories: cloned whole or not at all, updated when asked."""
+"""Taps from git repositories are cloned completely or not at all, and updated on request."""
 
 import subprocess
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""`capd tap`: the list of taps is a file that people edit too."""
+"""`capd tap` edits a list that people edit too."""
 
 import stat
 import threading

@@ -1,4 +1,4 @@
-"""Tokens as a person reads them: each number with what it is of, and what is not known."""
+"""`capd status --tokens`: what each number counts, and which are unknown."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What `capd top` says of a selected row, and of events."""
+"""The details of a selected row in `capd top`, and its lines for events."""
 
 from typing import Any, get_args
 

@@ -1,4 +1,4 @@
-"""Who gets `capd top` in a browser: one browser, with a token that is good once."""
+"""`capd top --web` serves one browser, with a token that is valid once."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

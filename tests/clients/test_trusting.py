@@ -1,4 +1,4 @@
-"""`capd trust definitions` and what else shows definitions, as a person sees it."""
+"""`capd trust definitions` and other commands that show definitions."""
 
 import json
 import os
@@ -75,7 +75,7 @@ def run(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def on_a_terminal(daemon: FakeDaemon, answer: str, *arguments: str) -> tuple[str, int]:
-    """Run `capd` on a terminal of its own, answering its question; return what it said."""
+    """Run `capd` on a terminal, answering its question; return its output."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "capd_client.entry", *arguments],

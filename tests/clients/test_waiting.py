@@ -1,4 +1,4 @@
-"""What a command says while it waits: on a terminal alone, and gone when it is done."""
+"""Progress lines appear on a terminal only, and vanish when the command is done."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""A daemon with the HTTP front, and the suite."""
+"""A daemon with the HTTP front, and the conformance suite."""
 
 import socket
 from collections.abc import Iterator

@@ -45,7 +45,7 @@ Outcomes = dict[Check, list[str]]
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """What is needed to run it."""
+    """The installed programs of the conformance suite."""
 
     node: Path
     script: Path
@@ -55,7 +55,7 @@ class Suite:
     """The SDK's client for the suite."""
 
     def of_server(self, url: str, revision: str, results: Path, token: str = "") -> Outcomes:
-        """Return what comes of a revision's requirements at a server."""
+        """Return the results of a revision's requirements for a server."""
         command = [str(self.node), "--import", str(ADD_TOKEN), str(self.script), "server"]
         command += ["--url", url, "--requirements", revision, "-o", str(results)]
         command += ["--timeout", str(_SCENARIO_PATIENCE * 1000)]
@@ -63,7 +63,7 @@ class Suite:
         return outcomes(results)
 
     def of_client(self, revision: str, results: Path) -> Outcomes:
-        """Return what comes of a revision's requirements when capd is the client."""
+        """Return the results of a revision's requirements with capd as the client."""
         driver = shlex.join([sys.executable, str(THROUGH_CAPD), str(self.client)])
         command = [str(self.node), str(self.script), "client", "--command", driver]
         command += ["--requirements", revision, "-o", str(results)]
@@ -84,7 +84,7 @@ class Suite:
 
 
 def outcomes(results: Path) -> Outcomes:
-    """Return what is in a folder of results."""
+    """Return the results in a folder."""
     found: Outcomes = {}
     for file in sorted(results.rglob("checks.json")):
         stamped = _STAMPED.fullmatch(file.parent.relative_to(results).as_posix())
@@ -101,7 +101,7 @@ def failing(found: Outcomes) -> set[str]:
 
 
 def installed() -> Suite:
-    """Return the suite, installing what is missing, or skip."""
+    """Install the suite if necessary and return it; skip the test if that fails."""
     name, version = SUITE
     suite = _cached(f"conformance-{version}", lambda folder: _npm(folder, f"{name}@{version}"))
     sdk = importlib.metadata.version("mcp")

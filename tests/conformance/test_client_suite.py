@@ -1,4 +1,4 @@
-"""capd as the client of the servers that the suite plays."""
+"""capd as the client of the suite's servers."""
 
 from pathlib import Path
 

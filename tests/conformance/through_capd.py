@@ -51,7 +51,7 @@ def started(home: Home, url: str) -> tuple[str, str]:
 
 
 def log_in(home: Home) -> None:
-    """Do what a person does who is told to log in."""
+    """Log in like a person who was asked to."""
     opened = home.ask("login", name=NAME)
     with contextlib.suppress(OSError), urllib.request.urlopen(opened["open"], timeout=20) as page:
         page.read()
@@ -74,7 +74,7 @@ def main(program: str, url: str) -> None:
         front, token = started(home, url)
 
         class WithToken(httpx2.AsyncClient):
-            """The SDK's client has no way to be given a token from outside."""
+            """The SDK's client with a given token, which the SDK itself cannot take."""
 
             def __init__(self, *args: Any, **more: Any) -> None:
                 super().__init__(*args, **more)

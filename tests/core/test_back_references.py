@@ -1,4 +1,4 @@
-"""A part calls its owner back, and does not keep it alive."""
+"""A part can call its owner without keeping it alive."""
 
 import gc
 import sys
@@ -10,7 +10,7 @@ from capd.core.back_references import weakly
 
 
 class Owner:
-    """What is called back."""
+    """The owner that parts call."""
 
     def added(self, one: int, *, other: int) -> int:
         return one + other

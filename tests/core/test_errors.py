@@ -1,4 +1,4 @@
-"""Looking into groups of errors."""
+"""The errors inside exception groups."""
 
 from capd.core.errors import leaves
 

@@ -1,4 +1,4 @@
-"""The globs of policies, filters and pins: the standard library's meaning, in bounded work."""
+"""The globs of policies, filters and pins: like the standard library's, in bounded time."""
 
 from collections.abc import Iterator
 from fnmatch import fnmatchcase

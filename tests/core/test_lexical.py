@@ -1,4 +1,4 @@
-"""Words, BM25 and n-grams: what two texts share in letters."""
+"""Words, BM25 and n-grams: the lexical similarity of texts."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""No form of a secret stays in a text."""
+"""No form of a secret remains in a redacted text."""
 
 import base64
 from urllib.parse import quote

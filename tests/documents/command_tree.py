@@ -1,4 +1,4 @@
-"""Whether a command is one that `capd` takes, by the parsers of the commands; none is run."""
+"""Checks by click's own parsers that a command line is valid; runs nothing."""
 
 import shlex
 
@@ -9,7 +9,7 @@ from capd_client.commands import cli
 
 
 class NoSuchCommandError(Exception):
-    """It would be refused; the text says why."""
+    """The command line is invalid; the text says why."""
 
 
 def check(words: str) -> str:

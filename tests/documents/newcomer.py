@@ -1,4 +1,4 @@
-"""Somebody with an empty HOME who types what a page says, line by line."""
+"""A user with an empty HOME who types the commands of a page, line by line."""
 
 import json
 import os
@@ -52,7 +52,7 @@ class Newcomer:
         }
 
     def types(self, line: str, said: str = "") -> subprocess.CompletedProcess[str]:
-        """Run a line; `said` is typed, or on the standard input where that is no terminal."""
+        """Run a line; `said` is its input, on a terminal or on standard input."""
         command = ["sh", "-c", line]
         if line.split()[:2] in (["capd", "setup"], ["capd", "top"], ["capd", "trust"]):
             command = [sys.executable, "-c", _AT_TERMINAL, *command]
@@ -69,7 +69,7 @@ class Newcomer:
 
     @contextmanager
     def editor(self) -> Iterator[McpHost]:
-        """Be the editor that is connected: start what its configuration names, as it would."""
+        """Play the connected editor: start the program that its configuration names."""
         entry = json.loads((self.home / ".claude.json").read_text())["mcpServers"]["capd"]
         command = [entry["command"], *entry["args"]]
         with McpHost(command, env=self.env, cwd=str(self.project)) as host:
@@ -88,7 +88,7 @@ class Newcomer:
 
 
 def left_in(home: Path, others: tuple[str, ...]) -> list[str]:
-    """Return the files in a HOME, but for those of `others` that are not capd's."""
+    """Return the files in a HOME, except those of `others` that are not capd's."""
     files = [path.relative_to(home) for path in home.rglob("*") if path.is_file()]
     return sorted(
         str(file) for file in files if "capd" in file.parts or not str(file).startswith(others)
@@ -96,14 +96,14 @@ def left_in(home: Path, others: tuple[str, ...]) -> list[str]:
 
 
 def _others() -> list[str]:
-    """Return the PATH without the editors of whoever runs the tests: they would write to HOME."""
+    """Return PATH without the developer's own editors, which would write to HOME."""
     folders = os.environ["PATH"].split(":")
     return [each for each in folders if not any(Path(each, name).exists() for name in EDITORS)]
 
 
 @contextmanager
 def newcomer(python: str = sys.executable) -> Iterator[Newcomer]:
-    """Have somebody come whose capd is that of `python`, and leave no trace."""
+    """Create a user with the `capd` of `python`; remove everything afterwards."""
     # Short: a socket's path has at most 108 bytes.
     folder = Path(tempfile.mkdtemp(prefix="capd"))
     made = Newcomer(folder, python)
@@ -116,7 +116,7 @@ def newcomer(python: str = sys.executable) -> Iterator[Newcomer]:
 
 
 def _end_what_runs(home: Path) -> None:
-    """End what an open editor has started again after the last line, or a failed test left."""
+    """End the processes that the page or a failed test left running."""
     mark = f"HOME={home}".encode()
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):

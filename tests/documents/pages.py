@@ -30,7 +30,7 @@ _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command, and where it stands."""
+    """A command on a page, with its file and line."""
 
     page: str
     line: int
@@ -70,7 +70,7 @@ def typed_lines(page: Path) -> list[str]:
 
 
 def commands() -> list[Command]:
-    """Return every `capd` command of every page that a person has written."""
+    """Return every `capd` command on the pages that are written by hand."""
     return [
         Command(page.name, number, words)
         for page in pages()

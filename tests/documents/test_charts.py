@@ -1,4 +1,4 @@
-"""The charts show the figures of bench/results, and these are the figures of the pages."""
+"""The charts and the pages show the figures of bench/results."""
 
 import json
 import re

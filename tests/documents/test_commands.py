@@ -1,4 +1,4 @@
-"""Every command in the documents is one that capd takes, and is run somewhere."""
+"""Every command in the documents is valid, and some test runs it."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the README and the first pages tell somebody to type, typed line by line."""
+"""The commands of the README and the first pages, typed line by line."""
 
 import json
 import re
@@ -36,12 +36,12 @@ _FILE = re.compile(r"^`(my-tap/[^`]+)`\n\n((?: {4}.*\n|\n)+)", re.MULTILINE)
 
 
 def lines_of(page: Path) -> list[str]:
-    """Return the lines of a page that are typed, but for those that cannot be."""
+    """Return the lines of a page that can be typed."""
     return [line for line in pages.typed_lines(page) if not line.startswith(tuple(NOT_TYPED))]
 
 
 def failures(person: Newcomer, lines: list[str], editor: ExitStack) -> list[str]:
-    """Type `lines`, and return those that failed; the editor begins when it is connected."""
+    """Type `lines`, and return those that failed; connect the editor when it is set up."""
     failed = []
     for line in lines:
         done = wait_for(partial(said_in_time, person, line), 120.0)
@@ -56,7 +56,7 @@ def failures(person: Newcomer, lines: list[str], editor: ExitStack) -> list[str]
 
 
 def said_in_time(person: Newcomer, line: str) -> subprocess.CompletedProcess[str] | None:
-    """Type a line; None where it says that another moment is needed."""
+    """Type a line; return None if its output asks to try again later."""
     done = person.types(line, TYPED.get(line, ""))
     return None if "Try again in a moment" in done.stderr else done
 

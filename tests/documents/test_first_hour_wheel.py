@@ -1,4 +1,4 @@
-"""The quickstart, typed twice in order by somebody who installed the wheel and nothing else."""
+"""The quickstart, typed twice, with only the wheel installed."""
 
 import shutil
 import subprocess

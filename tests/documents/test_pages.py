@@ -1,4 +1,4 @@
-"""The pages hold together: links lead somewhere, what the code says is as it says it."""
+"""Links on the pages resolve, and quoted constants equal those in the code."""
 
 import re
 import runpy

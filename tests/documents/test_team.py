@@ -52,7 +52,7 @@ def manifests() -> list[Any]:
 
 
 def without_nothing(value: Any) -> Any:
-    """Return a value without the members that are null: a model has them for what is not set."""
+    """Return a value without null members: a model has them for values that are not set."""
     if isinstance(value, dict):
         return {key: without_nothing(each) for key, each in value.items() if each is not None}
     if isinstance(value, list):
@@ -81,7 +81,7 @@ def check_as(value: dict[str, Any], model: type) -> None:
 
 
 def fields(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Give the path to every field whose name the API fixes: not to labels and resources."""
+    """Yield the path of every field that the API defines; labels and resources are free."""
     if isinstance(value, dict):
         for key, each in value.items():
             if "/" not in key:

@@ -1,4 +1,4 @@
-"""The table of the search of very many vectors shows the figures that were measured last."""
+"""The table on searching many vectors shows the last measurement."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Command-line agents of the lab: where each comes from, and how it is pointed at the model."""
+"""The command-line agents: where each is installed from, and how it is pointed at the model."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Fixtures of the lab: a daemon, a scripted model, and a user's folder for each test."""
+"""Fixtures: a daemon, a scripted model, and a home folder for each test."""
 
 import contextlib
 import shutil
@@ -35,14 +35,14 @@ def opencode() -> Path:
 
 @pytest.fixture
 def start_lab(shared_fixtures: Path, tmp_path: Path) -> Iterator[Start]:
-    """Make a lab whose model answers by a script."""
+    """Start a lab whose model follows a script."""
     with _labs(shared_fixtures, tmp_path) as start:
         yield start
 
 
 @pytest.fixture
 def start_bare_lab(shared_fixtures: Path, tmp_path: Path) -> Iterator[Start]:
-    """Make such a lab whose daemon has the test's own tap alone, and compares no message."""
+    """Start a lab whose daemon has only the test's own tap, and does not route."""
     with _labs(shared_fixtures, tmp_path, is_shipped=False) as start:
         yield start
 

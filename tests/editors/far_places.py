@@ -48,15 +48,15 @@ class FarPlace(ABC):
 
     @abstractmethod
     def command(self, words: Sequence[str], env: Mapping[str, str]) -> list[str]:
-        """Return the command of this machine that runs `words` over there, in the project."""
+        """Return the command on this machine that runs `words` on the far side, in the project."""
 
     @abstractmethod
     def pids(self) -> list[int]:
-        """Return every process over there, by its number here, but those of the test itself."""
+        """Return every process on the far side, by its pid on this machine."""
 
     @abstractmethod
     def folders(self) -> list[Path]:
-        """Return the folders, by their paths here, in which something over there can write."""
+        """Return the folders that the far side can write to, by their paths on this machine."""
 
     @abstractmethod
     def cut(self, _bridge: SshBridge | ContainerBridge) -> None:
@@ -68,19 +68,19 @@ class FarPlace(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """End everything that runs there."""
+        """End all processes of this place."""
 
     @property
     @abstractmethod
     def seen_folder(self) -> Path:
-        """The folder of the bridge over there, by its path here."""
+        """The folder of the bridge on the far side, by its path on this machine."""
 
     def connect(self) -> Far:
-        """Connect to the bridge's socket over there."""
+        """Connect to the bridge's socket on the far side."""
         return Far(str(self.seen_folder / "socket"))
 
     def files(self) -> Iterator[Path]:
-        """Yield every file that a process over there can have written."""
+        """Yield every file that a process on the far side may have written."""
         user = far_user().pw_uid
         for folder in self.folders():
             for above, _, names in os.walk(folder):

@@ -45,7 +45,7 @@ _OWN_SEARCH = re.compile(r"capd.*tool_search$")
 
 
 def followed(step: Json, body: Json, tools: Sequence[tuple[str, Any]]) -> Json:
-    """Return what a model does that wants one tool; `tools` are those it can call, by name.
+    """Return the steps of a model that wants one tool; `tools` are those it can call.
 
     `step` names the tool (`name`), its `arguments`, the user's `message`, and what results have
     that are the answer (`until`), and how often (`times`). In this order:

@@ -1,4 +1,4 @@
-"""Real agents that speak ACP, started by `capd acp`, with a scripted editor before them."""
+"""Real agents that speak ACP, started by `capd acp`, with a scripted editor."""
 
 import json
 import shutil
@@ -29,7 +29,7 @@ def script(project: Path, *, tool: str, shell: str, sleep: dict[str, str]) -> li
 
 
 def said_by(editor: Editor) -> str:
-    """Return what the agent has streamed to its editor."""
+    """Return the text that the agent has streamed to its editor."""
     updates = [
         each["params"]["update"] for each in editor.heard if "update" in each.get("params", {})
     ]

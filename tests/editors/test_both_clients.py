@@ -1,4 +1,4 @@
-"""Real Claude Code and real opencode at once, on one project and one daemon."""
+"""Claude Code and opencode at once, on one project and one daemon."""
 
 import contextlib
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Real Claude Code on capd: the prompt alone brings the tools that it needs."""
+"""Real Claude Code: the prompt alone activates the tools that it needs."""
 
 import contextlib
 import json

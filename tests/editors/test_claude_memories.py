@@ -1,4 +1,4 @@
-"""What memories and 42 tools cost a real client: next to nothing before a match, a tenth after."""
+"""The tokens of memories and 42 tools in a real client, before and after a match."""
 
 import contextlib
 import json
@@ -42,7 +42,7 @@ def lab(claude: Path, start_lab: Callable[..., Lab]) -> Lab:
 
 
 def texts(body: dict[str, Any]) -> str:
-    """Return all that a request says to the model beside its tools."""
+    """Return all text for the model in a request, without its tools."""
     return json.dumps([body.get("system"), body["messages"]], ensure_ascii=False)
 
 

@@ -1,4 +1,4 @@
-"""Skills of real clients: what a skill names is there when the client uses the skill."""
+"""Skills of real clients: using a skill activates the capabilities that it names."""
 
 import json
 from collections.abc import Callable

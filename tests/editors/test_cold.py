@@ -1,4 +1,4 @@
-"""The first message after a boot, when no daemon runs yet: the model has capd's tools."""
+"""The first message after a boot: the daemon is started, and the model has capd's tools."""
 
 import json
 import re

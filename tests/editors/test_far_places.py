@@ -59,7 +59,7 @@ PROMPT = "what changed, and is there a ticket of it?"
 
 @dataclass
 class World:
-    """A daemon here, a place elsewhere, and the model that the agents over there have."""
+    """A daemon here, a far place, and the model of the agents there."""
 
     home: Home
     place: FarPlace
@@ -72,20 +72,20 @@ class World:
         return {**PRESET, "ANTHROPIC_BASE_URL": self.model.url}
 
     def go_on(self) -> None:
-        """Let the server go on that holds a call."""
+        """Let the server finish the held call."""
         self.journal.with_name("go").touch()
 
     def is_held(self) -> bool:
         return self.journal.exists() and "held" in self.journal.read_text()
 
     def running(self) -> list[str]:
-        """Return the servers that run, wherever that is."""
+        """Return the running servers, on this machine or on the far side."""
         servers = self.home.ask("servers")["servers"]
         return sorted(each["name"] for each in servers if each["state"] == "ready")
 
 
 def calls(project: str) -> list[Json]:
-    """Return a model's script: git's log over there, then the tracker, whose call is held."""
+    """Return a model's script: git's log on the far side, then a call that is held."""
     log = {"repo_path": project, "max_count": 3}
     enabling = [
         {"tool": "capability$", "args": {"action": "enable", "name": name}}
@@ -151,7 +151,7 @@ def define(home: Home, name: str, command: list[str], words: str) -> None:
 
 @contextlib.contextmanager
 def bridged(world: World, *options: str) -> Iterator[SshBridge | ContainerBridge]:
-    """Hold a bridge open; whatever a test did, nothing of it is left over there."""
+    """Open a bridge for the block; check that it leaves nothing on the far side."""
     bridge = world.place.open(world.home, *options)
     try:
         yield bridge
@@ -169,7 +169,7 @@ def has_text(path: Path, wanted: bytes) -> bool:
 
 
 def assert_token_stays_here(world: World) -> None:
-    """Search every file, environment and memory over there for the tracker's token."""
+    """Search every far file, environment and memory for the tracker's token."""
     place = world.place
     credential = (place.seen_folder / "credential").read_bytes()
     there = place.pids()
@@ -186,7 +186,7 @@ def assert_token_stays_here(world: World) -> None:
 
 
 def assert_no_control(world: World) -> None:
-    """Ask for the control role from over there, with the bridge's credential."""
+    """Request the control role from the far side, with the bridge's credential."""
     credential = (world.place.seen_folder / "credential").read_text()
     with world.place.connect() as far:
         answer = far.hello(role="control", credential=credential)
@@ -196,7 +196,7 @@ def assert_no_control(world: World) -> None:
 
 @contextlib.contextmanager
 def claude_there(world: World) -> Iterator[Dialogue]:
-    """Start Claude Code over there, which stays until its input ends."""
+    """Start Claude Code on the far side; it runs until its input ends."""
     command = world.place.command(CLAUDE, world.env)
     with contextlib.closing(Dialogue(None, *command)) as dialogue:
         yield dialogue

@@ -1,4 +1,4 @@
-"""Real clients read what `capd install` has written, and reach a server through capd by it."""
+"""Real clients read the files of `capd install` and reach a server through capd."""
 
 import contextlib
 import json
@@ -43,7 +43,7 @@ def lab(start_lab: Callable[..., Lab], tmp_path: Path) -> Iterator[Lab]:
 
 
 def end_processes_of(user: Path) -> None:
-    """End what runs with this home folder: Cline leaves a process of its own behind."""
+    """End the processes of this home folder: Cline leaves one running."""
     for each in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
             if f"HOME={user}".encode() in each.read_bytes().split(b"\0"):

@@ -1,4 +1,4 @@
-"""Logins in real clients: a call after `capd login` works, and nobody restarts the client."""
+"""After `capd login`, calls in real clients work without a restart of the client."""
 
 import contextlib
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Real opencode on capd: what the user says brings the tools, and they go again."""
+"""Real opencode: messages activate tools, and unused tools are removed again."""
 
 import contextlib
 import json

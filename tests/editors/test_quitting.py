@@ -1,4 +1,4 @@
-"""A client that quits, and ends all that it started, leaves the daemon of all to the others."""
+"""A client that quits and kills its children leaves the shared daemon running."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Real Claude Code and Codex on capd: one request of the model makes twelve calls."""
+"""Real Claude Code and Codex: one request of the model makes twelve calls."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Sub-agents of real clients: what one switches on is its own, and ends with it."""
+"""Sub-agents of real clients: what one activates is its own, and ends with it."""
 
 import contextlib
 import json

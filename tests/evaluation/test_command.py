@@ -1,4 +1,4 @@
-"""`capd eval` through the client's command, on the project's own rows."""
+"""`capd eval` on the project's own rows."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What an evaluation counts, by hand on a few decisions, and what it reads."""
+"""The counts of an evaluation, checked by hand on a few decisions, and its input."""
 
 from pathlib import Path
 

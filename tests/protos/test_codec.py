@@ -1,4 +1,4 @@
-"""Bytes from outside become a message or a `MalformedError`, and nothing else."""
+"""Bytes from outside become a message or raise `MalformedError`, and nothing else."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""Names: a table of spellings, each with what it means among the names of this page."""
+"""A table of spellings, each with the name that it refers to."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Where the socket and the folders are, for every kind of environment."""
+"""The paths of the socket and the folders, for every kind of environment."""
 
 import pytest
 

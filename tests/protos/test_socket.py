@@ -1,4 +1,4 @@
-"""Golden frames of the public socket: today's code reads and writes them as the first did."""
+"""Golden frames of the public socket: the current code reads and writes them unchanged."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""The marks of a server's processes: the same for daemon and client, of one daemon and no other."""
+"""The marks of a server's processes: equal in daemon and client, unique per daemon."""
 
 from pathlib import Path
 

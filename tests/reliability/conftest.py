@@ -1,4 +1,4 @@
-"""The world of a reliability test: closed, and unharmed, at its end."""
+"""The world of a reliability test, checked and closed at the end of the test."""
 
 import sys
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Worlds with servers that try to leave their trees, and terminals that daemons are started in."""
+"""Worlds with servers that try to escape their trees, and terminals that start daemons."""
 
 import contextlib
 import os
@@ -60,7 +60,7 @@ def kill(*pids: int) -> None:
 
 
 class Terminal:
-    """A shell on a terminal, whose leader it is, and a daemon that it runs."""
+    """A terminal with a shell as its session leader, and a daemon that the shell runs."""
 
     def __init__(self, world: World, line: str) -> None:
         """`line` is what the shell runs, with `{command}` for the daemon."""

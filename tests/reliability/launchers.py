@@ -1,4 +1,4 @@
-"""Launchers, the packages that they start, and clones that are hostile to each of them."""
+"""Launchers, the packages that they start, and clones that attack each of them."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What may become of a file: cut, overwritten, emptied, or still readable and wrong inside."""
+"""Ways to damage a file: cut, overwrite, empty, or change its content."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""A world with servers that say what they are told, and an honest session beside them."""
+"""A world with scripted servers, and an honest session beside them."""
 
 import contextlib
 import json

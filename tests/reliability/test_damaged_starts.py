@@ -1,4 +1,4 @@
-"""A daemon starts on what is left of its files, serves, and says what it could not use."""
+"""A daemon starts with damaged files, serves, and reports what it could not use."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""The user's words reach the embedder's process, and no other process of this user."""
+"""No other process of the user can connect to the embedder and read messages."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""What servers detach, and what is left when guards, the daemon or its terminal are killed."""
+"""Processes that servers detach, and what remains when guards or the daemon are killed."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""However much one server says and lists, the daemon stays small and the others stay prompt."""
+"""A server that floods the daemon with output slows neither the daemon nor others."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""A hostile server cannot speak in capd's place, in another server's, or in a line of its own."""
+"""A hostile server cannot forge texts of capd, of another server, or an extra line."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A full disk costs no call, is told, and is forgotten as soon as there is room."""
+"""A full disk fails no call; it is reported, and the report ends once there is space."""
 
 import itertools
 import json

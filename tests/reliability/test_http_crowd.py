@@ -1,4 +1,4 @@
-"""The HTTP front, crowded by who has no token, and used by a server that has read it."""
+"""The HTTP front under a crowd without tokens, and used by a server that stole the token."""
 
 import contextlib
 import http.client

@@ -1,4 +1,4 @@
-"""A clone's files change nothing of what the user's own launchers start in it."""
+"""A clone's files cannot change what the user's own launchers start in it."""
 
 import json
 import os

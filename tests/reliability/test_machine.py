@@ -1,4 +1,4 @@
-"""What a server does to the machine, and to capd itself."""
+"""What a server can do to the machine and to capd itself."""
 
 from typing import Any
 

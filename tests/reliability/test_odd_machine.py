@@ -1,4 +1,4 @@
-"""Machines that lack something: a clear error, or a clear line in the status, and no traceback."""
+"""Machines that lack something get a clear error or a line in the status."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""One daemon for one state, whatever becomes of the folder that its socket is in."""
+"""One daemon per state folder, whatever happens to its socket's folder."""
 
 import shutil
 import subprocess

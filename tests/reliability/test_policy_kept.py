@@ -1,4 +1,4 @@
-"""What a person forbade stays forbidden while their file is being saved, or cannot be read."""
+"""A denied tool stays denied while the policy file is being saved or is unreadable."""
 
 import pytest
 

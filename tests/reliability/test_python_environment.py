@@ -1,4 +1,4 @@
-"""What PYTHON* variables say is for a project's own Python: nothing of it reaches the daemon."""
+"""PYTHON* variables of a project never affect the daemon."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Settings and definitions that go bad and good again under calls cost no call."""
+"""Settings and definitions that become bad and good again fail no call."""
 
 import itertools
 import random
@@ -29,7 +29,7 @@ BAD_PROVIDERS = ("[[mcp.servers]\n", "[[mcp.servers]]\nname = 5\n", "mcp = 1\n",
 
 
 class Files:
-    """The files of a user who edits them, well and badly."""
+    """The files of a user, who edits them with and without errors."""
 
     def __init__(self, world: World) -> None:
         self.world = world

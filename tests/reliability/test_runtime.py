@@ -1,4 +1,4 @@
-"""What a broken server does costs its own callers at most."""
+"""A broken server affects at most its own callers."""
 
 import json
 import os

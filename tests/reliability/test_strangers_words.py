@@ -54,7 +54,7 @@ def saws(world: World, *tools: dict[str, Any]) -> None:
 
 
 def turned(world: World, session: Session) -> str:
-    """Return what the model is told in the turn that switches `saws` on."""
+    """Return the text for the model in the turn that activates `saws`."""
 
     def activated() -> dict[str, Any] | None:
         turn = world.home.ask("turn", session=session.key, text="please run saws")
@@ -164,7 +164,7 @@ def test_a_number_that_no_float_holds_costs_its_own_tool_at_most(
 
 
 class Tap:
-    """A tap of somebody's, with one server, and what its `tools.json` says."""
+    """Another person's tap with one server, and the content of its `tools.json`."""
 
     def __init__(self, world: World, name: str, server: str = "") -> None:
         self.folder = world.home.folder / name
@@ -195,7 +195,7 @@ class Tap:
         return server_identity(spec)
 
     def says(self, identity: str, *tools: dict[str, Any], name: str = "any") -> None:
-        """Write what the tap says that a server lists."""
+        """Write the tool list that the tap claims for its server."""
         self.file.write_text(listing(identity, *tools, name=name))
 
 
@@ -205,7 +205,7 @@ def listing(identity: str, *tools: dict[str, Any], name: str = "any") -> str:
 
 
 def install(world: World, *taps: Tap) -> None:
-    """Have the world's own tap last, so that the others come first wherever the order counts."""
+    """List the world's own tap last, so that the others take precedence."""
     file = world.home.folder / "config/taps.toml"
     entries = [f"[[taps]]\nname = {each.name!r}\npath = {str(each.folder)!r}\n" for each in taps]
     file.write_text("".join(entries) + file.read_text())
@@ -250,7 +250,7 @@ def test_a_shipped_tool_takes_no_name_of_a_server_that_runs(world: World) -> Non
 
 @contextmanager
 def hostile_files(world: World) -> Iterator[list[Tap]]:
-    """Taps whose `tools.json` is none, or reaches out of the tap."""
+    """Taps whose `tools.json` is invalid, or is a link out of the tap."""
     taps = {
         name: Tap(world, name)
         for name in ("fifo", "linked", "folder", "deep", "huge", "escaping", "endless")

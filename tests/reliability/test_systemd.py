@@ -110,7 +110,7 @@ PTRACE_SEIZE, PTRACE_INTERRUPT, EVERY_CHILD = 0x4206, 0x4207, 0x40000000
 
 
 def block_loop(pid: int) -> None:
-    """Have the loop's thread do nothing more, while all other threads go on, until it is killed."""
+    """Block the event loop's thread until it is killed; other threads continue."""
     ptrace = ctypes.CDLL(None, use_errno=True).ptrace
     ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
     for request in (PTRACE_SEIZE, PTRACE_INTERRUPT):
@@ -198,7 +198,7 @@ def active_sets(home: Home) -> dict[str, list[str]]:
 
 
 def written(home: Home) -> dict[str, list[str]]:
-    """Return what a next daemon would find, by session; one that has nothing needs no file."""
+    """Return the saved sessions; an empty session needs no file."""
     found = {key: list[str]() for key in active_sets(home)}
     for file in (home.folder / "state/sessions").glob("*.session"):
         record = msgspec.msgpack.decode(file.read_bytes(), type=SessionRecord)

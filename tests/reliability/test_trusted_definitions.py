@@ -1,4 +1,4 @@
-"""What a server says of itself does not change unseen."""
+"""A server cannot change its definitions unnoticed."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def in_quarantine(world: World) -> None:
 
 
 def definitions(world: World, **params: Any) -> dict[str, Any]:
-    """Return what is known of the hostile server's definitions."""
+    """Return what the daemon knows of the hostile server's definitions."""
     (found,) = world.home.ask("definitions", server="evil", **params)["servers"]
     return dict(found)
 

@@ -22,7 +22,7 @@ exec {manager} --user
 
 
 class UserSystemd:
-    """The manager of a user who has nothing else, and its `systemctl`."""
+    """A user's systemd manager without other units, and its `systemctl`."""
 
     def __init__(self, folder: Path, env: dict[str, str]) -> None:
         self.env = {**env, "HOME": str(folder), "XDG_RUNTIME_DIR": str(folder / "runtime")}
@@ -42,7 +42,7 @@ class UserSystemd:
         wait_for(self._answers)
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
-        """Run a command where the manager is seen."""
+        """Run a command that can reach the manager."""
         return subprocess.run(
             ["nsenter", "--target", str(self._process.pid), "--mount", "--", *command],
             env=self.env, capture_output=True, text=True, timeout=120, check=False,
@@ -85,7 +85,7 @@ def _takes_processes(folder: Path) -> bool:
 
 
 def missing() -> str:
-    """Return why no user's systemd can be run here, or nothing."""
+    """Return why no user's systemd can run here; empty if it can."""
     if not MANAGER.exists():
         return f"no {MANAGER}"
     for tool in ("unshare", "nsenter", "systemctl"):

@@ -1,4 +1,4 @@
-"""What the runtime's tests share: a ZeroMQ context and sockets that are gone when the test is."""
+"""Fixtures: a ZeroMQ context, and sockets that are closed after the test."""
 
 from collections.abc import Callable, Iterator
 

@@ -1,4 +1,4 @@
-"""One task's error ends that task and nothing else; cancellation is no error."""
+"""An error ends only its own task; cancellation is no error."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""Events reach those who listen in time, and hold up nobody."""
+"""Events reach those who subscribed in time, and block nobody."""
 
 from collections.abc import Callable
 
@@ -37,7 +37,7 @@ def open_bus(context: Context, *, bind_events: bool = True) -> Bus:
 
 
 async def receive(subscription: Subscription[Exited | Loaded]) -> list[Exited | Loaded]:
-    """Return what is there and what is under way."""
+    """Return the events that have arrived and that are on their way."""
     got: list[Exited | Loaded] = []
 
     async def collect() -> None:

@@ -1,4 +1,4 @@
-"""Frames between the daemon and a process of its own: whole, bounded, and lost with their end."""
+"""Frames between the daemon and its own process: complete, bounded, lost with the process."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""The watchdog is fed while every actor takes its requests, and no longer."""
+"""The watchdog is notified only while every actor answers."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""Saves are few, late by a pause, tried again, and never forgotten."""
+"""Saves are debounced, retried after a failure, and never forgotten."""
 
 import pytest
 import trio
@@ -8,7 +8,7 @@ from capd.runtime.saver import Saver
 
 
 class Disk:
-    """Keeps what is saved, and when; it has room at some times only."""
+    """Records what is saved and when; the test decides when it is full."""
 
     def __init__(self, *, is_full: bool = False) -> None:
         self.is_full = is_full

@@ -1,4 +1,4 @@
-"""The tree: who starts after whom, who is restarted alone, and who is stopped before whom."""
+"""The supervision tree: the order of starts, single restarts, and the order of stops."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,7 +15,7 @@ Status = trio.TaskStatus[None]
 
 
 class Actor:
-    """A child that does as it is told and keeps a journal."""
+    """A scripted child that keeps a journal."""
 
     def __init__(self, name: str, journal: list[str], *, cleanup: float = 0, slow: float = 0):
         self.name = name

@@ -1,4 +1,4 @@
-"""No wake-up and no message is lost, whoever else uses the socket and whoever is cancelled."""
+"""No wake-up and no message is lost, whichever tasks share the socket or are cancelled."""
 
 import select
 from collections.abc import Awaitable, Callable
@@ -242,7 +242,7 @@ async def test_a_cancelled_send_has_sent_nothing(open_socket: Open) -> None:
 
 
 def fill(socket: TrioSocket, frames: Frames) -> int:
-    """Send until there is no room; return how many went."""
+    """Send until the queue is full; return how many messages were sent."""
     sent = 0
     while sent < 100:
         try:

@@ -1,4 +1,4 @@
-"""One daemon for all servers, with a capability for each, and what starts both ways to one."""
+"""One daemon for all ordinary servers, and ways to start each directly and through capd."""
 
 import contextlib
 import functools
@@ -42,7 +42,7 @@ class Both:
 
     @contextlib.contextmanager
     def directly(self, server: Server) -> Iterator[Side]:
-        """Start the server itself; skip where its package cannot be had."""
+        """Start the server itself; skip if its package cannot be installed."""
         project = self._project(server)
         places = self._places(project)
         argv = [filled(part, places) for part in server.command]

@@ -48,7 +48,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Relist:
-    """The server says that its tools are others, and lists this many."""
+    """The server announces a changed tool list, and lists this many tools."""
 
     tools: int
 
@@ -70,7 +70,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Any other request; `{{NAME x}}` is what the tool or prompt x is called."""
+    """Any other request; `{{NAME x}}` is the wire name of the tool or prompt x."""
 
     method: str
     params: dict[str, Any] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Hear:
-    """So many notifications of one method, in their order."""
+    """Wait for so many notifications of one method, in order."""
 
     method: str
     count: int
@@ -143,7 +143,7 @@ def filled(text: str, places: dict[str, str]) -> str:
 
 
 def transcript(server: Server, side: Side) -> Transcript:
-    """List what the server has, go through the row's steps, and return all that was said."""
+    """List what the server offers, run the row's steps, and return all answers."""
     return [*listed(server, side), *stepped(server, side)]
 
 
@@ -189,7 +189,7 @@ def _stepped(side: Side, step: Step) -> Transcript:
 
 
 def said(answer: Answer) -> str:
-    """Return an answer as text, every byte of it."""
+    """Return an answer as text, with every byte."""
     return f"{answer.member} {answer.json.decode()}"
 
 
@@ -217,7 +217,7 @@ def _tools(side: Side, count: int) -> Transcript:
 
 
 def _listed(side: Side, kind: str) -> Transcript:
-    """Return what is listed, in its order, each member as the server wrote it."""
+    """Return a list in its order, each member as the server wrote it."""
     member = LISTS.get(kind, kind)
     found: Transcript = []
     for entry in _pages(side.client, f"{kind}/list", member):

@@ -39,12 +39,12 @@ _NO_METHOD = {"code": -32601, "message": "Method not found"}
 
 
 class EndedError(Exception):
-    """The server is gone, or says nothing."""
+    """The server has ended, or does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What was answered to one request: its `result` or its `error`, as bytes."""
+    """The answer to one request: its `result` or its `error`, as bytes."""
 
     member: str
     json: bytes
@@ -149,17 +149,17 @@ class LineClient:
         return found[:count]
 
     def forget(self, method: str) -> None:
-        """Forget that the server has said `method`."""
+        """Drop the received messages of `method`."""
         with self._news:
             self._heard = [heard for heard in self._heard if heard.method != method]
 
     def last_words(self) -> str:
-        """Return how the server fares, with the end of what it wrote to stderr."""
+        """Return the server's state, and the end of its stderr."""
         lines = self.stderr.read_text(errors="replace").split("\n")
         return f"exit code {self._process.poll()}: " + " | ".join(filter(None, lines[-12:]))
 
     def leave(self) -> None:
-        """Close the server's input, as a client does at its end, and see that it goes."""
+        """Close the server's input, as a client does at its end; wait for its exit."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with contextlib.suppress(OSError):

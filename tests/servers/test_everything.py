@@ -152,7 +152,7 @@ LOGGING: tuple[Step, ...] = (Ask("logging/setLevel", {"level": "debug"}),)
 
 
 def told(both: Both, *steps: Step) -> tuple[Transcript, Transcript]:
-    """Return what is said through capd, and directly."""
+    """Return the answers through capd and directly."""
     server = dataclasses.replace(EVERYTHING, steps=steps)
     with both.directly(server) as side:
         direct = stepped(server, side)

@@ -1,4 +1,4 @@
-"""Ordinary servers from npm and PyPI: what an editor gets through capd is what it gets directly."""
+"""Ordinary servers from npm and PyPI give the same results through capd and directly."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""docs/servers.md says of each server what the table says."""
+"""docs/servers.md agrees with the table of servers."""
 
 from pathlib import Path
 

@@ -31,7 +31,7 @@ def run(
 
 @functools.cache
 def image() -> tuple[str, str]:
-    """Return the image's name with its digest, and why there is none."""
+    """Return the image's name with its digest, or why there is none."""
     podman = shutil.which("podman")
     if podman is None or sys.platform != "linux":
         return "", "there is no podman here"

@@ -1,4 +1,4 @@
-"""How many examples a test with a number of its own tries in each profile of Hypothesis."""
+"""How many examples a test tries in each profile of Hypothesis."""
 
 import os
 

@@ -58,7 +58,7 @@ class OIDCReference(Struct, forbid_unknown_fields=True):
 
 
 class PermissionProfile(Struct, forbid_unknown_fields=True):
-    """What the server's container may do."""
+    """The permissions of the server's container."""
 
     type: Literal["builtin"]
     name: Literal["none", "network"]
@@ -80,7 +80,7 @@ class Amounts(Struct, forbid_unknown_fields=True):
 
 
 class Resources(Struct, forbid_unknown_fields=True):
-    """What the server's container gets at least and at most."""
+    """The resource requests and limits of the server's container."""
 
     limits: Amounts | None = None
     requests: Amounts | None = None

@@ -1,4 +1,4 @@
-"""Fixtures for tests of the whole: a daemon's folder, and the adversarial server."""
+"""Fixtures for whole-system tests: a daemon's folder, and the adversarial server."""
 
 import sys
 from collections.abc import Iterator

@@ -41,7 +41,7 @@ TIMES = {"createdAt": "2026-07-28T00:00:00Z", "lastUpdatedAt": "2026-07-28T00:00
 
 
 class TaskParams(RequestParams):
-    """What names a task."""
+    """Params that name a task."""
 
     taskId: str  # noqa: N815 - the protocol's names
     inputResponses: dict[str, Any] = Field(default_factory=dict)  # noqa: N815
@@ -181,7 +181,7 @@ def build() -> str:
 
 @server.tool()
 def heard(ctx: Context) -> dict[str, Any]:
-    """Tell which extensions the client has."""
+    """Return the extensions that the client declared."""
     capabilities = ctx.client_capabilities
     return (capabilities.extensions if capabilities else None) or {}
 

@@ -41,7 +41,7 @@ def root() -> str:
 
 
 def place() -> str:
-    """Return where and with what this process runs."""
+    """Return this process's ids, folder, arguments and environment as JSON."""
     facts = {
         "pid": os.getpid(),
         "uid": os.getuid(),

@@ -1,4 +1,4 @@
-"""`capd acp` between a scripted editor and a scripted agent, with a whole daemon behind it."""
+"""`capd acp` between a scripted editor and a scripted agent, with a real daemon."""
 
 import os
 import signal

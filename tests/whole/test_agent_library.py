@@ -1,4 +1,4 @@
-"""An agent that uses the library, against a whole daemon: turns, tools, calls, a daemon's death."""
+"""The agent library on a real daemon: turns, tools, calls, and a daemon that dies."""
 
 import threading
 from collections.abc import Awaitable, Callable
@@ -30,7 +30,7 @@ def run_async(backend: str, work: Callable[[], Awaitable[None]]) -> None:
 
 
 def is_written_down(home: Home) -> bool:
-    """Whether a daemon that dies at this moment leaves behind what is on."""
+    """Tell whether the active capabilities are in the saved record."""
     records = (home.folder / "state" / "sessions").glob("*.session")
     return any(b"talk" in record.read_bytes() for record in records)
 

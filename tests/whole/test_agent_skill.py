@@ -1,4 +1,4 @@
-"""`capd skill`: every command that it teaches is run as it is written."""
+"""Every command that `capd skill` teaches runs as written."""
 
 import json
 import shlex

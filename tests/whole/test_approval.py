@@ -1,4 +1,4 @@
-"""Calls that wait for a person: no call is sent before its answer, whoever is asked, and how."""
+"""No call that needs approval is sent before a person answers."""
 
 import contextlib
 import json
@@ -117,7 +117,7 @@ def enable(home: Home, name: str) -> None:
 
 @pytest.fixture
 def journal(home: Home) -> Path:
-    """Define the server that writes down each call; return what it writes."""
+    """Define a server that writes each call to a file; return the file."""
     file = home.folder / "journal"
     argv = [sys.executable, "-I", str(JOURNAL_SERVER), str(file), home.tag, "journal"]
     home.capability("journal", argv)

@@ -1,4 +1,4 @@
-"""Bad input is normal input: a clear answer, nothing lost, nobody else affected."""
+"""Bad input gets a clear answer, loses nothing, and affects nobody else."""
 
 import json
 import os

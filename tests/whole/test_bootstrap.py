@@ -1,4 +1,4 @@
-"""A project's own files reach a conversation that begins: once by its hook, in full by a prompt."""
+"""A new conversation gets the project's bootstrap files once, by its hook or a prompt."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""The far side of a bridge on the oldest versions of Python that it promises, as programs there."""
+"""The far side of a bridge runs on the oldest supported versions of Python."""
 
 import contextlib
 import json

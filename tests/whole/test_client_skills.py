@@ -1,4 +1,4 @@
-"""A client's own skills on a whole daemon: what they name comes on when they are used."""
+"""Using a client's skill activates the capabilities that it names."""
 
 import contextlib
 import json
@@ -43,7 +43,7 @@ class Machine:
             host.leave()
 
     def list_tools_of(self, name: str) -> None:
-        """Have capd know a capability's tools, as after an earlier session."""
+        """Let capd know a capability's tools, as after an earlier session."""
         with self.editor("earlier"):
 
             def enabled() -> bool:
@@ -67,7 +67,7 @@ def machine(home: Home) -> Machine:
 
 
 def use(editor: McpHost, skill: str) -> str:
-    """Say, as a client's hook does, that its model uses a skill; return what the model gets."""
+    """Report a model's use of a skill like a client's hook; return the text for the model."""
     arguments = {"event": "PreToolUse", "skill": skill, "session_id": "c", "cwd": "/"}
     said = json.loads(editor.call("capd_turn", arguments)["content"][0]["text"])
     output: dict[str, Any] = said.get("hookSpecificOutput", {})

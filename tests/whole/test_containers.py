@@ -1,4 +1,4 @@
-"""Servers in containers under a whole daemon, on a real engine: what they see, and their end."""
+"""Servers in containers on a real engine: what they see, and how they end."""
 
 import contextlib
 import json
@@ -41,7 +41,7 @@ def project(home: Home) -> Path:
 
 
 class Engine:
-    """What the engine has of one daemon, and of its containers' processes."""
+    """One daemon's containers in the engine, and their processes."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -90,7 +90,7 @@ def enable(home: Home, session: str, name: str) -> dict[str, Any]:
 
 
 def call(editor: McpHost, name: str, tool: str, path: str = "") -> tuple[Any, bool]:
-    """Return what a tool of a contained server says, and whether that is an error."""
+    """Return a contained tool's answer, and whether it is an error."""
     answer = editor.ask("tools/call", {"name": f"{name}__{tool}", "arguments": {"path": path}})
     text = answer["content"][0]["text"]
     return (text, True) if answer.get("isError") else (json.loads(text), False)

@@ -1,4 +1,4 @@
-"""Per-turn curation of a whole daemon: a call of today changes what is brought tomorrow."""
+"""Per-turn curation: tools called today rank higher tomorrow."""
 
 import sys
 import time
@@ -64,7 +64,7 @@ def restarted(home: Home) -> None:
 
 
 def brought(home: Home, session: str, said: str = SAID) -> list[str]:
-    """Return what a turn of a fresh session brings; the index may still lack its vectors."""
+    """Return the tools that a fresh session's turn activates."""
     editor = home.shim(session)
     taken: dict[str, Any] = home.ask("turn", session=session, text=said)
     editor.leave()
@@ -74,7 +74,7 @@ def brought(home: Home, session: str, said: str = SAID) -> list[str]:
 
 
 def fresh(home: Home, *wanted: str) -> bool:
-    """Tell whether a fresh session's turn brings `wanted` alone."""
+    """Tell whether a fresh session's turn activates only `wanted`."""
     return brought(home, f"s{time.monotonic_ns()}") == list(wanted)
 
 

@@ -1,4 +1,4 @@
-"""Dependency scripts in a whole daemon: run for whoever needs them, and for nobody else."""
+"""Dependency scripts run for the capabilities that need them, and for no others."""
 
 from pathlib import Path
 

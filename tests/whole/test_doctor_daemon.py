@@ -1,4 +1,4 @@
-"""`capd doctor` with real daemons that hang, and with servers that fail."""
+"""`capd doctor` with daemons that hang, and with servers that fail."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Domains in a whole daemon: what a session's configuration leaves out."""
+"""Domains: what a session's configuration leaves out."""
 
 import json
 

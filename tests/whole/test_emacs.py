@@ -1,4 +1,4 @@
-"""The package in a real Emacs, in batch, with a whole daemon; gptel and mcp.el are played."""
+"""The Emacs package in a real Emacs, in batch mode; gptel and mcp.el are fakes."""
 
 import json
 import shutil
@@ -40,7 +40,7 @@ def run(emacs: str, folder: Path, *arguments: str, env: dict[str, str]) -> str:
 
 
 def use(emacs: str, home: Home, **env: str) -> dict[str, Any]:
-    """Do in Emacs what the script does; return what it saw."""
+    """Run the script in Emacs; return its results."""
     shim = [sys.executable, "-I", "-S", str(PACKAGE / "launch.py")]
     arguments = ["-L", str(LISP), "-l", str(HERE / "emacs_user.el"), *shim]
     said = run(emacs, home.folder, *arguments, env={**home.env, "HOME": str(home.folder), **env})

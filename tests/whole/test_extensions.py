@@ -1,4 +1,4 @@
-"""Extensions of the protocol through a whole daemon, with SDK peers at both ends."""
+"""Protocol extensions through a real daemon, with SDK peers at both ends."""
 
 import contextlib
 import json
@@ -99,7 +99,7 @@ class Talk:
         return (await self.client.session.send_request(request, Loose)).members()
 
     async def start(self, name: str) -> dict[str, Any]:
-        """Call a tool; return its result as it was written."""
+        """Call a tool; return its result unchanged."""
         request = CallRequest(params={"name": name, "arguments": {}})
         return (await self.client.session.send_request(request, Loose)).members()
 
@@ -109,7 +109,7 @@ def enabling(name: str) -> dict[str, str]:
 
 
 class Listener(McpHost):
-    """A client of the stateless generation with tasks, and what came on its streams."""
+    """A stateless client with tasks, and the messages of its streams."""
 
     def __init__(self, home: Home, session: str) -> None:
         super().__init__(
@@ -143,14 +143,14 @@ class Listener(McpHost):
         return str(self.request("tools/call", name=tool, arguments={})["taskId"])
 
     def listen(self, id_: str, tasks: list[str]) -> list[str]:
-        """Open a stream; return the tasks that it is promised."""
+        """Open a stream; return the tasks that it will report."""
         self.begin(id_, "subscriptions/listen", {"notifications": {"taskIds": tasks}})
         told = self.wait_for("notifications/subscriptions/acknowledged", PATIENCE)["params"]
         assert told["_meta"][SUBSCRIPTION_ID] == id_
         return list(told["notifications"].get("taskIds", []))
 
     def changed(self, status: str) -> dict[str, Any]:
-        """Return what a stream tells of the next task that has come to `status`."""
+        """Return the notification of the next task that reaches `status`."""
         while (told := self.wait_for(CHANGED, PATIENCE)["params"])["status"] != status:
             assert told["status"] == "input_required"
         return dict(told)
@@ -216,7 +216,7 @@ APP_SAVED = b"\xa4apps\x92\x81"
 
 
 def restart(home: Home, saved: bytes) -> None:
-    """Let another daemon take over, without a word to the clients, once `saved` is on the disk."""
+    """Replace the daemon once `saved` is on disk; the clients are not told."""
     records = home.folder / "state" / "sessions"
     wait_for(lambda: any(saved in each.read_bytes() for each in records.glob("*.session")))
     home.processes[-1].kill()

@@ -1,4 +1,4 @@
-"""Files that change under a daemon that runs: loaded at once, and nobody's work is lost."""
+"""Files that change under a running daemon are loaded at once, and no work is lost."""
 
 import json
 import shutil

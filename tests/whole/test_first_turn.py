@@ -1,4 +1,4 @@
-"""`make run`, as a user sees it: real server from PyPI, real model."""
+"""`make run`, with a real server from PyPI and the real model."""
 
 import re
 import signal

@@ -1,4 +1,4 @@
-"""A daemon that tests fork is the one that a person would start."""
+"""A daemon forked by the tests behaves like one that a person starts."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A prompt hook reaches the right session within its budget, and never stands in the way."""
+"""A prompt hook reaches the right session within its budget, and never blocks."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The HTTP front of a whole daemon: not there by default, and the same server behind it."""
+"""The HTTP front is off by default, and serves the same sessions when it is on."""
 
 import contextlib
 import re

@@ -1,4 +1,4 @@
-"""What a client was configured with is imported, and used through a daemon that runs."""
+"""Servers imported from a client's configuration work through a running daemon."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""The index of a whole daemon: on the wire, in its file, in what `capd` prints."""
+"""The index on the wire, in its file, and in the output of `capd`."""
 
 import sys
 from pathlib import Path

@@ -60,7 +60,7 @@ def in_cluster(home: Home, **env: str) -> None:
 
 
 def put_kubectl(home: Home) -> str:
-    """Put a stand-in of kubectl on the PATH; return what its processes can be found by."""
+    """Put a fake kubectl on PATH; return the mark of its processes."""
     folder = home.folder / f"{home.tag}-bin"
     folder.mkdir()
     program = folder / "kubectl"
@@ -184,7 +184,7 @@ def cluster(target: str) -> Iterator[str]:
 
 
 def kubectls() -> list[str]:
-    """Return the kubectl of this machine, and other versions that an SDK keeps beside it."""
+    """Return this machine's kubectl, and the versions that an SDK installed."""
     found = shutil.which("kubectl")
     if found is None:
         return []

@@ -1,4 +1,4 @@
-"""Results that are too large to hold come through whole; larger ones are told, and forgotten."""
+"""Results too large for memory pass complete; those over the limit are errors."""
 
 import hashlib
 import json
@@ -24,7 +24,7 @@ MIB = 1 << 20
 
 @pytest.fixture(autouse=True)
 def uncut(home: Home) -> None:
-    """Have results of any size passed on as they come."""
+    """Switch shortening off."""
     home.env["CAPD_RESULT_LIMIT"] = "0"
 
 
@@ -46,7 +46,7 @@ def line_in_parts(pipe: IO[bytes]) -> Iterator[bytes]:
 
 @contextmanager
 def talking(home: Home) -> Iterator[None]:
-    """Have another session call an honest server all the time, and be answered rightly."""
+    """Let another session call an honest server all the time, and check the answers."""
     editor = home.shim("neighbour")
     home.ask("enable", session="neighbour", name="talk")
     (pid,) = [server["pid"] for server in home.servers() if server["name"] == "talk"]

@@ -1,4 +1,4 @@
-"""The examples of docs/library.md, as they stand there, on a real daemon and a real server."""
+"""The examples of docs/library.md, run on a real daemon and a real server."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""Logins on a whole daemon: by browser, by a pasted address, several accounts, and out again."""
+"""Logins: by browser, by a pasted address, with several accounts, and logout."""
 
 import http.client
 import subprocess
@@ -17,7 +17,7 @@ from .test_remote_servers import remote, site
 
 
 class Login:
-    """One `capd login`, whose lines are read as they come."""
+    """One `capd login`, whose lines are read as they are printed."""
 
     def __init__(self, home: Home, *arguments: str) -> None:
         command = [sys.executable, "-P", "-u", "-m", "capd_client.entry", "login", *arguments]
@@ -39,13 +39,13 @@ class Login:
         self._process.stdin.flush()
 
     def end(self) -> tuple[int, str]:
-        """Return its exit code and what it said, without the prompt where that was read here."""
+        """Return its exit code and its output, without a prompt that was read before."""
         said, _ = self._process.communicate(timeout=120)
         return self._process.returncode, "\n".join(line.lstrip("> ") for line in said.splitlines())
 
 
 def led_to(page: str) -> str:
-    """Return where a login page sends the browser, without going there."""
+    """Return the address to which a login page redirects the browser."""
     url = urlsplit(page)
     assert url.hostname is not None
     connection = http.client.HTTPConnection(url.hostname, url.port)

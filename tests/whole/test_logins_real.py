@@ -1,4 +1,4 @@
-"""Logins at `oidc-provider`, a certified OAuth 2.1 and OpenID Connect server from npm."""
+"""Logins at `oidc-provider`, a certified OAuth 2.1 and OpenID Connect server."""
 
 import json
 import re

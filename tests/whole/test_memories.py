@@ -1,4 +1,4 @@
-"""Memories on a whole daemon: a known mistake never reaches its server, and all else does."""
+"""A call that repeats a known mistake never reaches its server; all others do."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""The model's process: what it takes, and what it costs when it is replaced, stopped or killed."""
+"""The model's process: its resources, and replacing, stopping or killing it."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ SENTENCE = "find the open issues about flaky tests and tell me who looks into th
 
 
 class Bench:
-    """A daemon whose model file is the test's own, and a session with a tool on."""
+    """A daemon with a replaceable model file, and a session with an active tool."""
 
     def __init__(self, home: Home) -> None:
         self.home = home
@@ -47,7 +47,7 @@ class Bench:
         wait_for(lambda: self.search_mode() == "fused")
 
     def repair(self) -> None:
-        """Put the genuine model where it is looked for."""
+        """Put the genuine model back into its place."""
         fresh = self.file.with_name("fresh")
         fresh.symlink_to(self.genuine)
         is_pipe = self.file.is_fifo()
@@ -58,7 +58,7 @@ class Bench:
             os.close(pipe)
 
     def replace(self, content: bytes) -> None:
-        """Have another file loaded in the model's place."""
+        """Put another file in the model's place."""
         self.file.unlink()
         self.file.write_bytes(content)
         os.kill(self.pid, signal.SIGKILL)
@@ -107,7 +107,7 @@ def kill_it(bench: Bench) -> None:
 
 
 class Trouble(NamedTuple):
-    """What is done to the model, and what `status` then says of it."""
+    """A fault of the model, and what `status` reports afterwards."""
 
     make: Callable[[Bench], None]
     state: str

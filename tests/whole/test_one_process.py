@@ -1,4 +1,4 @@
-"""One process a server, shared by those who need it and gone when nobody does."""
+"""All sessions that need a server share one process; it ends after the last one."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Clients of every ordinary kind are let in, wherever their processes hang."""
+"""Clients of every ordinary kind are accepted, whatever process started them."""
 
 import json
 import shutil
@@ -92,7 +92,7 @@ def test_a_client_outside_of_the_daemons_container_is_let_in(home: Home) -> None
 
 
 def answered(home: Home, under: tuple[str, ...]) -> str:
-    """Say hello from a process that is started under others, and return the answer's kind."""
+    """Send a hello from a process below others; return the kind of the answer."""
     done = subprocess.run(
         [*under, sys.executable, "-I", "-c", ASK, home.socket],
         capture_output=True,

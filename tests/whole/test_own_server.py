@@ -1,4 +1,4 @@
-"""A server of one's own: one command to have it, one to be rid of it."""
+"""One command adds a server of the user's own, and one command removes it."""
 
 import sys
 from pathlib import Path

@@ -135,7 +135,7 @@ def test_the_question_of_the_approval_page_is_asked_and_answered(home: Home) -> 
 
 
 def like(text: str) -> list[str]:
-    """Return the lines of a question, without what differs from one to the next.
+    """Return the lines of a question without its variable parts.
 
     On a terminal, what was typed ahead is shown in front of the question.
     """
@@ -148,7 +148,7 @@ def like(text: str) -> list[str]:
 
 
 def matches(shown: Sequence[str], said: Sequence[str]) -> bool:
-    """Say whether lines were said as a page shows them, where `…` stands for some more."""
+    """Tell whether output matches a page, where `…` stands for more text."""
     pattern = "\n".join(re.escape(line).replace("…", ".*") for line in shown)
     # That of the page is not on this machine.
     pattern = pattern.replace(re.escape("https://tracker.example"), "http://[^/]+")

@@ -1,4 +1,4 @@
-"""Profiles on a whole daemon: which accounts a session uses, and what moves it to another one."""
+"""Which profile a session has, so which accounts it uses, and what changes it."""
 
 import contextlib
 import sys
@@ -34,7 +34,7 @@ SECRETS = "ACCOUNT_TOKEN=of-nobody\nWORK__ACCOUNT_TOKEN=of-work\nHOME__ACCOUNT_T
 
 
 class Machine:
-    """A home with a server that says which token it got, and folders to work in."""
+    """A home with a server that reports its token, and project folders."""
 
     def __init__(self, home: Home) -> None:
         self.home = home

@@ -1,4 +1,4 @@
-"""`capd install` ends with a message that goes the way of the client's own, on a real daemon."""
+"""`capd install` ends with a test message through the client's own hook."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The public tap, added as a user adds it."""
+"""The public tap, added with `capd tap add`."""
 
 import json
 from pathlib import Path

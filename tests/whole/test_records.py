@@ -1,4 +1,4 @@
-"""What a whole daemon keeps of what happened: reasons, no words, and no daemon lost for it."""
+"""Records of a daemon contain reasons and no messages, and never stop the daemon."""
 
 import json
 import os

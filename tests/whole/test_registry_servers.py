@@ -1,4 +1,4 @@
-"""`capd find`, `capd add` of a registry's server, and `capd update`, against a local registry."""
+"""`capd find`, `capd add` and `capd update` with a local registry."""
 
 import json
 import shlex
@@ -48,7 +48,7 @@ def own(home: Home, name: str = "echo") -> Path:
 def publish(
     registry: RegistryServer, version: str = "1.0.0", *, source: str = SERVER_SOURCE, **more: Any
 ) -> str:
-    """Publish a version of an echo server, and return the sha256 of its wheel."""
+    """Publish a version of an echo server; return its wheel's sha256."""
     for each in registry.entries:
         each["_meta"][OFFICIAL]["isLatest"] = False
     packages = [package("pypi", "echo-mcp", version, **more)]

@@ -1,4 +1,4 @@
-"""Servers that are reached by URL, through a whole daemon: used, logged in to, refused."""
+"""Servers by URL: used, logged in to, and refused."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Long results come back short, and whole by handle: through a daemon, a shim, and its restart."""
+"""Long results are shortened, and can be read whole by handle, also after a restart."""
 
 import base64
 import json
@@ -48,7 +48,7 @@ SLOW_PATH = f"$.deep{'..*' * 8}[?@ == 'nowhere']"
 
 
 def issues(count: int) -> dict[str, Any]:
-    """Return what a tracker answers: 171,000 tokens are some 1,100 of these."""
+    """Return a tracker's answer; about 1,100 of these are 171,000 tokens."""
     drawn = random.Random(7)
     words = ["the", "server", "fails", "when", "its", "cache", "in", "src/cache.rs", "is", "full"]
     return {
@@ -66,7 +66,7 @@ def issues(count: int) -> dict[str, Any]:
 
 
 class Wire:
-    """A client straight on the socket, which says what a shim does not."""
+    """A client directly on the socket, for messages that a shim does not send."""
 
     def __init__(self, path: str, **hello: Any) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
@@ -95,7 +95,7 @@ class Wire:
         return result
 
     def line(self, method: str, params: dict[str, Any] | None = None) -> bytes:
-        """Return the response as it is on the wire."""
+        """Return the response as raw bytes."""
         self._send({"jsonrpc": "2.0", "id": 1, "method": method, "params": params or {}})
         while True:
             line = self._lines.readline()
@@ -157,7 +157,7 @@ def handle_in(result: dict[str, Any]) -> str:
 
 
 def read(editor: McpHost, **arguments: Any) -> tuple[str, str]:
-    """Return what `result_read` says, and what it shows."""
+    """Return the first two texts of a `result_read`; the second is empty if there is none."""
     result = editor.call("result_read", arguments)
     assert not result["isError"], result
     texts = [block["text"] for block in result["content"]]

@@ -1,4 +1,4 @@
-"""What servers see of the machine under a whole daemon, as their levels say."""
+"""What servers see of the machine at each sandbox level."""
 
 import json
 import shutil
@@ -76,7 +76,7 @@ def argv(home: Home, port: int) -> list[str]:
 
 
 def looked(home: Home, editor: McpHost, session: str, name: str) -> tuple[dict[str, Any], str]:
-    """Return what a server sees, and what the status says of it."""
+    """Return what a server sees, and its line in the status."""
     wait_for(lambda: home.ask("enable", session=session, name=name)["ok"])
     called = editor.ask("tools/call", {"name": f"{name}__look", "arguments": {}})
     [entry] = [each for each in home.servers() if each["name"] == name]

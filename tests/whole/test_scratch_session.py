@@ -1,4 +1,4 @@
-"""What a person types works without an editor: in a scratch session of the folder."""
+"""Commands without an editor run in a scratch session of the folder."""
 
 import contextlib
 import json

@@ -25,7 +25,7 @@ said
 
 
 def journal(home: Home) -> Path:
-    """Define the server that writes down each call; return what it writes."""
+    """Define a server that writes each call to a file; return the file."""
     file = home.folder / "journal"
     argv = [sys.executable, "-I", str(JOURNAL_SERVER), str(file), home.tag, "journal"]
     home.capability("journal", argv)
@@ -42,7 +42,7 @@ def texts(result: dict[str, Any]) -> list[str]:
 
 
 def workers(daemon: int) -> list[int]:
-    """Return the script processes of one daemon: others may run beside it."""
+    """Return the script processes of one daemon; others may be running."""
     return sorted(set(pids_with("capd.adapters.scripts.process")) & set(descendants(daemon)))
 
 

@@ -1,4 +1,4 @@
-"""The MCP SDK as the oracle: what capd writes must be what its client reads."""
+"""The MCP SDK's client can read everything that capd writes."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Secrets in a whole daemon: found in their order, and told to nobody but their server."""
+"""Secrets are found in order of their sources, and reach only their server."""
 
 import base64
 import json
@@ -50,7 +50,7 @@ def in_file(home: Home, text: str, mode: int = 0o600) -> Path:
 
 
 def wants_token(home: Home, name: str) -> None:
-    """Define a capability whose server tells the value of TOKEN to a file."""
+    """Define a capability whose server writes the value of TOKEN to a file."""
     home.plain(name)
     runner = home.folder / "tells"
     runner.write_text(
@@ -202,7 +202,7 @@ def _telling_runners(home: Home) -> None:
 
 
 def _choose(home: Home, tap: Path, chosen: dict[str, str]) -> None:
-    """Have the daemon take these providers."""
+    """Set the daemon's providers."""
     lines = "".join(f'"octomind-tap/{name}" = "{each}"\n' for name, each in chosen.items())
     (home.folder / "config" / "taps.toml").write_text(
         f'[[taps]]\nname = "octomind-tap"\npath = "{tap}"\n[providers]\n{lines}'

@@ -1,4 +1,4 @@
-"""Settings of a whole daemon: followed while it works, and none that costs a call."""
+"""Settings are followed while the daemon runs, and no change fails a call."""
 
 import threading
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""One server at several URLs: where it is reached when some fail, and what calls are told."""
+"""A server with several URLs: which is used when some fail, and what callers get."""
 
 import json
 import socket
@@ -15,7 +15,7 @@ from whole_daemon import Home, wait_for
 
 @contextmanager
 def ending_site() -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
-    """Run one of the SDK's servers; give its URL, and what to kill."""
+    """Run one of the SDK's servers; yield its URL and the process to kill."""
     process = subprocess.Popen(
         [sys.executable, str(SITE), "streamable"], stdout=subprocess.PIPE, text=True
     )
@@ -29,7 +29,7 @@ def ending_site() -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
 
 @contextmanager
 def black_hole() -> Iterator[str]:
-    """Give the URL of a port that takes connections and never answers."""
+    """Yield the URL of a port that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
 
@@ -52,7 +52,7 @@ class Overloaded(BaseHTTPRequestHandler):
 
 @contextmanager
 def overloaded() -> Iterator[tuple[str, list[str]]]:
-    """Give the URL of a server that answers 503, and the requests that it got."""
+    """Yield the URL of a server that answers 503, and the requests it got."""
     asked: list[str] = []
     server = HTTPServer(("127.0.0.1", 0), type("Here", (Overloaded,), {"asked": asked}))
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))

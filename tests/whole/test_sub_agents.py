@@ -1,4 +1,4 @@
-"""Sub-agents on a whole daemon: each has a session inside the connection of its conversation."""
+"""Each sub-agent has a session inside the connection of its conversation."""
 
 import json
 import sys
@@ -26,7 +26,7 @@ class Editor(McpHost):
         self.uses = 0
 
     def hook(self, event: str, **arguments: str) -> dict[str, Any]:
-        """Run a hook; return what the client reads."""
+        """Run a hook; return its output for the client."""
         said = self.call("capd_turn", {"event": event, "session_id": "c", "cwd": "/", **arguments})
         output: dict[str, Any] = json.loads(said["content"][0]["text"])
         return output
@@ -66,7 +66,7 @@ class Editor(McpHost):
 
 
 class Sessions:
-    """What the daemon says of its sessions."""
+    """The daemon's report on its sessions."""
 
     def __init__(self, home: Home) -> None:
         self._home = home

@@ -1,4 +1,4 @@
-"""What a session of a whole daemon sees: a real tap on local servers, and five hundred tools."""
+"""What a session sees: a real tap on local servers, and five hundred tools."""
 
 import json
 import re

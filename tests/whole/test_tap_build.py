@@ -1,4 +1,4 @@
-"""`capd tap build`: what a tap's servers list goes into the tap, for those who install it."""
+"""`capd tap build` saves the tools of a tap's servers in the tap."""
 
 import json
 import shutil

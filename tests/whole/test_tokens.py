@@ -1,4 +1,4 @@
-"""Every number of `capd status --tokens` is recomputed from the bytes that a client has read."""
+"""Every number of `capd status --tokens` equals a recount of the bytes a client read."""
 
 import json
 import sys
@@ -21,7 +21,7 @@ TOOLS = "measure_size,change_size,delete_size"
 
 
 class Recorded(McpHost):
-    """An editor that keeps every line of its shim as it came."""
+    """An editor that keeps every line of its shim unchanged."""
 
     def __init__(self, home: Home, session: str) -> None:
         self.lines: list[bytes] = []
@@ -106,7 +106,7 @@ def counted(home: Home) -> dict[str, Any]:
 
 
 def printed(home: Home) -> list[tuple[str, int]]:
-    """Return every number of the table, by the name of its row."""
+    """Return every number in the table by the name of its row."""
 
     def look() -> str:
         table = home.capd("status", "--tokens")
@@ -120,7 +120,7 @@ def printed(home: Home) -> list[tuple[str, int]]:
 
 
 def found(home: Home, name: str) -> list[Any]:
-    """Return what the finder knows of a tool."""
+    """Return the finder's data on a tool."""
     return list(home.ask("search", query=f"select:{name}")["hits"])
 
 

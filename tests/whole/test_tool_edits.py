@@ -1,4 +1,4 @@
-"""Edited tools on a whole daemon: what clients see, what servers get, and which rules hold."""
+"""Edited tools: what clients see, what servers get, and which rules apply."""
 
 import json
 import shlex
@@ -86,7 +86,7 @@ def tools_of(editor: McpHost) -> dict[str, dict[str, Any]]:
 
 
 def reached(result: dict[str, Any]) -> list[Any]:
-    """Return who got a call: the server's own name, the tool, and the arguments."""
+    """Return the server, the tool and the arguments of a call that arrived."""
     found: list[Any] = json.loads(result["content"][0]["text"])
     return found
 

@@ -1,4 +1,4 @@
-"""`capd top` on a real daemon, driven as by a person at a terminal."""
+"""`capd top` on a real daemon, driven through a terminal."""
 
 import asyncio
 from collections.abc import Callable

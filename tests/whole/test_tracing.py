@@ -1,4 +1,4 @@
-"""Spans reach a collector as children of the client's, and cost a daemon without them nothing."""
+"""Spans reach a collector as children of the client's; without one they cost nothing."""
 
 import json
 import sys
@@ -36,7 +36,7 @@ for line in sys.stdin:
 
 
 class Collector:
-    """What takes spans over HTTP."""
+    """An HTTP server that receives spans."""
 
     def __init__(self) -> None:
         self.spans: list[Any] = []
@@ -51,7 +51,7 @@ class Collector:
                 self.end_headers()
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-                """Say nothing."""
+                """Do not log."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Takes)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"

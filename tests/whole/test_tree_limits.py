@@ -1,4 +1,4 @@
-"""A server that takes too much of the machine is ended, with its reason, and nobody else is."""
+"""A server over its resource limits is ended with the reason; others are not affected."""
 
 import sys
 from typing import Any

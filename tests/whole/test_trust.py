@@ -1,4 +1,4 @@
-"""A project's files under a whole daemon: nothing of them runs before somebody agreed to it."""
+"""Nothing of a project's files runs before a person trusts the project."""
 
 import json
 import shutil
@@ -72,7 +72,7 @@ def project(home: Home) -> Project:
 
 
 def can_trace() -> bool:
-    """Tell whether processes can be traced here; the script's own marks are looked at anyway."""
+    """Tell whether processes can be traced on this machine."""
     if shutil.which("strace") is None:
         return False
     return subprocess.run([*TRACER, "-o", "/dev/null", "true"], check=False).returncode == 0

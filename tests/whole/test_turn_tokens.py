@@ -1,4 +1,4 @@
-"""What turns add to a model's requests, over 300 messages, counted by the real tokenizer."""
+"""The tokens that turns add over 300 messages, counted by the real tokenizer."""
 
 import json
 import re
@@ -41,7 +41,7 @@ def messages(data: Path) -> list[str]:
 
 @pytest.fixture
 def ready(home: Home) -> Home:
-    """Start a daemon on the starter tap, whose servers list what the tap ships of them."""
+    """Start a daemon on the starter tap, with fake servers that list the tap's tools."""
     tap = home.folder / "starter"
     shutil.copytree(STARTER / "capabilities", tap / "capabilities")
     for file in tap.glob("capabilities/*/default.toml"):

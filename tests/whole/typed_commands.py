@@ -133,7 +133,7 @@ BAD: dict[str, list[tuple[str, int]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """One command as it was typed, and what came."""
+    """One command as typed, with its output and exit code."""
 
     words: str
     columns: int
@@ -163,7 +163,7 @@ def every_path() -> list[str]:
 
 
 def inputs_of(path: str) -> Iterator[tuple[str, int | None]]:
-    """Yield what is typed for a command, after `capd`, and how it ends."""
+    """Yield the arguments to type for a command, each with the expected exit code."""
     if path in BEFORE:
         yield BEFORE[path], None
     for words in GOOD.get(path, ["--help"]):
@@ -202,7 +202,7 @@ def surroundings(home: Home) -> tuple[dict[str, str], Path]:
 
 
 def serve() -> None:
-    """Type what standard input asks for, a JSON document a line, and answer in the same way."""
+    """Run the commands that standard input names, as JSON lines, and answer likewise."""
     for line in sys.stdin:
         asked = json.loads(line)
         code, said = _typed(asked["words"], asked["columns"], asked["env"], Path(asked["cwd"]))
@@ -249,7 +249,7 @@ def _read_all(reads: int, child: int) -> str:
 def _become(
     words: str, writes: int, environment: dict[str, str], cwd: Path, *, is_terminal: bool
 ) -> None:
-    """Be `capd WORDS`; never returns."""
+    """Replace this process by `capd WORDS`."""
     import shlex
 
     code = 99

@@ -78,7 +78,7 @@ class Prepared:
 
 
 class FarBridge(ABC):
-    """One bridge to one other place."""
+    """One bridge to one host or container."""
 
     kind: str
     """The kind of connection, as `capd status` shows it."""

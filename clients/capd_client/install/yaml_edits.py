@@ -234,7 +234,7 @@ def _line_end(text: str, at: int) -> int:
 
 
 def _places(container: yaml.MappingNode) -> dict[str, int]:
-    """Return the position of each member by name; of two with one name the last counts."""
+    """Return the position of each member by name. If a name occurs twice, the last counts."""
     return {
         key.value: at
         for at, (key, _) in enumerate(container.value)

@@ -46,7 +46,7 @@ _TEXT_SAMPLED: MsgpackCodec[messages.TextSampled | messages.CuratorRefused] = Ms
 
 
 class CuratorClient(ActorClient):
-    """Asks the curator: sessions, what is on in them, and their turns."""
+    """Asks the curator about sessions, and changes what is active in them."""
 
     actor = CURATOR
 

@@ -33,5 +33,5 @@ class EmbedderClient(ActorClient):
         return await self._ask(messages.DescribeEmbedder(), _EMBEDDER_DESCRIBED, timeout)
 
     async def keep(self, *, timeout: float = ANSWER_TIMEOUT) -> messages.EmbedderDescribed:
-        """Have a loaded model stay loaded, as if it had been used; return its state."""
+        """Keep a loaded model loaded as if it had just been used; return its state."""
         return await self._ask(messages.KeepModel(), _EMBEDDER_DESCRIBED, timeout)

@@ -13,7 +13,7 @@ _INDEX_DESCRIBED: MsgpackCodec[messages.IndexDescribed] = MsgpackCodec(messages.
 
 
 class IndexClient(ActorClient):
-    """Asks the index for short texts on what is installed."""
+    """Asks the index for the entries of installed capabilities."""
 
     actor = INDEX
 

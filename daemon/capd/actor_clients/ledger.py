@@ -27,7 +27,7 @@ EVERY_SESSION = SessionKey("")
 
 
 class LedgerClient(ActorClient):
-    """Asks the ledger what happened."""
+    """Asks the ledger for past calls, decisions and scripts."""
 
     actor = LEDGER
 

@@ -49,7 +49,7 @@ class Sweeper:
             await trio.sleep(DAY)
 
     async def sweep(self) -> None:
-        """Remove what is out of date now. If it is unknown what runs, remove nothing."""
+        """Remove outdated files. If it is not known which servers run, remove nothing."""
         for other in self._others:
             await other()
         thread = partial(trio.to_thread.run_sync, abandon_on_cancel=True)

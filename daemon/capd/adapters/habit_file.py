@@ -21,7 +21,7 @@ class _Document(msgspec.Struct, frozen=True):
 
 
 class HabitFile(DocumentFile[_Document, Sequence[Habit]]):
-    """The file of one daemon."""
+    """The file with what was observed about clients."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, _Document, version=VERSION, most_bytes=MOST_BYTES)

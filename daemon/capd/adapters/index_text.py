@@ -45,7 +45,7 @@ class IndexFileError(CapdError):
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Everything that is written."""
+    """The content of the index file: its sources, entries and metrics."""
 
     sources: list[dict[str, Any]]
     capabilities: Mapping[str, document.Values]
@@ -333,7 +333,7 @@ def _outdented(block: str) -> str:
 
 
 def _dumped_below(yaml: "YAML", read: dict[str, Any]) -> str:
-    """Return a block indented by two blanks, as it is in the file."""
+    """Return a block indented by two spaces, as in the index file."""
     lines = _dumped(yaml, read).split("\n")
     return "\n".join(f"  {line}" if line.strip() else line for line in lines)
 

@@ -21,7 +21,7 @@ class _Document(msgspec.Struct, frozen=True):
 
 
 class LearningFile(DocumentFile[_Document, Sequence[RoutingLabel]]):
-    """The file of one daemon."""
+    """The file with the labels from which routing learns."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, _Document, version=VERSION, most_bytes=MOST_BYTES, is_private=True)

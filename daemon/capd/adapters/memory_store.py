@@ -24,7 +24,7 @@ class NotStoredError(CapdError):
 
 
 class MemoryStore:
-    """The folder of one user."""
+    """The folder of the user's own memories."""
 
     def __init__(self, folder: Path, secrets: Callable[[], Iterable[str]] = tuple) -> None:
         """`secrets` returns the secret values that are known at this moment."""

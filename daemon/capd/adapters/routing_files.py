@@ -42,7 +42,7 @@ def read_profile(file: Path = PROFILE_FILE) -> RoutingProfile:
 
 
 def profile_text(profile: RoutingProfile) -> bytes:
-    """Return the content of a profile's file."""
+    """Return the content of the file of a routing profile."""
     return msgspec.json.format(msgspec.json.encode(profile), indent=2) + b"\n"
 
 

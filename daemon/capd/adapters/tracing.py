@@ -153,7 +153,7 @@ class _ToOurLog(logging.Handler):
 
 
 def _provider(environment: Mapping[str, str]) -> "TracerProvider":
-    """Import and set up what sends spans. Blocks, so run it in a thread.
+    """Import and set up the span exporter. Blocks, so run it in a thread.
 
     Raises:
         ImportError: the extra `otel` is not installed.

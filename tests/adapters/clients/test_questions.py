@@ -1,4 +1,4 @@
-"""Questions to a client: each has one answer, or the client hears that nobody waits any more."""
+"""Each question to a client gets one answer, or the client learns that nobody waits for it."""
 
 import json
 from collections.abc import AsyncIterator

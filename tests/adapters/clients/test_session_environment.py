@@ -1,4 +1,4 @@
-"""Values of sessions: each its own, and shown to nobody."""
+"""Each session has its own environment values, which no other session sees."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ A, B = SessionKey("a"), SessionKey("b")
 
 
 class Stored(NothingStored):
-    """What is stored, in memory."""
+    """Stored values, in memory."""
 
     def __init__(self, **values: str) -> None:
         self._values = values

@@ -1,4 +1,4 @@
-"""A client's end of the socket: what does not go out at once, also while it closes."""
+"""Lines to a client that cannot be written at once, also while the connection closes."""
 
 import socket
 
@@ -10,7 +10,7 @@ LINE = b"x" * 4096
 
 
 def narrow() -> tuple[trio.SocketStream, socket.socket]:
-    """Return a stream that takes little, and the end that reads nothing of it."""
+    """Return a stream with small buffers, and its other end, which does not read."""
     ours, theirs = socket.socketpair()
     for end in (ours, theirs):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)

@@ -1,4 +1,4 @@
-"""A call that comes back with a question: it goes on once, for the same request, or not at all."""
+"""A call suspended by a question resumes once, for the same request, or not at all."""
 
 import json
 from collections.abc import AsyncIterator, Callable
@@ -33,7 +33,7 @@ REQUEST = members_of(b'{"name":"t","arguments":{"a":1,"b":[1.0]},"_meta":{"x":1}
 
 
 class Server:
-    """What runs behind the call: it does what it is told."""
+    """A scripted server behind the call."""
 
     def __init__(self) -> None:
         self.told, self._orders = trio.open_memory_channel[Callable[[], Any]](10)

@@ -1,4 +1,4 @@
-"""The socket's place: ours alone, one daemon at a time."""
+"""The socket's folder is private, and one daemon at a time serves it."""
 
 import os
 import socket

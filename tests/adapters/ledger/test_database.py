@@ -1,4 +1,4 @@
-"""The ledger's file: what is written is found again, and no damage costs more than the file."""
+"""The ledger's file: written notes are found again, and damage costs no more than the file."""
 
 import random
 import shutil

@@ -1,4 +1,4 @@
-"""Notes on their way: none waits for the disk, and a full journal loses the oldest."""
+"""Notes never wait for the disk; a full journal drops the oldest ones."""
 
 import trio
 from trio.testing import wait_all_tasks_blocked

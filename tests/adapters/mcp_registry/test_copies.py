@@ -1,4 +1,4 @@
-"""The copy of a registry: read page by page, refreshed by what has changed, kept when it cannot."""
+"""A registry's copy is read page by page, refreshed by changes, and kept if that fails."""
 
 import json
 from collections.abc import AsyncIterator, Iterator

@@ -1,4 +1,4 @@
-"""The graph over very many vectors: found again, rebuilt when it must be, and as good as exact."""
+"""The graph of many vectors is reloaded, rebuilt when outdated, and as good as exact search."""
 
 import importlib.metadata
 import struct

@@ -1,4 +1,4 @@
-"""Scripts that try to get out, or to take more than they may: none does, and each is one error."""
+"""Scripts that try to escape or to exceed their limits end with one error each."""
 
 import json
 from collections.abc import Callable, Iterator

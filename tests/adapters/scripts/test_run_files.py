@@ -1,4 +1,4 @@
-"""Runs on disk: what was written is read again, and what is damaged is one clear error."""
+"""Journals of runs on disk: written frames are read again; damage is one clear error."""
 
 import stat
 from functools import partial
@@ -32,7 +32,7 @@ SUSPENDED = Suspended(b"snapshot", [IssuedCall(0, WireName("a__b"), b"{}")], [])
 
 
 async def written(folder: Path) -> tuple[RunFiles, RunJournal]:
-    """Return a run whose one call has been sent."""
+    """Return a run with one call that has been sent."""
     files = RunFiles(folder)
     journal = RunJournal(files, BEGUN)
     await journal.sent(0, lambda: msgspec.structs.replace(SUSPENDED, sent=[0]))

@@ -1,4 +1,4 @@
-"""The script processes: a step is done whatever becomes of the process that began it."""
+"""The script processes finish a step even if the process that began it dies."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""`secrets.env`: what counts, what is refused with its reason, and when it is read again."""
+"""`secrets.env`: valid lines, the reasons for refusals, and when it is read again."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Sources in their order, asked within bounds, and each named without its values."""
+"""Sources of secrets are asked in order, within time limits, and named without values."""
 
 import threading
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ PATIENCE = 30.0
 
 
 class MemoryKeyring(KeyringBackend):
-    """A keyring with a journal, told how to be."""
+    """A scripted keyring in memory, with a journal."""
 
     priority: Any = 5
 

@@ -1,4 +1,4 @@
-"""What a server's environment holds, and what it never does."""
+"""Which variables a server's environment has, and which it never has."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What an engine's answer says of it, as far as its containers need it."""
+"""What is read from a container engine's description of itself."""
 
 import os
 

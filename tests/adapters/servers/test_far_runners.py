@@ -46,7 +46,7 @@ async def read(far: trio.SocketStream, size: int) -> bytes:
 async def served(
     *, answer: bytes = frame(b"s")
 ) -> AsyncIterator[tuple[FarServer, trio.SocketStream]]:
-    """A server whose far side is the test."""
+    """A server whose far side is played by the test."""
     runners = FarRunners()
     near, far = pair()
     runners.offer("box", near)

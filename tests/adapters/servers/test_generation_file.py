@@ -1,4 +1,4 @@
-"""The file of servers' generations: private, written whole, ignored where it is broken."""
+"""The file of servers' generations is private, written atomically, and ignored if broken."""
 
 from pathlib import Path
 

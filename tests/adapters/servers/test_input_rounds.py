@@ -1,4 +1,4 @@
-"""A stateless server's questions to a handshake client: rounds of the same request."""
+"""A stateless server's questions to a handshake client, as rounds of one request."""
 
 import json
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ def asking(state: bytes = b'"s"', **requests: tuple[str, Json]) -> bytes:
 
 
 class Server:
-    """It answers with one result after another, and keeps what it was asked."""
+    """Returns scripted results one after another, and records the requests."""
 
     def __init__(self, results: Iterable[bytes | Exception]) -> None:
         self.requests: list[Members] = []

@@ -1,4 +1,4 @@
-"""Dependency scripts: run once, within limits, and as a tree that ends with them."""
+"""Dependency scripts run once, within limits, in a process tree that ends with them."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Lines that are too long for memory: results come from the spool."""
+"""Results too large for memory are read from the spool."""
 
 from collections import defaultdict
 from collections.abc import AsyncIterator
@@ -47,7 +47,7 @@ class Stage:
         self._ended: defaultdict[int, trio.Event] = defaultdict(trio.Event)
 
     async def call(self, number: int) -> None:
-        """Be the server connection's call of this number, which is its id as well."""
+        """Return a pending call with this number, which is also its id."""
         members = {"name": raw("echo")}
         try:
             self._ends[number] = await self.server_connection.relay(
@@ -62,7 +62,7 @@ class Stage:
             await self._say.send_all(line + b"\n")
 
     async def outcome(self, number: int) -> bytes | str:
-        """Return the line that a client gets, or what is said instead."""
+        """Return the line that a client gets, or the text of the error."""
         with trio.fail_after(30):
             await self._ended[number].wait()
         end = self._ends.pop(number)

@@ -1,4 +1,4 @@
-"""What the user's login shell sets."""
+"""Which variables the user's login shell sets."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from capd.adapters.servers.login_path import is_from_shell, login_variables, mer
 
 
 def shell(folder: Path, body: str) -> dict[str, str]:
-    """Return the environment of a user whose shell is `body`."""
+    """Return an environment whose login shell is the script `body`."""
     path = folder / "shell"
     path.write_text(f"#!/bin/sh\n{body}\n")
     path.chmod(0o700)

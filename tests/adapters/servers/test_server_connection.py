@@ -1,4 +1,4 @@
-"""A connection to a scripted server: each call ends once, and with its own answer."""
+"""A connection to a scripted server: each call ends once, with its own answer."""
 
 import itertools
 import json
@@ -47,7 +47,7 @@ class Narrow(trio.abc.SendStream):
 
 
 class Stage:
-    """A server connection, what the server read, and what the server says."""
+    """A server connection, the lines that the server has read, and its answers."""
 
     def __init__(self) -> None:
         self.journal: list[str] = []
@@ -87,7 +87,7 @@ class Stage:
         return [line for line in lines if not method or line.get("method") == method]
 
     async def asked(self, count: int = 1) -> list[Json]:
-        """Return the calls that the server has read, once there are `count`."""
+        """Wait until the server has read `count` calls; return them."""
         await wait_all_tasks_blocked()
         calls = self.read("tools/call")
         assert len(calls) == count, calls
@@ -101,7 +101,7 @@ class Stage:
 
 
 class Call:
-    """One call in a task of its own, and how often it ended."""
+    """One call in its own task, and how often it ended."""
 
     def __init__(self, make: Callable[[], Awaitable[bytes]]) -> None:
         self.scope = trio.CancelScope()

@@ -1,4 +1,4 @@
-"""What a daemon adopts of its servers is ended; what it has started itself is left alone."""
+"""The daemon ends adopted processes of servers, and leaves processes of its own alone."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux has subre
 
 
 def in_a_process(program: str, *arguments: str) -> str:
-    """Run a program in a process of its own, as being a subreaper is for life."""
+    """Run a program in another process, because a process stays a subreaper for life."""
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program), *arguments],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""The daemon's texts are counted elsewhere, once each, and what goes wrong is said."""
+"""Texts are counted in another process, once each; failures are reported."""
 
 import subprocess
 import sys

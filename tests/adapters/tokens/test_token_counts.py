@@ -1,4 +1,4 @@
-"""Tokens are those of the published encoding, whatever the text is."""
+"""Token counts equal those of the published encoding for any text."""
 
 import base64
 import hashlib
@@ -54,7 +54,7 @@ IDS = [
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> tiktoken.Encoding:
-    """Have tiktoken read what it takes for its own download; it checks the hash itself."""
+    """Let tiktoken load our vocabulary as its own download; it checks the hash."""
     folder = tmp_path_factory.mktemp("downloads")
     address = "https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken"
     name = hashlib.sha1(address.encode(), usedforsecurity=False).hexdigest()

@@ -1,4 +1,4 @@
-"""The real paths of projects: what is remembered of them, and for how long."""
+"""The real paths of projects: which are cached, and for how long."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is written for systemd and launchd, and the daemon without either."""
+"""The files for systemd and launchd, and a daemon without either."""
 
 import configparser
 import os

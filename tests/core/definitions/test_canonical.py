@@ -1,4 +1,4 @@
-"""Definitions as they are remembered, and shown beside one another."""
+"""The canonical form of definitions, and the difference between two of them."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Prompts and resources are cleaned where people read them, and asked for as they are."""
+"""Prompts and resources are shown without hidden text, and requested by their original names."""
 
 import pytest
 

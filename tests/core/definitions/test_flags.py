@@ -1,4 +1,4 @@
-"""Published tricks are seen, and ordinary definitions have none."""
+"""Published attacks in definitions are flagged; ordinary definitions are not."""
 
 import json
 from typing import Any

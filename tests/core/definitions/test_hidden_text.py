@@ -1,4 +1,4 @@
-"""What is hidden in a text goes, and what people write stays."""
+"""Hidden characters are removed from texts; what people write stays."""
 
 import json
 import time

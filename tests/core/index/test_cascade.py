@@ -1,4 +1,4 @@
-"""The first and the second level, within their budgets by the tokenizer itself."""
+"""The first and second level of the index fit their token budgets."""
 
 import pytest
 from hypothesis import given, settings

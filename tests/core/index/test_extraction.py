@@ -1,4 +1,4 @@
-"""Words taken from what a tap says."""
+"""Words for the index, extracted from a tap's texts."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Sums of pieces against the tokenizer itself."""
+"""The sum of the pieces' tokens is compared with the tokenizer's count of the whole text."""
 
 import pytest
 from hypothesis import example, given, settings

@@ -1,4 +1,4 @@
-"""Servers of a registry are found by words; meaning adds to it."""
+"""Servers in a registry are ranked by words; similarity in meaning adds to the score."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Bootstrap files: which are wanted, how they are told, and what has no room."""
+"""Bootstrap files: which are read, how they are shown, and which do not fit."""
 
 from datetime import date
 

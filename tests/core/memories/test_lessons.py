@@ -1,4 +1,4 @@
-"""What failed calls teach: only what differs, only where it is plain, and never a secret."""
+"""Lessons from failed calls have only plain differences of arguments, and never a secret."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Memories: what a file defines, and what is wrong with it, by line."""
+"""Memory files: what each defines, and its errors with their lines."""
 
 from typing import Any
 

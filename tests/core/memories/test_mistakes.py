@@ -1,4 +1,4 @@
-"""The schema of a mistake: what it may say, and that it is never true of calls that are right."""
+"""The schema of a mistake: what it may contain, and that correct calls never match it."""
 
 from typing import Any
 

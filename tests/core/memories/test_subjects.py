@@ -1,4 +1,4 @@
-"""Which capability or server a memory is about, and what is said of one that nothing has."""
+"""Which capability or server a memory is about; one without a subject is reported."""
 
 import pytest
 

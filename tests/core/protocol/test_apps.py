@@ -1,4 +1,4 @@
-"""Whose app makes a call, and what a tool says of its app."""
+"""Which tool call belongs to an app, and what a definition declares about its app."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Which results count as a use of their tool."""
+"""Which results count as a successful use of a tool."""
 
 import pytest
 

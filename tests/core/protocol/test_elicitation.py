@@ -1,4 +1,4 @@
-"""A person sees which server asks, and is not asked for a secret or sent to a hidden place."""
+"""A person sees which server asks; questions for secrets and hidden URLs are refused."""
 
 import json
 from typing import Any

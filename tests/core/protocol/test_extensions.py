@@ -1,4 +1,4 @@
-"""Which extensions a session names to its client."""
+"""Which protocol extensions a session offers to its client."""
 
 import msgspec
 import pytest

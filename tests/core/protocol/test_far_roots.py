@@ -1,4 +1,4 @@
-"""Roots of a client on another machine are dropped wherever a request could carry them."""
+"""Roots of a client on another machine are removed from every request."""
 
 import msgspec
 

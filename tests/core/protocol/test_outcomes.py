@@ -1,4 +1,4 @@
-"""How a call without a result is told to a model."""
+"""What a model reads when a call has no result."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""URIs find their servers: listed before templates, templates before a guess."""
+"""Which server gets a URI: listed resources first, then templates, then a guess."""
 
 import time
 

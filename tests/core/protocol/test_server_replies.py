@@ -1,4 +1,4 @@
-"""A server's errors and results reach clients as written, unless they could be read as capd's."""
+"""Servers' errors and results pass unchanged unless they look like capd's own."""
 
 import json
 

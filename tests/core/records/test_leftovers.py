@@ -1,4 +1,4 @@
-"""Which files of the cache go: by what they are, their age, and who has a use for them."""
+"""Which cached files are deleted: by kind, age, and whether anybody still uses them."""
 
 import pytest
 

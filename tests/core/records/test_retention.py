@@ -1,4 +1,4 @@
-"""How long notes are kept."""
+"""For how long notes are kept."""
 
 import pytest
 

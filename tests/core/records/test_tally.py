@@ -1,4 +1,4 @@
-"""What notes come to, with as many labels as there may be."""
+"""Counters from notes, with a bounded number of labels."""
 
 from capd.core.records.tally import CALL_BOUNDS, DECISION_BOUNDS, MOST_NAMES, Histogram, Tally
 from capd_protos.ledger import (

@@ -1,4 +1,4 @@
-"""A session's tokens are the sum of what was sent to it, however late they are counted."""
+"""A session's token count equals the sum of all texts sent, however late they are counted."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Which output schemas surely leave room for a cut."""
+"""Which output schemas certainly permit shortened results."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Half a surrogate pair: read as U+FFFD, passed on as it was written."""
+"""Half a surrogate pair is read as U+FFFD, and passed on unchanged."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Who may read a kept result, while sessions come and go."""
+"""Which sessions may read a stored result, as sessions come and go."""
 
 from capd.core.results.handles import Readers
 from capd_protos.types import SessionKey

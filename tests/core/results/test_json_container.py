@@ -1,4 +1,4 @@
-"""One container, however it is cut, told from everything that is more or less than that."""
+"""Recognising exactly one JSON container, however its bytes are split."""
 
 import json
 from typing import Any
@@ -20,7 +20,7 @@ CONTAINERS = st.lists(VALUES, max_size=4) | st.dictionaries(TEXTS, VALUES, max_s
 
 
 def look(data: bytes, piece_bytes: int) -> str:
-    """Return what is wrong with `data`."""
+    """Return the error in `data`."""
     check = ContainerCheck()
     try:
         for at in range(0, len(data), piece_bytes):

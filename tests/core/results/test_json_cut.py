@@ -1,4 +1,4 @@
-"""JSON values cut to a room: valid, no longer than it, of the same shape, always the same."""
+"""JSON values cut to a size are valid, keep their shape, and are deterministic."""
 
 import json
 from typing import Any
@@ -26,7 +26,7 @@ CONTAINERS = st.lists(VALUES, max_size=20) | st.dictionaries(st.text("ab/é\n"),
 
 
 def is_cut_of(cut: Any, whole: Any) -> bool:
-    """Tell whether a value is the beginning of another, at every level."""
+    """Tell whether a value is a shortened form of another, at every level."""
     if isinstance(whole, list):
         pairs = zip(cut, whole, strict=False)
         return isinstance(cut, list) and all(is_cut_of(each, of) for each, of in pairs)

@@ -1,4 +1,4 @@
-"""What the ends of a line tell, compared with what the whole line says."""
+"""What the ends of a line reveal agrees with the whole line."""
 
 import json
 from typing import Any
@@ -63,7 +63,7 @@ def is_one_container(data: bytes, piece_bytes: int = 3) -> bool:
 
 @st.composite
 def responses(draw: st.DrawFn) -> list[tuple[str, Any]]:
-    """A response: its value, an id, and whatever else a server puts beside them."""
+    """A response: its result or error, an id, and other members that a server may add."""
     members: list[tuple[str, Any]] = [
         ("jsonrpc", "2.0"),
         ("id", draw(IDS)),

@@ -1,4 +1,4 @@
-"""Structured content that is cut and still satisfies its schema, whatever that asks for."""
+"""Shortened structured content still satisfies its output schema."""
 
 import json
 from typing import Any

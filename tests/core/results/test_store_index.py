@@ -1,4 +1,4 @@
-"""What has to make room in the store of results, against a plain list of files."""
+"""Which stored results are evicted, compared with a plain list of files."""
 
 from hypothesis import given
 from hypothesis import strategies as st

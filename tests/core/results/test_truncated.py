@@ -1,4 +1,4 @@
-"""Beginnings of JSON values, closed."""
+"""Truncated JSON values are completed to valid ones."""
 
 import json
 from typing import Any

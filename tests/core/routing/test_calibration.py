@@ -1,4 +1,4 @@
-"""Calibration finds the weights that made the data, the same each time."""
+"""Calibration recovers the weights that generated the data, deterministically."""
 
 import numpy as np
 import pytest
@@ -69,7 +69,7 @@ def test_rows_that_want_nothing_have_their_share_however_few_they_are() -> None:
 
 
 def with_vectors(one: TuningSet) -> TuningSet:
-    """Return the set with three more numbers a message, of which the first says what it wants."""
+    """Return the set with three more numbers per message; the first tells what it wants."""
     random = np.random.default_rng(7)
     vectors = random.normal(size=(len(one.none), 3))
     vectors[:, 0] += 3 * one.accepted[:, -1]

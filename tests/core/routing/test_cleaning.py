@@ -1,4 +1,4 @@
-"""What is left of a message: the published strip rule to the letter, and capd's own cleaning."""
+"""Cleaning of messages: the published strip rule exactly, and capd's own rules."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""A decision by all rules together, over scores that are given."""
+"""A routing decision by all rules together, on given scores."""
 
 from collections.abc import Collection, Mapping
 
@@ -44,7 +44,7 @@ def spec(name: str, *triggers: str, key: str = "") -> CapabilitySpec:
 
 
 class Given:
-    """A scorer whose scores are given."""
+    """A scorer with given scores."""
 
     def __init__(self, scores: Mapping[str, float]) -> None:
         self._scores = scores

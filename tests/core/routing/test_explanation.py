@@ -1,4 +1,4 @@
-"""A decision in words, with the numbers that decided."""
+"""A decision explained in words, with the numbers that decided it."""
 
 from typing import get_args
 

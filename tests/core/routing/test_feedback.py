@@ -1,4 +1,4 @@
-"""Which acts after a message are labels, and which teach nothing."""
+"""Which actions after a message become labels, and which do not."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which messages lean on the one before, and what they are compared by."""
+"""Which messages refer to the one before, and which text they are compared by."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Every gate with its reason, the score, and the comparisons at their edges."""
+"""Every gate with its reason, the score, and the comparisons at their limits."""
 
 import hashlib
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What use teaches: bounded, replayed from its labels alone, and undone."""
+"""Learning from use is bounded, reproducible from its labels, and can be undone."""
 
 import math
 from dataclasses import replace
@@ -281,7 +281,7 @@ def test_progress_says_what_was_learnt_and_since_when() -> None:
 
 
 class Teaching(RuleBasedStateMachine):
-    """Any history: in bounds, the same when it is replayed, and undone to what was before."""
+    """Any history of labels: bounded, replayable, and reversible."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""How a message is put: each sign on phrases of its own, and none on plain requests."""
+"""Signs of how a message is phrased: each in its own examples, none in plain requests."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What speaks for a capability beside the message decides between those it speaks for, no more."""
+"""Priors decide only between capabilities that they favour."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What came of a decision, and what to do for another one."""
+"""What followed a decision, and how a user can get another one."""
 
 from typing import get_args
 

@@ -1,4 +1,4 @@
-"""What each sentence of a message does."""
+"""The speech act of each sentence of a message: an order, a question, a report."""
 
 import pytest
 from hypothesis import given

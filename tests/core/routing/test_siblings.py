@@ -1,4 +1,4 @@
-"""Which capabilities a message cannot tell apart, and which words name one of them."""
+"""Which capabilities a message cannot distinguish, and which words name one of them."""
 
 from collections.abc import Collection, Mapping
 

@@ -1,4 +1,4 @@
-"""How the best capabilities stand out."""
+"""By how much the best capabilities exceed the others."""
 
 import numpy as np
 import pytest

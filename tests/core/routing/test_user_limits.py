@@ -1,4 +1,4 @@
-"""What a person has set on switching capabilities on by a message."""
+"""The user's limits on activating capabilities by a message."""
 
 import pytest
 

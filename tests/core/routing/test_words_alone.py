@@ -1,4 +1,4 @@
-"""Without the model: sure where a whole trigger of one capability is said, and never else."""
+"""Without the model, only a complete trigger of one capability decides."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""The run of a script: at most once for every call, whenever a daemon dies."""
+"""A script's calls run at most once each, whenever the daemon dies."""
 
 import pytest
 from hypothesis import settings
@@ -141,7 +141,7 @@ class Runs(RuleBasedStateMachine):
 
     @rule(many=st.integers(1, 12))
     def step_issues(self, many: int) -> None:
-        """The interpreter goes on with what is due, and wants more."""
+        """Let the interpreter take the due answers and issue more calls."""
         due = self.run.due()
         self.told |= {id_: answer.kind for id_, answer in due.items()}
         self.run.delivered(due)

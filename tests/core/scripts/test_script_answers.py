@@ -1,4 +1,4 @@
-"""What a script gets of a result, and what the model gets of a script."""
+"""What a script gets from a call, and what the model gets from a script."""
 
 import json
 from typing import Any

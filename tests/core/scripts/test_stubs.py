@@ -1,4 +1,4 @@
-"""Tools as functions: names, types, and nothing of a stranger's text that becomes code."""
+"""Tools as Python functions: names and types; no text of a server becomes code."""
 
 import ast
 import json

@@ -1,4 +1,4 @@
-"""Which of several addresses is tried, after any history of failures."""
+"""Which of several addresses is tried next, after any history of failures."""
 
 import pytest
 from hypothesis import strategies as st
@@ -11,7 +11,7 @@ ADDRESS = st.integers(0, COUNT - 1)
 
 
 class History(RuleBasedStateMachine):
-    """Addresses fail and serve; a list of the moments says what is right."""
+    """Addresses fail and serve; the list of these events determines the right choice."""
 
     def __init__(self) -> None:
         super().__init__()

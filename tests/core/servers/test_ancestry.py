@@ -1,4 +1,4 @@
-"""Whose process is at a connection, also while the tree of processes changes under the look."""
+"""Which process is at a connection, also while the process tree changes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A server that fails is tried again later and later, and at last once a minute."""
+"""Retries of a failing server: growing delays, and then once a minute."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""The words for a container engine: what a server gets, what it does not, and how it is removed."""
+"""Command lines for a container engine: what a server gets, and how it is removed."""
 
 import subprocess
 from dataclasses import replace

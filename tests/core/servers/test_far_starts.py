@@ -1,4 +1,4 @@
-"""What is started on the far side of a bridge, and what is refused with a repair."""
+"""What is started on the far side of a bridge, and what is refused with a remedy."""
 
 from typing import Any
 

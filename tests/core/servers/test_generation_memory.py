@@ -1,4 +1,4 @@
-"""What was seen of a server's generation decides how it is tried, and who shares it."""
+"""A server's known generation decides how it is started and who shares it."""
 
 import msgspec
 import pytest

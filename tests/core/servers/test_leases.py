@@ -1,4 +1,4 @@
-"""Lease rules, driven in every order that a supervisor could meet."""
+"""Lease rules under every order of events (a rule-based state machine)."""
 
 import pytest
 from hypothesis import settings
@@ -24,7 +24,7 @@ sessions = st.sampled_from(SESSIONS)
 
 
 class LeaseMachine(RuleBasedStateMachine):
-    """Leases beside a table of processes that does what it is told, late and in any order."""
+    """Leases beside a model of processes that obey late and in any order."""
 
     leases: Leases[str]
 

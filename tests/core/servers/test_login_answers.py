@@ -1,4 +1,4 @@
-"""What counts as the answer to a login: redirects, pasted addresses, device grants and polls."""
+"""Valid answers to a login: redirects, pasted addresses, device grants and polls."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How it is known which processes belong to a server."""
+"""How the daemon recognises which processes belong to a server."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Placeholders: where they are found, what replaces them, and that no value is told."""
+"""Placeholders: where they are found, what replaces them; errors contain no value."""
 
 import msgspec
 import pytest

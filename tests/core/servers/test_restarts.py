@@ -1,4 +1,4 @@
-"""Restart rules: a window that slides, and waits that grow within their bounds."""
+"""Restart rules: a sliding window, and bounded exponential backoff."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Which confinement a server gets."""
+"""Which sandbox level a server gets."""
 
 import pytest
 from hypothesis import given

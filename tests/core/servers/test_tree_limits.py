@@ -1,4 +1,4 @@
-"""What one server's processes may take of the machine."""
+"""The limits on what one server's processes may use."""
 
 import pytest
 from hypothesis import given

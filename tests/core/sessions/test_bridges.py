@@ -1,4 +1,4 @@
-"""What a session over a bridge is called, and what is left to it."""
+"""The keys of sessions over a bridge, and which capabilities they may use."""
 
 import pytest
 from hypothesis import given

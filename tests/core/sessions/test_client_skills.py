@@ -1,4 +1,4 @@
-"""What a client's own skill names, and which messages name a skill."""
+"""Which capabilities a client's skill names, and which messages name a skill."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What a turn brings of single tools, in any order of turns, searches, uses and pins."""
+"""Which single tools a turn activates, after any turns, searches, uses and pins."""
 
 import json
 
@@ -110,7 +110,7 @@ def test_what_is_among_the_best_is_evicted_last() -> None:
 
 
 class CuratedSession(RuleBasedStateMachine):
-    """One session whose client's list has little room."""
+    """One session whose client accepts few tools."""
 
     @initialize(
         limit=st.integers(1, 12),

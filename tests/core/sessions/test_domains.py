@@ -1,4 +1,4 @@
-"""A session's domain: the nearest folder's, else its client's, else none."""
+"""A session's domain is that of the nearest folder, else of its client, else none."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What clients were seen to do: by version, the good outweighs, and no more than so many."""
+"""Observations about clients, by version: success outweighs failure, and they are bounded."""
 
 import pytest
 

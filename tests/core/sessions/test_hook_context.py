@@ -1,4 +1,4 @@
-"""What a prompt hook is answered."""
+"""The context that a prompt hook returns."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Starts of one session side by side: every lease is held, wanted, or released."""
+"""Concurrent starts in one session: every lease is kept, wanted, or released."""
 
 import pytest
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Two hooks of one prompt count once, and two prompts twice."""
+"""Two hooks of one prompt count once; two prompts count twice."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Whose messages switch nothing on by themselves."""
+"""For which sessions messages activate nothing."""
 
 import pytest
 

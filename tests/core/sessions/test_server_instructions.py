@@ -1,4 +1,4 @@
-"""What servers say of their own use reaches a model labelled, cleaned and cut."""
+"""Servers' instructions reach a model labelled, cleaned and shortened."""
 
 import pytest
 from hypothesis import given

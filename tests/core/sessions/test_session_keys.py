@@ -1,4 +1,4 @@
-"""Keys that a client may bring, and keys that capd makes."""
+"""Valid session keys of clients, and keys that capd generates."""
 
 import pytest
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""A session that is written down and found again is the same session."""
+"""A session restored from its saved record is the same session."""
 
 import msgspec
 import pytest

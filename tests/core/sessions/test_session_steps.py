@@ -1,4 +1,4 @@
-"""Capabilities, single tools, pins and policy in one session, in any order, within every cap."""
+"""Capabilities, single tools, pins and policy in any order, always within every cap."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What is said of skills: as prompts, and below what a search has found."""
+"""Skills as prompts, and as hits of a search."""
 
 from capd.core.sessions.skill_prompts import FoundSkill, Switched, found_skills, prompt, skill_text
 from capd_protos.types import SkillSpec, TapName, WireName

@@ -1,4 +1,4 @@
-"""Which sub-agent makes a call, as a table of what hooks said before it."""
+"""Which sub-agent makes a call, given the hooks that ran before it."""
 
 import json
 from collections.abc import Sequence

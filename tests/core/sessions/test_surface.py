@@ -1,4 +1,4 @@
-"""The surface: order, exact bytes, and definitions passed on as they were written."""
+"""The surface: order, exact bytes, and definitions passed on unchanged."""
 
 import json
 from typing import Any

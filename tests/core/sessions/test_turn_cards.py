@@ -1,4 +1,4 @@
-"""The call cards of a turn, as far as they have room."""
+"""Which call cards fit into a turn's budget."""
 
 import pytest
 from hypothesis import given, settings

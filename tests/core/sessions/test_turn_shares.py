@@ -1,4 +1,4 @@
-"""Shares of a capability's worth: what fits and what is used has more, and none has nothing."""
+"""Shares of a capability's worth: more for relevant and used tools, none is zero."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What the model is told of a capability that fits and cannot be switched on."""
+"""What the model reads about a fitting capability that cannot be activated."""
 
 import pytest
 

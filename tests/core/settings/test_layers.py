@@ -1,4 +1,4 @@
-"""Layers merged key by key, and what is said of a wrong one."""
+"""Layers are merged key by key, and invalid ones are reported."""
 
 import tomllib
 from typing import Annotated, Any

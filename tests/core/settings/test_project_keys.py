@@ -1,4 +1,4 @@
-"""What a file that came with a clone may set, and what it may not."""
+"""Which keys a project's settings file may set, and which are refused."""
 
 import tomllib
 

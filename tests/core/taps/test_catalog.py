@@ -1,4 +1,4 @@
-"""Which capability a name means, and what is said where it means none."""
+"""Which capability a name refers to, and the error if there is none."""
 
 from dataclasses import replace
 
@@ -137,7 +137,7 @@ def bank(tap_name: str, command: str) -> ServerSpec:
 
 
 def serving(tap_name: str, command: str, said: str = "") -> Tap:
-    """A tap with one server, of which it says in `tools.json` that it has the tool `said`."""
+    """A tap with one server, which lists the tool `said` in `tools.json`."""
     server = bank(tap_name, command)
     capability = msgspec.structs.replace(spec(tap_name, "bank"), servers=(server,))
     lists = {BANK: [ToolDefinition(ToolName(said), b"{}")]} if said else {}

@@ -1,4 +1,4 @@
-"""The tables `[tool."server:tool"]`: what is read of them, and what is reported."""
+"""The tables `[tool."server:tool"]`: which keys are used, and which are reported."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The head of a Markdown file: what is read of it, and that nothing in it can do harm."""
+"""The frontmatter of a Markdown file: what is read, also from hostile files."""
 
 import contextlib
 

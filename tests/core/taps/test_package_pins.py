@@ -1,4 +1,4 @@
-"""Which package runners are told one version."""
+"""Which package commands pin an exact version."""
 
 import pytest
 

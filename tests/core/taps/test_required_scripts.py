@@ -1,4 +1,4 @@
-"""Scripts that a capability asks for and its tap does not have."""
+"""Scripts that a capability requires and that its tap lacks."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Skills: what a SKILL.md defines, what is wrong with it, and under which name it is a prompt."""
+"""Skills: what a SKILL.md defines, its errors, and its prompt name."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Reading a capability folder: what it comes to, and a finding for each thing left out."""
+"""Reading a capability folder: the result, and a finding for each part left out."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Reading server blocks: what each comes to, and a finding with its line for each left out."""
+"""Reading server blocks: the result, and a finding with its line for each one left out."""
 
 import msgspec
 import pytest

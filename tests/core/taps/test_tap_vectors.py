@@ -1,4 +1,4 @@
-"""A tap's `vectors.bin`: a stranger's file, of which nothing is believed that was not checked."""
+"""A tap's `vectors.bin` is untrusted: every part is checked before it is used."""
 
 import struct
 

@@ -1,4 +1,4 @@
-"""A tap's `tools.json`: what its servers list, before they have ever run."""
+"""A tap's `tools.json`: the tools of servers that have not run yet."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A call card: one line from which a model can call a tool."""
+"""A call card is one line from which a model can call a tool."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -196,7 +196,7 @@ def test_a_schema_of_thousands_of_members_costs_a_bounded_number_of_steps() -> N
 
 
 class _Counting:
-    """Counts what is read of a large part of a schema."""
+    """Counts how much of a large schema is read."""
 
     def __init__(self) -> None:
         self.read = 0

@@ -1,4 +1,4 @@
-"""Which single tools fit a message, by the measured scorer and by the published one."""
+"""Which single tools fit a message, by capd's scorer and by the published one."""
 
 import numpy as np
 import pytest

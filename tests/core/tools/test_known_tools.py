@@ -1,4 +1,4 @@
-"""Of which capabilities a policy leaves nothing, and whose tools are for another domain."""
+"""Which capabilities policy denies completely, and which tools are outside the domain."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Wire names: valid, unique, and the same in every session; and names that were meant."""
+"""Wire names are valid, unique and stable; misspelled names are recognised."""
 
 import re
 from random import Random

@@ -1,4 +1,4 @@
-"""One order for capabilities, skills and tools that fit a question."""
+"""One ranking of the capabilities, skills and tools that fit a question."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""What surely fits a schema, by a check that says so only where it is certain."""
+"""A schema check that reports a fit only if it is certain."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which tools are marked as ones that change nothing."""
+"""Which tools are marked read-only."""
 
 import json
 

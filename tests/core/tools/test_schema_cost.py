@@ -1,4 +1,4 @@
-"""Schemas whose check would cost more than their size says are told apart by counting."""
+"""The cost of checking a schema is estimated by counting."""
 
 from typing import Any
 

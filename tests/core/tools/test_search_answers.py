@@ -1,4 +1,4 @@
-"""What the tool search says where it found nothing."""
+"""The tool search's answers if it finds nothing."""
 
 from capd.core.tools.search_answers import missed, searched, unresolved
 from capd.core.tools.tool_search import RankedTools, Restriction, Selected, ToolIndex, Withheld

@@ -1,4 +1,4 @@
-"""Schemas lose the titles that repeat a name, and nothing else."""
+"""Titles that repeat a name are removed from schemas, and nothing else."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""How an edit changes a tool's definition and its calls, and what it cannot change."""
+"""How an edit changes a tool's definition and calls, and what it cannot change."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Every rule of `allowed_tools` (docs/design/catalog.md), the one that fails closed included."""
+"""Every rule of `allowed_tools` (docs/design/catalog.md); an invalid one allows nothing."""
 
 from collections.abc import Sequence
 

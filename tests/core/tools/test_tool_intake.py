@@ -1,4 +1,4 @@
-"""Which entries of a server's list are taken for tools, hostile ones included."""
+"""Which entries of a server's list are accepted as tools, also from hostile servers."""
 
 import json
 from typing import Any

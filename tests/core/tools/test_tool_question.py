@@ -1,4 +1,4 @@
-"""What the tool search can be asked."""
+"""The queries that the tool search accepts."""
 
 import pytest
 

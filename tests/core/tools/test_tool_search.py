@@ -1,4 +1,4 @@
-"""Which tools a question finds, and in which order."""
+"""Which tools a query finds, and in which order."""
 
 import hashlib
 from collections.abc import Sequence
@@ -56,7 +56,7 @@ def found(asked: str, index: ToolIndex = INDEX, limit: int = 5) -> list[str]:
 
 
 def vectors(texts: Sequence[str]) -> npt.NDArray[np.float32]:
-    """Return unit vectors that texts share in part where they share words."""
+    """Return unit vectors that are similar for texts with common words."""
     rows = np.full((len(texts), 16), 1e-3, np.float32)
     for row, text in enumerate(texts):
         for word in words(text):
@@ -296,7 +296,7 @@ def test_only_tools_of_the_chosen_capabilities_are_hits() -> None:
 
 
 class Nearest:
-    """Compares the nearest tool, and those that it is told to compare."""
+    """Compares the nearest tool, and the given ones."""
 
     is_exact = False
 

@@ -1,4 +1,4 @@
-"""What of a definition can be searched."""
+"""Which parts of a definition are searched."""
 
 import msgspec
 import pytest

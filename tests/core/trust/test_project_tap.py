@@ -1,4 +1,4 @@
-"""A project's own capabilities: bound to it, and in a session as far as they are trusted."""
+"""A project's own capabilities are available to its sessions as far as they are trusted."""
 
 from capd.core.taps.catalog import Catalog, Tap, Unknown
 from capd.core.taps.tap_format import CapabilityFiles, read_capability

@@ -21,7 +21,7 @@ READ_TIMEOUT = 30.0
 
 
 class DefinitionMethods:
-    """The methods that ask the definitions actor."""
+    """The control methods that list definitions and record decisions on them."""
 
     def __init__(self, actors: Actors) -> None:
         self._client = actors.definitions

@@ -454,7 +454,7 @@ def config_document(project: str, described: settings.SettingsDescribed) -> Docu
 
 
 def tokens(described: curator.TokensDescribed) -> Document:
-    """Return `tokens`: what each session costs in tokens. A count that is not known is None."""
+    """Return `tokens`: the tokens of each session. A count that is not known is None."""
     return {
         "schema": SCHEMA,
         "vocabulary": described.vocabulary,

@@ -45,7 +45,7 @@ def written(reply: messages.IndexWritten) -> Document:
 
 
 def proposals(found: Sequence[tuple[messages.IndexEntry, messages.Revision]]) -> list[Document]:
-    """Return the proposed texts for capabilities, beside the current ones."""
+    """Return the proposed texts for capabilities, each with the current one."""
     return [
         {
             "name": revision.name,

@@ -16,7 +16,7 @@ from capd_protos.types import LearntEntry
 
 
 class LearningMethods:
-    """The methods on what routing has learnt."""
+    """The control methods that show and forget what routing has learnt."""
 
     def __init__(self, actors: Actors) -> None:
         self._actors = actors

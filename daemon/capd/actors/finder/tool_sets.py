@@ -126,7 +126,7 @@ class ToolSets:
         return self._projects.get(await self.paths.of(project), self.users)
 
     async def searchable(self, project: str) -> ToolSet:
-        """Return what `of` returns, with the words of its tools indexed."""
+        """Return the set that `of` returns, with the words of its tools indexed."""
         found = await self.of(project)
         await found.prepare()
         return found

@@ -28,7 +28,7 @@ MOST_HELD = 4
 
 
 class TurnInProgress:
-    """A hook's turn that has begun. It goes on, whether its hook waits or not."""
+    """A hook's turn that has begun. It continues even if its hook stops waiting."""
 
     def __init__(self, text: str, turn: str, context: TurnContext) -> None:
         """`turn` is the client's id for the prompt."""
@@ -53,7 +53,7 @@ class HeldTurns:
         self._held: list[TurnInProgress] = []
 
     def add(self, turn: TurnInProgress) -> None:
-        """Hold `turn` for its hook, which is told so; `keep` ends that."""
+        """Hold `turn` until its hook comes back; `keep` waits for that."""
         turn.context.is_claimed = trio.Event()
         self._held.append(turn)
 
@@ -65,7 +65,7 @@ class HeldTurns:
         self._give_up(turn)
 
     def _give_up(self, turn: TurnInProgress) -> None:
-        """Stop keeping a turn that nobody came back for: its words count as not delivered."""
+        """Release a turn whose hook did not come back: its text counts as not delivered."""
         if turn in self._held:
             self._held.remove(turn)
             turn.context.is_delivered = False
@@ -82,6 +82,6 @@ class HeldTurns:
 
 
 def _settle(turn: TurnInProgress) -> None:
-    """Let a turn that is no longer held go on: it is known whether its words are read."""
+    """Let the waiters of a turn continue: it is known whether its text is delivered."""
     if turn.context.is_claimed is not None:
         turn.context.is_claimed.set()

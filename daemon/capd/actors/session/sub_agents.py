@@ -105,7 +105,7 @@ class SessionAgents:
         return None if session is None else (await session.client_skills.use(skill), session)
 
     def is_agents(self, request: Request) -> bool:
-        """Tell whether a sub-agent makes a call."""
+        """Tell whether a call is made by a sub-agent."""
         return bool(self._caller(request))
 
     def open_session(self, request: Request) -> AgentSession | None:

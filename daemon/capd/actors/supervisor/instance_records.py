@@ -28,7 +28,7 @@ UNUSED = "unused"
 
 @dataclass(slots=True, eq=False)
 class InstanceRecord:
-    """One run of a server, and what is known of its earlier runs."""
+    """One run of a server, with facts about its earlier runs."""
 
     key: InstanceKey
     server: ServerSpec
@@ -63,7 +63,7 @@ class InstanceRecord:
     """How the URLs of its server did in earlier runs."""
 
     def __post_init__(self) -> None:
-        """Begin with no address known to fail."""
+        """Start with no failed addresses."""
         self.addresses = Addresses(1 + len(self.server.further_urls))
 
     @property

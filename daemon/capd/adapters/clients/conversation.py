@@ -137,17 +137,17 @@ class Conversation(Protocol):
         ...
 
     async def subscribe(self, uri: str) -> bytes:
-        """Subscribe to a resource; raises as `relay`."""
+        """Subscribe to a resource; raises what `relay` raises."""
         ...
 
     async def unsubscribe(self, uri: str) -> bytes:
-        """End a subscription; raises as `relay`."""
+        """End a subscription; raises what `relay` raises."""
         ...
 
     async def watch_task(self, task: str) -> bytes | None:
         """Listen for a task; return its state, or None if its server does not tell of it.
 
-        The state is empty if it is not known. Raises as `relay`.
+        The state is empty if it is not known. Raises what `relay` raises.
         """
         ...
 

@@ -19,7 +19,7 @@ class SubAgentConnection(ClientConnection):
         self.follow()
 
     def follow(self) -> None:
-        """Note what is known of the client by now."""
+        """Copy the facts about the client that are known by now."""
         self.client = self._conversation.client
         self.log_level = self._conversation.log_level
         self.may_be_servers = self._conversation.may_be_servers

@@ -173,7 +173,7 @@ class SuspendableCall:
         return asking_result({k: q.request for k, q in asked.items()}, suspend(self))
 
     def give_up(self) -> None:
-        """End the call, because nobody waits for it any longer."""
+        """End the call, because its client no longer waits for it."""
         self._scope.cancel()
 
     async def resume(self, caller: Caller, responses: Members) -> None:

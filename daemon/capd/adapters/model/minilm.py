@@ -190,7 +190,7 @@ def _installed_model() -> Path:
 
 
 def _pinned_bytes(what: str, path: Path, size: int, sha256: str, remedy: str) -> bytes:
-    """Read a file once, refusing anything but the one that is pinned."""
+    """Read a file once; raise unless it is exactly the pinned file."""
     name = f"{what} file {path}"
     try:
         with path.open("rb") as file:

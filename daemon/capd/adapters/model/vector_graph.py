@@ -88,7 +88,7 @@ class VectorGraph:
     """The vectors of one list of tools, and the graph that finds near ones."""
 
     def __init__(self, vectors: Halves, graph: Index, memory: object = None) -> None:
-        """Take the rows, the graph over them, and what keeps their memory mapped."""
+        """Take the rows, the graph over them, and the object that keeps them mapped."""
         self._vectors = vectors
         self._graph = graph
         self._memory = memory
@@ -216,7 +216,7 @@ def _save(path: Path, key: bytes, halves: Halves, graph: bytes) -> None:
 
 
 def _opened(path: Path, key: bytes) -> VectorGraph:
-    """Map the file, if it is whole and was made from what `key` stands for.
+    """Map the file if it is complete and was made from the vectors that `key` stands for.
 
     usearch trusts what it maps, so every byte is checked first.
     """

@@ -15,7 +15,7 @@ class ReadinessQueue(Protocol):
         ...
 
     def unregister(self, fd: int, /) -> None:
-        """Wait for a socket no longer."""
+        """Stop waiting for a socket."""
         ...
 
     def poll(self, timeout: float | None, /) -> list[tuple[int, int]]:

@@ -87,7 +87,7 @@ def _of_script(display: str, head_lines: int) -> list[str]:
 
 
 def _is_about_tuples(line: str) -> bool:
-    """Tell whether what is wrong is `+` of what `asyncio.gather` returns and a list.
+    """Tell whether an error is about adding a list to the result of `asyncio.gather`.
 
     The checker's stubs say that it returns a tuple; it returns a list, here as in Python.
     """

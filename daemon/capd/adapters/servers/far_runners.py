@@ -39,7 +39,7 @@ _SEND_TIMEOUT = 5.0
 
 
 class NoRunnerError(CapdError):
-    """Nothing over there can start a server; the text says what repairs that."""
+    """Nothing on the far side can start a server; the text says how to repair that."""
 
 
 class FarRunners:
@@ -87,7 +87,7 @@ class FarRunners:
     async def started(
         self, order: FarOrder, bridge: str
     ) -> AsyncIterator[tuple[trio.SocketStream, bytes]]:
-        """Have a server started; yield its connection, and what came after the answer.
+        """Start a server on the far side; yield its connection, and the bytes after the answer.
 
         Raises:
             NoRunnerError: there is no runner.
@@ -126,7 +126,7 @@ async def _closing(stream: trio.SocketStream) -> AsyncIterator[None]:
 
 
 async def _answered(stream: trio.SocketStream, line: bytes) -> bytes | None:
-    """Return the frame that answers an order, and what follows it; None if the end is dead."""
+    """Return an order's answer frame and the bytes after it; None if the connection is dead."""
     answer = b""
     with trio.move_on_after(START_TIMEOUT):
         try:

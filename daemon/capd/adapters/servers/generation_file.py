@@ -17,7 +17,7 @@ Generations = dict[ServerIdentity, str]
 
 
 class GenerationFile:
-    """The file of one daemon."""
+    """The file (`eras.json`) with the protocol generations that servers speak."""
 
     def __init__(self, path: Path) -> None:
         self._file: StateFile[Generations] = StateFile(

@@ -20,7 +20,7 @@ _TRIED_ON = 12
 
 @dataclass(frozen=True, slots=True)
 class TriggerMap:
-    """The map, and what did not fit."""
+    """The map, and the capabilities that did not fit."""
 
     text: str = ""
     listed: int = 0

@@ -41,7 +41,7 @@ class RefusedError(CallFailedError):
 
 
 def internal_failure(error: BaseException, *, was_sent: bool) -> CallFailedError:
-    """Return how a call ended over which capd itself failed, with an error nobody foresaw."""
+    """Return the outcome of a call during which capd itself had an unexpected error."""
     what = f"capd itself failed over this call ({type(error).__name__}; its log says where)."
     if was_sent:
         return OutcomeUnknownError(f"{what} The call may have run: check before you repeat it.")
@@ -49,7 +49,7 @@ def internal_failure(error: BaseException, *, was_sent: bool) -> CallFailedError
 
 
 def internal_error(error: BaseException) -> str:
-    """Return what a client reads of a request, other than a call, over which capd itself failed."""
+    """Return the error for a request, other than a call, that failed inside capd."""
     return f"capd itself failed over this request ({type(error).__name__}; its log says where)"
 
 

@@ -51,7 +51,7 @@ _ENTRIES = ("__main__.py", "__init__.py", "package.json", "index.js", "index.mjs
 def named_files(server: ServerSpec, project: str) -> tuple[str, ...]:
     """Return every path that `server` may name, absolute or relative to `project`, each once.
 
-    They are more than `MOST_NAMES` if the definition names too many to be looked up.
+    If the definition names too many to look up, `MOST_NAMES` + 1 of them are returned.
     """
     found: dict[str, None] = {}
     for name in _names(server, project):

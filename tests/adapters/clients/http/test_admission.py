@@ -1,4 +1,4 @@
-"""Who is let in: the matrix of Host, Origin and token."""
+"""Which requests the HTTP front accepts: every combination of Host, Origin and token."""
 
 import itertools
 

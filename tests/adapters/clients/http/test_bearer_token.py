@@ -1,4 +1,4 @@
-"""The token's file: made once, and only ever ours."""
+"""The token file is created once, and must be private to the user."""
 
 from pathlib import Path
 

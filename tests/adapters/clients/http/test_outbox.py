@@ -1,4 +1,4 @@
-"""The lines of one stream: in order, bounded, and found again."""
+"""The lines of one stream: in order, bounded, and sent again on resumption."""
 
 import pytest
 from trio.testing import MockClock

@@ -1,4 +1,4 @@
-"""Sites of the SDK, each started once."""
+"""MCP servers of the SDK over HTTP, each started once for all tests."""
 
 import datetime as dt
 import ssl
@@ -42,7 +42,7 @@ def sdk_site() -> Iterator[Start]:
 
 @pytest.fixture
 def site() -> Iterator[Site]:
-    """A site that answers 404 to everything but what the test puts there."""
+    """A web server that answers 404, except where the test adds a path."""
     with Site() as site:
         yield site
 

@@ -1,4 +1,4 @@
-"""What the tests of this room share: sites to talk to, and somebody who talks to them in lines."""
+"""Test servers over HTTP, and a client that talks to them in lines."""
 
 import json
 import socket
@@ -26,7 +26,7 @@ MODERN = "2026-07-28"
 
 
 class Site:
-    """A web server whose paths do what the test says, and which keeps a journal."""
+    """A web server with scripted paths and a journal of requests."""
 
     def __init__(self) -> None:
         self.paths: dict[str, Callable[[Exchange], None]] = {}
@@ -67,7 +67,7 @@ class Site:
 
 class _Quiet(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a client that left: that is what these tests are about."""
+        """Ignore clients that disconnect: these tests do that on purpose."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
@@ -223,7 +223,7 @@ def failure(message_id: int, code: int, text: str) -> Json:
 
 @contextmanager
 def closed_port() -> Iterator[int]:
-    """Hold a port at which nobody answers."""
+    """Reserve a port on which nothing listens."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield bound.getsockname()[1]

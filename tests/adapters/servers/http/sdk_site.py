@@ -41,7 +41,7 @@ TOKEN_LIFE = 3600
 
 
 class Accounts(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, AccessToken]):
-    """An authorization server that lets everybody in at once and counts what it is asked."""
+    """An authorization server that approves every login and counts the requests."""
 
     def __init__(self, issuer: str) -> None:
         self.issuer = issuer
@@ -158,7 +158,7 @@ def login_server(base: str) -> MCPServer:
 
     @server.tool()
     async def who() -> str:
-        """Say which of the clients that logged in is asking."""
+        """Return the id of the client that makes this request."""
         token = get_access_token()
         return token.client_id if token is not None else ""
 
@@ -186,7 +186,7 @@ def plain_server() -> MCPServer:
 
     @server.tool()
     async def weigh(number: int, share: float) -> dict[str, Any]:
-        """Give numbers back."""
+        """Return numbers."""
         return {"number": number, "share": share}
 
     @server.tool(annotations=ToolAnnotations(read_only_hint=True))
@@ -209,7 +209,7 @@ def plain_server() -> MCPServer:
 
     @server.tool()
     async def ends() -> list[str]:
-        """Tell how the hanging ones went."""
+        """Return how the hanging calls ended."""
         with anyio.move_on_after(10):
             while "cancelled" not in seen:
                 await anyio.sleep(0.01)
@@ -222,7 +222,7 @@ def plain_server() -> MCPServer:
 def add_asking_tools(server: MCPServer) -> None:
     @server.tool()
     async def ask_model(ctx: Context) -> str:
-        """Have the client's model say something."""
+        """Ask the client's model a question."""
         result = await ctx.session.create_message(
             messages=[SamplingMessage(role="user", content=TextContent(text="say hi"))],
             max_tokens=10,

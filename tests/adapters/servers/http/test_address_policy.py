@@ -1,4 +1,4 @@
-"""Which addresses a server may send capd to."""
+"""Which addresses a server may redirect capd to."""
 
 import httpx2
 import pytest

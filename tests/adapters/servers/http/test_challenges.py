@@ -1,4 +1,4 @@
-"""What a server says that a login lacks."""
+"""What a server's `WWW-Authenticate` header asks of a login."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Server-sent events: the same, however the bytes are cut."""
+"""Server-sent events are parsed alike however the bytes are split."""
 
 from collections import deque
 from itertools import pairwise, repeat

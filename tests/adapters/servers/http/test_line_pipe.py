@@ -1,4 +1,4 @@
-"""Streams in memory behave as pipes do."""
+"""In-memory streams behave like pipes."""
 
 import pytest
 import trio

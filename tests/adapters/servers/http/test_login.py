@@ -1,4 +1,4 @@
-"""Logins: a whole flow against the SDK's own authorization server, and servers that cheat."""
+"""Complete logins at the SDK's authorization server, and dishonest servers."""
 
 import json
 import logging
@@ -39,7 +39,7 @@ async def browser(url: str) -> None:
 
 
 def answering(**answer: str) -> Show:
-    """Return a browser that goes straight back with an answer of its own."""
+    """Return a browser that redirects at once, with an answer of the test's own."""
 
     async def show(url: str) -> None:
         query = parse_qs(urlsplit(url).query)
@@ -196,7 +196,7 @@ async def test_a_login_that_nobody_completes_ends(
 
 
 class Cheat:
-    """A server that wants a login, and an authorization server that is not what it should be."""
+    """A server that requires a login, and a dishonest authorization server."""
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -319,7 +319,7 @@ async def test_an_authorization_server_in_a_strange_network_is_not_asked(
 
 
 class Names(trio.abc.HostnameResolver):
-    """A resolver that knows one name, and counts who asks for it."""
+    """A resolver for one name, which counts the lookups."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -471,7 +471,7 @@ async def test_a_login_shows_no_secret(guarded: tuple[str, RemoteSpec], tmp_path
 
 
 class Log(logging.Handler):
-    """What reaches the daemon's standard error."""
+    """The text that is written to the daemon's standard error."""
 
     def __init__(self) -> None:
         super().__init__(1)
@@ -563,7 +563,7 @@ async def test_logging_out_forgets(guarded: tuple[str, RemoteSpec], tmp_path: Pa
 
 
 def token_requests(site: Site) -> list[tuple[str, dict[str, list[str]]]]:
-    """Return how each token request says who it is, and what it says."""
+    """Return each token request's client authentication and its parameters."""
     return [
         (headers.get("authorization", ""), parse_qs(body.decode()))
         for method, path, headers, body in site.journal

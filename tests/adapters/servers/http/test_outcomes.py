@@ -1,4 +1,4 @@
-"""What becomes of a request when the remote server does not play along."""
+"""How requests end when a remote server misbehaves."""
 
 import gzip
 import json
@@ -311,7 +311,7 @@ async def test_endless_events_without_news_are_given_up(site: Site, tmp_path: Pa
 
 
 def quietly(serve: Callable[[Exchange], None], exchange: Exchange) -> None:
-    """Serve until the other end has had enough."""
+    """Serve until the client disconnects."""
     try:
         serve(exchange)
     except OSError:

@@ -1,4 +1,4 @@
-"""Where logins are kept, and who may read them."""
+"""Where logins are stored, and who can read them."""
 
 import stat
 from pathlib import Path
@@ -12,7 +12,7 @@ from capd.adapters.servers.http.token_store import FileStore, KeyringStore, Toke
 
 
 class Ring(keyring.backend.KeyringBackend):
-    """A keyring in memory, which can be locked."""
+    """A keyring in memory that can be locked."""
 
     @properties.classproperty
     def priority(cls) -> float:  # noqa: N805 - the library's decorator hands over the class

@@ -39,7 +39,7 @@ async def resolve(host: str, port: int) -> list[str]:
 
 
 class AddressPolicy:
-    """The rule for what one server names."""
+    """Decides which addresses one server may refer capd to."""
 
     def __init__(
         self,
