@@ -18,11 +18,12 @@ export ORT_DISABLE_TELEMETRY := 1
 run: $(VENV)/.installed
 	@$(BIN)/python -m capd_client.first_turn
 
-# pyright takes one core for longer than the other checks together, so the tests begin beside it.
+# What takes seconds comes first. mypy and pyright take one core each for a minute or longer, so they
+# run beside the tests, one after the other.
 # Of each property few examples are tried: `make test-deep` tries the rest.
 test: $(VENV)/.developing
-	@$(MAKE) --no-print-directory -j2 lint types-mypy contracts
-	@CAPD_HYPOTHESIS=$${CAPD_HYPOTHESIS:-quick} $(MAKE) --no-print-directory -j2 types-pyright unit
+	@$(MAKE) --no-print-directory -j2 lint contracts
+	@CAPD_HYPOTHESIS=$${CAPD_HYPOTHESIS:-quick} $(MAKE) --no-print-directory -j2 unit types-mypy types-pyright
 
 # What you run while you work: no daemon is started. pyright is left to `make test`. It keeps nothing
 # from one run to the next, and takes as long as all the rest. mypy keeps what it found: its first

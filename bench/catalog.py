@@ -71,7 +71,7 @@ WAYS = _WAYS.split()
 
 @dataclass(slots=True)
 class Row:
-    """One catalog, and what it cost. Seconds, milliseconds and MB of 10^6 bytes."""
+    """The costs of one catalog, in seconds, milliseconds and MB of 10^6 bytes."""
 
     catalog: str
     phrases: int
@@ -145,7 +145,7 @@ def say(row: Row) -> None:
 
 
 def as_document(row: Row) -> dict[str, Any]:
-    """Return a row as it is printed."""
+    """Return a row as a JSON object."""
     names = [name for name in Row.__slots__ if name != "gaps_ms"]
     values = {name: getattr(row, name) for name in names}
     rounded = {k: round(v, 3) if isinstance(v, float) else v for k, v in values.items()}
@@ -180,7 +180,7 @@ def print_targets(rows: list[Row]) -> None:
 
 
 def measured(count: int, *, has_vectors: bool) -> Row:
-    """Return what a catalog of `count` capabilities costs; 0 is the starter tap alone."""
+    """Return the costs of a catalog of `count` capabilities; 0 is the starter tap alone."""
     home = Path(tempfile.mkdtemp(prefix="capd-bench-catalog-"))
     try:
         return Bench(home, count, has_vectors=has_vectors).row()
@@ -206,10 +206,12 @@ class Bench:
                 f"path = {json.dumps(str(home / 'tap'))}\n"
             )
             if has_vectors:
-                self._run("tap", "build", str(home / "tap"))
+                # What `capd tap build` runs after it has asked the daemon to list all tools.
+                build = [sys.executable, "-P", "-m", "capd", "tap", "build", str(home / "tap")]
+                subprocess.run(build, env=self._env, cwd="/", check=True, stdout=subprocess.DEVNULL)
 
     def row(self) -> Row:
-        """Measure."""
+        """Measure the daemon with one catalog; return the row."""
         own = self._count * PHRASES
         row = Row(f"{self._count:,}" if self._count else "starter", own)
         began_at = time.monotonic()
@@ -324,7 +326,7 @@ class Pinger:
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Count what is waited meanwhile for the phase `name`."""
+        """Count the waiting time of the block for the phase `name`."""
         self._gaps_ms[name] = 0.0
         self._phase = name
         yield
@@ -389,7 +391,7 @@ def write_tap(root: Path, count: int) -> None:
 
 
 def name_of(at: int) -> str:
-    """Return a name as taps have them, each another one."""
+    """Return a unique name of a capability."""
     return f"{NOUNS[at % len(NOUNS)]}-{VERBS[(at // len(NOUNS)) % len(VERBS)]}-{at}"
 
 

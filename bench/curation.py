@@ -16,9 +16,9 @@ from pathlib import Path
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
-from capd.core.routing.gates import before_model, compared_part  # noqa: E402 - after the threads
+from capd.core.routing.gates import before_model  # noqa: E402 - after the threads
 from capd.core.tools.curation import (  # noqa: E402
-    Curated,
+    BestTool,
     CurationRules,
     Field,
     curated,
@@ -40,15 +40,15 @@ NEGATIVES = (
 )
 RECALLS = (1, 3, 15)
 RULES = CurationRules()
-Scorer = Callable[[str], list[Curated]]
+Scorer = Callable[[str], list[BestTool]]
 
 
 def asked(text: str) -> str:
-    cleaned = before_model(text, is_enabled=True)
-    return compared_part(cleaned) if isinstance(cleaned, str) else ""
+    compared = before_model(text, is_enabled=True)
+    return compared if isinstance(compared, str) else ""
 
 
-def joining(best: Sequence[Curated]) -> list[Curated]:
+def joining(best: Sequence[BestTool]) -> list[BestTool]:
     return [each for each in best if each.is_clear][: RULES.new_per_turn]
 
 
@@ -64,13 +64,13 @@ def messages(file: Path, part: str) -> list[str]:
 
 
 def scorers(index: ToolIndex, vectorizer: Vectorizer) -> dict[str, Scorer]:
-    def hybrid(text: str) -> list[Curated]:
+    def hybrid(text: str) -> list[BestTool]:
         return curated(index, text, RULES.k, Field(), vectorizer.of([text])[text])
 
-    def words(text: str) -> list[Curated]:
+    def words(text: str) -> list[BestTool]:
         return curated(index, text, RULES.k, Field())
 
-    def keyword(text: str) -> list[Curated]:
+    def keyword(text: str) -> list[BestTool]:
         return curated_by_keywords(index.tools, text, RULES.k, Field())
 
     return {"hybrid": hybrid, "hybrid, no model": words, "keyword": keyword}

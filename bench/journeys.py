@@ -7,9 +7,10 @@ other libraries nor the messages themselves count. These journeys are counted, e
 
     call         a client's `tools/call` of a listed tool whose server runs, until its answer
     queued call  the same where the server's pipe takes nothing at once, so that a task has to wait
+    waking call  the first call after a silence, for which the connection gets a task again
     activation   a prompt hook's message that switches a capability on, whose server has to start
 
-Prints both counts; with `--moves` also which moves they are. Counts are the same on every run of
+Prints the counts; with `--moves` also which moves they are. Counts are the same on every run of
 one tree but for a few moves of timers.
 """
 
@@ -21,6 +22,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -41,7 +43,7 @@ RESUME = opcode.opmap["RESUME"]
 STREAMS = "memory_stream_one_way_pair"
 """What the fake machine makes the ends of a process with."""
 MOST_CALLS, MOST_ACTIVATIONS = 60, 300
-"""What the two journeys may take."""
+"""What a call and an activation may take."""
 QUIET = 3.0
 """Seconds in which everything ends that earlier requests have set off, such as a new index."""
 
@@ -84,14 +86,16 @@ def pipe() -> tuple[trio.lowlevel.FdStream, trio.lowlevel.FdStream]:
     return trio.lowlevel.FdStream(send), trio.lowlevel.FdStream(receive)
 
 
-async def call(world: World) -> Counter[tuple[str, str]]:
-    """Count the moves of a warm call."""
+async def call(world: World, *, is_waking: bool = False) -> Counter[tuple[str, str]]:
+    """Count the moves of a warm call that comes after another, or after a silence."""
     client = await world.session("call")
     await client.capability("enable", "alpha")
     await client.tools()
     for _ in range(3):
         await client.call("alpha__echo")
     await trio.sleep(QUIET)
+    if not is_waking:
+        await client.call("alpha__echo")
     with moves_counted() as moves:
         await client.call("alpha__echo")
     return moves
@@ -112,7 +116,7 @@ async def activation(world: World) -> Counter[tuple[str, str]]:
 
 
 def main() -> None:
-    """Count both journeys and print them."""
+    """Count the journeys and print them."""
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     found: dict[str, Counter[tuple[str, str]]] = {}
 
@@ -121,6 +125,7 @@ def main() -> None:
         for name, streams, journey in (
             ("call", pipe, call),
             ("queued call", memory, call),
+            ("waking call", pipe, partial(call, is_waking=True)),
             ("activation", pipe, activation),
         ):
             setattr(fakes, STREAMS, streams)

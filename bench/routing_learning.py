@@ -50,7 +50,7 @@ Acts = Callable[["Message", Decision], list[tuple[CapabilityId, RoutingAct]]]
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a user, as far as it is the same whatever was learnt."""
+    """One message of a user, with the facts that learning does not change."""
 
     row: Row
     router: route.Router
@@ -64,7 +64,7 @@ class Message:
 
     @property
     def wanted(self) -> CapabilityId | None:
-        """What the writer wants; of several right ones the best ranked."""
+        """Return what the writer wants; if several are right, the best ranked."""
         if isinstance(self.ranked, Decision):
             return None
         return next((s.id for s in self.ranked.scores if s.id.name in self.row.right), None)
@@ -80,7 +80,7 @@ class User:
     """In how many orders the messages are taken."""
 
     def orders(self) -> Iterator[tuple[list[Message], list[Message]]]:
-        """Yield what is learnt from, and what is judged by."""
+        """Yield the rows to learn from, and the rows to judge by."""
         for number in range(self.count):
             mixed = sorted(
                 self.messages,
@@ -90,7 +90,7 @@ class User:
 
 
 def diligent(message: Message, decision: Decision) -> list[tuple[CapabilityId, RoutingAct]]:
-    """Switch off what is not wanted, and on what is; the model calls what it was given."""
+    """Correct every decision; the model calls the tools of the right capability."""
     acts: list[tuple[CapabilityId, RoutingAct]] = []
     wanted = message.wanted
     on = decision.id if decision.outcome == "activate" else None
@@ -111,7 +111,7 @@ def seldom(message: Message, decision: Decision) -> list[tuple[CapabilityId, Rou
 
 
 def careless(message: Message, decision: Decision) -> list[tuple[CapabilityId, RoutingAct]]:
-    """Switch on whatever is first, and nothing off."""
+    """Activate the first capability, and switch nothing off."""
     best = _best(message)
     return [(best, "enabled")] if best is not None and decision.id != best else []
 
@@ -125,7 +125,7 @@ def induced(message: Message, decision: Decision) -> list[tuple[CapabilityId, Ro
 
 
 def contrary(message: Message, decision: Decision) -> list[tuple[CapabilityId, RoutingAct]]:
-    """Switch off what is right, and on the best of what is not."""
+    """Switch off the right capability, and switch on the best wrong one."""
     acts: list[tuple[CapabilityId, RoutingAct]] = []
     if decision.outcome == "activate" and decision.id and decision.id.name in message.row.right:
         acts.append((decision.id, "disabled"))
@@ -141,7 +141,7 @@ def _best(message: Message) -> CapabilityId | None:
 
 
 def learnt_after(messages: Sequence[Message], acts: Acts) -> Iterator[Learnt]:
-    """Yield what is known before the first message, and after each."""
+    """Yield what is learnt before the first message, and after each message."""
     learnt = Learnt()
     yield learnt
     for message in messages:
@@ -154,7 +154,7 @@ def learnt_after(messages: Sequence[Message], acts: Acts) -> Iterator[Learnt]:
 
 
 def measured(users: Sequence[User], acts: Acts, stages: Sequence[int]) -> list[dict[str, float]]:
-    """Return the measures on what was not learnt from, at each stage."""
+    """Return the measures on held-out rows, at each stage."""
     counted: list[Counter[str]] = [Counter() for _ in stages]
     rows: list[Counter[str]] = [Counter() for _ in stages]
     for user in users:
@@ -201,7 +201,7 @@ def worst(users: Sequence[User]) -> dict[str, tuple[float, float]]:
 
 
 def users_of(data: Path, vectorizer: Vectorizer, *, is_choosing: bool) -> list[User]:
-    """Return the users, those to choose the constants with or those that are reported."""
+    """Return the users for choosing the constants, or those for the report."""
     profile = read_profile()
     file = HERE / "routing-tuning.toml"
     sets = [prepared(spec, data, file.parent, vectorizer) for spec in read_list(file)]
@@ -219,7 +219,8 @@ def users_of(data: Path, vectorizer: Vectorizer, *, is_choosing: bool) -> list[U
         if (writer in CHOSEN_WITH) is not is_choosing:
             continue
         weights = _without(sets, writer_fold(writer))
-        own = replace(profile, weights=named(weights), meaning=meaning(weights))
+        # A projection would have to be learnt without this writer as well.
+        own = replace(profile, weights=named(weights), meaning=meaning(weights), projection=b"")
         for tap, capabilities in taps.items():
             router = route.Router(capabilities, own, vectorizer)
             names = {str(each.id.name) for each in capabilities}

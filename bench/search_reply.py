@@ -18,7 +18,7 @@ import capd.adapters.model
 from capd.adapters.tool_lists import ToolList
 from capd.core.servers.identity import server_identity
 from capd.core.sessions.own_tools import CAPABILITY
-from capd.core.sessions.search_reply import Answer, OwnNames, Shown, lay_out, reply_text
+from capd.core.sessions.search_reply import OwnNames, QuestionAnswer, ShownHit, lay_out, reply_text
 from capd.core.sessions.search_tools import TOOL_CALL
 from capd.core.tools.known_tools import KnownTools
 from capd.core.tools.tool_search import ToolIndex
@@ -52,12 +52,12 @@ def main(folder: Path) -> None:
             for tool in tools.tools:
                 asked = tool.description.partition(". ")[0][:200] or tool.name
                 hits = [
-                    Shown(hit.tool.wire_name, tools.sources[hit.tool.wire_name].definition.json)
+                    ShownHit(hit.tool.wire_name, tools.sources[hit.tool.wire_name].definition.json)
                     for hit in index.ranked(asked, limit).hits
                 ]
                 reply = lay_out(hits, detail)
                 text = reply_text(
-                    [Answer(asked, reply, "")],
+                    [QuestionAnswer(asked, reply, "")],
                     on=reply.full,
                     evicted=(),
                     skills={},

@@ -19,7 +19,7 @@ from pathlib import Path
 import trio
 
 from capd.adapters.servers.processes import ProcessSpec, running
-from capd.adapters.servers.sandboxing import Box, machine, own_folders
+from capd.adapters.servers.sandboxing import SandboxPlan, machine, own_folders
 from capd.core.errors import CapdError
 from capd.core.servers.sandbox import SandboxRequest
 from capd_protos.places import places
@@ -47,7 +47,7 @@ async def start(way: DirectRoute, root: Path) -> float:
     where = places({"CAPD_HOME": str(root / "capd"), "HOME": str(root)}, os.getuid())
     environment = {"HOME": str(root), "PATH": os.defpath}
     cache = Path(where.cache, "sandbox", "bench")
-    box = Box(
+    box = SandboxPlan(
         way.sandbox_request, (), environment, str(root), cache, folders=own_folders(where, {})
     )
     begun = time.perf_counter()

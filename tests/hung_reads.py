@@ -1,21 +1,21 @@
-"""Projects that do not answer, as on a network that hangs."""
+"""Projects whose files never answer, like those on a hung network file system."""
 
 import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from capd.adapters.patient_reads import PatientReads
+from capd.adapters.timed_reads import TimedReads
 
 T = TypeVar("T")
 
 
-class HungReads(PatientReads):
+class HungReads(TimedReads):
     """Reads that hang in the places that are named; all others are waited for without an end."""
 
     def __init__(self) -> None:
         super().__init__(float("inf"))
         self.hung: set[str] = set()
-        self._hanging = PatientReads(0.01)
+        self._hanging = TimedReads(0.01)
         self._answers = threading.Event()
 
     async def of(self, place: str, read: Callable[[], T]) -> T:

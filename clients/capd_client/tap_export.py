@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from capd_client.importing import hiding
+from capd_client.importing import secret_detection
 from capd_client.importing.definition import Hidden, Text
 from capd_client.importing.stores import KnownValues
 from capd_client.importing.variables import NotImportedError, key_of, read_back, written
-from capd_client.mcp_registry.record import Record, read_record
+from capd_client.mcp_registry.record import SourceRecord, read_record
 from capd_client.own_tap import OwnTap
 from capd_client.taps import TapError
 from capd_client.toml_files import EditError, text_of
@@ -108,7 +108,7 @@ class TapExport:
             except (OSError, ValueError) as error:
                 made.left_out[str(relative)] = str(error)
                 continue
-            by_look = hiding.of_variable("text", (text,))
+            by_look = secret_detection.of_variable("text", (text,))
             if any(isinstance(part, Hidden) for part in by_look) or self._has_stored(text):
                 made.left_out[str(relative)] = "it has what looks like a secret: take it out first"
             else:
@@ -152,7 +152,7 @@ class TapExport:
         return files
 
     def _hide(
-        self, name: str, server: dict[str, Any], record: Record | None, keys: list[str]
+        self, name: str, server: dict[str, Any], record: SourceRecord | None, keys: list[str]
     ) -> None:
         """Replace what is secret in a server's definition by keys."""
 
@@ -162,12 +162,15 @@ class TapExport:
         command, args = server.get("command"), server.get("args", [])
         if isinstance(command, str) and isinstance(args, list):
             words = [command, *(str(each) for each in args)]
-            line = hiding.of_line(read_back(self._named(word, record)) for word in words)
+            line = secret_detection.of_line(read_back(self._named(word, record)) for word in words)
             command, *args = (put(text) for text in line)
             server |= {"command": command, "args": args} if args else {"command": command}
         if isinstance(server.get("url"), str):
-            server["url"] = put(hiding.of_address(read_back(server["url"])))
-        for table, hide in (("env", hiding.of_variable), ("headers", hiding.of_header)):
+            server["url"] = put(secret_detection.of_address(read_back(server["url"])))
+        for table, hide in (
+            ("env", secret_detection.of_variable),
+            ("headers", secret_detection.of_header),
+        ):
             values = server.get(table)
             if isinstance(values, dict):
                 server[table] = {
@@ -189,7 +192,7 @@ class TapExport:
 
         return written(text, key)
 
-    def _named(self, word: str, record: Record | None) -> str:
+    def _named(self, word: str, record: SourceRecord | None) -> str:
         """Return an argument with a package's name and version in place of its local file."""
         if record is None or self._packages not in word:
             return word

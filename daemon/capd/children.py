@@ -222,14 +222,14 @@ class Children:
         @cache
         def control() -> "Control":
             # Imported with the first command of a person: 40 modules that no session needs.
-            from capd.actors.control.bridging import Bridging  # noqa: PLC0415
+            from capd.actors.control.bridges import BridgeMethods  # noqa: PLC0415
             from capd.actors.control.connection import Control  # noqa: PLC0415
             from capd.actors.gateway.bridges import BridgeGateway  # noqa: PLC0415
 
             return Control(
                 bus,
                 environments,
-                bridging=Bridging(
+                bridges=BridgeMethods(
                     bridges,
                     BridgeGateway(
                         bus,

@@ -19,7 +19,7 @@ from capd.actor_clients import names
 from capd.actor_clients.curator import CuratorClient
 from capd.actor_clients.registry import RegistryClient
 from capd.actor_clients.settings import SettingsClient
-from capd.actors.memory_return import return_after_work
+from capd.actors.memory_trimming import return_after_work
 from capd.adapters import platform
 from capd.adapters.clients.unix_listener import (
     AlreadyServedError,
@@ -39,7 +39,7 @@ from capd.adapters.systemd import Notifier
 from capd.adapters.tracing import TRACES
 from capd.children import Children, Shared, addresses
 from capd.core.errors import CapdError
-from capd.core.machine_conditions import Machine, check_machine
+from capd.core.machine_conditions import MachineLimits, check_machine
 from capd.runtime.bus import Bus
 from capd.runtime.pulse import beat
 from capd.runtime.supervision import Child, supervise
@@ -75,6 +75,9 @@ async def run_daemon(environment: "os._Environ[str]", problems: Sequence[str] = 
     `problems` are shown in the status.
     """
     platform.share_one_heap()
+    # numpy reads this when it is loaded, which is with the first message. Its second thread spins
+    # for a while after each product, which doubled the processor time of a turn.
+    environment.setdefault("OPENBLAS_NUM_THREADS", "1")
     # The variable is for this process, not for processes that it starts.
     environment.pop("PYTHONMALLOC", None)
     where = places(environment, os.getuid())
@@ -328,14 +331,14 @@ def _rest_the_collector() -> None:
     platform.trim_memory()
 
 
-def _machine() -> Machine:
+def _machine() -> MachineLimits:
     """Return the limits of this machine and process."""
 
     def limit(kind: int) -> int | None:
         soft, _ = resource.getrlimit(kind)
         return None if soft == resource.RLIM_INFINITY else soft
 
-    return Machine(
+    return MachineLimits(
         pid=os.getpid(),
         proc_pid=platform.proc_pid(),
         descriptors=limit(resource.RLIMIT_NOFILE),

@@ -357,10 +357,12 @@ async def _entry(asked: _Resolve, where: Places, fetcher: Fetcher) -> tuple[Entr
     )
 
 
-def _machine() -> ways.Machine:
+def _machine() -> ways.InstalledLaunchers:
     path = os.pathsep.join(filter(None, (os.environ.get("PATH", os.defpath), uvx_folder())))
     programs = {program for each in ways.LAUNCHERS.values() for program in each}
-    return ways.Machine(frozenset(each for each in programs if shutil.which(each, path=path)))
+    return ways.InstalledLaunchers(
+        frozenset(each for each in programs if shutil.which(each, path=path))
+    )
 
 
 async def _launch(asked: _Launch) -> dict[str, Any]:

@@ -47,12 +47,6 @@ class RouteMessage(msgspec.Struct, frozen=True, tag="registry.route"):
     """Seconds to wait for a model that is loading, if the words alone do not decide."""
 
 
-class MessageRouted(msgspec.Struct, frozen=True, tag="registry.routed"):
-    """The decision."""
-
-    decision: Decision
-
-
 class ResolveCapability(msgspec.Struct, frozen=True, tag="registry.resolve"):
     """Find the capability of this name (`name` or `tap/name`)."""
 
@@ -67,6 +61,14 @@ class CapabilityResolved(msgspec.Struct, frozen=True, tag="registry.resolved"):
     capability: CapabilitySpec
     scripts: dict[str, str] = {}
     """Paths of the dependency scripts that its tap has, by `org/tool`."""
+
+
+class MessageRouted(msgspec.Struct, frozen=True, tag="registry.routed"):
+    """The decision."""
+
+    decision: Decision
+    resolved: CapabilityResolved | None = None
+    """The capability that the decision switches on; None for other decisions."""
 
 
 class CapabilityUnknown(msgspec.Struct, frozen=True, tag="registry.unknown"):
@@ -353,7 +355,7 @@ class GrantTrust(msgspec.Struct, frozen=True, tag="registry.grant"):
 
 
 class RevokeTrust(msgspec.Struct, frozen=True, tag="registry.revoke"):
-    """Trust nothing of a project any longer."""
+    """Withdraw all trust in a project."""
 
     project: str
 

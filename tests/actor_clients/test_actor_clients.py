@@ -1,4 +1,4 @@
-"""Each method of a client sends its one request, and returns nothing but a reply to it."""
+"""Each method of an actor client sends one request and returns only a reply to it."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -21,11 +21,11 @@ from capd.actor_clients.registry import RegistryClient
 from capd.actor_clients.settings import SettingsClient
 from capd.actor_clients.supervisor import SupervisorClient
 from capd.children import addresses
-from capd.runtime.bus import Bus
-from capd.runtime.peer import (
+from capd.runtime.bus import (
     ActorUnavailableError,
     AskFailedError,
     AskTimeoutError,
+    Bus,
 )
 from capd_protos import (
     curator,
@@ -105,7 +105,7 @@ Row = tuple[type[ActorClient], Ask, msgspec.Struct, msgspec.Struct, object]
 
 
 def whole(client: type[ActorClient], ask: Ask, sent: msgspec.Struct, *replies: Any) -> list[Row]:
-    """Return a row for each reply that is returned as it is."""
+    """Return a row for each reply that the client returns unchanged."""
     return [(client, ask, sent, reply, reply) for reply in replies]
 
 
@@ -473,7 +473,7 @@ class Elsewhere(msgspec.Struct, frozen=True, tag="test.elsewhere"):
 async def open_actor(
     actor: ActorName, reply: msgspec.Struct | None
 ) -> AsyncIterator[tuple[Bus, list[object]]]:
-    """Answer every request to `actor` with `reply`, or none where it is None."""
+    """Answer every request to `actor` with `reply`; with None, answer none."""
     received: list[object] = []
     codec: MsgpackCodec[Any] = MsgpackCodec(REQUESTS[actor])
     async with (

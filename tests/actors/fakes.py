@@ -15,7 +15,7 @@ import trio
 from trio.testing import memory_stream_one_way_pair
 
 from capd.actors.supervisor.starts import Spawn
-from capd.adapters.definition_files import Loaded
+from capd.adapters.definition_files import LoadedDefinitions
 from capd.adapters.servers.processes import (
     CommandNotFoundError,
     ExitStatus,
@@ -76,7 +76,7 @@ class Script:
 
 
 class FakeProcess:
-    """What `processes.ServerProcess` is to those who use it."""
+    """Replaces `processes.ServerProcess` for its users."""
 
     is_parked = False
     sandbox = "guard"
@@ -281,12 +281,12 @@ class KeptDefinitions:
         self.problems: dict[ServerIdentity, str] = {}
         self.is_full = False
 
-    async def load(self, identity: ServerIdentity) -> Loaded:
+    async def load(self, identity: ServerIdentity) -> LoadedDefinitions:
         await trio.lowlevel.checkpoint()
         problem = self.problems.get(identity, "")
-        return Loaded(self.baselines.get(identity), problem)
+        return LoadedDefinitions(self.baselines.get(identity), problem)
 
-    async def load_all(self) -> list[Loaded]:
+    async def load_all(self) -> list[LoadedDefinitions]:
         return [await self.load(identity) for identity in self.baselines]
 
     async def save(self, baseline: Baseline) -> str:
@@ -298,7 +298,7 @@ class KeptDefinitions:
 
 
 class KeptSessions:
-    """Session records in memory, with the journal of what was saved."""
+    """Session records in memory, with a journal of the saves."""
 
     def __init__(self) -> None:
         self.records: dict[SessionKey, SessionRecord] = {}

@@ -1,4 +1,4 @@
-"""One session: what it switches on, what it shows, and that it never holds more than it shows."""
+"""One session: what it activates, what it lists, and that it leases only what it lists."""
 
 import json
 from pathlib import Path
@@ -183,7 +183,7 @@ async def test_a_shared_server_stays_with_the_capability_that_is_left(
         assert await world.leases() == {"alpha": ["s"]}
 
 
-async def test_two_wishes_of_one_session_come_one_after_the_other(
+async def test_two_requests_of_one_session_come_one_after_the_other(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
     async with running_world(tmp_path) as world:
@@ -302,7 +302,7 @@ async def test_one_server_under_two_names_is_let_go_under_both(
         ({"action": "enable", "name": "filtered"}, "matched none of the 2 tools", False),
         ({"action": "enable", "name": "bare"}, "Its servers offer no tools.", False),
         ({"action": "enable", "name": "dep"}, "the tap has no script for it", True),
-        ({"action": "discover", "intent": "alpha things"}, '(score 0.99): "alpha one"', False),
+        ({"action": "discover", "intent": "alpha things"}, '(score 1.00): "alpha one"', False),
         (
             {"action": "discover", "intent": "what a day that was"},
             "No installed capability fits",
@@ -312,7 +312,7 @@ async def test_one_server_under_two_names_is_let_go_under_both(
         ({"action": "list"}, "[needs TOKEN]", False),
     ],
 )
-async def test_every_wish_is_answered_in_its_own_words(
+async def test_every_request_is_answered_in_its_own_words(
     autojump_clock: MockClock,
     tmp_path: Path,
     arguments: Json,
@@ -348,7 +348,7 @@ async def test_discover_marks_what_is_on_and_goes_by_words_when_the_model_is_not
         by_words = await client.capability("discover", intent="beta things")
         said = await client.capability("discover", intent="zebra stripes")
 
-        assert "- [active] alpha (score 0.98)" in hit
+        assert "- [active] alpha (score 0.99)" in hit
         assert ("- beta (score" in by_words[0], by_words[1]) == (True, False)
         assert (said[0][:38], said[1]) == ("The embedding model is still loading, ", True)
 

@@ -1,4 +1,4 @@
-"""The embedder, and whoever keeps its process: loaded on need, gone when idle, back when killed."""
+"""The embedder loads its model on demand, drops it when idle, and restarts after a crash."""
 
 import os
 import sys
@@ -18,8 +18,8 @@ from trio.testing import MockClock
 from capd.actors.embedder.embedder import MOST_TEXTS, REQUESTS, Embedder
 from capd.actors.embedder.process import EmbedderProcess
 from capd.adapters.model.minilm import MODEL, ModelUnusableError
+from capd.runtime.bus import AskFailedError
 from capd.runtime.frame_channel import FRAMES, ChannelOverError, Frame, FramePostbox
-from capd.runtime.peer import AskFailedError
 from capd_protos import embedder as messages
 from capd_protos.codec import MsgpackCodec
 from capd_protos.types import ActorName, MessageId
@@ -34,7 +34,7 @@ IDLE = 100.0
 
 
 class FakeModel:
-    """Counts what it is given; loading waits for its gate and fails as told."""
+    """Counts its inputs; loading waits for its gate, and fails if the test says so."""
 
     def __init__(self) -> None:
         self.journal: list[str] = []
@@ -204,7 +204,7 @@ async def test_an_end_while_the_model_works_is_an_answer_and_no_failure() -> Non
 
 
 class CutStream(trio.abc.HalfCloseableStream):
-    """Gives what was sent, and is then cut off: the daemon was killed."""
+    """Yields what was sent, and then ends as if the daemon had been killed."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

@@ -1,4 +1,4 @@
-"""What comes in over the socket: hellos of every kind, and lines that are no requests."""
+"""The gateway accepts every kind of hello and rejects lines that are no requests."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
-from capd.adapters.clients import under_way
+from capd.adapters.clients import requests_in_flight
 from capd_protos import socket as frames
 
 from .fakes import FakeProcess, Json, text
@@ -278,7 +278,7 @@ async def test_a_session_has_at_most_so_many_requests_under_way(
         client = await world.session()
         await client.capability("enable", "alpha")
         over = 30
-        count = under_way.MOST_REQUESTS + over
+        count = requests_in_flight.MOST_REQUESTS + over
 
         numbers = [f"r{number if ids == 'different' else 0}" for number in range(count)]
         await client.send(*[call(number, "alpha__echo", seconds=100) for number in numbers])

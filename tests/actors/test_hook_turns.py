@@ -1,4 +1,4 @@
-"""What a prompt hook is answered, and when."""
+"""What a prompt hook gets as its answer, and when."""
 
 import math
 from collections.abc import AsyncIterator, Callable
@@ -6,20 +6,24 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import pytest
 import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
+from capd.actors.session.activation import Resolved
 from capd.actors.session.held_turns import RETURN_TIMEOUT
-from capd.adapters.patient_reads import PatientReads
+from capd.adapters.timed_reads import TimedReads
 from capd.core.sessions.client_traits import ClientTraits
 from capd.core.sessions.routing_switch import RoutingSwitch
 from capd.core.sessions.session_rules import SessionRules
+from capd_protos import registry
+from capd_protos.types import SessionKey
 
 from .test_index import Real, describe, indexed
 from .test_sessions import restarted_host
-from .world import Client, World, running_world
+from .world import REGISTRY, REGISTRY_REPLIES, Client, World, running_world
 
 T = TypeVar("T")
 NEVER_BY_ITSELF = "capabilities:\n  mine/alpha:\n    activation:\n      automatic: false\n"
@@ -32,7 +36,7 @@ SLOW = 5.0
 """Seconds that a server takes to start."""
 
 
-class SlowReads(PatientReads):
+class SlowReads(TimedReads):
     """A disk that takes its time, on the virtual clock."""
 
     def __init__(self) -> None:
@@ -50,7 +54,7 @@ class SlowReads(PatientReads):
 async def telling_world(
     folder: Path, clock: MockClock, *, suggests: bool = False
 ) -> AsyncIterator[tuple[World, Client, Client, SlowReads]]:
-    """A world whose only session is told of files and of what is installed by its hook alone.
+    """A world whose session gets files and the index by its hook alone.
 
     Its clock jumps once all is read: until then it goes with the time of the machine.
     """
@@ -75,7 +79,7 @@ async def telling_world(
 
 
 def parts(answer: dict[str, Any]) -> list[str]:
-    """Return which words an answer has of those that a conversation is told once."""
+    """Return which of the once-only texts (files, index) an answer contains."""
     words = {"files": "Never push on Fridays", "index": "Installed (verb: capabilities):"}
     return [part for part, text in words.items() if text in answer["context"]]
 
@@ -85,7 +89,7 @@ async def hooked(control: Client, text: str = "alpha things", **more: Any) -> di
 
 
 async def learn_alpha(world: World, control: Client) -> None:
-    """Have alpha's tools known, and its server end."""
+    """Start alpha's server once, so that its tools are known."""
     await control.result("enable", name="alpha")
     await control.result("disable", name="alpha")
     await trio.sleep(60)
@@ -498,9 +502,26 @@ LONGEST = 4.0
 
 
 async def load_after(world: World, seconds: float) -> None:
-    """Have the model loaded some time after it is first asked for."""
+    """Finish loading the model `seconds` after it is first requested."""
     await trio.sleep(seconds)
     world.embedder.is_loading = False
+
+
+async def held_then_loaded(
+    world: World, control: Client, *texts: str, after: float
+) -> dict[str, Any]:
+    """Send prompts while the model loads, which takes `after` seconds; then let their hooks expire.
+
+    Return the answer to the last.
+    """
+    world.embedder.is_loading = True
+    answer: dict[str, Any] = {}
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(load_after, world, after)
+        for text in texts:
+            answer = await hooked(control, text, patience=PATIENCE, longest=LONGEST)
+    await trio.sleep(2 * LONGEST)
+    return answer
 
 
 async def test_a_hook_that_may_wait_comes_again_and_has_the_card_when_the_model_is_loaded(
@@ -600,11 +621,7 @@ async def test_what_a_held_hook_did_not_come_back_for_is_told_with_the_next_mess
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
     async with telling_world(tmp_path, autojump_clock) as (world, _client, control, _reads):
-        world.embedder.is_loading = True
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(load_after, world, 2.0)
-            await hooked(control, "gibberish one", patience=PATIENCE, longest=LONGEST)
-        await trio.sleep(2 * LONGEST)
+        await held_then_loaded(world, control, "gibberish one", after=2.0)
 
         late = await hooked(control, "gibberish one", again=True)
         following = await hooked(control, "gibberish two")
@@ -616,12 +633,8 @@ async def test_a_held_turn_that_ends_before_its_hook_gives_up_is_not_told_to_nob
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
     async with telling_world(tmp_path, autojump_clock) as (world, _client, control, _reads):
-        world.embedder.is_loading = True
-        async with trio.open_nursery() as nursery:
-            # Within the second in which the hook may come back: the turn is over before that.
-            nursery.start_soon(load_after, world, 0.5)
-            held = await hooked(control, "gibberish one", patience=PATIENCE, longest=LONGEST)
-        await trio.sleep(2 * LONGEST)
+        # Within the second in which the hook may come back: the turn is over before that.
+        held = await held_then_loaded(world, control, "gibberish one", after=0.5)
 
         following = await hooked(control, "gibberish two")
 
@@ -632,11 +645,7 @@ async def test_a_suggestion_of_a_held_turn_whose_hook_never_comes_back_is_made_a
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
     async with telling_world(tmp_path, autojump_clock, suggests=True) as (world, _, control, _):
-        world.embedder.is_loading = True
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(load_after, world, 0.5)
-            held = await hooked(control, "alpha one", patience=PATIENCE, longest=LONGEST)
-        await trio.sleep(2 * LONGEST)
+        held = await held_then_loaded(world, control, "alpha one", after=0.5)
 
         following = await hooked(control, "alpha one, please")
 
@@ -680,12 +689,8 @@ async def test_what_was_held_for_a_hook_is_not_lost_to_a_crowd_of_others(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
     async with telling_world(tmp_path, autojump_clock) as (world, _client, control, _reads):
-        world.embedder.is_loading = True
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(load_after, world, 3.0)
-            for each in ("one", "two", "three", "four", "five", "six"):
-                await hooked(control, f"gibberish {each}", patience=PATIENCE, longest=LONGEST)
-        await trio.sleep(2 * LONGEST)
+        texts = [f"gibberish {each}" for each in ("one", "two", "three", "four", "five", "six")]
+        await held_then_loaded(world, control, *texts, after=3.0)
 
         following = await hooked(control, "gibberish seven")
 
@@ -730,3 +735,43 @@ async def test_of_two_hooks_of_one_held_prompt_one_has_its_words(
             nursery.start_soon(hook)
 
         assert sorted(bool(answer["context"]) for answer in answers) == [False, True]
+
+
+def tags(world: World) -> list[str]:
+    """The tags of all messages that the actors have sent each other."""
+    return [msgspec.msgpack.decode(each)["type"] for each in world.bus.bytes_seen]
+
+
+async def test_the_registry_is_asked_once_for_a_decision_and_its_capability(tmp_path: Path) -> None:
+    async with running_world(tmp_path) as world:
+        await world.session("s")
+        control = await world.controller()
+        world.bus.bytes_seen.clear()
+
+        answer = await hooked(control)
+
+        assert answer["changed"]["added"] == ["alpha__echo", "alpha__die"]
+        assert [tag for tag in tags(world) if tag in {"registry.routed", "registry.resolve"}] == [
+            "registry.routed"
+        ]
+
+
+@pytest.mark.parametrize(("later", "asked"), [(0, 0), (1, 1)])
+async def test_an_answer_from_before_a_change_of_the_session_is_asked_for_again(
+    later: int, asked: int, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        await world.session("s")
+        activation = world.host._sessions[SessionKey("s")].session.activation
+        request = registry.RouteMessage(SessionKey("s"), "alpha things please")
+        routed = await world.bus.ask(REGISTRY, request, REGISTRY_REPLIES, 5.0)
+        assert isinstance(routed, registry.MessageRouted)
+        assert routed.resolved is not None
+        known = Resolved(routed.resolved, activation.changes)
+        activation.changes += later
+        world.bus.bytes_seen.clear()
+
+        outcome = await activation.enable("mine/alpha", by="turn", known=known)
+
+        assert outcome.added == ("alpha__echo", "alpha__die")
+        assert tags(world).count("registry.resolve") == asked

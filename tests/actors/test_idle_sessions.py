@@ -1,4 +1,4 @@
-"""A session whose client is silent costs little, and answers as before when its client speaks."""
+"""An idle session costs little, and answers as before when its client speaks again."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(
 
 
 async def silence(world: World) -> None:
-    """Let every client be silent until its connection is parked."""
+    """Let every client be idle until its connection is parked."""
     await trio.sleep(QUIET * 2.5)
     connected = [each for each in await world.sessions() if each.is_connected]
     assert len(world.host._parking) == len(connected)
@@ -156,6 +156,22 @@ async def test_a_session_that_says_nothing_has_few_parts_whatever_others_do(
         assert made(session_of(world, "silent")) <= {"denials", "index", "initial_tools", "tokens"}
 
 
+async def test_what_is_equal_in_two_sessions_exists_once(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        for key in ("a", "b"):
+            client = await world.session(key)
+            await client.tools()
+
+        await silence(world)
+
+        a, b = session_of(world, "a"), session_of(world, "b")
+        assert a.view.own is b.view.own
+        assert a.view.policy is b.view.policy
+        assert a.connection.client.version is b.connection.client.version
+
+
 @pytest.mark.parametrize("part", ["memories", "requests", "results", "conversations", "activation"])
 async def test_a_part_changes_nothing_that_is_told_or_saved_by_being_created(
     autojump_clock: MockClock, tmp_path: Path, part: str
@@ -176,3 +192,15 @@ async def test_a_part_changes_nothing_that_is_told_or_saved_by_being_created(
         assert (again.memories, again.memory_tokens, again.is_index_told) == (
             *(saved.memories, saved.memory_tokens, saved.is_index_told),
         )
+
+
+async def test_what_a_capability_brings_is_announced_without_the_part_that_reads_lists(
+    tmp_path: Path,
+) -> None:
+    async with running_world(tmp_path) as world:
+        client = await world.session("s")
+        await client.tools()
+
+        await client.capability("enable", "alpha")
+
+        assert "requests" not in made(session_of(world, "s"))

@@ -1,4 +1,4 @@
-"""What a session is told of what is installed, level by level, and the file behind it."""
+"""The levels of the index that sessions get, and the file that the index is read from."""
 
 import json
 import math
@@ -17,7 +17,7 @@ from capd.adapters.tokens.token_counts import count
 from capd.core.sessions.client_traits import ClientTraits
 from capd.core.sessions.policy import PolicyRules
 from capd.core.sessions.session_rules import SessionRules
-from capd.runtime.peer import AskTimeoutError
+from capd.runtime.bus import AskTimeoutError
 from capd_protos import finder
 from capd_protos.index import IndexEntry, IndexListed, ListIndex, WriteIndex
 from capd_protos.types import SessionKey
@@ -37,7 +37,7 @@ class Real:
 
 
 def describe(world: World, name: str, triggers: str = "", **members: str) -> None:
-    """Give a capability of the tap its phrases, and a description."""
+    """Write a capability's triggers and description to the tap."""
     folder = world.folder / "tap/capabilities" / name
     if triggers:
         (folder / "config.toml").write_text(triggers)
@@ -50,7 +50,7 @@ Entries = dict[str, IndexEntry]
 
 
 async def indexed(world: World, is_so: Callable[[Entries], bool] = bool) -> None:
-    """Wait until the index is as it is to be."""
+    """Wait until the index has the expected state."""
     while True:
         reply = await world.bus.ask(INDEX, ListIndex(), REPLIES, 1000.0)
         if isinstance(reply, IndexListed) and is_so({e.id.name: e for e in reply.entries}):
@@ -473,3 +473,30 @@ async def test_an_answer_that_is_none_changes_nothing(
         assert answer["error"]["message"] == (
             "the client's model did not answer with a JSON object; nothing was changed"
         )
+
+
+async def test_sessions_that_ask_at_once_wait_for_one_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_world(tmp_path) as world:
+        await indexed(world)
+        asked, ask = [], world.index._ask_finder
+
+        async def noted(project: str, *, counts: bool = False) -> finder.CapabilitiesDescribed:
+            asked.append(project)
+            return await ask(project, counts=counts)
+
+        monkeypatch.setattr(world.index, "_ask_finder", noted)
+        replies = []
+
+        async def one() -> None:
+            replies.append(await world.bus.ask(INDEX, ListIndex("/project"), REPLIES, 1000.0))
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(5):
+                nursery.start_soon(one)
+
+        # Twice if the catalog is just being read again.
+        assert asked.count("/project") in {1, 2}
+        assert len(replies) == 5
+        assert all(isinstance(each, IndexListed) and each == replies[0] for each in replies)

@@ -13,9 +13,10 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from capd.actors.session import snapshot
+from capd.actors.session import store
 from capd.actors.session.approvals import SessionApprovals
 from capd.actors.session.session import Session
+from capd.adapters.clients.upstream import Upstream
 from capd.core.results.handles import Readers
 from capd_protos import registry, settings
 from capd_protos.ledger import CallNote
@@ -30,6 +31,10 @@ A, B = SessionKey("a"), SessionKey("b")
 
 def fails(*_: object, **__: object) -> NoReturn:
     raise KeyError("planted")
+
+
+def session_of(upstream: Upstream, *_: object) -> str:
+    return upstream.session
 
 
 def failing_for(key: str, real: Callable[..., Any], of: Callable[..., str]) -> Callable[..., Any]:
@@ -166,7 +171,7 @@ async def test_a_question_over_which_a_session_fails_costs_no_other_the_server(
         upstream = connection.upstream
         assert upstream is not None
         upstream.client = connection.client  # type: ignore[attr-defined]
-        monkeypatch.setattr(upstream, "ask", fails)
+        monkeypatch.setattr(Upstream, "ask", failing_for("a", Upstream.ask, session_of))
 
         said, _ = await a.call("alpha__echo")
 
@@ -181,7 +186,8 @@ async def test_a_notification_over_which_one_session_fails_reaches_the_others(
 ) -> None:
     async with running_world(tmp_path) as world:
         a, b = await pair(world)
-        monkeypatch.setattr(session(world, "a").connection.upstream, "list_changed", fails)
+        failing = failing_for("a", Upstream.list_changed, session_of)
+        monkeypatch.setattr(Upstream, "list_changed", failing)
 
         method = "notifications/prompts/list_changed"
         await world.machine.processes[0].say({"jsonrpc": "2.0", "method": method})
@@ -319,7 +325,7 @@ async def test_a_saved_record_that_cannot_be_restored_costs_its_client_no_sessio
         await trio.sleep(5)
         await a.send({"capd": "goodbye"})
         await a.is_closed.wait()
-        monkeypatch.setattr(snapshot, "restore", fails)
+        monkeypatch.setattr(store, "restore", fails)
 
         again = await world.session("a")
 

@@ -1,4 +1,4 @@
-"""What came of memories is written down soon, and again where that failed."""
+"""The effects of memories are saved soon, and saved again after a failure."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from trio.testing import MockClock
 
 from capd.actors.session.memory_catalog import MemoryCatalog
 from capd.adapters.memory_outcome_file import MemoryOutcomeFile
-from capd.core.memories.outcomes import Outcome, Outcomes
+from capd.core.memories.outcomes import MemoryOutcome, Outcomes
 from capd_protos.types import MemorySpec, TapName
 
 from .fakes import RecordingBus
@@ -37,7 +37,7 @@ async def test_what_could_not_be_written_is_written_when_there_is_room(
 
     assert full.startswith("what came of memories cannot be written down at present; look for room")
     assert catalog.problem == ""
-    assert found == Outcomes({"~/slow": Outcome(delivered=1)})
+    assert found == Outcomes({"~/slow": MemoryOutcome(delivered=1)})
 
 
 async def test_a_file_that_was_set_aside_is_told(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Who shares a server whose definition does not say so: its generation, as it was met, decides."""
+"""A server without a declared scope is shared according to the generation that it speaks."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -22,7 +22,7 @@ STATELESS = ClientFacts("2026-07-28")
 async def two_projects(
     folder: Path, generations: tuple[str, ...], client: ClientFacts = STATELESS
 ) -> AsyncIterator[tuple[Stage, str]]:
-    """A supervisor of one server, and another project than its own."""
+    """A supervisor with one server, and a second project."""
     other = folder / "other"
     other.mkdir(exist_ok=True)
     async with staged(folder, alpha=Script(generations=generations)) as stage:
@@ -45,7 +45,7 @@ async def scopes(stage: Stage) -> list[tuple[str, list[SessionKey]]]:
         (("stateless",), STATELESS, "shared"),
     ],
 )
-async def test_the_era_in_which_a_server_was_met_decides_at_its_next_start(
+async def test_the_generation_that_a_server_spoke_decides_at_its_next_start(
     autojump_clock: MockClock,
     tmp_path: Path,
     generations: tuple[str, ...],
@@ -136,7 +136,7 @@ async def test_a_server_that_is_another_version_by_now_is_shared_no_more(
         assert held == [("project", ["a"]), ("project", ["b"])]
 
 
-async def test_a_definition_that_names_a_scope_has_it_in_either_era(
+async def test_a_definition_that_names_a_scope_has_it_in_either_generation(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
     spec = server(is_scope_fixed=True)

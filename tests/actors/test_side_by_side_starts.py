@@ -24,7 +24,7 @@ BETA = ["beta__echo", "beta__die"]
 
 @asynccontextmanager
 async def hanging_world(folder: Path) -> AsyncIterator[tuple[World, Client, Client]]:
-    """A session with three starts that come to no end, and `on`, which is on."""
+    """A session with three starts that never end, and the active capability `on`."""
     async with running_world(folder) as world:
         world.capability("script", "alpha", provider='[deps]\nrequire = ["org/slow"]\n')
         script = world.folder / "tap" / "deps" / "org" / "slow.sh"
@@ -92,7 +92,7 @@ async def test_a_turn_that_waits_keeps_no_other_change_from_the_client(
         assert client.list_changes == 2
 
 
-async def test_two_wishes_for_one_capability_share_one_start(
+async def test_two_requests_for_one_capability_share_one_start(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
     async with running_world(tmp_path) as world:
@@ -114,7 +114,7 @@ async def test_two_wishes_for_one_capability_share_one_start(
         ]
 
 
-async def test_one_of_two_wishes_that_is_cancelled_leaves_the_other_its_start(
+async def test_one_of_two_requests_that_is_cancelled_leaves_the_other_its_start(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
     async with running_world(tmp_path) as world:

@@ -1,4 +1,4 @@
-"""What a server is started with, and what its start waits for."""
+"""How a server is started, and what its start waits for."""
 
 import os
 from collections.abc import AsyncIterator
@@ -13,9 +13,9 @@ from capd.adapters.servers.http.logins import Logins
 from capd.adapters.servers.processes import ProcessSpec
 from capd.adapters.servers.sandboxing import Sandboxes
 from capd.adapters.servers.server_run import ServerEnd
+from capd.adapters.trust.trust_check import UntrustedError
 from capd.adapters.trust.trust_file import TrustFile
-from capd.adapters.trust.vouching import UntrustedError
-from capd.core.servers.sandbox import Machine as NoMeans
+from capd.core.servers.sandbox import SandboxFeatures as NoMeans
 from capd.core.servers.sandbox import SandboxMissingError
 from capd.core.servers.sandbox_rules import SandboxRule, SandboxRules
 
@@ -70,10 +70,10 @@ async def test_a_projects_server_is_looked_at_again_when_all_else_is_done(
         async with starts.opened(server("db", project=project), {}, "/src/app"):
             pass
 
-    assert (specs[0].vouch is not None) is is_asked
-    if specs[0].vouch is not None:
+    assert (specs[0].check_trust is not None) is is_asked
+    if specs[0].check_trust is not None:
         with pytest.raises(UntrustedError, match="is untrusted"):
-            specs[0].vouch()
+            specs[0].check_trust()
 
 
 async def test_a_server_that_cannot_be_confined_is_refused_and_no_other(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The supervisor: whoever asks, one process; whoever goes, none left over."""
+"""The supervisor runs one process for all its holders, and ends it after the last one."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,10 +19,10 @@ from capd.adapters.servers.sandboxing import Sandboxes
 from capd.core.protocol.outcomes import OutcomeUnknownError
 from capd.core.servers.identity import InstanceKey
 from capd.core.servers.leases import Leases
-from capd.core.servers.sandbox import Machine as Confinable
+from capd.core.servers.sandbox import SandboxFeatures as Confinable
 from capd.core.servers.sandbox_rules import SandboxRules
+from capd.runtime.bus import AskFailedError
 from capd.runtime.handle_table import HandleTable
-from capd.runtime.peer import AskFailedError
 from capd_protos import supervisor as messages
 from capd_protos.codec import MsgpackCodec
 from capd_protos.curator import SessionStarted
@@ -344,7 +344,7 @@ async def test_a_hold_that_comes_while_the_process_ends_starts_another(
 
 
 class Raced(Supervisor):
-    """Another session comes in the moment in which an instance is forgotten."""
+    """Lets another session acquire an instance at the moment when it is forgotten."""
 
     def _forget_old(self) -> None:
         gone = list(self._instances.values())
@@ -860,4 +860,4 @@ async def test_a_session_that_comes_while_a_server_dies_gets_the_next_one(
         assert first.instance != second.instance
         link = stage.server_connections.get(second.instance)
         assert link is not None
-        assert link.is_alive
+        assert link.server_connection.is_alive

@@ -1,4 +1,4 @@
-"""What is trusted outlives the daemon, and damage to it is never taken for trust."""
+"""Trusted definitions survive a restart; a damaged file is never trusted."""
 
 import os
 import random
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from capd.adapters.definition_files import DefinitionFiles, Loaded
-from capd.core.definitions.baseline import Baseline, Change, TrustedTool
+from capd.adapters.definition_files import DefinitionFiles, LoadedDefinitions
+from capd.core.definitions.baseline import Baseline, ToolChange, TrustedTool
 from capd_protos.types import ServerIdentity, ServerName, ToolName
 
 GIT = ServerIdentity("9c1e9c1e9c1e9c1e")
@@ -16,7 +16,7 @@ BASELINE = Baseline(
     ServerName("git"),
     "pinned",
     {ToolName("log"): TrustedTool(("a" * 64,), b'{"name":"log"}', ("b" * 64,))},
-    {ToolName("log"): Change("changed", "c" * 64, b"{}", 2.5, is_rejected=True)},
+    {ToolName("log"): ToolChange("changed", "c" * 64, b"{}", 2.5, is_rejected=True)},
 )
 LOST = Baseline(GIT, ServerName(""), is_lost=True)
 
@@ -38,15 +38,15 @@ async def test_what_is_saved_is_found_by_the_next_daemon(
 
     again = DefinitionFiles(path.parent)
     assert problem == ""
-    assert await again.load(GIT) == Loaded(BASELINE)
-    assert await again.load_all() == [Loaded(BASELINE)]
+    assert await again.load(GIT) == LoadedDefinitions(BASELINE)
+    assert await again.load_all() == [LoadedDefinitions(BASELINE)]
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
 
 
 async def test_a_server_that_was_never_met_has_no_file(files: DefinitionFiles) -> None:
     got = await files.load(GIT)
 
-    assert got == Loaded(None)
+    assert got == LoadedDefinitions(None)
     assert await files.load_all() == []
 
 
@@ -67,7 +67,7 @@ async def test_every_damage_is_set_aside_and_said_and_remembered(
         got = await files.load(GIT)
 
         assert (got.baseline, "is set aside" in got.problem) == (LOST, True), bytes(bad)
-        assert await files.load(GIT) == Loaded(LOST)
+        assert await files.load(GIT) == LoadedDefinitions(LOST)
         assert path.with_suffix(".damaged").read_bytes() == bad
 
 
@@ -117,4 +117,4 @@ async def test_a_full_disk_is_said_and_leaves_what_was_there(
     problem = await files.save(BASELINE)
 
     assert problem == "No space left on device"
-    assert await files.load(GIT) == Loaded(Baseline(GIT, ServerName("git")))
+    assert await files.load(GIT) == LoadedDefinitions(Baseline(GIT, ServerName("git")))

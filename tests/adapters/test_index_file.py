@@ -1,4 +1,4 @@
-"""capability-index.yaml, written over and over with a person's hand in it."""
+"""capability-index.yaml keeps a person's edits when it is written again."""
 
 import fcntl
 import threading
@@ -57,7 +57,7 @@ def read(file: IndexFile) -> Any:
 def test_the_file_says_all_that_there_is(file: IndexFile) -> None:
     got = file.write(content(git=values()))
 
-    assert got == index_file.Outcome(1, is_same=False, kept=0)
+    assert got == index_file.WriteOutcome(1, is_same=False, kept=0)
     assert read(file) == {
         "schema": 1,
         "sources": [{"tap": "mine", "revision": "abc"}],
@@ -74,7 +74,7 @@ def test_a_second_run_without_a_change_touches_nothing(file: IndexFile) -> None:
 
     got = file.write(content(git=values()))
 
-    assert got == index_file.Outcome(0, is_same=True, kept=0)
+    assert got == index_file.WriteOutcome(0, is_same=True, kept=0)
     assert file.path.stat() == before
 
 
@@ -87,7 +87,7 @@ def test_a_hand_edit_and_an_unknown_key_and_a_comment_survive_a_change(file: Ind
 
     got = file.write(content(git=values(do="Other"), web=values("web", do="Other")))
 
-    assert got == index_file.Outcome(2, is_same=False, kept=2)
+    assert got == index_file.WriteOutcome(2, is_same=False, kept=2)
     text = file.path.read_text()
     assert "    do: My words  # mine\n" in text
     assert "    # A note.\n    my key: {a: [1, b]}\n" in text

@@ -1,4 +1,4 @@
-"""The cache's files of projects and servers that are gone."""
+"""Cached files of projects and servers that no longer exist."""
 
 import os
 from pathlib import Path
@@ -8,12 +8,12 @@ import pytest
 from capd.adapters.leftover_files import LeftoverFiles
 from capd.adapters.trust.trust_file import TrustFile
 from capd.core.records.leftovers import Leftover
-from capd.core.trust.startable import Agreed
+from capd.core.trust.startable import Agreement
 
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
-    """A cache with a file of a project, a server's folder, and what is neither."""
+    """A cache with one file of a project, one server's folder, and other files."""
     cache = tmp_path / "cache"
     (cache / "sandbox" / "0123456789abcdef" / "tmp").mkdir(parents=True)
     (cache / "sandbox" / "0123456789abcdef" / "out").symlink_to(tmp_path)
@@ -65,7 +65,7 @@ def test_what_was_used_since_it_was_looked_at_stays(cache: Path, trust: TrustFil
 
 def test_projects_are_those_that_are_agreed_to_and_there(tmp_path: Path, trust: TrustFile) -> None:
     (tmp_path / "here").mkdir()
-    agreed = {"d": Agreed("git", "d", {})}
+    agreed = {"d": Agreement("git", "d", {})}
     trust.write({str(tmp_path / "here"): agreed, str(tmp_path / "gone"): agreed})
 
     there = LeftoverFiles(tmp_path, trust).projects()

@@ -1,4 +1,4 @@
-"""The settings at this moment: layers, last good states, and what a project's file comes to."""
+"""The settings in force: merged layers, last good states, and a project's file."""
 
 import errno
 import os
@@ -12,12 +12,12 @@ import trio
 import trio.testing
 
 from capd.adapters.configuration import Configuration, ServersTable, SessionsTable, SurfaceTable
-from capd.adapters.good_file import age_of
+from capd.adapters.last_good_file import age_of
 from capd.adapters.live_settings import LiveSettings
 from capd.adapters.parsing.parser import Parser
-from capd.adapters.patient_reads import NoAnswerError, PatientReads
+from capd.adapters.timed_reads import NoAnswerError, TimedReads
 from capd.core.sessions.policy import PolicyRules
-from capd.core.settings.settling import STABLE_SECONDS
+from capd.core.settings.partial_writes import STABLE_SECONDS
 from hung_reads import HungReads
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ def project(tmp_path: Path) -> Path:
 
 def settings(
     folder: Path,
-    reads: PatientReads | None = None,
+    reads: TimedReads | None = None,
     *,
     clock: Callable[[], float] = lambda: 0.0,
     still_for: float = 60.0,
@@ -304,8 +304,8 @@ async def test_two_sessions_of_a_slow_project_begin_and_the_second_reads_nothing
 ) -> None:
     (project / ".capd.toml").write_text("[sessions]\ntools = 3\n")
 
-    class OneAnswer(PatientReads):
-        """The first who asks is answered once there is a second, who waits in vain."""
+    class OneAnswer(TimedReads):
+        """Answers the first caller once there is a second one, and never the second."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -366,7 +366,7 @@ async def test_a_project_that_could_not_be_read_for_now_is_read_again_without_a_
 
 
 def forbidding(rng: random.Random) -> tuple[str, set[str]]:
-    """Return a configuration that forbids something, and what."""
+    """Return a configuration that denies something, and the denied pattern."""
     deny = rng.sample(["shell:*", "git:push", "fs:write", "web:*"], rng.randint(1, 4))
     lines = ", ".join(f'"{each}"' for each in deny)
     tables = [

@@ -1,4 +1,4 @@
-"""The user's own memories as files: written whole, checked before, and put away."""
+"""The user's own memory files are checked, written atomically, and set aside when removed."""
 
 import stat
 from pathlib import Path
@@ -10,7 +10,7 @@ from capd.adapters.memory_outcome_file import MemoryOutcomeFile
 from capd.adapters.memory_store import MemoryStore, NotStoredError
 from capd.core.memories.memory_format import OWN
 from capd.core.memories.memory_names import made_name
-from capd.core.memories.outcomes import Outcome, Outcomes
+from capd.core.memories.outcomes import MemoryOutcome, Outcomes
 
 TEXT = 'kind = "declarative"\ncontent = "c"\ncapability = "git"\n'
 
@@ -87,7 +87,7 @@ def test_a_name_is_made_of_what_is_said(content: str, name: str) -> None:
 
 async def test_what_came_of_memories_is_found_again(tmp_path: Path) -> None:
     file = MemoryOutcomeFile(tmp_path / "state" / "memories.json")
-    outcomes = Outcomes({"~/slow": Outcome(3, 2, 1)})
+    outcomes = Outcomes({"~/slow": MemoryOutcome(3, 2, 1)})
     await file.save(outcomes)
 
     assert await MemoryOutcomeFile(tmp_path / "state" / "memories.json").load() == outcomes

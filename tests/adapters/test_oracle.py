@@ -1,4 +1,4 @@
-"""The SDK's models as the oracle: whatever capd writes itself is valid in the version spoken."""
+"""Everything that capd writes is valid by the SDK's models of the spoken version."""
 
 import json
 from typing import Any
@@ -37,7 +37,7 @@ ENTRIES = {
 
 
 class Told:
-    """What a client was told in answer to its requests, checked line by line."""
+    """The answers to a client's requests, each line checked."""
 
     def __init__(self, stage: Stage, version: str) -> None:
         self.kinds: list[str] = []
@@ -56,7 +56,7 @@ class Told:
         return await self.check()
 
     async def check(self) -> list[Json]:
-        """Check what has come, and return it."""
+        """Check the received lines, and return them."""
         lines: list[Json] = [json.loads(line) for line in await self._stage.heard()]
         for line in lines:
             if "capd" not in line:
@@ -110,7 +110,7 @@ LISTS_AND_FAILURES = [
 
 
 @pytest.mark.parametrize("version", HANDSHAKE_VERSIONS)
-async def test_what_a_client_of_the_handshake_era_is_told_is_valid(
+async def test_what_a_client_of_the_handshake_generation_is_told_is_valid(
     autojump_clock: MockClock, version: str
 ) -> None:
     async with staged() as stage:
@@ -150,7 +150,7 @@ async def test_what_a_client_of_the_handshake_era_is_told_is_valid(
     ]
 
 
-async def test_what_a_client_of_the_stateless_era_is_told_is_valid(
+async def test_what_a_client_of_the_stateless_generation_is_told_is_valid(
     autojump_clock: MockClock,
 ) -> None:
     async with staged() as stage:
@@ -194,7 +194,7 @@ async def test_what_a_client_of_the_stateless_era_is_told_is_valid(
 
 
 def checked(server: LineServer, version: str) -> list[str]:
-    """Check what a server was told; return the methods."""
+    """Check the messages that a server got; return their methods."""
     kinds = []
     for line in server.told:
         method = line.get("method", "")
@@ -211,7 +211,7 @@ def checked(server: LineServer, version: str) -> list[str]:
 
 
 async def used(server: LineServer) -> None:
-    """Have everything done to a server that capd does by itself."""
+    """Send a server everything that capd sends by itself."""
     await list_tools(server.server_connection)
     server.offer(
         stateless=server.server_connection.is_stateless,
@@ -236,7 +236,7 @@ async def used(server: LineServer) -> None:
 
 
 def answering(server: LineServer) -> None:
-    """Be a server that answers everything but calls."""
+    """Play a server that answers everything except calls."""
     for kind, member in zip(
         KINDS, ("tools", "prompts", "resources", "resourceTemplates"), strict=True
     ):
@@ -264,7 +264,7 @@ HANDSHAKE_TOLD = [
 
 
 @pytest.mark.parametrize("version", HANDSHAKE_VERSIONS)
-async def test_what_a_server_of_the_handshake_era_is_told_is_valid(
+async def test_what_a_server_of_the_handshake_generation_is_told_is_valid(
     autojump_clock: MockClock, version: str
 ) -> None:
     async with serving("/src") as (server, _):
@@ -283,7 +283,7 @@ async def test_what_a_server_of_the_handshake_era_is_told_is_valid(
     assert sorted(checked(server, version)) == sorted(HANDSHAKE_TOLD)
 
 
-async def test_what_a_server_of_the_stateless_era_is_told_is_valid(
+async def test_what_a_server_of_the_stateless_generation_is_told_is_valid(
     autojump_clock: MockClock,
 ) -> None:
     async with serving() as (server, _):

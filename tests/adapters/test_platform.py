@@ -1,4 +1,4 @@
-"""What the operating system says about processes and peers."""
+"""What the operating system reports about processes and peers."""
 
 import json
 import os
@@ -19,7 +19,7 @@ linux_only = pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux 
 
 
 def in_a_process(program: str) -> str:
-    """Run `program` apart from the tests, because what it changes lasts for a process's life."""
+    """Run `program` in another process, because it changes the process for its whole life."""
     command = [sys.executable, "-c", f"from capd.adapters import platform\n{program}"]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
@@ -46,6 +46,9 @@ def test_a_running_process_has_a_parent_a_start_and_a_size(system: ModuleType) -
     with subprocess.Popen(["sleep", "60"]) as child:
         assert until(lambda: (system.rss_bytes(child.pid) or 0) > 4096)
         assert system.parent_pid(child.pid) == os.getpid()
+        above = system.ancestors(child.pid)
+        assert above[:2] == [os.getpid(), os.getppid()]
+        assert above == [os.getpid(), *system.ancestors(os.getpid())]
         assert system.process_start_time(child.pid) == system.process_start_time(child.pid)
         assert system.process_start_time(child.pid) is not None
         child.kill()

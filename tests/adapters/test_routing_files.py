@@ -1,4 +1,4 @@
-"""The routing profile and the background messages that come with capd."""
+"""The routing profile and the background messages that are shipped with capd."""
 
 from pathlib import Path
 
@@ -11,7 +11,8 @@ from capd.adapters.routing_files import (
     profile_text,
     read_profile,
 )
-from capd.core.routing.evidence import CAPABILITY_EVIDENCE, NONE_EVIDENCE
+from capd.core.routing.evidence import evidence_names
+from capd.core.routing.projection import Projection
 
 
 def test_the_profile_is_for_the_model_that_comes_with_it_and_weighs_all_evidence() -> None:
@@ -19,7 +20,10 @@ def test_the_profile_is_for_the_model_that_comes_with_it_and_weighs_all_evidence
 
     got.check(MODEL.id, MODEL.quantisation, MODEL.pooling, MODEL.revision)
     assert got.scorer == "evidence"
-    assert set(got.weights) == {*CAPABILITY_EVIDENCE, *NONE_EVIDENCE}
+    for_capabilities, for_none = evidence_names(has_projection=bool(got.projection))
+    assert set(got.weights) == {*for_capabilities, *for_none}
+    if got.projection:
+        Projection.from_bytes(got.projection, MODEL.dimensions)
     assert 0 < got.suggest_at < got.threshold < 1
 
 

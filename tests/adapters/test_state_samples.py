@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import trio
 
-from capd.adapters.definition_files import DefinitionFiles, Loaded
+from capd.adapters.definition_files import DefinitionFiles, LoadedDefinitions
 from capd.adapters.habit_file import HabitFile
 from capd.adapters.memory_outcome_file import MemoryOutcomeFile
 from capd.adapters.model.vector_cache import VectorCache
@@ -25,8 +25,8 @@ from capd.adapters.session_files import SessionFiles
 from capd.adapters.tokens.piece_counts import PieceCounts
 from capd.adapters.tool_lists import ToolList, ToolLists
 from capd.adapters.trust.trust_file import TrustFile
-from capd.core.definitions.baseline import Baseline, Change, TrustedTool
-from capd.core.memories.outcomes import Outcome, Outcomes
+from capd.core.definitions.baseline import Baseline, ToolChange, TrustedTool
+from capd.core.memories.outcomes import MemoryOutcome, Outcomes
 from capd.core.sessions.habits import Habit
 from capd.core.sessions.session_record import (
     SavedActivation,
@@ -36,7 +36,7 @@ from capd.core.sessions.session_record import (
     SavedView,
     SessionRecord,
 )
-from capd.core.trust.startable import Agreed
+from capd.core.trust.startable import Agreement
 from capd_protos.types import (
     CapabilityId,
     CapabilityName,
@@ -61,7 +61,7 @@ FAR = 4e9
 """A time at which nothing has expired yet."""
 
 HABITS = [Habit("zed", "1.2", relists=True), Habit("codex", "", relists=False)]
-OUTCOMES = Outcomes({"~/slow": Outcome(3, 2, 1), "tap/label": Outcome(1)})
+OUTCOMES = Outcomes({"~/slow": MemoryOutcome(3, 2, 1), "tap/label": MemoryOutcome(1)})
 GENERATIONS = {GIT: "2026-07-28"}
 SESSION = SessionRecord(
     SessionKey("one"),
@@ -89,9 +89,9 @@ BASELINE = Baseline(
     ServerName("git"),
     "pinned",
     {ToolName("log"): TrustedTool(("a" * 64,), b'{"name":"log"}', ("b" * 64,))},
-    {ToolName("log"): Change("changed", "c" * 64, b"{}", 2.5, is_rejected=True)},
+    {ToolName("log"): ToolChange("changed", "c" * 64, b"{}", 2.5, is_rejected=True)},
 )
-AGREED = Agreed("git", "d" * 64, {"argv": "e" * 64})
+AGREED = Agreement("git", "d" * 64, {"argv": "e" * 64})
 VECTORS = {"one": np.arange(4, dtype=np.float32), "two": np.ones(4, np.float32)}
 RESULT = b'{"content":[]}' * 100
 LOGIN = '{"tokens":{"access_token":"a"}}'
@@ -107,7 +107,7 @@ class OneToken:
 
 @dataclass(frozen=True)
 class Sample:
-    """A file of state: how it is written into a folder, and what is read from there."""
+    """A state file: how to write it into a folder, and what is read from it."""
 
     save: Callable[[Path], Awaitable[object]]
     load: Callable[[Path], Awaitable[Any]]
@@ -191,7 +191,7 @@ SAMPLE_OF = {
     "definitions": Sample(
         lambda folder: DefinitionFiles(folder).save(BASELINE),
         lambda folder: DefinitionFiles(folder).load_all(),
-        [Loaded(BASELINE)],
+        [LoadedDefinitions(BASELINE)],
     ),
     "agreements": Sample(save_agreed, load_agreed, {"/src": {AGREED.digest: AGREED}}),
     "vectors": Sample(

@@ -1,4 +1,4 @@
-"""A reload reads only what has changed, and misses no change."""
+"""A reload reads only changed files, and misses no change."""
 
 import os
 from collections.abc import Callable
@@ -7,9 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from capd.adapters.known_reads import KnownReads
+from capd.adapters.parsed_taps import ParsedTaps
 from capd.adapters.tap_files import TapPlace, read_tap
-from capd.adapters.unchanged_files import UnchangedFiles, mark_of_file, mark_of_folder
+from capd.adapters.unchanged_files import (
+    FolderMarks,
+    UnchangedFiles,
+    mark_of_file,
+    mark_of_folder,
+)
 from capd_protos.types import TapName
 from whole_daemon import wait_for
 
@@ -31,7 +36,7 @@ def place(tmp_path: Path) -> TapPlace:
 
 
 def settle(root: Path) -> None:
-    """Wait until no file counts as one that may be changing."""
+    """Wait until no file is so new that it may still change."""
     for folder in (root / "capabilities").iterdir():
         assert wait_for(partial(mark_of_folder, str(folder), ".toml"))
 
@@ -52,7 +57,7 @@ CHANGES: list[Callable[[Path], object]] = [
 
 
 def test_what_has_not_changed_is_not_read_again(place: TapPlace) -> None:
-    known = KnownReads()
+    known = ParsedTaps()
 
     first, again = read_tap(place, known=known), read_tap(place, known=known)
 
@@ -65,7 +70,7 @@ def test_what_has_not_changed_is_not_read_again(place: TapPlace) -> None:
 def test_a_change_is_read_and_everything_else_is_as_it_was(
     place: TapPlace, change: Callable[[Path], object], *, is_settled: bool
 ) -> None:
-    known = KnownReads()
+    known = ParsedTaps()
     first = read_tap(place, known=known)
     change(place.path / "capabilities" / "alpha")
     if is_settled:
@@ -81,7 +86,7 @@ def test_a_change_is_read_and_everything_else_is_as_it_was(
 
 
 def test_a_capability_that_is_gone_is_forgotten(place: TapPlace) -> None:
-    known = KnownReads()
+    known = ParsedTaps()
     read_tap(place, known=known)
     known.keep()
     folder = place.path / "capabilities" / "alpha"
@@ -104,6 +109,32 @@ def test_a_file_that_was_written_a_moment_ago_has_no_mark(tmp_path: Path) -> Non
 
     assert mark_of_file(str(file)) == 0
     assert mark_of_file(str(tmp_path / "absent")) == 0
+
+
+MORE_CHANGES: list[Callable[[Path], object]] = [
+    *CHANGES,
+    lambda folder: (folder / "third.toml").write_text(PROVIDER.format("third")),
+    lambda folder: (folder / "second.toml").rename(folder / "other.toml"),
+    lambda folder: (folder / "second.toml").replace(folder / "first.toml"),
+]
+
+
+@pytest.mark.parametrize("change", MORE_CHANGES)
+def test_a_known_folder_has_the_mark_of_one_that_is_listed_again(
+    place: TapPlace, change: Callable[[Path], object]
+) -> None:
+    folder, marks = place.path / "capabilities" / "alpha", FolderMarks()
+    first = [marks.mark(str(folder), ".toml") for _ in range(3)]
+    change(folder)
+    # While it may still be changing.
+    marks.mark(str(folder), ".toml")
+    settle(place.path)
+
+    again = marks.mark(str(folder), ".toml")
+
+    assert first == [first[0]] * 3
+    assert again == mark_of_folder(str(folder), ".toml")
+    assert again not in {0, first[0]}
 
 
 def test_what_was_made_without_a_mark_is_not_remembered() -> None:

@@ -1,4 +1,4 @@
-"""A session's end of the socket: what goes out, what comes in, and what becomes of requests."""
+"""A session of the library: sent and received lines, and how each request ends."""
 
 import json
 from typing import Any
@@ -13,12 +13,12 @@ from capd_client.agent.errors import (
     OutcomeUnknownError,
     ServerError,
 )
-from capd_client.agent.link import Facts, Link
+from capd_client.agent.link import AgentFacts, Link
 
 Json = dict[str, Any]
 
 ENV = {"TOKEN": "t", "STRAY": "\udcff", "OTHER": "o"}
-FACTS = Facts("agent", "1", 7, "/src", "/src", session="mine", parent="above", env=ENV)
+FACTS = AgentFacts("agent", "1", 7, "/src", "/src", session="mine", parent="above", env=ENV)
 
 
 def lines(link: Link) -> list[Json]:

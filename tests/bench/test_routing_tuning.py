@@ -1,4 +1,4 @@
-"""The routing profile is fitted without anything random."""
+"""Fitting the routing profile is deterministic."""
 
 import json
 import os
@@ -13,6 +13,7 @@ name = "starter"
 tap = "taps/starter"
 overlays = ["{ROOT}/taps/overlays/starter"]
 data = ["{ROOT}/tests/evaluation/starter_rows.jsonl"]
+teaches = true
 """
 
 
@@ -36,4 +37,6 @@ def test_two_tunings_write_the_same_bytes(tmp_path: Path) -> None:
     assert [each.returncode for each in ran] == [0, 0]
     assert ran[0].stdout == ran[1].stdout
     assert files[0].read_bytes() == files[1].read_bytes()
-    assert json.loads(files[0].read_bytes())["scorer"] == "evidence"
+    written = json.loads(files[0].read_bytes())
+    assert written["scorer"] == "evidence"
+    assert written["projection"]

@@ -1,4 +1,4 @@
-"""`capd doctor`: what each check says of a user's folder, programs and daemon."""
+"""`capd doctor`: each check on a home folder, programs and a daemon."""
 
 import json
 import os
@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from capd_client.doctor import programs, storage
+from capd_client.doctor.checks import run_checks
 from capd_client.doctor.daemon import check_daemon, check_degraded, check_model
 from capd_client.doctor.editors import check_editors
 from capd_client.doctor.environment import Surroundings
-from capd_client.doctor.examination import run_checks
 from capd_client.doctor.other_editors import check_other_editors
 from capd_client.doctor.programs import check_commands, check_runners, check_search_path
 from capd_client.doctor.sockets import check_other_sockets, check_socket
@@ -39,7 +39,7 @@ def answering(path: Path, **documents: Any) -> Iterator[None]:
 
 @contextmanager
 def bound(path: Path) -> Iterator[socket.socket]:
-    """Make a socket of the user alone; it stays when nobody has it open any more."""
+    """Create a private socket file, which stays after it is closed."""
     path.parent.mkdir(mode=0o700, parents=True)
     with socket.socket(socket.AF_UNIX) as made:
         made.bind(str(path))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from capd_client.doctor.examination import run_checks
+from capd_client.doctor.checks import run_checks
 from capd_client.doctor.findings import Finding
 from capd_client.doctor.servers import check_servers
 from capd_protos.places import STATE_LOCK
@@ -27,7 +27,7 @@ _COMMANDS = ("capd", "chmod", "kill", "rm")
 
 @dataclass
 class Case:
-    """What a fault has to do with, and what stays until it is mended."""
+    """A user in whose machine a fault is made, and what the fault keeps open."""
 
     patient: Patient
     held: list[object] = field(default_factory=list)

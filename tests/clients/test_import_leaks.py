@@ -1,4 +1,4 @@
-"""No secret of any configuration gets into what is written outside the store, or into a report."""
+"""No secret of an imported configuration appears outside the store or in the report."""
 
 import json
 import tempfile
@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from keyring.backends.fail import Keyring
 
 from capd_client.importing import report
-from capd_client.importing.carrying_out import carry_out
-from capd_client.importing.own_servers import own_definitions
-from capd_client.importing.plan import plan_import
+from capd_client.importing.execution import carry_out
+from capd_client.importing.plan import own_definitions, plan_import
 from capd_client.importing.source_files import read_sources
 from capd_client.importing.stores import KnownValues, SecretStore
 from capd_client.importing.variables import Surroundings

@@ -1,4 +1,4 @@
-"""`capd import --replace`: clients start capd in place of what was imported; all can go back."""
+"""`capd import --replace` makes clients start capd instead; it can be undone."""
 
 import json
 import stat
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from capd_client.install.edits import Change
+from capd_client.install.edits import FileChange
 from whole_daemon import Home
 
 from .importing import SECRETS, Importer
@@ -100,7 +100,7 @@ def test_a_dry_run_of_uninstall_shows_the_servers_that_come_back(
 
     assert (said.code, said.err, files(user)) == (0, "", between)
     user.capd("uninstall", client)
-    changes = [Change(path, data, files(user).get(path)) for path, data in between.items()]
+    changes = [FileChange(path, data, files(user).get(path)) for path, data in between.items()]
     shown = [change.diff() for change in changes if change.path.is_relative_to(user.home)]
     assert sorted(said.out.splitlines()) == sorted("".join(shown).splitlines())
 

@@ -1,4 +1,4 @@
-"""What of a definition is a secret, and how each client's variables are put in capd's words."""
+"""Which values are secrets, and how each client's variables are translated."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capd.core.servers.placeholders import Folders, resolved
-from capd_client.importing import hiding
+from capd_client.importing import secret_detection
 from capd_client.importing.definition import Hidden, Text
 from capd_client.importing.variables import (
     NotImportedError,
@@ -63,7 +63,7 @@ def shown(text: Text) -> str:
     ],
 )
 def test_a_variable_is_hidden_by_its_name_or_by_its_look(name: str, value: str, kept: str) -> None:
-    assert shown(hiding.of_variable(name, (value,) if value else ())) == kept
+    assert shown(secret_detection.of_variable(name, (value,) if value else ())) == kept
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_variable_is_hidden_by_its_name_or_by_its_look(name: str, value: str, 
     ],
 )
 def test_of_a_command_only_what_is_a_secret_is_hidden(line: str, kept: str) -> None:
-    made = hiding.of_line([(word,) for word in line.split()])
+    made = secret_detection.of_line([(word,) for word in line.split()])
 
     assert " ".join(map(shown, made)) == kept
 
@@ -108,7 +108,7 @@ def test_of_a_command_only_what_is_a_secret_is_hidden(line: str, kept: str) -> N
     ],
 )
 def test_a_header_among_the_arguments_is_hidden(words: list[str], kept: str) -> None:
-    made = hiding.of_line([(word,) for word in words])
+    made = secret_detection.of_line([(word,) for word in words])
 
     assert shown(made[-1]) == kept
 
@@ -125,7 +125,7 @@ def test_a_header_among_the_arguments_is_hidden(words: list[str], kept: str) -> 
     ],
 )
 def test_a_header_is_hidden_by_its_name_or_by_its_look(name: str, value: str, kept: str) -> None:
-    assert shown(hiding.of_header(name, (value,))) == kept
+    assert shown(secret_detection.of_header(name, (value,))) == kept
 
 
 def reader(tmp_path: Path, *syntaxes: str, **env: str) -> Reader:

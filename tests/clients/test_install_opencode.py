@@ -1,4 +1,4 @@
-"""`capd install opencode`: its configuration with the comments in it, and the plugin."""
+"""`capd install opencode`: its commented configuration and the plugin."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from capd_client.install import InstallError
-from capd_client.install.edits import Change, make
+from capd_client.install.edits import FileChange, make
 from capd_client.install.ledger import Ledger
 
 from .installing import User
@@ -142,7 +142,7 @@ def test_a_plugin_of_an_older_version_is_replaced_and_still_undone(user: User) -
     plugin = user.home / PLUGIN
     current = plugin.read_bytes()
     ledger = Ledger(user.state, "opencode")
-    make(ledger, Change(plugin, current, b"// older\n"))
+    make(ledger, FileChange(plugin, current, b"// older\n"))
 
     user.capd("install", "opencode")
 
@@ -153,7 +153,7 @@ def test_a_plugin_of_an_older_version_is_replaced_and_still_undone(user: User) -
 
 def test_a_file_that_changes_under_an_installation_is_not_overwritten(user: User) -> None:
     path = user.file("config.json", "{}")
-    change = Change(path, b"{}", b'{"a": 1}', b"{}")
+    change = FileChange(path, b"{}", b'{"a": 1}', b"{}")
     path.write_text('{"b": 2}')
 
     ledger = Ledger(user.state, "test")

@@ -1,4 +1,4 @@
-"""The shim beside a daemon that is slow, hangs or is replaced: the host notices nothing."""
+"""The shim hides a slow, hung or replaced daemon from its host."""
 
 import json
 import stat
@@ -67,7 +67,7 @@ def change_for(key: int | str) -> dict[str, Any]:
 
 
 def die(link: Link, times: int, daemon: FakeDaemon, expected: dict[str, Any]) -> Link:
-    """Have daemon after daemon die that was sent `expected`; return the last one's link."""
+    """Kill each daemon once it was sent `expected`; return the last one's link."""
     for number in range(times):
         link.close()
         link = daemon.accept()
@@ -77,7 +77,7 @@ def die(link: Link, times: int, daemon: FakeDaemon, expected: dict[str, Any]) ->
 
 
 def learn(daemon: FakeDaemon, start_host: Start, discovered: dict[str, Any]) -> None:
-    """Have a shim see what the daemon answers to both handshakes."""
+    """Let a shim record the daemon's answers to both handshakes."""
     host = start_host()
     link = daemon.accept()
     link.welcome()
@@ -98,7 +98,7 @@ def kept(home: Path) -> Path:
 
 
 def keep(kept: Path, **members: Any) -> None:
-    """Have the file of a user whose daemon has answered before."""
+    """Write the saved answers of a daemon that ran before."""
     answers = {
         "server/discover 2026-07-28": {"error": NO_METHOD},
         "initialize 2025-11-25": {"result": RESULT},
@@ -297,7 +297,7 @@ SWITCHED_ON = {"name": "git__log", "inputSchema": {"type": "object"}}
 
 
 def begin(daemon: FakeDaemon, start_host: Start, *lists: list[dict[str, Any]], **more: Any) -> None:
-    """Have a session that lists these tools, one list after the other, and ends."""
+    """Run a session that lists these tools, one list after the other, and ends."""
     host = start_host()
     link = daemon.accept()
     link.welcome(**more)
@@ -314,7 +314,7 @@ def begin(daemon: FakeDaemon, start_host: Start, *lists: list[dict[str, Any]], *
 
 
 def first_list(host: Host, client: str = "zed") -> dict[str, Any]:
-    """Return what a host is answered that lists while its daemon is slow."""
+    """Return the answer to a host that lists while its daemon is slow."""
     host.write(initialize(client=client), INITIALIZED, request(1, "tools/list"))
     host.read()
     return host.read()
@@ -423,7 +423,7 @@ def test_a_host_is_told_of_each_kind_that_it_has_listed(
         ("resources/templates/list", "resourceTemplates"),
     ],
 )
-def test_a_host_of_the_stateless_era_is_answered_in_its_own_form(
+def test_a_host_of_the_stateless_generation_is_answered_in_its_own_form(
     daemon: FakeDaemon, start_host: Start, method: str, member: str
 ) -> None:
     host = start_host()

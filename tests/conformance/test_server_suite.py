@@ -1,4 +1,4 @@
-"""capd in front of the SDK's everything-server, and the server alone, give the suite the same."""
+"""capd in front of the SDK's everything-server gets the same results as that server alone."""
 
 import socket
 import sys
@@ -53,7 +53,7 @@ def through_capd(
     return suite.of_server(f"http://127.0.0.1:{port}/mcp", revision, results, token)
 
 
-def test_the_handshake_era_is_passed_check_by_check(
+def test_the_handshake_generation_is_passed_check_by_check(
     home: Home, suite: Suite, tmp_path: Path, free_port: int
 ) -> None:
     with served_directly(suite, free_port) as url:
@@ -66,7 +66,7 @@ def test_the_handshake_era_is_passed_check_by_check(
     assert [each for statuses in found.values() for each in statuses] == ["SUCCESS"] * 84
 
 
-def test_no_scenario_of_the_stateless_era_fails_that_passes_without_capd(
+def test_no_scenario_of_the_stateless_generation_fails_that_passes_without_capd(
     home: Home, suite: Suite, tmp_path: Path, free_port: int
 ) -> None:
     with served_directly(suite, free_port) as url:

@@ -1,4 +1,4 @@
-"""What the daemon says of a machine that lacks something."""
+"""What the daemon reports about a machine with too few resources."""
 
 from dataclasses import replace
 
@@ -8,12 +8,12 @@ from capd.core.machine_conditions import (
     LEAST_ADDRESS_BYTES,
     LEAST_DATA_BYTES,
     LEAST_DESCRIPTORS,
-    Machine,
     MachineError,
+    MachineLimits,
     check_machine,
 )
 
-ORDINARY = Machine(7, 7, 16_384, None, None)
+ORDINARY = MachineLimits(7, 7, 16_384, None, None)
 
 
 def test_an_ordinary_machine_has_nothing_to_tell() -> None:
@@ -53,6 +53,6 @@ def test_with_little_it_starts_and_says_so(little: dict[str, int], said: str) ->
 
 
 def test_everything_that_is_little_is_told() -> None:
-    found = check_machine(Machine(7, 7, 200, LEAST_ADDRESS_BYTES, LEAST_DATA_BYTES))
+    found = check_machine(MachineLimits(7, 7, 200, LEAST_ADDRESS_BYTES, LEAST_DATA_BYTES))
 
     assert len(found) == 3

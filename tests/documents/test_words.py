@@ -17,6 +17,7 @@ CODE = ("daemon", "clients", "protos", "tests", "bench", "docs")
 # Each with what stands in its place. A word counts in prose, and as a part of a name:
 # A name counts by its parts, in snake case and in camel case.
 WORDS = {
+    "era": "protocol generation",
     "desk": "catalog, cache, store or saver",
     "desks": "catalog, cache, store or saver",
     "shelf": "catalog or store",
@@ -28,6 +29,8 @@ WORDS = {
     "lane": "server connection",
     "lanes": "server connections",
     "rooms": "folders",
+    "wish": "request or options",
+    "wishes": "requests or options",
 }
 
 # Names of modules, classes and functions; a part of one is an ordinary word.
@@ -76,7 +79,7 @@ def files(roots: tuple[str, ...], suffix: str) -> Iterator[Path]:
 
 
 def parts(text: str) -> set[str]:
-    """Return the words of a text, those within names among them, in lower case."""
+    """Return the words of a text in lower case, including the words within names."""
     return {part.lower() for part in _PARTS.findall(text)}
 
 

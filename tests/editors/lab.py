@@ -94,7 +94,7 @@ def _tried(command: list[str], folder: Path) -> None:
 
 
 def following(project: Path, *, times: int = 1) -> list[dict[str, Any]]:
-    """Return the script of a model that takes what it is offered to answer `MESSAGE`.
+    """Return the script of a model that uses the offered tools to answer `MESSAGE`.
 
     It is done when the conversation has the answer `times` times.
     """
@@ -104,7 +104,7 @@ def following(project: Path, *, times: int = 1) -> list[dict[str, Any]]:
 
 
 class Model:
-    """The scripted model, and what it was asked."""
+    """The scripted model, and the requests it got."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class Model:
         self._start(script)
 
     def go_on(self, script: list[dict[str, Any]]) -> None:
-        """Answer by another script from here on, and forget what was asked."""
+        """Follow another script from now on, and forget earlier requests."""
         self.close()
         asked = len(list(self.folder.glob("body-*.json")))
         self._start(script)
@@ -149,7 +149,7 @@ class Model:
         return f"http://127.0.0.1:{self.port}"
 
     def bodies(self) -> list[dict[str, Any]]:
-        """Return the bodies of the requests that carried tools: titles and the like do not."""
+        """Return the bodies of the requests that offered tools; requests for titles offer none."""
         paths = sorted(self.folder.glob("body-*.json"))
         bodies = [json.loads(path.read_text()) for path in paths]
         return [body for body in bodies if body.get("tools")]
@@ -198,7 +198,7 @@ class Lab:
         commit(self.project)
 
     def add_claude(self, program: Path) -> None:
-        """Give the user Claude Code, with the scripted model behind it."""
+        """Install Claude Code for the user, with the scripted model."""
         (self.programs / "claude").symlink_to(program)
         self.env |= {
             "ANTHROPIC_BASE_URL": self.model.url,
@@ -207,7 +207,7 @@ class Lab:
         }
 
     def add_opencode(self, program: Path) -> None:
-        """Give the user opencode, with the scripted model behind it."""
+        """Install opencode for the user, with the scripted model."""
         (self.programs / "opencode").symlink_to(program)
         self.env |= {"OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1"}
         provider = {
@@ -222,7 +222,7 @@ class Lab:
         (folder / "opencode.jsonc").write_text(f"// mine\n{json.dumps(document, indent=2)}\n")
 
     def install(self, client: str, *options: str, is_checked: bool = False) -> str:
-        """Run `capd install`, as the user of the lab would; return what it said.
+        """Run `capd install` as the lab's user; return its output.
 
         Its check starts a daemon where none runs.
         """
@@ -239,7 +239,7 @@ class Lab:
         return done.stdout
 
     def set_mode(self, mode: str) -> None:
-        """Have every session's list made this way, whatever costs less."""
+        """Set the surface mode of every session."""
         folder = self.home.folder / "config"
         folder.mkdir(exist_ok=True)
         with (folder / "config.toml").open("a") as file:
@@ -273,19 +273,19 @@ class Lab:
 
     @contextlib.contextmanager
     def git_at_hand(self) -> Iterator[None]:
-        """Have git's server run for the project: what is told does not wait for its start."""
+        """Start git's server for the project, so that no turn waits for its start."""
         with self.home.shim("another", cwd=self.project):
             assert self.home.ask("enable", name="git", session="another")["ok"]
             yield
 
     def is_ready(self) -> bool:
-        """Say whether a daemon runs, with its model loaded."""
+        """Tell whether a daemon runs, with its model loaded."""
         with contextlib.suppress(DaemonDownError):
             return bool(self.home.ask("status")["embedder"]["state"] == "ready")
         return False
 
     def run(self, *command: str, timeout: float = _RUN_PATIENCE) -> str:
-        """Run a client in the project; return what it printed."""
+        """Run a client in the project; return its output."""
         return self._run(command, timeout).stdout
 
     def show(self, *command: str) -> tuple[str, float]:
@@ -313,7 +313,7 @@ class Lab:
 
 
 class Dialogue:
-    """A client that stays, and is told turn after turn on its standard input."""
+    """A client that keeps running and reads one turn after another from standard input."""
 
     def __init__(self, lab: Lab | None, *command: str) -> None:
         """Without `lab` the command itself says where it runs, and with what."""
@@ -378,7 +378,7 @@ class Terminal:
         return self._run("capture-pane", "-p")
 
     def wait(self, pattern: str) -> str:
-        """Wait until the screen has what a pattern finds; return the screen."""
+        """Wait until a pattern matches the screen; return the screen."""
         try:
             return wait_for(lambda: self._shown(pattern), _RUN_PATIENCE)
         except AssertionError:
@@ -389,10 +389,17 @@ class Terminal:
         screen = self.screen()
         return screen if re.search(pattern, screen, re.MULTILINE) else ""
 
-    def say(self, text: str, prompt: str = r"^\s*[>❯]") -> None:
-        """Type a line, once the client shows its `prompt`, and send it."""
+    def say(self, text: str, prompt: str = r"^\s*[>❯]", *, before: str = "") -> None:
+        """Type a line, once the client shows its `prompt`, and send it.
+
+        Some clients take an Enter that comes soon after a text for a part of it. With what such a
+        client shows `before` a line that is not sent, Enter is pressed again until it is.
+        """
         self.wait(prompt)
         self._run("send-keys", "-l", text)
+        if before:
+            self.answer(before + text, {".": "Enter"})
+            return
         self.wait(re.escape(text[-20:]))
         self.press("Enter")
 
@@ -434,7 +441,7 @@ class Terminal:
 
 
 def settle_claude(lab: Lab) -> None:
-    """Answer what Claude Code asks its user at its first start in a terminal."""
+    """Answer the questions of Claude Code's first start in a terminal."""
     document = {
         "hasCompletedOnboarding": True,
         "theme": "dark",
@@ -450,7 +457,7 @@ def settle_claude(lab: Lab) -> None:
 
 
 class OpencodeServer:
-    """opencode as one process that stays, and is told turn after turn over its own HTTP."""
+    """A running opencode, which gets its turns over its own HTTP interface."""
 
     def __init__(self, lab: Lab) -> None:
         self._port = free_port()
@@ -501,14 +508,14 @@ class OpencodeServer:
 
 
 def free_port() -> int:
-    """Return a port of loopback that nobody listens on."""
+    """Return a port of the loopback interface on which nothing listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def has_listener(pid: int, port: int) -> bool:
-    """Tell whether anybody listens on a port of loopback in the network of a process."""
+    """Tell whether something listens on a loopback port in the network of a process."""
     with contextlib.suppress(OSError):
         table = Path("/proc", str(pid), "net/tcp").read_text()
         return f" 0100007F:{port:04X} 00000000:0000 0A " in table

@@ -1,4 +1,4 @@
-"""Real Codex, Gemini CLI, qwen and Copilot CLI on capd: the prompt leads to the right call."""
+"""Real Codex, Gemini CLI, qwen and Copilot CLI: a prompt leads to the right call."""
 
 import json
 import re
@@ -47,7 +47,7 @@ def said(body: Json) -> str:
 
 
 def assert_proved(lab: Lab, told: str) -> None:
-    """Hold that the model was told before its first answer, and had the result in its last."""
+    """Check the model's first request for the context, and its last for the result."""
     first, *_, last = lab.model.bodies()
     assert len(re.findall(told, said(first))) == 1, said(first)[-3000:]
     assert all(subject in said(last) for subject in SUBJECTS), said(last)[-3000:]
@@ -59,12 +59,12 @@ STARTS = pytest.mark.parametrize("is_warm", [True, False], ids=["server runs", "
 def card(caller: str) -> str:
     """Return a pattern of the tool's call card, as a request has it in JSON.
 
-    A client that lists again may have the tool on its list instead.
+    A client that lists again may have the tool on its list instead. Tools with another caller, as
+    those that write have for Copilot, may come before it.
     """
     listed = "its tools are listed now: git__"
-    return (
-        rf"{listed}|For this message, by {caller}\(name, arguments\):(\\+n- [^\\]*)*\\+n- {TOOL}\("
-    )
+    heading = rf"(?:For this message, by {caller}\(name, arguments\)|By {caller}):"
+    return rf"{listed}|{heading}(\\+n- [^\\]*)*\\+n- {TOOL}\("
 
 
 @STARTS

@@ -1,4 +1,4 @@
-"""Real clients under a user's own rules: approvals, accounts by folder, and edited tools."""
+"""Real clients with a user's rules: approvals, accounts by folder, edited tools."""
 
 import contextlib
 import json
@@ -229,7 +229,8 @@ def conversation(lab: Lab, client: str) -> Iterator[Callable[[str], object]]:
 
             def typed(end: str) -> None:
                 # A question mark that is typed fast opens its help.
-                terminal.say(SAY.removesuffix("?"), "Type your message")
+                text = f"{SAY.removesuffix('?')} {end.split()[-3]}"
+                terminal.say(text, "Type your message", before="* ")
                 terminal.wait(end)
 
             yield typed
@@ -238,7 +239,8 @@ def conversation(lab: Lab, client: str) -> Iterator[Callable[[str], object]]:
     with contextlib.closing(Dialogue(lab, *DIALOGUE)) as dialogue:
 
         def said(end: str) -> None:
-            dialogue.say(user_says(SAY))
+            # The same words soon after would be the same turn.
+            dialogue.say(user_says(f"{SAY} {end}"))
             assert dialogue.hear("result")["result"] == end
 
         yield said

@@ -193,7 +193,9 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     registry.DiscoverCapabilities("history", 3, "developer", "/src/app", [ID]),
     registry.ReloadCatalog(),
     registry.DescribeRegistry("/src/app", all_projects=True),
-    registry.MessageRouted(DECISION),
+    registry.MessageRouted(
+        DECISION, registry.CapabilityResolved(CAPABILITY, {"org/tool": "/deps/org/tool.sh"})
+    ),
     registry.CapabilityResolved(CAPABILITY, {"org/tool": "/deps/org/tool.sh"}),
     registry.CapabilityUnknown("gti", "no tap has it", ["git"]),
     registry.CapabilitiesListed(

@@ -18,10 +18,10 @@ from capd.adapters.skill_files import read_skills, skill_body
 from capd.adapters.tap_files import TapPlace, read_tap
 from capd.adapters.trust.project_taps import read_project
 from capd.adapters.trust.trust_file import TrustFile
-from capd.core.definitions.baseline import Baseline, Change, TrustedTool
+from capd.core.definitions.baseline import Baseline, ToolChange, TrustedTool
 from capd.core.records.retention import Retention
 from capd.core.sessions.habits import Habit
-from capd.core.trust.startable import Agreed
+from capd.core.trust.startable import Agreement
 from capd_client.stored_secrets import SecretError, keep_in_file, remove_from_file
 from capd_client.taps import TapError, TapList
 from capd_client.toml_files import EditError
@@ -59,7 +59,7 @@ oauth = { client_id = "c", redirect_port = 5000 }
 
 async def trust(folder: Path) -> Kept:
     file = TrustFile(folder / "trust.json")
-    given = {"/src/app": {f"a{n}": Agreed("db", f"a{n}", {"url": "b"}) for n in range(9)}}
+    given = {"/src/app": {f"a{n}": Agreement("db", f"a{n}", {"url": "b"}) for n in range(9)}}
     file.write(given)
 
     async def use(told: list[str]) -> None:
@@ -77,7 +77,7 @@ async def trust(folder: Path) -> Kept:
 async def definitions(folder: Path) -> Kept:
     log = ToolName("log")
     known = {log: TrustedTool(("a" * 64,), b'{"name":"log"}', ("b" * 64,))}
-    changes = {log: Change("changed", "c" * 64, b"{}", 2.5, is_rejected=True)}
+    changes = {log: ToolChange("changed", "c" * 64, b"{}", 2.5, is_rejected=True)}
     given = Baseline(ID, ServerName("git"), "pinned", known, changes)
     files = DefinitionFiles(folder)
     await files.save(given)
@@ -164,7 +164,7 @@ async def project_server(folder: Path) -> Kept:
     (folder / "db.sh").write_text("#!/bin/sh\n")
     agreed = TrustFile(folder / "trust.json")
     before = read_project(str(folder), agreed)
-    given = {str(folder): {each.digest: Agreed("db", each.digest) for each in before.startables}}
+    given = {str(folder): {each.digest: Agreement("db", each.digest) for each in before.startables}}
     agreed.write(given)
     whole = read_project(str(folder), agreed).usable
     assert whole is not None

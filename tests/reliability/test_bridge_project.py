@@ -1,4 +1,4 @@
-"""Servers on the far side of a bridge, with the files: a real sshd, another user, and no trace."""
+"""Servers on the far side of a bridge: a real sshd, another user, and no leftovers."""
 
 import contextlib
 import json
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from capd_client.mcp_host import HostError, McpHost
-from support.bridges import configured
+from support.bridges import start_with_token
 from support.far_hosts import NEEDS_SSH, FarHost, SshBridge, below, cmdline, parent, pids
 from whole_daemon import PATIENCE, Home, home_of_its_own, wait_for
 
@@ -62,12 +62,7 @@ def here(host: FarHost) -> Iterator[Home]:
         env = 'env = { API_TOKEN = "{{ENV:API_TOKEN}}" }'
         project_capability(home, host, "token", words=env)
         home.capability("mine", ["python3", "-I", str(SERVER), home.tag, "{{PROJECT}}"])
-        configured(home, CONFIG)
-        secrets = home.folder / "config" / "secrets.env"
-        secrets.write_text(f"API_TOKEN={TOKEN}\n")
-        secrets.chmod(0o600)
-        home.start()
-        wait_for(lambda: len(home.ask("caps")["capabilities"]) == 3)
+        start_with_token(home, CONFIG, TOKEN, capabilities=3)
         yield home
 
 

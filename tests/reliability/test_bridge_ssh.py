@@ -1,4 +1,4 @@
-"""A bridge over a real sshd: sessions, cuts, ends of either side, and nothing left over there."""
+"""A bridge over a real sshd: sessions, lost connections, both ends' exits, no leftovers."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ import pytest
 
 from capd_client.control import DaemonDownError
 from capd_client.mcp_host import HostError, McpHost
-from support.bridges import Far, bridged_capability, configured
+from support.bridges import Far, bridged_capability, start_with_token
 from support.far_hosts import NEEDS_SSH, SSHD, FarHost, SshBridge, below, memory_has
 from whole_daemon import Home, home_of_its_own, wait_for
 
@@ -41,12 +41,12 @@ def here() -> Iterator[Home]:
         journal = home.folder / "journal"
         for name in ("shared", "private"):
             bridged_capability(home, name, journal, sys.executable)
-        configured(home, '[surface]\nmode = "dynamic"\n[bridges.far]\ncapabilities = ["shared"]\n')
-        secrets = home.folder / "config" / "secrets.env"
-        secrets.write_text(f"API_TOKEN={TOKEN}\n")
-        secrets.chmod(0o600)
-        home.start()
-        wait_for(lambda: len(home.ask("caps")["capabilities"]) == 2)
+        start_with_token(
+            home,
+            '[surface]\nmode = "dynamic"\n[bridges.far]\ncapabilities = ["shared"]\n',
+            TOKEN,
+            capabilities=2,
+        )
         yield home
 
 

@@ -1,4 +1,4 @@
-"""What a hostile server says of itself costs its own tools at most."""
+"""Hostile definitions cost at most their own server's tools."""
 
 import os
 import signal
@@ -229,7 +229,7 @@ def test_a_tool_that_calls_itself_harmless_is_not_called_again(world: World) -> 
 
 
 def test_a_list_that_claims_to_last_forever_is_asked_for_after_a_restart(world: World) -> None:
-    world.evil("rug_pull_restart", "--era", "modern")
+    world.evil("rug_pull_restart", "--generation", "modern")
     world.start()
     session = world.session("one", "evil")
     os.kill(world.pid("evil"), signal.SIGKILL)

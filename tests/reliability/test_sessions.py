@@ -1,4 +1,4 @@
-"""No session sees, stops or starves another."""
+"""No session can read, stop or starve another."""
 
 import statistics
 import threading
@@ -121,7 +121,7 @@ FORM: dict[str, Any] = {"elicitation": {"form": {}}}
 
 
 def test_a_result_that_asks_is_the_callers_alone_and_keeps_its_state(world: World) -> None:
-    world.evil("mrtr", "--era", "modern")
+    world.evil("mrtr", "--generation", "modern")
     world.start()
     users = [
         world.session(name, "evil", capabilities=FORM, is_stateless=True)
@@ -142,7 +142,7 @@ def test_a_result_that_asks_is_the_callers_alone_and_keeps_its_state(world: Worl
 
 
 def test_a_result_that_asks_becomes_a_prompt_of_its_caller_alone(world: World) -> None:
-    world.evil("mrtr", "--era", "modern")
+    world.evil("mrtr", "--generation", "modern")
     world.start()
     # The first one's generation is the server's.
     starting = world.session("starting", "evil", capabilities=FORM, is_stateless=True)

@@ -25,7 +25,7 @@ from capd.adapters.overlay_files import read_overlays
 from capd.adapters.result_store import NotKeptError, ResultStore
 from capd.adapters.secrets.secrets_file import SecretsFile
 from capd.adapters.servers.generation_file import GenerationFile
-from capd.adapters.servers.http.login_record import Record
+from capd.adapters.servers.http.login_record import LoginRecord
 from capd.adapters.servers.http.logins import Logins
 from capd.adapters.servers.http.remote_spec import RemoteSpec
 from capd.adapters.servers.http.token_store import FileStore
@@ -72,7 +72,7 @@ CAPABILITY = CapabilitySpec(ID, "default", servers=(GIT,), triggers=("what chang
 
 @dataclass
 class Kept:
-    """A file, how it is written, and who reads it."""
+    """A state file, with functions that write and read it."""
 
     path: Path
     use: Callable[[list[str]], Awaitable[None]]
@@ -168,7 +168,9 @@ async def vectors(folder: Path) -> Kept:
 
 async def login(folder: Path) -> Kept:
     spec = RemoteSpec("far", "https://far.example/mcp")
-    record = Record({"access_token": "a", "refresh_token": "r"}, {"client_id": "c"}, {}, None, 4e9)
+    record = LoginRecord(
+        {"access_token": "a", "refresh_token": "r"}, {"client_id": "c"}, {}, None, 4e9
+    )
     await Logins(folder, FileStore(folder)).of(spec).keep(record)
 
     async def use(told: list[str]) -> None:
@@ -416,7 +418,7 @@ SILENT = (handle, result_secret, result, handshake, http_token)
 
 
 async def failures(tmp_path: Path, make: Callable[[Path], Awaitable[Kept]]) -> list[str]:
-    """Spoil a file in as many ways as there are; return what went wrong."""
+    """Damage a file in every way; return what went wrong."""
     folder = tmp_path / "kept"
     folder.mkdir(mode=0o700)
     kept = await make(folder)
@@ -442,7 +444,7 @@ async def failures(tmp_path: Path, make: Callable[[Path], Awaitable[Kept]]) -> l
 
 
 async def said_of_rubbish(tmp_path: Path, make: Callable[[Path], Awaitable[Kept]]) -> list[Any]:
-    """Return what a person can read of it where a file is nothing of what it was."""
+    """Return the messages about a file with meaningless content."""
     kept = await make(tmp_path)
     kept.path.write_bytes(hashlib.sha512(b"rubbish").digest() * 40)
     told: list[str] = []

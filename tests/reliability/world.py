@@ -142,13 +142,13 @@ class Session:
     def wait_to_hear(
         self, look: Callable[[dict[str, Any]], bool], count: int = 1, patience: float = PATIENCE
     ) -> None:
-        """Wait for `count` messages of the daemon's own."""
+        """Wait until the daemon has sent `count` messages of its own."""
         with self._changed:
             enough = self._changed.wait_for(lambda: sum(map(look, self.heard)) >= count, patience)
             assert enough, f"{self.key} heard only {self.heard[-20:]}"
 
     def stop_reading(self) -> None:
-        """Read nothing more of what the daemon writes."""
+        """Stop reading the daemon's output."""
         self._is_deaf = True
         # What it reads at this moment is the last.
         self.ask("ping", {})
@@ -185,7 +185,7 @@ class Session:
 
 
 class World:
-    """A daemon that has hostile servers beside an honest one."""
+    """A daemon with hostile servers and an honest one."""
 
     def __init__(self, home: Home, evil_server: list[str]) -> None:
         self.home = home
@@ -257,7 +257,7 @@ class World:
         return self.home.ask("enable", session=key, name=name)
 
     def ask_neighbour(self, x: str = "there?") -> None:
-        """Have the honest server answer."""
+        """Call the honest server."""
         assert self._neighbour is not None
         said = self._neighbour.said("neighbour__echo", x)
         assert said.startswith("neighbour echo "), said
@@ -265,7 +265,7 @@ class World:
 
     @contextlib.contextmanager
     def beside_an_honest_session(self) -> Iterator["Honest"]:
-        """Have the honest session call on, and see at the end that nothing cost it much."""
+        """Keep calling the honest server; check at the end that no call was slow."""
         honest = Honest(self)
         honest.thread.start()
         try:
@@ -288,16 +288,17 @@ class World:
         return int(line.split()[1]) * 1024
 
     def check_unharmed(self) -> None:
-        """Say that all this cost the daemon and the honest server nothing."""
+        """Check that the daemon and the honest server still work."""
         if self.process is None:
             return
         assert self.process.poll() is None, self.home.log()[-4000:]
         assert self._neighbour is not None
         self.ask_neighbour()
-        assert [m for m in self._neighbour.heard if m.get("method") != LIST_CHANGED] == []
+        unexpected = [m for m in self._neighbour.heard if m.get("method") != LIST_CHANGED]
+        assert unexpected == [], unexpected
 
     def kill_daemon(self) -> None:
-        """End the daemon on purpose."""
+        """Kill the daemon's process."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()

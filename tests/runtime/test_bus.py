@@ -1,4 +1,4 @@
-"""A bus comes and goes cleanly."""
+"""A bus opens and closes cleanly."""
 
 from pathlib import Path
 
@@ -8,8 +8,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from capd.core.errors import CapdError
-from capd.runtime.bus import Bus
-from capd.runtime.peer import AskFailedError
+from capd.runtime.bus import AskFailedError, Bus
 from capd.runtime.zmq_socket import Context
 from capd_protos.codec import MsgpackCodec
 from capd_protos.types import ActorName, Address

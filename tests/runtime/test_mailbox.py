@@ -1,4 +1,4 @@
-"""Every request that reaches an actor gets exactly one answer, whatever the actor does."""
+"""Every request that reaches an actor gets exactly one answer."""
 
 from collections.abc import Callable
 
@@ -8,9 +8,8 @@ import trio
 import zmq
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from capd.runtime.bus import Bus
+from capd.runtime.bus import AskFailedError, Bus
 from capd.runtime.mailbox import AlreadyAnsweredError, IncomingRequest, Mailbox
-from capd.runtime.peer import AskFailedError
 from capd.runtime.zmq_socket import Context, TrioSocket
 from capd_protos.codec import MsgpackCodec
 from capd_protos.envelope import Envelope, Failure

@@ -1,4 +1,4 @@
-"""Asking: who waits gets the answer to the own question, or an error that says what happened."""
+"""Each request gets its own answer, or an error that says what happened."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -9,13 +9,13 @@ import trio
 import zmq
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from capd.runtime.bus import Bus
-from capd.runtime.mailbox import Mailbox
-from capd.runtime.peer import (
+from capd.runtime.bus import (
     AskFailedError,
     AskTimeoutError,
+    Bus,
     PeerUnreachableError,
 )
+from capd.runtime.mailbox import Mailbox
 from capd.runtime.zmq_socket import Context, TrioSocket
 from capd_protos.codec import MsgpackCodec
 from capd_protos.envelope import Envelope

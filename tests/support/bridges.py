@@ -1,9 +1,12 @@
-"""The far side of a bridge, line by line: what a hostile program there can send."""
+"""Bridges in tests: the daemon, the command, and a far side that is played line by line."""
 
 import contextlib
 import json
 import os
+import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -51,11 +54,11 @@ class Far:
         self.send(json.dumps(message, separators=(",", ":")).encode() + b"\n")
 
     def take(self, size: int) -> bytes:
-        """Return the next bytes; fewer where the daemon has closed."""
+        """Return the next bytes; fewer if the daemon has closed the connection."""
         return self._lines.read(size)
 
     def read(self) -> dict[str, Any]:
-        """Return the next line; an empty object where the daemon has closed."""
+        """Return the next line; an empty object if the daemon has closed the connection."""
         try:
             line = self._lines.readline()
         except ConnectionError:
@@ -155,8 +158,43 @@ def configured(home: Home, text: str) -> None:
     (folder / "config.toml").write_text(text)
 
 
+def start_with_token(home: Home, config: str, token: str, *, capabilities: int) -> None:
+    """Start a daemon with a configuration and the secret `API_TOKEN`; wait for its catalog."""
+    configured(home, config)
+    secrets = home.folder / "config" / "secrets.env"
+    secrets.write_text(f"API_TOKEN={token}\n")
+    secrets.chmod(0o600)
+    home.start()
+    wait_for(lambda: len(home.ask("caps")["capabilities"]) == capabilities)
+
+
+class BridgeCommand:
+    """A running `capd bridge` command, up when the constructor returns."""
+
+    def __init__(self, home: Home, *words: str) -> None:
+        self.output = home.folder / "bridge.log"
+        with self.output.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "capd_client.entry", "bridge", *words],
+                env=home.env,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        wait_for(self.is_up)
+
+    def is_up(self) -> bool:
+        text = self.output.read_text()
+        assert self.process.poll() is None, text
+        return "is up" in text
+
+    def end(self, number: int = signal.SIGINT) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(60)
+
+
 def bridged_capability(home: Home, name: str, journal: Path, python: str) -> None:
-    """Define a capability on the server that says what reaches it, and that gets a token."""
+    """Define a capability on a server that reports its input and gets a token."""
     server = Path(__file__).parents[1] / "whole" / "bridged_server.py"
     home.capability(name, [python, "-I", str(server), str(journal), name, home.tag])
     definition = home.folder / "tap" / "capabilities" / name / "default.toml"
@@ -204,7 +242,7 @@ class Runner:
 
 
 class FarEnd:
-    """The connection of one server over there, in the frames of `capd_client.bridge.runner`."""
+    """The connection of one far server, in the frames of `capd_client.bridge.runner`."""
 
     def __init__(self, far: Far) -> None:
         self._far = far
@@ -218,7 +256,7 @@ class FarEnd:
         self.send(b"o", json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """Yield what the server is asked, until its input ends."""
+        """Yield the requests to the server until its input ends."""
         while (head := self._far.take(HEAD.size)) and len(head) == HEAD.size:
             kind, size = HEAD.unpack(head)
             payload = self._far.take(size)
@@ -228,7 +266,7 @@ class FarEnd:
             yield from map(json.loads, lines)
 
     def serve(self, called: Callable[["FarEnd", dict[str, Any]], None]) -> None:
-        """Be a server with one tool, `echo`, whose calls `called` answers."""
+        """Play a server with one tool, `echo`, whose calls `called` answers."""
         self.send(b"s")
         for request in self.lines():
             match request.get("method"):

@@ -1,20 +1,19 @@
-"""A container in which somebody works, and a bridge into it, for tests."""
+"""A container to bridge into, and the bridge."""
 
 import contextlib
 import json
 import os
-import signal
 import subprocess
-import sys
 import uuid
 from pathlib import Path
 
 import pytest
 
 from capd_client.mcp_host import McpHost
+from support.bridges import BridgeCommand
 from support.containers import PYTHON, image
 from support.far_hosts import cmdline, pids
-from whole_daemon import Home, wait_for
+from whole_daemon import Home
 
 FOLDER = "/home/dev/.local/share/capd-bridge/box"
 FILES = """
@@ -30,7 +29,7 @@ def podman(*words: str) -> str:
 
 
 class Box:
-    """A running container in which somebody works."""
+    """A running container in which a user works."""
 
     def __init__(self, *more: str) -> None:
         """`more` are further options of the engine."""
@@ -66,7 +65,7 @@ class Box:
         return podman("exec", self.name, "python3", "-c", program, *words)
 
     def left(self) -> list[str]:
-        """Return what a bridge has left: files in the home, and processes."""
+        """Return the files and processes that a bridge has left."""
         files = json.loads(self.python(FILES, "/home").replace("'", '"'))
         return [*files, *map(str, self.processes())]
 
@@ -79,26 +78,11 @@ class Box:
         podman("rm", "--force", "--time=0", self.name)
 
 
-class ContainerBridge:
+class ContainerBridge(BridgeCommand):
     """A running `capd bridge container`."""
 
     def __init__(self, home: Home, box: Box, *more: str) -> None:
-        self.output = home.folder / "bridge.log"
-        words = ["bridge", "container", box.name, "--name", "box", *more]
-        with self.output.open("wb") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "capd_client.entry", *words],
-                env=home.env,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-        wait_for(self.is_up)
-
-    def is_up(self) -> bool:
-        text = self.output.read_text()
-        assert self.process.poll() is None, text
-        return "is up" in text
+        super().__init__(home, "container", box.name, "--name", "box", *more)
 
     def engine(self) -> int:
         """Return the process of the engine that holds the stream."""
@@ -108,7 +92,3 @@ class ContainerBridge:
                 if b"hold-streams" in Path("/proc", each, "cmdline").read_bytes():
                     return int(each)
         return 0
-
-    def end(self, number: int = signal.SIGINT) -> int:
-        self.process.send_signal(number)
-        return self.process.wait(60)

@@ -20,6 +20,7 @@ from typing import IO
 import pytest
 
 from capd_client.mcp_host import McpHost
+from support.bridges import BridgeCommand
 from whole_daemon import Home, wait_for
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
@@ -71,7 +72,7 @@ class FarNetwork:
         self._started.append(subprocess.Popen([*self.inside, *words], stderr=subprocess.DEVNULL))
 
     def is_listening(self) -> bool:
-        """Tell whether something there accepts connections at the port."""
+        """Tell whether something accepts connections at the port."""
         with contextlib.suppress(OSError):
             socket.create_connection((self.address, self.port), 1).close()
             return True
@@ -85,7 +86,7 @@ class FarNetwork:
         return False
 
     def cut(self) -> None:
-        """Pull the cable: whatever is sent is lost, and no connection is told."""
+        """Disconnect the cable: packets are lost, and no connection is closed."""
         _ip("link", "set", self._cable, "down")
 
     def plug_in(self) -> None:
@@ -109,7 +110,7 @@ def _ip(*words: str, inside: Sequence[str] = ()) -> None:
 
 
 class FarHost:
-    """Another host, as far as ssh sees: a home, and an sshd for each connection."""
+    """Another host from ssh's point of view: a home, and an sshd for each connection."""
 
     def __init__(self, folder: Path, network: FarNetwork | None = None) -> None:
         """With `network` its sshd listens there; else no port is open."""
@@ -153,7 +154,7 @@ class FarHost:
                 wait_for(network.is_listening)
 
     def obey(self, script: str) -> None:
-        """Be a hostile host, which runs this script whatever it is asked to run."""
+        """Play a hostile host that runs this script in place of every command."""
         hostile = self.home.parent / "hostile"
         hostile.write_text(f"#!/bin/sh\n{script}\n")
         hostile.chmod(0o755)
@@ -174,7 +175,7 @@ class FarHost:
         return [pid for pid in pids() if str(self.folder).encode() in cmdline(pid)]
 
     def editor(self, session: str, folder: Path | None = None) -> McpHost:
-        """Start an editor over there, in its home: the shim that the bridge has put there."""
+        """Start an editor on the far side, in its home, with the shim that the bridge installed."""
         env = {"HOME": str(self.home), "PATH": os.defpath, "CAPD_SESSION": session}
         command = [shutil.which("python3") or sys.executable, str(self.folder / "capd.pyz")]
         if self.user.pw_uid != os.getuid():
@@ -182,29 +183,12 @@ class FarHost:
         return McpHost(command, env=env, cwd=str(folder or self.home))
 
 
-class SshBridge:
+class SshBridge(BridgeCommand):
     """A running `capd bridge ssh`."""
 
     def __init__(self, home: Home, host: FarHost, *more: str) -> None:
         self.home, self.host = home, host
-        self.output = home.folder / "bridge.log"
-        with self.output.open("wb") as output:
-            self.process = subprocess.Popen(
-                [
-                    *(sys.executable, "-P", "-m", "capd_client.entry", "bridge", "ssh", "far"),
-                    *("-F", str(host.config), *more),
-                ],
-                env=home.env,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-        wait_for(self.is_up)
-
-    def is_up(self) -> bool:
-        text = self.output.read_text()
-        assert self.process.poll() is None, text
-        return "is up" in text
+        super().__init__(home, "ssh", "far", "-F", str(host.config), *more)
 
     def tunnel(self) -> int:
         """Return the process of ssh that forwards the socket."""
@@ -212,10 +196,6 @@ class SshBridge:
             pid for pid in pids() if parent(pid) == self.process.pid and b"/socket:" in cmdline(pid)
         ]
         return found[0] if found else 0
-
-    def end(self, number: int = signal.SIGINT) -> int:
-        self.process.send_signal(number)
-        return self.process.wait(60)
 
 
 def memory_has(pid: int, wanted: bytes) -> bool:

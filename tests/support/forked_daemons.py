@@ -6,7 +6,8 @@
 Importing takes six tenths of the processor time of a daemon's start, and each test would pay it
 again. A forked daemon is the same from there on: it runs `capd.main.main(["daemon", "run"])`. What
 comes before, up to the import, is left to tests that start `python -m capd daemon run`
-(tests/whole/test_first_turn.py, tests/clients, tests/reliability).
+(tests/whole/test_first_turn.py, tests/clients, tests/reliability). The processes in which a forked
+daemon counts tokens and reads files are forked likewise (`forked_scripts`).
 """
 
 import atexit
@@ -32,7 +33,7 @@ DAEMON = ["daemon", "run"]
 
 
 def can_fork(environment: Mapping[str, str]) -> bool:
-    """Tell whether a forked daemon with this environment is like one that was started.
+    """Tell whether a daemon with this environment may be forked instead of started.
 
     What Python or the loader is told, it is told when it starts. On macOS, Apple's libraries do
     not survive a fork without an exec.
@@ -51,7 +52,7 @@ def _of_daemon(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 class ForkedDaemon(subprocess.Popen[bytes]):
-    """A daemon whose parent is the program that forked it; it has no pipes."""
+    """A daemon whose parent is the program that forked it. It has no pipes."""
 
     def __init__(self, pid: int, starter: "Starter") -> None:
         self.args = DAEMON
@@ -78,13 +79,17 @@ class ForkedDaemon(subprocess.Popen[bytes]):
 
 
 class Starter:
-    """The program that forks, and what it said of the daemons that ended."""
+    """The program that forks daemons, and its reports on those that ended."""
 
     def __init__(self) -> None:
+        # Not at the top: the program that forks has this file alone.
+        from support.forked_scripts import own_process_command
+
+        commands = [own_process_command(kind) for kind in ("counting", "parsing")]
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._program = subprocess.Popen(
-                [sys.executable, "-P", __file__, str(theirs.fileno())],
+                [sys.executable, "-P", __file__, str(theirs.fileno()), json.dumps(commands)],
                 env=_of_daemon(os.environ),
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
@@ -184,18 +189,40 @@ def _tell_ended(channel: socket.socket) -> None:
 
 
 def main() -> int:
-    """Import the daemon, fork one for each request, and be it."""
+    """Import the daemon, and fork a daemon process for each request."""
     gc.disable()
+    from capd import lazy_dataclasses
+
+    # One process compiles the methods for all daemons.
+    lazy_dataclasses.install = lambda: None
     from capd.__main__ import _imported
 
     command = _imported(DAEMON)
+    # What each daemon imports at its start or with its first session.
+    import watchfiles._rust_notify  # noqa: F401
+
+    import capd.actors.control.connection
+    import capd.actors.gateway.bridges  # noqa: F401
     from capd.adapters.client_table import client_table
+    from capd.adapters.parsing import parser
+    from capd.adapters.tokens import counted_texts
+
+    counting, parsing = json.loads(sys.argv[2])
+    counted_texts.command = lambda: counting
+    parser.command = lambda longest, idle: [*parsing, str(longest), str(idle)]
 
     # What it parses is the same for each of them.
     client_table()
     gc.freeze()
     gc.enable()
-    return command() if _is_daemon(socket.socket(fileno=int(sys.argv[1]))) else 0
+    if _is_daemon(socket.socket(fileno=int(sys.argv[1]))):
+        status = command()
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        # Without what takes a third of the time of a daemon that only starts and stops: freeing
+        # each object of each module.
+        os._exit(status)
+    return 0
 
 
 if __name__ == "__main__":

@@ -8,36 +8,50 @@
              starts this file as the server's process, which asks for the script, passes on its own
              descriptors 0 to 2, and ends as the script ends; if it is killed, so is the script.
     capd     the `capd` command, most of whose time is imports.
+    counting the process that counts tokens for a daemon, which loads the vocabulary first: 0.4 s of
+             the processor for each daemon with a session.
+    parsing  the process that reads files for a daemon.
+
+The last two run a function in place of a script, and a signal that ends the fork ends also the
+process that stands for it, since the daemon looks for that.
 
 What a process is to the operating system (its memory, its command line, a sandbox) and what Python
 does before the script is no matter for tests that use these; the others start a process.
 """
 
-# Little, since each server's process imports it: the rest where it is needed.
+# Little, since each process that stands for a fork imports it, and `socket` alone would double the
+# time that such a process takes: the rest is imported where it is needed.
 import os
-import signal
-import socket
 import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import _socket
+    import socket
     import subprocess
 
 STANDARD = (0, 1, 2)
+_KILLED = 128
+"""An exit status above it is of a process that a signal ended."""
 _LARGEST_MESSAGE_BYTES = 1 << 17
 _ENTRY = "clients/capd_client/entry.py"
 
 
 def server_command(script: str, *arguments: str) -> list[str]:
-    """Return what a daemon starts a server of the SDK with."""
+    """Return the command by which a daemon starts an SDK server."""
     if sys.platform != "linux":
         return [sys.executable, "-W", "ignore", script, *arguments]
     address = _program("server").address
     return [sys.executable, "-I", "-S", __file__, address, script, *arguments]
 
 
+def own_process_command(kind: str) -> list[str]:
+    """Return what a forked daemon starts in place of a process of capd's own, without arguments."""
+    return [sys.executable, "-I", "-S", __file__, _program(kind).address, kind]
+
+
 def can_fork_capd(environment: dict[str, str]) -> bool:
-    """Tell whether a forked `capd` with this environment is like one that was started.
+    """Tell whether a `capd` with this environment may be forked instead of started.
 
     What Python or the loader is told, it is told when it starts. On macOS, Apple's libraries do
     not survive a fork without an exec.
@@ -58,6 +72,7 @@ def run_capd(
     Raises:
         TimeoutError: it did not end within `patience` seconds; it is killed.
     """
+    import socket
     import subprocess
     import tempfile
     from contextlib import ExitStack
@@ -85,6 +100,7 @@ class _Program:
     """A program that has imported the modules of a kind. It ends with the process of the tests."""
 
     def __init__(self, kind: str) -> None:
+        import socket
         import subprocess
         import tempfile
 
@@ -123,34 +139,46 @@ def _program(kind: str) -> _Program:
 
 
 def _ask_for(
-    channel: socket.socket,
+    channel: "_socket.socket",
     argv: list[str],
     folder: str,
     environment: dict[str, str],
     descriptors: list[int],
 ) -> None:
-    import json
+    import _socket
+    import marshal
 
-    request = json.dumps([argv, folder, environment]).encode()
-    socket.send_fds(channel, [len(request).to_bytes(4, "big") + request], descriptors)
+    request = marshal.dumps([argv, folder, environment])
+    # What `socket.send_fds` does.
+    passed = b"".join(each.to_bytes(4, sys.byteorder) for each in descriptors)
+    rights = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, passed)]
+    channel.sendmsg([len(request).to_bytes(4, "big") + request], rights)
 
 
 def _stand_for(address: str, argv: list[str]) -> int:
     """Have `argv` run in a fork with the descriptors of this process; return its exit status."""
-    with socket.socket(socket.AF_UNIX) as channel:
-        channel.connect(address)
-        folder = os.getcwd()  # noqa: PTH109 - without pathlib
-        _ask_for(channel, argv, folder, dict(os.environ), list(STANDARD))
-        # Its ends are the script's alone, so that whoever reads there sees it close them.
-        for number in STANDARD:
-            os.close(number)
-        status = channel.recv(16)
-    return int(status or b"1")
+    import _socket
+
+    channel = _socket.socket(_socket.AF_UNIX)
+    channel.connect(address)
+    folder = os.getcwd()  # noqa: PTH109 - without pathlib
+    _ask_for(channel, argv, folder, dict(os.environ), list(STANDARD))
+    # Its ends are the script's alone, so that whoever reads there sees it close them.
+    for number in STANDARD:
+        os.close(number)
+    status = int(channel.recv(16) or b"1")
+    if argv[0] in _FUNCTIONS and status > _KILLED:
+        import signal
+
+        signal.signal(status - _KILLED, signal.SIG_DFL)
+        os.kill(os.getpid(), status - _KILLED)
+    return status
 
 
-def _serve(listener: socket.socket) -> None:
+def _serve(listener: "socket.socket") -> None:
     """Fork for each request, until the tests are gone; return in each fork that runs a script."""
     import select
+    import signal
 
     running: dict[int, socket.socket] = {}
     woken, wakes = os.pipe()
@@ -175,22 +203,38 @@ def _serve(listener: socket.socket) -> None:
                 running.pop(pid).close()
         if listener in ready:
             channel, _ = listener.accept()
-            message, descriptors, *_ = socket.recv_fds(channel, _LARGEST_MESSAGE_BYTES, 3)
-            size = int.from_bytes(message[:4], "big") + 4
-            while len(message) < size:
-                message += channel.recv(size - len(message))
+            request, descriptors = _asked(channel)
+            if request is None:
+                channel.close()
+                continue
             pid = os.fork()
             if not pid:
                 for each in (listener, channel, *running.values()):
                     each.close()
-                _become(message[4:], descriptors, (woken, wakes))
+                _become(request, descriptors, (woken, wakes))
                 return
             running[pid] = channel
             for number in descriptors:
                 os.close(number)
 
 
-def _tell_ended(running: dict[int, socket.socket]) -> None:
+def _asked(channel: "socket.socket") -> tuple[bytes | None, list[int]]:
+    """Return a request and its descriptors; None if its process was killed before it had asked."""
+    import socket
+
+    message, descriptors, *_ = socket.recv_fds(channel, _LARGEST_MESSAGE_BYTES, 3)
+    size = int.from_bytes(message[:4], "big") + 4
+    while len(message) < size:
+        more = channel.recv(size - len(message))
+        if not more:
+            for number in descriptors:
+                os.close(number)
+            return None, []
+        message += more
+    return message[4:], descriptors
+
+
+def _tell_ended(running: "dict[int, socket.socket]") -> None:
     import contextlib
 
     while True:
@@ -205,12 +249,13 @@ def _tell_ended(running: dict[int, socket.socket]) -> None:
             code = os.waitstatus_to_exitcode(status)
             # Nobody hears it where its process was killed, and so was it.
             with contextlib.suppress(OSError):
-                channel.send(str(code if code >= 0 else 128 - code).encode())
+                channel.send(str(code if code >= 0 else _KILLED - code).encode())
             channel.close()
 
 
 def _become(request: bytes, descriptors: list[int], to_close: tuple[int, ...]) -> None:
-    import json
+    import marshal
+    import signal
     import time
 
     signal.set_wakeup_fd(-1)
@@ -220,7 +265,8 @@ def _become(request: bytes, descriptors: list[int], to_close: tuple[int, ...]) -
         os.dup2(given, number)
     for number in (*descriptors, *to_close):
         os.close(number)
-    sys.argv[:], folder, environment = json.loads(request)
+    sys.argv[:], folder, environment = marshal.loads(request)
+
     os.environ.clear()
     os.environ.update(environment)
     time.tzset()
@@ -239,23 +285,69 @@ def _import_capd() -> None:
     import capd_client
 
     for module in pkgutil.walk_packages(capd_client.__path__, "capd_client."):
-        # The screen imports textual, and the shim's launcher runs as it is imported.
+        # The screen imports textual, and the shim's launcher runs when it is imported.
         if ".top" not in module.name and not module.name.endswith((".launch", "__main__")):
             importlib.import_module(module.name)
 
 
-_IMPORTS = {"server": _import_sdk, "capd": _import_capd}
+def _load_vocabulary() -> None:
+    import capd.adapters.tokens.counting_process  # noqa: F401 - what the forks run
+    from capd.adapters.tokens.token_counts import count
+
+    count("")
 
 
-def _run_scripts(listener: socket.socket, kind: str) -> None:
+def _import_parsing() -> None:
+    from capd import lazy_dataclasses
+
+    lazy_dataclasses.install()
+    import yaml  # noqa: F401 - what the jobs import
+
+    import capd.adapters.parsing.process  # noqa: F401 - what the forks run
+
+
+_IMPORTS = {
+    "server": _import_sdk,
+    "capd": _import_capd,
+    "counting": _load_vocabulary,
+    "parsing": _import_parsing,
+}
+
+
+def _count() -> None:
+    from capd.adapters.tokens import counting_process
+
+    sys.exit(counting_process.main())
+
+
+def _parse() -> None:
+    from capd.adapters.parsing import process
+
+    process.start(sys.argv[1:])
+
+
+def _run_script() -> None:
     import runpy
+
+    runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+_FUNCTIONS = {"counting": _count, "parsing": _parse}
+
+
+def _run_scripts(listener: "socket.socket", kind: str) -> None:
+    import gc
     import traceback
 
+    # No fork visits the objects of the imports again, which takes longer than many a script.
+    gc.disable()
     _IMPORTS[kind]()
+    gc.freeze()
+    gc.enable()
     _serve(listener)
     status = 0
     try:
-        runpy.run_path(sys.argv[0], run_name="__main__")
+        _FUNCTIONS.get(kind, _run_script)()
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:  # noqa: BLE001 - as the interpreter ends with it
@@ -269,6 +361,8 @@ def _run_scripts(listener: socket.socket, kind: str) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1].isdigit():
+        import socket
+
         _run_scripts(socket.socket(fileno=int(sys.argv[1])), sys.argv[2])
     else:
         os._exit(_stand_for(sys.argv[1], sys.argv[2:]))

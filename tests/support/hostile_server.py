@@ -41,7 +41,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--mode", default="ok")
     parser.add_argument("--tag", default="evil")
     parser.add_argument("--name", default="evil")
-    parser.add_argument("--era", dest="generation", default="legacy", choices=["legacy", "modern"])
+    parser.add_argument("--generation", default="legacy", choices=["legacy", "modern"])
     parser.add_argument("--n", type=int, default=0)
     parser.add_argument("--url", default="http://127.0.0.1:9/x.json")
     parser.add_argument("--sock", default="")
@@ -87,7 +87,7 @@ def text(words: str) -> Json:
 
 
 def record(words: str, how: str = "w") -> None:
-    """Leave `words` in the file of `--out`, where a test reads them."""
+    """Write `words` to the file of `--out`, which a test reads."""
     if OPTIONS.out:
         with Path(OPTIONS.out).open(how, encoding="utf-8") as file:
             file.write(words)
@@ -137,7 +137,7 @@ def ignore_term() -> None:
 
 @at_start
 def double_fork() -> None:
-    """Leave a grandchild in a session of its own, whose parent is gone."""
+    """Start an orphaned grandchild in a session of its own."""
     if os.fork():
         return
     os.setsid()
@@ -409,7 +409,7 @@ def dup_reply(call: Call) -> bool:
 
 @in_call
 def wrong_id(call: Call) -> bool:
-    """Answer everybody but the one who asked."""
+    """Answer every id except the one of the request."""
     near = call.id - 1 if isinstance(call.id, int) else 1
     for other in (0, near, 10**30, "x", None, [1]):
         send({"id": other, "result": text("STOLEN")})
@@ -492,7 +492,7 @@ def mrtr(call: Call) -> bool:
 
 @in_call
 def state(call: Call) -> bool:
-    """Tell one caller what the one before it said."""
+    """Tell each caller what the previous one said."""
     before, Call.last_x = Call.last_x, call.arguments.get("x")
     return call.say(f"pid={os.getpid()} previous={before}")
 

@@ -65,7 +65,7 @@ def text(said: str) -> types.CallToolResult:
 
 
 def summary(answer: Any) -> str:
-    """Return what a test compares of a client's answer."""
+    """Return the parts of a client's answer that a test compares."""
     if isinstance(answer, types.ElicitResult):
         return f"{answer.action} {answer.content}"
     if isinstance(answer, types.CreateMessageResult):
@@ -91,7 +91,7 @@ class GenerationServer:
         if self.is_stateless:
             listening = {"on_subscriptions_listen": ListenHandler(self.bus)}
         self.server: Server[Any] = Server(
-            "era",
+            "generation",
             version="1",
             on_list_tools=self.tools,
             on_call_tool=self.call,
@@ -110,7 +110,7 @@ class GenerationServer:
             ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS
         )
         if ctx.request_id is not None and is_handshakes == self.is_stateless:
-            raise MCPError(types.METHOD_NOT_FOUND, "another era")
+            raise MCPError(types.METHOD_NOT_FOUND, "another generation")
         return await call_next(ctx)
 
     async def nothing(self, _ctx: Context, _params: Any) -> types.EmptyResult:

@@ -1,4 +1,4 @@
-"""A bridge into a real container: sessions, cuts, ends of either side, and nothing left there."""
+"""A bridge into a real container: sessions, lost connections, both ends' exits."""
 
 import contextlib
 import json
@@ -15,7 +15,7 @@ import pytest
 from capd_client.bridge.container import exec_words
 from capd_client.control import DaemonDownError
 from capd_client.mcp_host import HostError, McpHost
-from support.bridges import bridged_capability, configured
+from support.bridges import bridged_capability, start_with_token
 from support.far_containers import FILES, FOLDER, Box, ContainerBridge, podman
 from support.far_hosts import memory_has
 from whole_daemon import PATIENCE, Home, home_of_its_own, wait_for
@@ -43,12 +43,12 @@ def here() -> Iterator[Home]:
             bridged_capability(home, name, journal, sys.executable)
         project_capability(home)
         permitted = '[bridges.box]\ncapabilities = ["shared", "there"]\nstarts = ["there"]\n'
-        configured(home, f'[servers]\nlinger = 1\n[surface]\nmode = "dynamic"\n{permitted}')
-        secrets = home.folder / "config" / "secrets.env"
-        secrets.write_text(f"API_TOKEN={TOKEN}\n")
-        secrets.chmod(0o600)
-        home.start()
-        wait_for(lambda: len(home.ask("caps")["capabilities"]) == 3)
+        start_with_token(
+            home,
+            f'[servers]\nlinger = 1\n[surface]\nmode = "dynamic"\n{permitted}',
+            TOKEN,
+            capabilities=3,
+        )
         yield home
 
 

@@ -16,7 +16,15 @@ from typing import Any
 import pytest
 
 from capd_client.mcp_host import McpHost
-from support.bridges import Bridge, Far, FarEnd, Runner, answered, bridged_capability, configured
+from support.bridges import (
+    Bridge,
+    Far,
+    FarEnd,
+    Runner,
+    answered,
+    bridged_capability,
+    start_with_token,
+)
 from whole_daemon import Home, home_of_its_own, wait_for
 
 TOKEN = "host-token-44f0"
@@ -41,13 +49,13 @@ secrets = true
 
 @dataclass
 class World:
-    """A daemon with a bridge, and a session of this machine beside it."""
+    """A daemon with a bridge, and a local session."""
 
     home: Home
     honest: McpHost
 
     def server(self, key: str) -> dict[str, Any]:
-        """Return the server over there that a session has, or has asked for last."""
+        """Return the far server that a session has, or requested last."""
         servers = self.home.ask("servers")["servers"]
         found = [each for each in servers if each["project"] == f"/home/dev/{key}"]
         return dict(found[0]) if found else {}
@@ -55,7 +63,8 @@ class World:
 
 @pytest.fixture(scope="module")
 def made() -> Iterator[World]:
-    with home_of_its_own(is_shipped=False) as home:
+    with home_of_its_own(is_shipped=False, is_forked=True) as home:
+        home.leave_out_model()
         bridged_capability(home, "shared", home.folder / "journal", sys.executable)
         for name, env in (
             ("there", 'env = { MODE = "ro" }'),
@@ -65,12 +74,7 @@ def made() -> Iterator[World]:
             home.capability(name, ["mcp-far", "--in", "{{PROJECT}}"])
             definition = home.folder / "tap" / "capabilities" / name / "default.toml"
             definition.write_text(f'{definition.read_text()}where = "project"\n{env}\n')
-        configured(home, CONFIG)
-        secrets = home.folder / "config" / "secrets.env"
-        secrets.write_text(f"API_TOKEN={TOKEN}\n")
-        secrets.chmod(0o600)
-        home.start()
-        wait_for(lambda: len(home.ask("caps")["capabilities"]) == 4)
+        start_with_token(home, CONFIG, TOKEN, capabilities=4)
         honest = home.shim("local")
         assert home.ask("enable", session="local", name="shared")["ok"]
         yield World(home, honest)
@@ -79,7 +83,7 @@ def made() -> Iterator[World]:
 
 @pytest.fixture
 def world(made: World) -> Iterator[World]:
-    """The world, whose honest session answers when the test is over."""
+    """The world; its local session must still work after the test."""
     yield made
     said = made.honest.call("shared__echo", {"text": "still here"})
     assert "still here" in said["content"][0]["text"]
@@ -106,7 +110,7 @@ def echoing(end: FarEnd) -> None:
 
 @contextlib.contextmanager
 def session(bridge: Bridge, key: str, folder: str = "/home/dev/") -> Iterator[Far]:
-    """A far session in a folder; by default in one of its own."""
+    """Open a far session in a folder; by default in one of its own."""
     folder = f"{folder}{key}" if folder == "/home/dev/" else folder
     with bridge.far() as far:
         welcome = far.hello(session=key, credential=bridge.credential, cwd=folder)
@@ -116,7 +120,7 @@ def session(bridge: Bridge, key: str, folder: str = "/home/dev/") -> Iterator[Fa
 
 
 def enabled(far: Far, name: str = "there") -> str:
-    """Switch a capability on; return what is said where that fails."""
+    """Switch a capability on; return the error text if that fails."""
     answer = far.call("capability", action="enable", name=name)
     return str(answer["content"][0]["text"]) if answer["isError"] else ""
 

@@ -62,7 +62,7 @@ time.sleep(600)
 
 @dataclass
 class World:
-    """A daemon with a bridge, and a session of this machine beside it."""
+    """A daemon with a bridge, and a local session."""
 
     home: Home
     bridge: Bridge
@@ -85,7 +85,8 @@ class World:
 
 @pytest.fixture(scope="module")
 def made() -> Iterator[World]:
-    with home_of_its_own(is_shipped=False) as home:
+    with home_of_its_own(is_shipped=False, is_forked=True) as home:
+        home.leave_out_model()
         journal = home.folder / "journal"
         journal.touch()
         for name in ("shared", "asked", "private"):
@@ -107,7 +108,7 @@ def made() -> Iterator[World]:
 
 @pytest.fixture
 def world(made: World) -> Iterator[World]:
-    """The world, whose honest session answers when the test is over."""
+    """The world; its local session must still work after the test."""
     yield made
     said = made.honest.call("shared__echo", {"text": "still here"})
     assert "still here" in said["content"][0]["text"]

@@ -1,13 +1,18 @@
-"""A script that tests fork is the one that a process would run."""
+"""A script forked by the tests behaves like one started as a process."""
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from capd.adapters.parsing import parser
+from capd.adapters.parsing.jobs import ReadSkillNeeds
+from capd.adapters.parsing.parser import Parser
+from capd.adapters.tokens import counted_texts, counting_process
 from support import forked_scripts
 from whole_daemon import Home, wait_for
 
@@ -74,3 +79,48 @@ def test_a_forked_command_says_what_a_started_one_says(home: Home) -> None:
 @pytest.mark.parametrize("name", ["PYTHONPATH", "PYTHONUTF8", "LD_PRELOAD", "LC_ALL"])
 def test_what_python_is_told_at_its_start_takes_a_start(name: str) -> None:
     assert not forked_scripts.can_fork_capd({**os.environ, name: "/of/its/own"})
+
+
+def test_a_fork_counts_tokens_like_a_started_process() -> None:
+    forked = forked_scripts.own_process_command("counting")
+    texts = counting_process.written([b"two words", b"", "gr\u00fc\u00dfe".encode()])
+
+    counted = [
+        subprocess.run(command, input=texts, capture_output=True, check=True).stdout
+        for command in (forked, counted_texts.command())
+    ]
+
+    assert counting_process.read(counted[0])[:2] == [2, 0]
+    assert counted[0] == counted[1]
+
+
+@pytest.mark.parametrize(
+    ("longest", "reason"), [(60.0, "error=''"), (0.001, "it takes more than 0.25 s to read")]
+)
+def test_a_fork_reads_a_text_within_its_time_and_ends_as_a_started_process(
+    monkeypatch: pytest.MonkeyPatch, longest: float, reason: str
+) -> None:
+    forked = forked_scripts.own_process_command("parsing")
+    started = Parser(longest=longest)
+    text = "---\nname: one\nnumbers: [" + "1, " * 5_000 + "]\n---\nwords\n"
+    job = ReadSkillNeeds(text.encode())
+
+    read = [started.read(job)]
+    monkeypatch.setattr(parser, "command", lambda *seconds: [*forked, *map(str, seconds)])
+    with_forks = Parser(longest=longest)
+    read.append(with_forks.read(job))
+    for each in (started, with_forks):
+        each.close()
+
+    assert read[0] == read[1]
+    assert reason in str(read[0])
+
+
+def test_who_asks_for_nothing_keeps_nobody_waiting() -> None:
+    command = forked_scripts.own_process_command("counting")
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.connect(command[4])
+
+    counted = subprocess.run(command, input=b"", capture_output=True, check=True, timeout=60.0)
+
+    assert counted.stdout == b""

@@ -1,4 +1,4 @@
-"""Every `--json` of a real daemon is of the shape that docs/cli.schema.json promises."""
+"""Every `--json` output has the shape that docs/cli.schema.json promises."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ from capd.actors.control.learning import entry_document
 from capd_client.control import Control
 from capd_client.doctor.findings import Finding, document
 from capd_client.importing.definition import Origin
-from capd_client.importing.plan import LeftOut, Plan, Planned
+from capd_client.importing.plan import ImportPlan, LeftOut, PlannedServer
 from capd_client.importing.report import document as imported
 from capd_client.importing.source_files import Unreadable
 from capd_client.mcp_host import McpHost
@@ -42,7 +42,7 @@ COMMANDS = SCHEMA["$defs"]["commands"]
 
 
 def problems(command: str, document: Any) -> list[str]:
-    """Return what is wrong with a document, a line each."""
+    """Return a document's violations of the schema, one per line."""
     schema = {**SCHEMA, "$ref": f"#/$defs/commands/{command.replace(' ', '%20')}"}
     found = Draft202012Validator(schema).iter_errors(document)
     return [f"{error.json_path}: {error.message[:200]}" for error in found]
@@ -206,9 +206,9 @@ def test_a_report_of_doctor_is_of_its_shape() -> None:
 
 def test_an_import_is_of_its_shape() -> None:
     origin = Origin("zed", "Zed", Path("/f"), "jsonc", ("context_servers", "a"), "a")
-    planned = Planned("a", [origin], ["a note"], OwnServer("a", ["x"]), {"K": "v"}, ["M"])
+    planned = PlannedServer("a", [origin], ["a note"], OwnServer("a", ["x"]), {"K": "v"}, ["M"])
     unreadable = Unreadable("zed", "Zed", Path("/g"), "it is not JSON")
-    plan = Plan(1, [planned], [LeftOut(origin, "it is off")], [unreadable])
+    plan = ImportPlan(1, [planned], [LeftOut(origin, "it is off")], [unreadable])
 
     printed = {**imported(plan, is_done=True), "replaced": ["/f"]}
 

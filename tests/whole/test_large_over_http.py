@@ -1,4 +1,4 @@
-"""Results that are too large to hold come through the HTTP front as well, in either form."""
+"""Results too large for memory pass through the HTTP front, as JSON and as events."""
 
 import json
 import sys
@@ -28,7 +28,7 @@ def request(method: str, params: dict[str, Any]) -> dict[str, Any]:
 
 
 async def session_headers(client: httpx2.AsyncClient, url: str, generation: str) -> dict[str, str]:
-    """Return what goes with each request of a client of a generation."""
+    """Return the headers of each request of a client of this generation."""
     if generation == "stateless":
         names = {"mcp-method": "tools/call", "mcp-name": "give"}
         return {"mcp-protocol-version": "2026-07-28", **names}
@@ -44,7 +44,7 @@ async def session_headers(client: httpx2.AsyncClient, url: str, generation: str)
 
 @pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
 @pytest.mark.parametrize("generation", ["handshake", "stateless"])
-async def test_a_large_result_is_the_same_in_either_form_and_era(
+async def test_a_large_result_is_the_same_in_either_form_and_generation(
     home: Home, generation: str, kind: str
 ) -> None:
     home.capability("large", [sys.executable, "-I", str(LARGE_SERVER), home.tag])

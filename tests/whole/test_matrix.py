@@ -36,7 +36,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprec
 def daemon() -> Iterator[Home]:
     folder = Path(tempfile.mkdtemp(prefix="capd"))
     folder.chmod(0o700)
-    home = Home(folder, is_forked=True)
+    home = Home(folder, is_shipped=False, is_forked=True)
+    home.leave_out_model()
     # One process a server for all of its tests: starting one takes a second.
     home.env["CAPD_LINGER"] = "60"
     # By itself a list of the stateless generation does not change.
@@ -82,7 +83,7 @@ def server(request: pytest.FixtureRequest) -> str:
 
 
 class Talk:
-    """A client that has a server switched on, with a journal of what it heard."""
+    """A client with an active server, and a journal of its messages."""
 
     def __init__(self, server: str) -> None:
         self.client: Client

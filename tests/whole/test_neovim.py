@@ -18,7 +18,7 @@ import capd_client
 from editors.lab import CACHE
 from whole_daemon import Home
 
-pytestmark = pytest.mark.clients
+pytestmark = [pytest.mark.clients, pytest.mark.model]
 
 HERE = Path(__file__).parent
 PACKAGE = Path(capd_client.__file__).parent
@@ -44,7 +44,7 @@ def neovim() -> Path:
 
 
 def use(neovim: Path, home: Home, **env: str) -> dict[str, Any]:
-    """Do in Neovim what the script does; return what it saw."""
+    """Run the script in Neovim; return its results."""
     shim = [sys.executable, "-I", "-S", str(PACKAGE / "launch.py")]
     command = [str(neovim), "--clean", "--headless", "-l", str(HERE / "neovim_user.lua")]
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Subscriptions outlive the server, and the daemon, that they were made at."""
+"""Subscriptions survive a restart of their server and of the daemon."""
 
 import os
 import signal
@@ -31,9 +31,14 @@ def kill_the_server(home: Home) -> None:
     wait_for(lambda: any(each["pid"] not in gone for each in home.servers()))
 
 
-def replace_the_daemon(home: Home) -> None:
+def wait_until_saved(home: Home, text: str) -> None:
+    """Wait until the record of a session has `text`: a killed daemon saves nothing more."""
     records = home.folder / "state" / "sessions"
-    wait_for(lambda: any(b"notes" in each.read_bytes() for each in records.glob("*.session")))
+    wait_for(lambda: any(text.encode() in each.read_bytes() for each in records.glob("*.session")))
+
+
+def replace_the_daemon(home: Home) -> None:
+    wait_until_saved(home, "notes")
     home.processes[-1].kill()
     home.processes[-1].wait()
     home.start()
@@ -57,6 +62,7 @@ async def test_a_handshake_client_hears_of_its_resource_after_a_loss(
 ) -> None:
     async with talking(home, "handshake", with_server(home, generation)) as talk:
         await talk.client.subscribe_resource(URI)
+        await trio.to_thread.run_sync(wait_until_saved, home, URI)
         await trio.to_thread.run_sync(lose, home)
         await talk.until_heard(types.ResourceUpdatedNotification)
         talk.heard.clear()

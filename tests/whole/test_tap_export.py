@@ -1,4 +1,4 @@
-"""What `capd tap export` writes: the same capabilities for others, and no secret of this user."""
+"""`capd tap export` writes the same capabilities without the user's secrets."""
 
 import json
 import sys
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from capd_client.mcp_registry.record import Record
+from capd_client.mcp_registry.record import SourceRecord
 from whole_daemon import PLAIN_SERVER, Home, home_of_its_own, wait_for
 
 STORED = "stored-in-the-file-of-secrets"
@@ -58,7 +58,7 @@ def of_registry(home: Home, name: str, package: str, *words: str) -> None:
     """Define a server as `capd add io.github.x/y` leaves it."""
     file = home.folder / "data/packages" / ("0" * 64) / "package.tgz"
     add(home, name, "--", *(word.format(file) for word in words), "--", "one-mcp", "--fast")
-    record = Record(f"io.github.x/{name}", "1.2.3", "https://r", "npm", package, "sha256-0")
+    record = SourceRecord(f"io.github.x/{name}", "1.2.3", "https://r", "npm", package, "sha256-0")
     place = home.folder / "config/own/capabilities" / name
     (place / "registry.json").write_text(record.text())
 

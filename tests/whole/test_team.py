@@ -49,7 +49,7 @@ def typed() -> list[list[str]]:
 
 
 def log_in(home: Home, *arguments: str) -> str:
-    """Run `capd login`, open the page that it names, and return the rest of what it says."""
+    """Run `capd login`, open the page that it names, and return the rest of its output."""
     login = subprocess.Popen(
         [sys.executable, "-P", "-m", "capd_client.entry", *arguments, "--no-browser"],
         env=home.env,
@@ -123,7 +123,12 @@ def ingress() -> Iterator[tuple[str, list[int]]]:
             while True:
                 near, _ = listener.accept()
                 opened.append(near)
-                far = socket.create_connection(("127.0.0.1", ports[-1]))
+                try:
+                    far = socket.create_connection(("127.0.0.1", ports[-1]))
+                except ConnectionRefusedError:
+                    # The client may look for its stream between two pods.
+                    end(near)
+                    continue
                 opened.append(far)
                 run(carry, near, far)
                 run(carry, far, near)

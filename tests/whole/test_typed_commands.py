@@ -23,7 +23,7 @@ AS_WIDE_AS_IT_IS = {"completion", "config schema", "help", "metrics"}
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[Home]:
-    with home_of_its_own() as made:
+    with home_of_its_own(is_forked=True) as made:
         made.plain("alpha")
         made.start()
         with made.shim("editor"):

@@ -14,7 +14,7 @@ from anyio.to_thread import run_sync
 from capd_client.agent.address import FIRST_PAUSE, GREETING_TIMEOUT, LAST_PAUSE, Address
 from capd_client.agent.blocking import switched
 from capd_client.agent.errors import CapdError, NotSentError, OutcomeUnknownError
-from capd_client.agent.link import Facts, Link, Outcome
+from capd_client.agent.link import AgentFacts, Link, RequestOutcome
 from capd_client.agent.shapes import Change, Result, Tool, Turn, tools_of
 
 _READ_BYTES = 256 * 1024
@@ -35,7 +35,7 @@ class AsyncSession:
     Cancelling a task cancels its request.
     """
 
-    def __init__(self, facts: Facts, where: Address, patience: float) -> None:
+    def __init__(self, facts: AgentFacts, where: Address, patience: float) -> None:
         self._link = Link(facts)
         self._where = where
         self._patience = patience
@@ -246,7 +246,7 @@ class AsyncSession:
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             group.cancel_scope.cancel()
 
-    def _resolve(self, outcomes: list[Outcome]) -> None:
+    def _resolve(self, outcomes: list[RequestOutcome]) -> None:
         for each in outcomes:
             waiter = self._waiting.pop(each.key, None)
             if waiter is not None:

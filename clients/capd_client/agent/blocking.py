@@ -25,7 +25,7 @@ from capd_client.agent.errors import (
     RefusedError,
     error_of,
 )
-from capd_client.agent.link import Facts, Link, Outcome
+from capd_client.agent.link import AgentFacts, Link, RequestOutcome
 from capd_client.agent.shapes import Change, Result, Tool, Turn, tools_of
 from capd_client.control import Control, ControlError, DaemonDownError
 
@@ -39,7 +39,7 @@ class Session:
     It reconnects by itself after a restart of the daemon. Get one from `connect`, with `with`.
     """
 
-    def __init__(self, facts: Facts, where: Address, patience: float) -> None:
+    def __init__(self, facts: AgentFacts, where: Address, patience: float) -> None:
         self._link = Link(facts)
         self._where = where
         self._patience = patience
@@ -286,7 +286,7 @@ class Session:
             while len(self._wake_out.recv(4096)) == 4096:  # noqa: PLR2004 - until it is empty
                 pass
 
-    def _resolve(self, outcomes: list[Outcome]) -> None:
+    def _resolve(self, outcomes: list[RequestOutcome]) -> None:
         for each in outcomes:
             future = self._waiting.pop(each.key, None)
             if future is None:

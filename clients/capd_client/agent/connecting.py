@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from capd_client.agent.address import Address, address
 from capd_client.agent.blocking import Session
-from capd_client.agent.link import Facts
+from capd_client.agent.link import AgentFacts
 
 if TYPE_CHECKING:
     from capd_client.agent.asynchronous import AsyncSession
@@ -20,7 +20,7 @@ PATIENCE = 30.0
 class Connecting:
     """The result of `connect`: open the session with `with`, `async with` or `open`."""
 
-    def __init__(self, facts: Facts, where: Address, patience: float) -> None:
+    def __init__(self, facts: AgentFacts, where: Address, patience: float) -> None:
         self._facts = facts
         self._where = where
         self._patience = patience
@@ -89,7 +89,7 @@ def connect(
     """
     values = os.environ if env is None else env
     folder = os.path.realpath(project or Path.cwd())
-    facts = Facts(
+    facts = AgentFacts(
         client=client or Path(sys.argv[0] or "agent").stem or "agent",
         version=version,
         pid=os.getpid(),

@@ -43,7 +43,7 @@ _MCP_VERSION = "2025-11-25"
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class AgentFacts:
     """What the agent says about itself in the hello, and the environment that servers may use."""
 
     client: str
@@ -69,7 +69,7 @@ class _AgentRequest(Request):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RequestOutcome:
     """How a request ended: its result or its error."""
 
     key: int
@@ -79,7 +79,7 @@ class Outcome:
 class Link:
     """A session that continues over several connections."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: AgentFacts) -> None:
         self._facts = facts
         self.phase: Literal["apart", "greeting", "initializing", "up", "over"] = "apart"
         self.session = facts.session
@@ -169,10 +169,10 @@ class Link:
         """Whether there are bytes to write."""
         return bool(self._output)
 
-    def take(self, chunk: bytes) -> list[Outcome]:
+    def take(self, chunk: bytes) -> list[RequestOutcome]:
         """Decode bytes from the daemon; return the outcomes that they contain."""
         self._input += chunk
-        outcomes: list[Outcome] = []
+        outcomes: list[RequestOutcome] = []
         while not self.is_dropped:
             end = self._input.find(b"\n", self._searched)
             if end < 0:
@@ -186,7 +186,7 @@ class Link:
             self._drop("a line of the daemon has no end")
         return outcomes
 
-    def lost(self, why: str) -> list[Outcome]:
+    def lost(self, why: str) -> list[RequestOutcome]:
         """Note that the connection is lost; return the requests that end because of that.
 
         A request that may have run ends with `OutcomeUnknownError`. One that has not run is kept
@@ -198,7 +198,7 @@ class Link:
         self.trouble = why or self.trouble
         if self.phase != "over":
             self.phase = "apart"
-        outcomes: list[Outcome] = []
+        outcomes: list[RequestOutcome] = []
         for request in list(self._pending.values()):
             fate = after_loss(request)
             request.is_sent = False
@@ -217,7 +217,7 @@ class Link:
         """The key of the newest request."""
         return self._last_key
 
-    def abandon(self, error: CapdError, last_key: int) -> list[Outcome]:
+    def abandon(self, error: CapdError, last_key: int) -> list[RequestOutcome]:
         """Fail all requests up to `last_key`, while there is no connection.
 
         Later requests are kept: the next attempt to connect may succeed.
@@ -229,7 +229,7 @@ class Link:
         """Return the error that requests get while capd is stopped on purpose."""
         return NoDaemonError("capd was stopped; start it with: capd daemon start", NOT_SENT)
 
-    def end(self, error: CapdError | None = None) -> list[Outcome]:
+    def end(self, error: CapdError | None = None) -> list[RequestOutcome]:
         """End the session; return the outcomes of all pending requests."""
         if self.phase in {"initializing", "up"}:
             self._say({"capd": "goodbye"})
@@ -246,7 +246,7 @@ class Link:
                 )
         return outcomes
 
-    def _take_line(self, line: bytes, outcomes: list[Outcome]) -> None:
+    def _take_line(self, line: bytes, outcomes: list[RequestOutcome]) -> None:
         try:
             message = json.loads(line)
         except (ValueError, RecursionError):
@@ -264,7 +264,7 @@ class Link:
         else:
             self._take_response(message, outcomes)
 
-    def _take_frame(self, frame: Json, outcomes: list[Outcome]) -> None:
+    def _take_frame(self, frame: Json, outcomes: list[RequestOutcome]) -> None:
         match frame.get("capd"):
             case "welcome" if self.phase == "greeting":
                 self._welcomed(frame)
@@ -306,7 +306,7 @@ class Link:
         request = {"jsonrpc": "2.0", "id": self._initialize_key, "method": "initialize"}
         self._say({**request, "params": params})
 
-    def _refused(self, frame: Json, outcomes: list[Outcome]) -> None:
+    def _refused(self, frame: Json, outcomes: list[RequestOutcome]) -> None:
         code = str(frame.get("code"))
         text = str(frame.get("message") or code)
         step = after_refusal(code, has_token=bool(self._resume))
@@ -317,7 +317,7 @@ class Link:
             outcomes += self.end(RefusedError(text, REFUSED))
         self._drop(text)
 
-    def _initialized(self, message: Json, outcomes: list[Outcome]) -> None:
+    def _initialized(self, message: Json, outcomes: list[RequestOutcome]) -> None:
         if "error" in message:
             outcomes += self.end(error_of(message["error"]))
             self.is_dropped = True
@@ -345,7 +345,7 @@ class Link:
             error = {"code": METHOD_NOT_FOUND, "message": "this client offers no such method"}
             self._say({**reply, "error": error})
 
-    def _take_response(self, message: Json, outcomes: list[Outcome]) -> None:
+    def _take_response(self, message: Json, outcomes: list[RequestOutcome]) -> None:
         request = self._pending.get(_whole(message.get("id")))
         if request is None:
             return
@@ -353,9 +353,9 @@ class Link:
         outcome = result if isinstance(result, dict) else error_of(message.get("error"))
         outcomes.append(self._resolve(request, outcome))
 
-    def _resolve(self, request: _AgentRequest, outcome: Json | CapdError) -> Outcome:
+    def _resolve(self, request: _AgentRequest, outcome: Json | CapdError) -> RequestOutcome:
         del self._pending[request.key]
-        return Outcome(request.key, outcome)
+        return RequestOutcome(request.key, outcome)
 
     def _send(self, request: _AgentRequest) -> None:
         request.is_sent = True

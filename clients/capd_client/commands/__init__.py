@@ -38,7 +38,7 @@ _WHERE = {
     "bridges": ("bridge",),
     "catalog": ("check", "eval", "tap"),
     "completion": ("completion",),
-    "helping": ("help",),
+    "help": ("help",),
     "doctor": ("doctor",),
     "importing": ("import",),
     "indexing": ("index",),

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from capd_client import tables
-from capd_client.commands import completing
+from capd_client.commands import completers
 from capd_client.commands.scratch import in_session, once_the_model_is_there
 from capd_client.commands.shared import (
     ask,
@@ -77,7 +77,7 @@ def _line(topic: str, event: dict[str, Any]) -> str:
 
 
 @click.command()
-@click.argument("name", shell_complete=completing.capabilities)
+@click.argument("name", shell_complete=completers.capabilities)
 @session_option
 @json_option
 def enable(*, name: str, session: str, as_json: bool) -> None:
@@ -92,7 +92,7 @@ def enable(*, name: str, session: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("name", shell_complete=completing.active_capabilities)
+@click.argument("name", shell_complete=completers.active_capabilities)
 @session_option
 @json_option
 def disable(*, name: str, session: str, as_json: bool) -> None:
@@ -157,7 +157,7 @@ def turn(*, text: tuple[str, ...], budget: int, session: str, as_json: bool) -> 
 
 
 @click.command()
-@click.argument("name", shell_complete=completing.tools)
+@click.argument("name", shell_complete=completers.tools)
 @click.argument("arguments", metavar="[JSON]", default="{}")
 @session_option
 @json_option
@@ -209,7 +209,7 @@ account_option = click.option(
 
 
 @click.command()
-@click.argument("server", shell_complete=completing.servers)
+@click.argument("server", shell_complete=completers.servers)
 @click.option("--no-browser", is_flag=True, help="Print the address instead of opening it.")
 @click.option(
     "--paste", is_flag=True, help="Log in in a browser elsewhere, then paste its address."
@@ -238,7 +238,7 @@ def login(*, server: str, no_browser: bool, paste: bool, device: bool, account: 
 
 
 @click.command()
-@click.argument("server", shell_complete=completing.servers)
+@click.argument("server", shell_complete=completers.servers)
 @account_option
 def logout(*, server: str, account: str) -> None:
     """Delete the login at a server that is reached by URL."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from capd_client import tables
-from capd_client.commands import completing
+from capd_client.commands import completers
 from capd_client.commands.shared import ask, fail, json_option, print_json, this_places
 from capd_client.control import DaemonDownError
 from capd_client.taps import TapError, TapList, find_name
@@ -114,7 +114,7 @@ def tap_export(*, folder: Path) -> None:
 
 
 @tap.command("update")
-@click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=completing.taps)
+@click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=completers.taps)
 def tap_update(*, names: tuple[str, ...]) -> None:
     """Update taps that are git checkouts, all of them or those named."""
     from capd_client import tap_git  # noqa: PLC0415 - as above
@@ -161,7 +161,7 @@ def tap_list(*, as_json: bool) -> None:
 
 
 @tap.command("remove")
-@click.argument("name", shell_complete=completing.taps)
+@click.argument("name", shell_complete=completers.taps)
 def tap_remove(*, name: str) -> None:
     """Remove the tap NAME from the list, and its clone if capd made it; your own folder stays."""
     from capd_client import tap_git  # noqa: PLC0415 - as above

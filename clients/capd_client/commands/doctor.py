@@ -20,8 +20,8 @@ _EXITS = {"ok": 0, "note": 0, "warning": EXIT_DEGRADED, "error": EXIT_FAILED}
 def doctor(*, as_json: bool) -> None:
     """Check everything that capd depends on; exit code 1 on errors, 4 on warnings only."""
     # Imported here, because no other command uses them.
+    from capd_client.doctor.checks import run_checks  # noqa: PLC0415
     from capd_client.doctor.environment import read_surroundings  # noqa: PLC0415
-    from capd_client.doctor.examination import run_checks  # noqa: PLC0415
     from capd_client.doctor.findings import Finding, document, worst  # noqa: PLC0415
 
     findings: list[Finding] = []

@@ -15,8 +15,8 @@ from capd_client.control import ControlError, DaemonDownError
 from capd_client.install.known_clients import KnownClient, known_clients
 
 if TYPE_CHECKING:
-    from capd_client.importing.plan import Plan
-    from capd_client.importing.source_files import Entry
+    from capd_client.importing.plan import ImportPlan
+    from capd_client.importing.source_files import SourceEntry
     from capd_client.importing.stores import KnownValues
     from capd_client.own_tap import OwnServer, OwnTap
 
@@ -57,7 +57,7 @@ def import_(
     restores them.
     """
     from capd_client.importing import report  # noqa: PLC0415 - as few commands need it
-    from capd_client.importing.carrying_out import carry_out  # noqa: PLC0415
+    from capd_client.importing.execution import carry_out  # noqa: PLC0415
     from capd_client.importing.stores import SecretStore  # noqa: PLC0415
     from capd_client.stored_secrets import SecretError  # noqa: PLC0415
 
@@ -103,7 +103,7 @@ def _chosen(names: tuple[str, ...]) -> list[KnownClient]:
 
 def planned(
     clients: list[KnownClient], config: str
-) -> "tuple[Plan, list[Entry], OwnTap, KnownValues]":
+) -> "tuple[ImportPlan, list[SourceEntry], OwnTap, KnownValues]":
     """Return the plan for `clients`, and the data that it was made from; nothing is written.
 
     The data are every entry that was found, the user's own tap below the folder `config`, and the
@@ -112,8 +112,7 @@ def planned(
     Raises:
         SecretError: others can read `secrets.env`.
     """
-    from capd_client.importing.own_servers import own_definitions  # noqa: PLC0415
-    from capd_client.importing.plan import plan_import  # noqa: PLC0415
+    from capd_client.importing.plan import own_definitions, plan_import  # noqa: PLC0415
     from capd_client.importing.source_files import read_sources  # noqa: PLC0415
     from capd_client.importing.stores import KnownValues  # noqa: PLC0415
     from capd_client.importing.variables import Surroundings  # noqa: PLC0415
@@ -129,7 +128,7 @@ def planned(
     return plan, sources.entries, tap, known
 
 
-def _take_known_tools(plan: "Plan") -> None:
+def _take_known_tools(plan: "ImportPlan") -> None:
     """Add triggers from the tools of planned servers, if they are known; no server is started."""
     from capd_client.mcp_registry.process import RegistryError  # noqa: PLC0415
     from capd_client.mcp_registry.process import ask as ask_registry  # noqa: PLC0415
@@ -169,7 +168,7 @@ def _triggers() -> dict[str, list[str]]:
     }
 
 
-def _is_agreed(plan: "Plan", *, yes: bool, as_json: bool) -> bool:
+def _is_agreed(plan: "ImportPlan", *, yes: bool, as_json: bool) -> bool:
     if yes:
         return True
     if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -179,7 +178,7 @@ def _is_agreed(plan: "Plan", *, yes: bool, as_json: bool) -> bool:
     return click.confirm(f"Import {number} server{'s' if number > 1 else ''}?")
 
 
-def _ask_of_project(plan: "Plan") -> None:
+def _ask_of_project(plan: "ImportPlan") -> None:
     """Ask about each server that only a file of this folder has: a stranger may have written it."""
     for each in [planned for planned in plan.added if planned.is_of_project]:
         where = tables.printable(str(each.origins[0].file))
@@ -188,7 +187,7 @@ def _ask_of_project(plan: "Plan") -> None:
             plan.leave_out(each, "you did not want it for all projects")
 
 
-def _tell_daemon(plan: "Plan", *, as_json: bool) -> None:
+def _tell_daemon(plan: "ImportPlan", *, as_json: bool) -> None:
     try:
         ask("reload")
         outcome = "Switch one on with: capd enable NAME, or by saying what it is for."

@@ -18,7 +18,7 @@ from capd_client import tables
 from capd_client.commands.shared import NoDaemon, fail
 from capd_client.install import InstallError
 from capd_client.install.edits import (
-    Change,
+    FileChange,
     FileEdit,
     make,
     plan_install,
@@ -41,7 +41,7 @@ class Vendor(Protocol):
         """Return the edits that put capd into the client's files."""
         ...
 
-    def vendor_command(self, change: Change) -> list[str]:
+    def vendor_command(self, change: FileChange) -> list[str]:
         """Return the client's command for `change`; empty if there is none."""
         ...
 
@@ -50,7 +50,7 @@ class Vendor(Protocol):
         ...
 
 
-def make_with_vendor(ledger: Ledger, client: Vendor, change: Change) -> Path | None:
+def make_with_vendor(ledger: Ledger, client: Vendor, change: FileChange) -> Path | None:
     """Make a change of an installation, by the client's own command if it has one for it.
 
     If that command fails, capd edits the file itself. Return the path of the backup; None if there

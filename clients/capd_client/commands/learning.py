@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from capd_client import tables
-from capd_client.commands import completing
+from capd_client.commands import completers
 from capd_client.commands.records import learnt_of
 from capd_client.commands.shared import ask, fail, json_option, print_json, this_places
 from capd_client.taps import TapError
@@ -91,7 +91,7 @@ class Learned:
 
 @click.command()
 @click.argument("phrase", required=False)
-@click.argument("capability", required=False, shell_complete=completing.capabilities)
+@click.argument("capability", required=False, shell_complete=completers.capabilities)
 @click.option(
     "--forget",
     metavar="[NAME]",

@@ -39,8 +39,8 @@ def find(
     if refresh and offline:
         raise click.UsageError("--refresh and --offline exclude each other")
     more = [f"--limit={limit}"]
-    wishes = (("--refresh", refresh), ("--offline", offline), ("--words", words))
-    more += [option for option, is_wanted in wishes if is_wanted]
+    options = (("--refresh", refresh), ("--offline", offline), ("--words", words))
+    more += [option for option, is_wanted in options if is_wanted]
     try:
         found = process.ask(
             "find", more=[*more, "--", text_of(text)], what="searching the registry"
@@ -102,7 +102,7 @@ def update(*, name: str | None, given: tuple[str, ...], dry_run: bool, yes: bool
     The new version is fetched, checked and started once in a sandbox; changes in the definitions of
     its tools are shown before anything is replaced. Nothing is updated automatically.
     """
-    from capd_client.mcp_registry.asking import given_values  # noqa: PLC0415
+    from capd_client.mcp_registry.inputs import given_values  # noqa: PLC0415
     from capd_client.mcp_registry.process import RegistryError  # noqa: PLC0415
     from capd_client.mcp_registry.updating import from_registry, newer  # noqa: PLC0415
     from capd_client.own_tap import OwnTap  # noqa: PLC0415

@@ -14,7 +14,7 @@ from capd_client.commands.shared import ask, fail, this_places
 from capd_client.control import DaemonDownError
 
 if TYPE_CHECKING:
-    from capd_client.mcp_registry.adding import Wishes
+    from capd_client.mcp_registry.adding import AddOptions
 
 
 @click.command(context_settings={"ignore_unknown_options": False})
@@ -99,10 +99,10 @@ def add(
     if "/" in name and "://" not in name and not command and not url:
         if headers:
             raise click.UsageError("--header is for a --url; a server of the registry asks: --set")
-        from capd_client.mcp_registry.adding import Wishes  # noqa: PLC0415
+        from capd_client.mcp_registry.adding import AddOptions  # noqa: PLC0415
 
         _add_of_registry(
-            Wishes(
+            AddOptions(
                 name,
                 own_name=own_name,
                 kind=kind or "",
@@ -148,13 +148,13 @@ def add(
     tables.say(f"Switch it on with: capd enable {name}, or by saying one of its triggers.")
 
 
-def _add_of_registry(wishes: "Wishes") -> None:
+def _add_of_registry(options: "AddOptions") -> None:
     """Add a server from the registry, and have a running daemon load it."""
     from capd_client.mcp_registry import adding, process  # noqa: PLC0415 - as few commands need it
     from capd_client.stored_secrets import SecretError  # noqa: PLC0415
 
     try:
-        name = adding.add(wishes, this_places().config)
+        name = adding.add(options, this_places().config)
     except (process.RegistryError, SecretError) as error:
         fail(str(error))
     except adding.NotAgreedError:

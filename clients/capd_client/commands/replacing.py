@@ -18,13 +18,18 @@ from capd_client.install.known_clients import known_clients
 
 if TYPE_CHECKING:
     from capd_client.importing.definition import Origin
-    from capd_client.importing.plan import Plan
+    from capd_client.importing.plan import ImportPlan
     from capd_client.importing.replacing import Replacements
-    from capd_client.importing.source_files import Entry
+    from capd_client.importing.source_files import SourceEntry
 
 
 def replace(
-    plan: "Plan", entries: "Iterable[Entry]", *, yes: bool, dry_run: bool, is_quiet: bool
+    plan: "ImportPlan",
+    entries: "Iterable[SourceEntry]",
+    *,
+    yes: bool,
+    dry_run: bool,
+    is_quiet: bool,
 ) -> list[str]:
     """Install capd in the clients of `plan`, and remove the imported servers from their files.
 
@@ -94,7 +99,7 @@ def forget(*, yes: bool) -> None:
 
 
 def _by_client(
-    plan: "Plan",
+    plan: "ImportPlan",
 ) -> "tuple[dict[str, dict[Path, list[Origin]]], list[Path]]":
     """Return the imported origins by client and file of the user, and the files of the project."""
     own: dict[str, dict[Path, list[Origin]]] = {}

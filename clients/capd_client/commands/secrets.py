@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from capd_client import stored_secrets, tables
-from capd_client.commands import completing
+from capd_client.commands import completers
 from capd_client.commands.shared import ask, fail, json_option, print_json, this_places
 from capd_client.control import ControlError, DaemonDownError
 from capd_client.stored_secrets import SecretError
@@ -23,7 +23,7 @@ def secret() -> None:
 
 
 @secret.command("set")
-@click.argument("key", shell_complete=completing.secrets)
+@click.argument("key", shell_complete=completers.secrets)
 @click.option("--file", "in_file", is_flag=True, help=f"Keep it in {FILE_NAME} (mode 0600).")
 def secret_set(*, key: str, in_file: bool) -> None:
     """Store the value of KEY in the keyring; prompts for it, or reads it from standard input."""
@@ -47,7 +47,7 @@ def secret_set(*, key: str, in_file: bool) -> None:
 
 
 @secret.command("remove")
-@click.argument("key", shell_complete=completing.secrets)
+@click.argument("key", shell_complete=completers.secrets)
 def secret_remove(*, key: str) -> None:
     """Remove the value of KEY from the keyring and from the file, wherever it is."""
     removed: list[str] = []
@@ -129,7 +129,7 @@ def _file() -> Path:
 
 
 def _tell_daemon() -> None:
-    """Have a running daemon read the stored secrets again; others read them when they start."""
+    """Have a running daemon read the stored secrets again. A stopped one reads them at start."""
     with contextlib.suppress(DaemonDownError, ControlError):
         ask("reload")
 

@@ -20,7 +20,7 @@ from capd_client.commands.importing import planned
 from capd_client.commands.installing import ClientName, check_prompts, install
 from capd_client.commands.scratch import start_daemon
 from capd_client.commands.shared import Failure, fail, this_places
-from capd_client.importing.carrying_out import carry_out
+from capd_client.importing.execution import carry_out
 from capd_client.importing.stores import SecretStore
 from capd_client.install.installed_clients import state_of
 from capd_client.install.known_clients import KnownClient, known_clients

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NoReturn, TypeVar
 import click
 
 from capd_client import tables
-from capd_client.commands.completing import session_keys
+from capd_client.commands.completers import session_keys
 from capd_client.control import Control
 from capd_client.status import START_HINT
 from capd_client.waiting import Waiting, waiting_for_servers

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from capd_client.commands.completing import session_keys
+from capd_client.commands.completers import session_keys
 from capd_client.commands.shared import ask, fail, print_json, this_places
 from capd_client.control import ControlError
 from capd_client.tables import say

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any
 
-from capd_client.importing import hiding
+from capd_client.importing import secret_detection
 from capd_client.importing.definition import Definition, ProjectFolder, Reference, Text
-from capd_client.importing.source_files import Entry
+from capd_client.importing.source_files import SourceEntry
 from capd_client.importing.variables import NULL, NotImportedError, Reader, Surroundings
 from capd_protos.secret_places import FILE_LIMIT_BYTES, KEY
 
@@ -46,10 +46,10 @@ _LONGEST_TIMEOUT = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ReadEntry:
     """The result of one entry: a definition, or the reason why there is none."""
 
-    entry: Entry
+    entry: SourceEntry
     server: Definition | None = None
     reason: str = ""
     notes: tuple[str, ...] = ()
@@ -57,33 +57,33 @@ class Read:
     """Whether the entry is capd itself."""
 
 
-def read_entry(entry: Entry, around: Surroundings, *, is_off: bool = False) -> Read:
+def read_entry(entry: SourceEntry, around: Surroundings, *, is_off: bool = False) -> ReadEntry:
     """Return the definition in `entry` with its secrets hidden, or why it cannot be imported.
 
     `is_off` says that a list elsewhere in the file switches the server off.
     """
     value, client = entry.value, entry.client
     if _is_capd(entry):
-        return Read(entry, is_own=True)
+        return ReadEntry(entry, is_own=True)
     off = next((key for key, is_off in client.off.items() if value.get(key) is is_off), "")
     if off or is_off:
-        return Read(entry, reason="it is switched off there")
+        return ReadEntry(entry, reason="it is switched off there")
     around = Surroundings(around.env, around.home, around.project, entry.inputs)
     reader = Reader(client.variables, around, entry.origin.file.parent)
     try:
         server = _definition(entry, reader)
     except NotImportedError as error:
-        return Read(entry, reason=str(error))
+        return ReadEntry(entry, reason=str(error))
     excluded = [tool for key in _EXCLUDED for tool in _texts(value.get(key))]
     if excluded:
         names = ", ".join(excluded)[:_WORDS]
         reader.notes.append(f"not taken over: its client hides {names} (see `deny` in [policy])")
     if entry.is_of_project:
         reader.notes.append("a file of this project names it: look at what it starts")
-    return Read(entry, server, notes=tuple(dict.fromkeys(reader.notes)))
+    return ReadEntry(entry, server, notes=tuple(dict.fromkeys(reader.notes)))
 
 
-def _definition(entry: Entry, reader: Reader) -> Definition:
+def _definition(entry: SourceEntry, reader: Reader) -> Definition:
     value = entry.value
     kind = next(iter(_texts([value.get("type"), value.get("transport")])), "").casefold()
     if kind in _UNKNOWN_TYPES:
@@ -107,7 +107,7 @@ def _definition(entry: Entry, reader: Reader) -> Definition:
     )
 
 
-def _is_capd(entry: Entry) -> bool:
+def _is_capd(entry: SourceEntry) -> bool:
     words = _command(entry)
     paths = [PurePath(word) for word in words if isinstance(word, str)]
     names = [path.name for path in paths]
@@ -118,14 +118,14 @@ def _is_capd(entry: Entry) -> bool:
     return is_program or is_module or is_shim or "/capd.sock" in _url(entry)
 
 
-def _url(entry: Entry) -> str:
+def _url(entry: SourceEntry) -> str:
     urls = ("url", "httpUrl", "serverUrl", "uri") if entry.client.http.urls else ()
     keys = dict.fromkeys((*entry.client.http.urls, *urls))
     found = (entry.value.get(key) for key in keys)
     return next((each for each in found if isinstance(each, str) and each), "")
 
 
-def _command(entry: Entry) -> list[Any]:
+def _command(entry: SourceEntry) -> list[Any]:
     """Return the program and its arguments as they are written; empty if there are none."""
     shape, value = entry.client.stdio, entry.value
     command = value.get(shape.command)
@@ -137,7 +137,7 @@ def _command(entry: Entry) -> list[Any]:
     return [command, *_list(arguments)] if isinstance(command, str) and command.strip() else []
 
 
-def _line(entry: Entry, reader: Reader) -> tuple[Text, ...]:
+def _line(entry: SourceEntry, reader: Reader) -> tuple[Text, ...]:
     words = _command(entry)
     if not words:
         if entry.value.get("source") == "extension" or "settings" in entry.value:
@@ -159,10 +159,10 @@ def _line(entry: Entry, reader: Reader) -> tuple[Text, ...]:
         words[0] = str((reader.around.project / words[0]).resolve())
     where = ("its program", *(f"argument {number}" for number in range(1, len(words))))
     texts = tuple(map(reader.text, words, where))
-    return hiding.of_line(texts)
+    return secret_detection.of_line(texts)
 
 
-def _env(entry: Entry, reader: Reader) -> dict[str, Text]:
+def _env(entry: SourceEntry, reader: Reader) -> dict[str, Text]:
     shape, value = entry.client.stdio, entry.value
     given, command = value.get(shape.env), value.get(shape.command)
     given = command.get("env", given) if isinstance(command, dict) else given
@@ -176,7 +176,7 @@ def _env(entry: Entry, reader: Reader) -> dict[str, Text]:
         if NULL in entry.client.variables and each in (None, ""):
             found[key] = (Reference(key),)
         elif each is not None:
-            found[key] = hiding.of_variable(key, reader.text(_word(each), key))
+            found[key] = secret_detection.of_variable(key, reader.text(_word(each), key))
     passed = _list(value.get(shape.passed)) if shape.passed else []
     for key in _texts([each.get("name") if isinstance(each, dict) else each for each in passed]):
         if KEY.fullmatch(key) and key not in _OF_EVERY_SERVER:
@@ -200,7 +200,7 @@ def _env_file(name: str, reader: Reader) -> dict[str, Text]:
     reader.notes.append(f"its variables are what {name[:80]} held at this moment")
     bindings = [(b.key, b.value) for b in parse_stream(io.StringIO(text))]
     return {
-        key: hiding.of_variable(key, (value,))
+        key: secret_detection.of_variable(key, (value,))
         for key, value in bindings
         if key and value and KEY.fullmatch(key)
     }
@@ -209,10 +209,10 @@ def _env_file(name: str, reader: Reader) -> dict[str, Text]:
 def _address(url: str, reader: Reader) -> Text:
     if not url.startswith(("http://", "https://", "$", "{")):
         raise NotImportedError(f"its address is not http or https: {url.partition(':')[0][:20]}")
-    return hiding.of_address(reader.text(url.strip(), "its address"))
+    return secret_detection.of_address(reader.text(url.strip(), "its address"))
 
 
-def _headers(entry: Entry, reader: Reader) -> dict[str, Text]:
+def _headers(entry: SourceEntry, reader: Reader) -> dict[str, Text]:
     shape, value = entry.client.http, entry.value
     if value.get("headersHelper"):
         raise NotImportedError("a program of its client writes its headers")
@@ -224,7 +224,9 @@ def _headers(entry: Entry, reader: Reader) -> dict[str, Text]:
         if not _HEADER.fullmatch(str(name)):
             raise NotImportedError(f"{str(name)[:80]!r} is not a name of a header")
         if each is not None:
-            found[str(name)] = hiding.of_header(str(name), reader.text(_word(each), str(name)))
+            found[str(name)] = secret_detection.of_header(
+                str(name), reader.text(_word(each), str(name))
+            )
     named = value.get(shape.header_variables) if shape.header_variables else None
     for name, key in (named if isinstance(named, dict) else {}).items():
         found[str(name)] = (Reference(_word(key)),)
@@ -254,7 +256,7 @@ def _folder(folder: Text, reader: Reader) -> Text:
     return folder
 
 
-def _timeout(entry: Entry) -> float:
+def _timeout(entry: SourceEntry) -> float:
     value = entry.value.get("tool_timeout_sec")
     seconds = 1.0
     if value is None and entry.client.id in _SECONDS:

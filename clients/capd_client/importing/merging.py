@@ -20,7 +20,7 @@ from capd_client.importing.definition import (
     identity,
     package,
 )
-from capd_client.importing.entries import Read
+from capd_client.importing.entries import ReadEntry
 from capd_client.own_tap import LONGEST_NAME, is_server_name
 
 _GENERIC = frozenset(("server", "mcp", "mcp-server", "default", "main", "test", "local", "remote"))
@@ -47,7 +47,7 @@ class Merged:
 
 
 def merge_definitions(
-    found: Iterable[Read], own: Mapping[str, Definition], values: Mapping[str, str]
+    found: Iterable[ReadEntry], own: Mapping[str, Definition], values: Mapping[str, str]
 ) -> list[Merged]:
     """Return each server once, under a unique name.
 

@@ -6,10 +6,12 @@ gets a key that begins with its server's name.
 """
 
 import re
+import tomllib
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Any
 from urllib.parse import urlsplit
 
 from capd_client.importing import merging, variables
@@ -17,8 +19,8 @@ from capd_client.importing.definition import Definition, Hidden, Origin, Text, p
 from capd_client.importing.entries import read_entry
 from capd_client.importing.merging import Merged, short_package
 from capd_client.importing.source_files import Sources, Unreadable
-from capd_client.importing.variables import NotImportedError, Surroundings
-from capd_client.own_tap import OwnServer, check, words_of
+from capd_client.importing.variables import NotImportedError, Surroundings, read_back
+from capd_client.own_tap import OwnServer, OwnTap, check, words_of
 from capd_client.stored_secrets import SecretError, checked_value
 from capd_client.taps import TapError
 
@@ -29,7 +31,7 @@ _MOST_TRIGGERS = 10
 
 
 @dataclass(slots=True)
-class Planned:
+class PlannedServer:
     """One server that will be added, or exists already."""
 
     name: str
@@ -72,20 +74,20 @@ class LeftOut:
 
 
 @dataclass(slots=True)
-class Plan:
+class ImportPlan:
     """Everything that an import would do."""
 
     files: int
-    planned: list[Planned]
+    planned: list[PlannedServer]
     left_out: list[LeftOut]
     unreadable: list[Unreadable]
 
     @property
-    def added(self) -> list[Planned]:
+    def added(self) -> list[PlannedServer]:
         """The servers that do not exist yet."""
         return [each for each in self.planned if each.server is not None]
 
-    def leave_out(self, planned: Planned, reason: str) -> None:
+    def leave_out(self, planned: PlannedServer, reason: str) -> None:
         """Move one server from `planned` to `left_out`."""
         self.planned.remove(planned)
         self.left_out += [LeftOut(origin, reason) for origin in planned.origins]
@@ -97,7 +99,7 @@ def plan_import(
     own: Mapping[str, Definition],
     values: Mapping[str, str],
     triggers: Mapping[str, Sequence[str]] = MappingProxyType({}),
-) -> Plan:
+) -> ImportPlan:
     """Return the plan for everything that was found in `sources`.
 
     `around` has the values that placeholders stand for. `own` are the servers that the user has in
@@ -110,7 +112,7 @@ def plan_import(
         )
         for entry in sources.entries
     ]
-    plan = Plan(len(sources.files), [], [], list(sources.unreadable))
+    plan = ImportPlan(len(sources.files), [], [], list(sources.unreadable))
     plan.left_out = [LeftOut(r.entry.origin, r.reason) for r in found if r.reason]
     keys = _Keys(values)
     for each in merging.merge_definitions(found, own, values):
@@ -142,13 +144,13 @@ class _Keys:
         return next(k for k in keys if self.known.get(k, secret.value) in (secret.value, ""))
 
 
-def _there(each: Merged, known: Mapping[str, str]) -> Planned:
+def _there(each: Merged, known: Mapping[str, str]) -> PlannedServer:
     missing = [key for key in dict.fromkeys(each.server.references()) if not known.get(key)]
-    return Planned(each.known, each.origins, ["it is there already"], missing=missing)
+    return PlannedServer(each.known, each.origins, ["it is there already"], missing=missing)
 
 
-def _added(each: Merged, keys: _Keys, known_triggers: Sequence[str]) -> Planned:
-    planned = Planned(each.name, each.origins, each.notes, is_of_project=each.is_of_project)
+def _added(each: Merged, keys: _Keys, known_triggers: Sequence[str]) -> PlannedServer:
+    planned = PlannedServer(each.name, each.origins, each.notes, is_of_project=each.is_of_project)
 
     def key(secret: Hidden) -> str:
         name = keys.key(each.name, secret)
@@ -220,3 +222,36 @@ def _subjects(server: Definition) -> Iterator[str]:
 
 def _spoken(name: str) -> str:
     return re.sub(r"[-_.]+", " ", short_package(name)).strip().casefold()
+
+
+def own_definitions(tap: OwnTap) -> dict[str, Definition]:
+    """Return the servers of `tap` by name.
+
+    For one whose file cannot be read, the definition is empty, and so is equal to no found server.
+    """
+    return dict(_each(tap))
+
+
+def _each(tap: OwnTap) -> Iterator[tuple[str, Definition]]:
+    for name in tap.names():
+        try:
+            text = (tap.folder / "capabilities" / name / "default.toml").read_text("utf-8")
+            (server,) = tomllib.loads(text)["mcp"]["servers"]
+            yield name, _definition(server)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            yield name, Definition()
+
+
+def _definition(server: dict[str, Any]) -> Definition:
+    words = [str(server.get("command") or ""), *map(str, server.get("args") or ())]
+    cwd = ""
+    if tuple(words[: len(IN_FOLDER)]) == IN_FOLDER:
+        _, _, _, cwd, *words = words
+    return Definition(
+        line=tuple(map(read_back, words)) if words != [""] else (),
+        url=read_back(str(server.get("url") or "")),
+        env={key: read_back(value) for key, value in (server.get("env") or {}).items()},
+        headers={key: read_back(value) for key, value in (server.get("headers") or {}).items()},
+        cwd=read_back(cwd),
+        tools=tuple(server.get("tools") or ()),
+    )

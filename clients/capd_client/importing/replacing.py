@@ -15,7 +15,14 @@ from typing import Any
 from capd_client.importing.definition import Origin
 from capd_client.install import InstallError
 from capd_client.install.documents import read_document
-from capd_client.install.edits import Change, FileEdit, make, plan_install, plan_uninstall, unmake
+from capd_client.install.edits import (
+    FileChange,
+    FileEdit,
+    make,
+    plan_install,
+    plan_uninstall,
+    unmake,
+)
 from capd_client.install.files import PRIVATE, read, replace
 from capd_client.install.known_clients import Format
 from capd_client.install.ledger import Ledger
@@ -105,7 +112,7 @@ class Replacements:
             self._store({"files": files, "installed": rest})
         return done
 
-    def planned_back(self, client: str) -> list[Change]:
+    def planned_back(self, client: str) -> list[FileChange]:
         """Return what `put_back` would change.
 
         Raises:

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from capd_client.importing.definition import Origin
-from capd_client.importing.plan import Plan, Planned
+from capd_client.importing.plan import ImportPlan, PlannedServer
 
 _INDENT = " " * 2
 
 
-def lines(plan: Plan, store: str) -> Iterator[str]:
+def lines(plan: ImportPlan, store: str) -> Iterator[str]:
     """Yield the report as lines for a person; `store` is the name of the place for secrets."""
     count = sum(len(each.origins) for each in plan.planned) + len(plan.left_out)
     yield f"{_number(count, 'server')} in {_number(plan.files, 'file')}"
@@ -35,7 +35,7 @@ def lines(plan: Plan, store: str) -> Iterator[str]:
             yield f"{_INDENT}{each_file}"
 
 
-def document(plan: Plan, *, is_done: bool) -> dict[str, Any]:
+def document(plan: ImportPlan, *, is_done: bool) -> dict[str, Any]:
     """Return the report as `capd import --json` prints it."""
     return {
         "schema": 1,
@@ -50,7 +50,7 @@ def document(plan: Plan, *, is_done: bool) -> dict[str, Any]:
     }
 
 
-def _said_of(planned: Planned, store: str) -> Iterator[str]:
+def _said_of(planned: PlannedServer, store: str) -> Iterator[str]:
     server = planned.server
     if server is None:
         yield "there already"
@@ -68,7 +68,7 @@ def _said_of(planned: Planned, store: str) -> Iterator[str]:
     yield from (note for note in planned.notes if server is not None)
 
 
-def _document_of(planned: Planned) -> dict[str, Any]:
+def _document_of(planned: PlannedServer) -> dict[str, Any]:
     server = planned.server
     return {
         "name": planned.name,

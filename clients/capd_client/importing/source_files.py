@@ -21,7 +21,7 @@ _LARGEST_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SourceEntry:
     """One server as it is written in a file."""
 
     origin: Origin
@@ -50,7 +50,7 @@ class Sources:
     """Everything that was found in clients' files."""
 
     files: list[Path] = field(default_factory=list)
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[SourceEntry] = field(default_factory=list)
     unreadable: list[Unreadable] = field(default_factory=list)
     switched_off: set[tuple[str, str]] = field(default_factory=set)
     """Servers that a list of names switches off, by client and name."""
@@ -184,7 +184,7 @@ def _read(
                 wrong(f"`{name}` is not an object")
                 continue
             origin = Origin(client.id, client.title, file.path, file.format, (*keys, step), name)
-            found.entries.append(Entry(origin, client, value, inputs, is_of_project))
+            found.entries.append(SourceEntry(origin, client, value, inputs, is_of_project))
 
 
 def _in_project(keys: tuple[str, ...], project: Path) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from typing import Any
 
 from capd_client.install import UnreadableError
 from capd_client.install.client import Client
-from capd_client.install.edits import Change, FileEdit
+from capd_client.install.edits import FileChange, FileEdit
 from capd_client.install.files import read
 from capd_client.install.jsonc import Node, find, parse
 from capd_client.install.jsonc_edits import append, put, take
@@ -84,7 +84,7 @@ class Claude(Client):
         """Return the one edit that adds all of capd's hooks to `settings.json`."""
         return [FileEdit(self.settings, self._add_hooks, _remove_hooks)]
 
-    def vendor_command(self, change: Change) -> list[str]:
+    def vendor_command(self, change: FileChange) -> list[str]:
         """Return `claude mcp add-json ...` if it can make `change`; otherwise an empty list.
 
         It cannot if `claude` is not on PATH, if `change` is to another file, or if the file has a

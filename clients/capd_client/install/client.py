@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from capd_client.install import InstallError
-from capd_client.install.edits import Change, FileEdit
+from capd_client.install.edits import FileChange, FileEdit
 from capd_client.install.known_clients import KnownClient, ServersFile, expanded
 from capd_client.install.prompt_hooks import hook_edits
 from capd_client.install.server_entry import ServerEntry
@@ -83,7 +83,7 @@ class Client:
         """Return files that the client itself created because of capd, for removal."""
         return []
 
-    def vendor_command(self, change: Change) -> list[str]:
+    def vendor_command(self, change: FileChange) -> list[str]:
         """Return the client's own command that makes `change`; empty if there is none."""
         del change
         return []

@@ -42,7 +42,7 @@ class FileEdit:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FileChange:
     """The content of one file before and after a change; None means that there is no file."""
 
     path: Path
@@ -74,10 +74,10 @@ def _lines(data: bytes | None) -> list[str]:
     return [] if data is None else data.decode("utf-8", "replace").splitlines(keepends=True)
 
 
-def plan_install(ledger: Ledger, edits: Iterable[FileEdit]) -> list[Change]:
+def plan_install(ledger: Ledger, edits: Iterable[FileEdit]) -> list[FileChange]:
     """Return the change to each file that `edits` make; nothing is written.
 
-    A file that does not change gets a `Change` as well (`Change.is_none`).
+    A file that does not change gets a `FileChange` as well (`FileChange.is_none`).
 
     Raises:
         InstallError: a file or the ledger cannot be parsed, or a file cannot be edited.
@@ -102,11 +102,13 @@ def plan_install(ledger: Ledger, edits: Iterable[FileEdit]) -> list[Change]:
                 original = rest.encode()
         unchanged = before is not None and after == text
         data = before if unchanged else after.encode()
-        changes.append(Change(path, before, data, original, edit.mode if before is None else None))
+        changes.append(
+            FileChange(path, before, data, original, edit.mode if before is None else None)
+        )
     return changes
 
 
-def make(ledger: Ledger, change: Change) -> Path | None:
+def make(ledger: Ledger, change: FileChange) -> Path | None:
     """Write a change from `plan_install` and note it in the ledger.
 
     Return the path of the backup; None if the file did not exist before capd.
@@ -130,7 +132,7 @@ def plan_uninstall(
     ledger: Ledger,
     edits: Iterable[FileEdit],
     data_of: Callable[[Path], bytes | None] = read,
-) -> list[Change]:
+) -> list[FileChange]:
     """Return the change to each file that removes capd; nothing is written.
 
     `data_of` returns the present content of a file, or what an earlier step will make of it.
@@ -146,19 +148,19 @@ def plan_uninstall(
         entry = entries.get(path)
         original = None if entry is None else ledger.original(entry)
         if before is None:
-            changes.append(Change(path, None, None))
+            changes.append(FileChange(path, None, None))
         elif entry is not None and digest(before) == entry.left:
-            changes.append(Change(path, before, original, original))
+            changes.append(FileChange(path, before, original, original))
         else:
             text = _text(path, before)
             known = None if entry is None else _text(path, original)
             after = _edited(path, partial(edit.remove, text, known))
             _check_format(path, after.encode())
-            changes.append(Change(path, before, after.encode(), original))
+            changes.append(FileChange(path, before, after.encode(), original))
     return changes
 
 
-def unmake(ledger: Ledger, change: Change) -> Path | None:
+def unmake(ledger: Ledger, change: FileChange) -> Path | None:
     """Write a change from `plan_uninstall` and remove its entry from the ledger.
 
     Return the path of the backup if it is kept: if the file is not exactly the original again.
@@ -198,7 +200,7 @@ def _all_of(path: Path, edits: list[FileEdit]) -> FileEdit:
     return FileEdit(path, add, remove, edits[0].mode)
 
 
-def _check(change: Change) -> None:
+def _check(change: FileChange) -> None:
     """Raise unless the file still has the content that the change was planned from."""
     if read(change.path) != change.before:
         raise InstallError(

@@ -21,9 +21,9 @@ import click
 from capd_client import tables
 from capd_client.importing.stores import KnownValues, SecretStore
 from capd_client.mcp_registry import report
-from capd_client.mcp_registry.asking import Answers, ask_inputs, given_values
+from capd_client.mcp_registry.inputs import Answers, ask_inputs, given_values
 from capd_client.mcp_registry.process import RegistryError, ask
-from capd_client.mcp_registry.record import FILE, Record, read_record
+from capd_client.mcp_registry.record import FILE, SourceRecord, read_record
 from capd_client.own_tap import OwnServer, OwnTap, check, definition
 from capd_client.stored_secrets import SecretError
 from capd_client.taps import TapError
@@ -32,7 +32,7 @@ _LONGEST_DESCRIPTION = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class AddOptions:
     """The arguments of the command line."""
 
     name: str
@@ -52,23 +52,23 @@ class NotAgreedError(Exception):
     """The user refused."""
 
 
-def add(wishes: Wishes, config: str) -> str:
+def add(options: AddOptions, config: str) -> str:
     """Add a server; return the name that it gets here.
 
     Raises:
         RegistryError, TapError, SecretError, OSError: it cannot be added; nothing was added.
         NotAgreedError: the user refused; nothing was added.
     """
-    is_asked = not wishes.is_agreed
+    is_asked = not options.is_agreed
     if is_asked and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise RegistryError("nothing was added: there is nobody to ask\nGive --yes.")
     tap = OwnTap(config)
-    given = given_values(wishes.given)
-    full_name, _, version = wishes.name.partition("@")
-    entry = resolve_entry(full_name, version or "latest", wishes.kind, tap)
+    given = given_values(options.given)
+    full_name, _, version = options.name.partition("@")
+    entry = resolve_entry(full_name, version or "latest", options.kind, tap)
     for line in report.entry_lines(entry):
         tables.say(line)
-    name = wishes.own_name or str(entry["short_name"])
+    name = options.own_name or str(entry["short_name"])
     check(OwnServer(name, ["true"]))
     if tap.place(name).exists():
         raise TapError(f"{name} exists already\nGive this one another name with --as NAME.")
@@ -76,24 +76,24 @@ def add(wishes: Wishes, config: str) -> str:
     answers = ask_inputs(entry.get("inputs") or [], given, name, known, is_asked=is_asked)
     if answers.missing:
         raise RegistryError(_missing(answers, entry))
-    server = own_server(name, entry, answers.values, wishes.triggers, wishes.scope)
-    server = replace(server, env={**server.env, **(wishes.env or {})})
+    server = own_server(name, entry, answers.values, options.triggers, options.scope)
+    server = replace(server, env={**server.env, **(options.env or {})})
     tables.say(report.start_line(server.command, server.url))
     if is_asked and not click.confirm("Start it once, in a sandbox, to list its tools?"):
         raise NotAgreedError
     values = {**_referenced(server, known), **answers.secrets}
     found = inspect_server(server, entry, values)
-    triggers = list(wishes.triggers)
+    triggers = list(options.triggers)
     if found.get("listed"):
         for line in report.inspection_lines(found):
             tables.say(line)
         triggers = triggers or [str(each) for each in found.get("triggers") or ()]
     else:
-        _say_unlisted(found, name, is_allowed=wishes.is_unlisted)
+        _say_unlisted(found, name, is_allowed=options.is_unlisted)
     triggers = _agreed(triggers, is_asked=is_asked)
     server = replace(server, triggers=triggers)
     record = record_of(entry, answers.values)
-    store = SecretStore(config, in_file=wishes.secrets_in_file)
+    store = SecretStore(config, in_file=options.secrets_in_file)
     _write(tap, server, record, answers.secrets, store)
     for key in answers.secrets:
         tables.say(f"{key}: kept in {store}")
@@ -164,9 +164,9 @@ def inspect_server(
     return ask("inspect", document, what=f"starting {server.name} in a sandbox")
 
 
-def record_of(entry: Mapping[str, Any], answers: Mapping[str, Sequence[str]]) -> Record:
+def record_of(entry: Mapping[str, Any], answers: Mapping[str, Sequence[str]]) -> SourceRecord:
     """Return the record that is saved beside the definition."""
-    return Record(
+    return SourceRecord(
         str(entry["name"]),
         str(entry["version"]),
         str(entry["registry"]),
@@ -235,7 +235,7 @@ def _agreed(triggers: list[str], *, is_asked: bool) -> list[str]:
 def _write(
     tap: OwnTap,
     server: OwnServer,
-    record: Record,
+    record: SourceRecord,
     secrets: Mapping[str, str],
     store: SecretStore,
 ) -> None:

@@ -15,7 +15,7 @@ _MOST_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class SourceRecord:
     """The source of one server."""
 
     name: str
@@ -34,7 +34,7 @@ class Record:
         return json.dumps({"schema": SCHEMA, **asdict(self)}, indent=2) + "\n"
 
 
-def read_record(folder: Path) -> Record | None:
+def read_record(folder: Path) -> SourceRecord | None:
     """Return the record in a capability's folder; None if there is no usable one."""
     try:
         with (folder / FILE).open("rb") as file:
@@ -42,7 +42,7 @@ def read_record(folder: Path) -> Record | None:
         answers = {
             str(key): [str(each) for each in read["answers"][key]] for key in read["answers"]
         }
-        return Record(
+        return SourceRecord(
             name=str(read["name"]),
             version=str(read["version"]),
             registry=str(read["registry"]),

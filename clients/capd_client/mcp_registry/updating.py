@@ -19,7 +19,7 @@ from capd_client.mcp_registry.adding import (
     resolve_entry,
 )
 from capd_client.mcp_registry.process import RegistryError
-from capd_client.mcp_registry.record import FILE, Record, read_record
+from capd_client.mcp_registry.record import FILE, SourceRecord, read_record
 from capd_client.own_tap import OwnServer, OwnTap
 
 _KEYS = ("command", "args", "url", "env", "headers")
@@ -32,7 +32,7 @@ class Newer:
     """The changes that an update would make."""
 
     name: str
-    before: Record
+    before: SourceRecord
     entry: Mapping[str, Any]
     server: OwnServer
     files: Mapping[str, str]
@@ -41,14 +41,14 @@ class Newer:
     """What the new version lists in a sandbox."""
 
 
-def from_registry(tap: OwnTap) -> dict[str, Record]:
+def from_registry(tap: OwnTap) -> dict[str, SourceRecord]:
     """Return the servers that were added from a registry, by their local names."""
     found = ((name, read_record(tap.place(name))) for name in tap.names())
     return {name: record for name, record in found if record is not None}
 
 
 def newer(
-    name: str, record: Record, tap: OwnTap, config: str, given: Mapping[str, list[str]]
+    name: str, record: SourceRecord, tap: OwnTap, config: str, given: Mapping[str, list[str]]
 ) -> "Newer | None":
     """Return what an update of `name` would do; None if it has the latest version.
 

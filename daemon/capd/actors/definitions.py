@@ -18,9 +18,9 @@ import structlog
 import trio
 
 from capd.actor_clients.names import DEFINITIONS
-from capd.adapters.definition_files import Loaded
+from capd.adapters.definition_files import LoadedDefinitions
 from capd.core.definitions import baseline as rules
-from capd.core.definitions.baseline import Baseline, Change, Instances, Rule
+from capd.core.definitions.baseline import Baseline, Instances, Rule, ToolChange
 from capd.core.definitions.canonical import canonical, difference, digest
 from capd.core.tools.names import wire_name
 from capd.runtime.boundary import contained, kept_running
@@ -49,11 +49,11 @@ log = structlog.get_logger(actor="definitions")
 class DefinitionStore(Protocol):
     """Where baselines are saved."""
 
-    async def load(self, identity: ServerIdentity) -> Loaded:
+    async def load(self, identity: ServerIdentity) -> LoadedDefinitions:
         """Return the baseline of a server."""
         ...
 
-    async def load_all(self) -> list[Loaded]:
+    async def load_all(self) -> list[LoadedDefinitions]:
         """Return the baseline of every server."""
         ...
 
@@ -167,8 +167,8 @@ class Definitions:
     def _publish_changes(
         self,
         after: Baseline,
-        news: dict[ToolName, Change],
-        withheld: dict[ToolName, Change],
+        news: dict[ToolName, ToolChange],
+        withheld: dict[ToolName, ToolChange],
     ) -> None:
         def of(kind: str) -> list[ToolName]:
             return [name for name, change in news.items() if change.kind == kind]
@@ -267,7 +267,7 @@ class Definitions:
         )
 
     def _change(
-        self, of: Baseline, tool: ToolName, change: Change, room: int
+        self, of: Baseline, tool: ToolName, change: ToolChange, room: int
     ) -> messages.DefinitionChange:
         """Return a change; `room` is the number of characters that its difference may have."""
         trusted = of.known.get(tool)

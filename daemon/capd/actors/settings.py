@@ -19,7 +19,7 @@ import trio
 from capd.actor_clients.names import SETTINGS
 from capd.adapters.client_table import NAME as CLIENTS_FILE
 from capd.adapters.live_settings import CONFIG_FILE, LiveSettings
-from capd.adapters.patient_reads import NoAnswerError
+from capd.adapters.timed_reads import NoAnswerError
 from capd.adapters.watched_files import Folders, Watch, WatchError
 from capd.core.settings.known_keys import Path as KeyPath
 from capd.core.settings.layers import key_path_text

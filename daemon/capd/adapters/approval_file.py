@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from capd.adapters.state_file import DocumentFile
-from capd.core.sessions.approval import Lasting, ToolKey
+from capd.core.sessions.approval import PermanentApproval, ToolKey
 from capd_protos.types import ServerIdentity, ServerName, ToolName
 
 MOST_BYTES = 1 << 20
@@ -27,17 +27,17 @@ class _Document(msgspec.Struct, frozen=True):
     tools: list[_Tool]
 
 
-class ApprovalFile(DocumentFile[_Document, Sequence[Lasting]]):
+class ApprovalFile(DocumentFile[_Document, Sequence[PermanentApproval]]):
     """The file of permanent approvals."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, _Document, version=VERSION, most_bytes=MOST_BYTES, is_private=True)
 
-    def _value(self, document: _Document | None) -> list[Lasting]:
+    def _value(self, document: _Document | None) -> list[PermanentApproval]:
         tools = document.tools if document is not None else []
-        return [Lasting(ToolKey(each.identity, each.tool), each.server) for each in tools]
+        return [PermanentApproval(ToolKey(each.identity, each.tool), each.server) for each in tools]
 
-    def _document(self, value: Sequence[Lasting]) -> _Document:
+    def _document(self, value: Sequence[PermanentApproval]) -> _Document:
         return _Document(
             VERSION, [_Tool(each.server, each.key.server, each.key.tool) for each in value]
         )

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from capd.adapters.file_texts import expanded
-from capd.adapters.good_file import GoodFile
+from capd.adapters.last_good_file import LastGoodFile
 from capd.core.memories.bootstrap import (
     FILES,
     HOOK_CHARACTERS,
@@ -20,7 +20,7 @@ from capd.core.memories.bootstrap import (
     NOTES,
     BootstrapRules,
 )
-from capd.core.memories.telling import DEFAULT_BUDGET
+from capd.core.memories.delivery import DEFAULT_BUDGET
 from capd.core.results.limits import LIMIT, MEDIA_LIMIT
 from capd.core.servers.sandbox import Level, MaskName
 from capd.core.servers.sandbox_rules import SandboxRule, SandboxRules
@@ -376,7 +376,7 @@ class BridgeTable(RulesTable, frozen=True):
 
 
 class Configuration(msgspec.Struct, frozen=True):
-    """Everything that can be set."""
+    """All settings, by table."""
 
     servers: ServersTable = ServersTable()
     sessions: SessionsTable = SessionsTable()
@@ -517,7 +517,7 @@ def load_configuration(
     file: Path, environment: Mapping[str, str]
 ) -> tuple[Configuration, list[str]]:
     """Return the configuration, and a line for each layer that could not be used."""
-    own = GoodFile(file, lambda text: parse_layer(text, Configuration, str(file)))
+    own = LastGoodFile(file, lambda text: parse_layer(text, Configuration, str(file)))
     own.load()
     configuration, _, problems = effective([own.layer] if own.layer else [], environment)
     return configuration, [*([own.problem] if own.problem else []), *problems]

@@ -46,7 +46,7 @@ class _Checksummed:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedDefinitions:
     """What was read from a server's file."""
 
     baseline: Baseline | None
@@ -56,18 +56,18 @@ class Loaded:
 
 
 class DefinitionFiles:
-    """The files of one daemon."""
+    """The baselines of trusted definitions, one file for each server."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         # One thread at a time, so that writes of one server keep their order.
         self._limiter = trio.CapacityLimiter(1)
 
-    async def load(self, identity: ServerIdentity) -> Loaded:
+    async def load(self, identity: ServerIdentity) -> LoadedDefinitions:
         """Return the saved baseline of a server. A damaged file is set aside."""
         return await trio.to_thread.run_sync(self._load, identity, limiter=self._limiter)
 
-    async def load_all(self) -> list[Loaded]:
+    async def load_all(self) -> list[LoadedDefinitions]:
         """Return the saved baseline of every server."""
         return await trio.to_thread.run_sync(self._load_all, limiter=self._limiter)
 
@@ -89,25 +89,25 @@ class DefinitionFiles:
             is_durable=True,
         )
 
-    def _load_all(self) -> list[Loaded]:
+    def _load_all(self) -> list[LoadedDefinitions]:
         try:
             names = sorted(path.stem for path in self._folder.iterdir() if path.suffix == _SUFFIX)
         except OSError:
             return []
         return [self._load(ServerIdentity(name)) for name in names if name.isalnum()]
 
-    def _load(self, identity: ServerIdentity) -> Loaded:
+    def _load(self, identity: ServerIdentity) -> LoadedDefinitions:
         file = self._file(identity)
         path = file.path
         try:
             baseline = file.decoded()
         except FileNotFoundError:
-            return Loaded(None)
+            return LoadedDefinitions(None)
         except OSError as error:
             # The next attempt may succeed, so the file stays and is not overwritten.
             reason = error.strerror or str(error)
             log.error("definitions_unreadable", file=path.name, reason=reason)
-            return Loaded(None, f"{path} cannot be read: {reason}")
+            return LoadedDefinitions(None, f"{path} cannot be read: {reason}")
         except MalformedError as error:
             log.error("definitions_damaged", file=path.name, reason=str(error))
             lost = Baseline(identity, ServerName(""), is_lost=True)
@@ -116,8 +116,8 @@ class DefinitionFiles:
             # Save the loss; otherwise the next daemon would treat the server as new, and trust its
             # current definitions.
             self._save(lost)
-            return Loaded(lost, f"{path} was damaged ({error}) and is set aside")
-        return Loaded(baseline)
+            return LoadedDefinitions(lost, f"{path} was damaged ({error}) and is set aside")
+        return LoadedDefinitions(baseline)
 
     def _save(self, baseline: Baseline) -> str:
         try:

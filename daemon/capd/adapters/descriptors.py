@@ -1,11 +1,5 @@
-"""Writes to the file descriptor of a trio stream directly, without a task switch.
+"""The file descriptor of a trio stream, for reads and writes without a task switch."""
 
-A small frame almost always fits into its pipe. Written by the caller's task it costs one system
-call; passed to a writer task it also costs two task switches, which was a third of a call's time in
-the daemon (docs/benchmarks.md, "Where the time goes").
-"""
-
-import os
 from collections.abc import Callable
 
 import trio
@@ -27,14 +21,3 @@ def descriptor_of(stream: object) -> Callable[[], int]:
 
 def _no_descriptor() -> int:
     return _CLOSED
-
-
-def written_at_once(descriptor: int, data: bytes) -> int:
-    """Return how many bytes of `data` a descriptor accepted at once; 0 if it is broken.
-
-    Writing the rest then raises the error.
-    """
-    try:
-        return os.write(descriptor, data)
-    except OSError:
-        return 0

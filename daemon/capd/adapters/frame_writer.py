@@ -1,17 +1,20 @@
 """The only writer of a stream of newline-framed messages.
 
-A small frame is written by its sender, if nothing is queued. The rest is written by one task for
-each stream, so that a cancelled sender cannot leave half a frame before the next one. After a stall
-the stream is unusable, because it is unknown what the peer has read.
+A small frame is written by its sender, if nothing is queued: it almost always fits into its pipe.
+That costs one system call. Passing it to a writer task also costs two task switches, which was a
+third of a call's time in the daemon (docs/benchmarks.md, "Where the time goes"). The rest is
+written by one task for each stream, so that a cancelled sender cannot leave half a frame before the
+next one. After a stall the stream is unusable, because it is unknown what the peer has read.
 """
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
 import trio
 
-from capd.adapters.descriptors import descriptor_of, written_at_once
+from capd.adapters.descriptors import descriptor_of
 from capd.adapters.large_frames import LargeFrame
 from capd.adapters.stdio_frames import FrameCutError, WriterFullError, WriterStalledError
 from capd.core.errors import CapdError
@@ -46,7 +49,7 @@ class Gathering:
         self._writers: list[FrameWriter] = []
 
     def add(self, writer: "FrameWriter") -> None:
-        """Have `writer` write at the end of the block."""
+        """Let `writer` write at the end of the block."""
         self._writers.append(writer)
 
     def __enter__(self) -> None:
@@ -66,6 +69,13 @@ GATHERING = Gathering()
 class FrameWriter:
     """The only writer of a stream: whole frames, in the order of `send`, from a bounded queue."""
 
+    # Every idle session has one.
+    __slots__ = (
+        *("_descriptor", "_gathered", "_is_draining", "_is_running", "_max_bytes", "_max_frames"),
+        *("_max_posted_bytes", "_on_backlog", "_queue", "_queued_bytes", "_stream", "_timeout"),
+        *("_wake", "is_dead"),
+    )
+
     def __init__(
         self,
         stream: trio.abc.SendStream,
@@ -84,9 +94,9 @@ class FrameWriter:
         self._max_bytes = max_bytes
         self._max_posted_bytes = max_posted_bytes or max_bytes // 2
         self._timeout = timeout
+        self._descriptor = descriptor_of(stream)
         # The first entry is being written. A list, because an empty deque takes 600 bytes, and
         # most of the sessions' queues are empty.
-        self._descriptor = descriptor_of(stream)
         self._queue: list[_Waiting] = []
         self._queued_bytes = 0
         self._gathered: list[bytes] = []
@@ -94,12 +104,8 @@ class FrameWriter:
         self._on_backlog: Callable[[], None] | None = None
         self._is_draining = False
         self._is_running = False
-        self._is_dead = False
-
-    @property
-    def is_dead(self) -> bool:
+        self.is_dead = False
         """Whether every later `send` is refused."""
-        return self._is_dead
 
     @property
     def is_idle(self) -> bool:
@@ -179,7 +185,7 @@ class FrameWriter:
         if descriptor < 0 or self._queue or self._gathered or not self._is_running:
             return 0
         data = b"\n".join(frames) + b"\n"
-        written = written_at_once(descriptor, data)
+        written = _written_at_once(descriptor, data)
         if written == len(data):
             return len(frames)
         begun = end = 0
@@ -217,7 +223,7 @@ class FrameWriter:
             if waiting.before_first_byte is not None:
                 waiting.before_first_byte()
             line = frame + b"\n"
-            waiting.rest = line[written_at_once(descriptor, line) :]
+            waiting.rest = line[_written_at_once(descriptor, line) :]
             if not waiting.rest:
                 return True
         self._queue_up(waiting)
@@ -272,7 +278,7 @@ class FrameWriter:
         return True
 
     def _admit(self, size_bytes: int, *, is_posted: bool = False) -> None:
-        if self._is_dead:
+        if self.is_dead:
             raise WriterFullError("not sent: the server no longer reads")
         is_full = len(self._queue) >= (self._max_frames // 2 if is_posted else self._max_frames)
         most_bytes = self._max_posted_bytes if is_posted else self._max_bytes
@@ -320,7 +326,7 @@ class FrameWriter:
 
     def close(self) -> None:
         """Refuse everything from now on; waiting senders get an error."""
-        self._is_dead = True
+        self.is_dead = True
         self._is_running = False
         for waiting in self._queue:
             if waiting.is_begun:
@@ -341,3 +347,14 @@ def _parts(frame: bytes) -> list[bytes | memoryview]:
     if len(frame) < _AT_ONCE_BYTES:
         return [frame + b"\n"]
     return [memoryview(frame)[:-_LAST_PART_BYTES], frame[-_LAST_PART_BYTES:] + b"\n"]
+
+
+def _written_at_once(descriptor: int, data: bytes) -> int:
+    """Return how many bytes of `data` a descriptor accepted at once; 0 if it is broken.
+
+    Writing the rest then raises the error.
+    """
+    try:
+        return os.write(descriptor, data)
+    except OSError:
+        return 0

@@ -26,8 +26,8 @@ MOST_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """The result of a write."""
+class WriteOutcome:
+    """How many entries a write changed and kept, and whether the file is the same."""
 
     changed: int
     is_same: bool
@@ -36,7 +36,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class IndexFile:
-    """The file of one user."""
+    """The user's `capability-index.yaml`."""
 
     path: Path
     _seen: tuple[int, int, int] | None = None
@@ -61,7 +61,7 @@ class IndexFile:
         """Whether the file exists and has not changed since the last read or write."""
         return self._seen is not None and self._stamp() == self._seen
 
-    def write(self, content: Content) -> Outcome:
+    def write(self, content: Content) -> WriteOutcome:
         """Update the file to `content`, as a whole or not at all.
 
         Raises:
@@ -77,7 +77,7 @@ class IndexFile:
                     self._store(text)
                     # This write keeps a person's values, so the cached overrides stay valid.
                     self._seen = self._stamp()
-                return Outcome(changed, text == old, kept)
+                return WriteOutcome(changed, text == old, kept)
         except OSError as error:
             raise IndexFileError(f"{self.path} cannot be written: {error}") from error
 

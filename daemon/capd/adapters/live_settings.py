@@ -16,10 +16,10 @@ import trio
 from capd.adapters.client_table import NAME as CLIENTS_FILE
 from capd.adapters.client_table import client_table
 from capd.adapters.configuration import Configuration, effective
-from capd.adapters.good_file import GoodFile, age_of
+from capd.adapters.last_good_file import LastGoodFile, age_of
 from capd.adapters.parsing.jobs import DIRECT, Reader, ReadProjectSettings
-from capd.adapters.patient_reads import NoAnswerError, PatientReads
 from capd.adapters.session_settings import session_rules
+from capd.adapters.timed_reads import NoAnswerError, TimedReads
 from capd.core.sessions.client_traits import ClientTraits
 from capd.core.sessions.policy import PolicyRules
 from capd.core.sessions.session_rules import SessionRules
@@ -83,7 +83,7 @@ class LiveSettings:
         config: Path,
         environment: Mapping[str, str],
         state: Path | None,
-        reads: PatientReads | None = None,
+        reads: TimedReads | None = None,
         reader: Reader = DIRECT,
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -100,12 +100,12 @@ class LiveSettings:
         self.folder = config
         self._environment = environment
         kept = state / "good" / CONFIG_FILE if state is not None else None
-        self._file = GoodFile(
+        self._file = LastGoodFile(
             config / CONFIG_FILE, self._user_layer, kept=kept, clock=clock, age=age
         )
         self._clients = config / CLIENTS_FILE
-        self.reads = reads or PatientReads(LONGEST_READ)
-        self._projects: dict[str, GoodFile] = {}
+        self.reads = reads or TimedReads(LONGEST_READ)
+        self._projects: dict[str, LastGoodFile] = {}
         self.silent: dict[str, str] = {}
         """Why projects did not answer when they were last read."""
         self._of_projects: dict[str, Effective] = {}
@@ -205,10 +205,10 @@ class LiveSettings:
             self._of_projects[project] = self._of_file(file)
         self.project_added.set()
 
-    async def _read_again(self, project: str, file: GoodFile) -> None:
+    async def _read_again(self, project: str, file: LastGoodFile) -> None:
         self._note_silence(project, await self._read(project, file))
 
-    async def _read(self, project: str, file: GoodFile) -> str:
+    async def _read(self, project: str, file: LastGoodFile) -> str:
         """Read a project's file; return why it gave no answer for now, or an empty text."""
         try:
             await self.reads.of(project, file.load)
@@ -259,7 +259,7 @@ class LiveSettings:
         is_unread = any("is not used" in each and "[" not in each for each in problems)
         return (self.table if is_unread and self.table else table), problems
 
-    def _project_file(self, project: str) -> GoodFile:
+    def _project_file(self, project: str) -> LastGoodFile:
         file = Path(project, FILE_NAME)
 
         def read(text: str) -> Layer:
@@ -270,9 +270,9 @@ class LiveSettings:
                 raise NoAnswerError(found.error)
             return found.layer(str(file))
 
-        return GoodFile(file, read, clock=self._clock, age=self._age)
+        return LastGoodFile(file, read, clock=self._clock, age=self._age)
 
-    def _of_file(self, file: GoodFile) -> Effective:
+    def _of_file(self, file: LastGoodFile) -> Effective:
         if file.layer is None:
             return self.effective
         own = dict(file.layer.tables)

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from capd.adapters.state_file import DocumentFile
-from capd.core.memories.outcomes import Outcome, Outcomes
+from capd.core.memories.outcomes import MemoryOutcome, Outcomes
 
 MOST_BYTES = 4 << 20
 VERSION = 1
@@ -16,11 +16,11 @@ VERSION = 1
 
 class _Document(msgspec.Struct, frozen=True):
     version: int
-    memories: dict[str, Outcome]
+    memories: dict[str, MemoryOutcome]
 
 
 class MemoryOutcomeFile(DocumentFile[_Document, Outcomes]):
-    """The file of one daemon."""
+    """The file with the counts of each memory's effects."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, _Document, version=VERSION, most_bytes=MOST_BYTES)

@@ -64,6 +64,13 @@ class FrameReader:
     but its beginning and its end is discarded.
     """
 
+    # Every idle session has one.
+    __slots__ = (
+        *("_assembly_timeout", "_bytes_in_time", "_cap_bytes", "_chunks", "_descriptor", "_file"),
+        *("_is_ended", "_line_bytes", "_reads_at_once", "_ready", "_spool", "_stream"),
+        *("_tail", "_taken", "_waited"),
+    )
+
     def __init__(
         self,
         stream: trio.abc.ReceiveStream,

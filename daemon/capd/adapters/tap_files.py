@@ -16,13 +16,13 @@ import msgspec
 
 import capd
 from capd.adapters.file_texts import PathText, file_name, file_text
-from capd.adapters.known_reads import KnownReads
 from capd.adapters.memory_files import MEMORIES, read_memories
 from capd.adapters.model.minilm import MODEL
+from capd.adapters.parsed_taps import ParsedTaps
 from capd.adapters.parsing.jobs import DIRECT, ReadCapability, Reader, ReadToolSnapshot
 from capd.adapters.regular_files import opened_regular
 from capd.adapters.skill_files import SKILLS, read_skills
-from capd.adapters.unchanged_files import mark_of_file, mark_of_folder
+from capd.adapters.unchanged_files import mark_of_file
 from capd.core.errors import CapdError
 from capd.core.taps.catalog import Tap
 from capd.core.taps.tap_format import CapabilityFiles, CapabilityRead
@@ -127,7 +127,7 @@ def is_own(place: TapPlace, list_file: Path) -> bool:
     return place.name == STARTER or place.path == list_file.parent / OWN_FOLDER
 
 
-def read_tap(place: TapPlace, reader: Reader = DIRECT, known: KnownReads | None = None) -> Tap:
+def read_tap(place: TapPlace, reader: Reader = DIRECT, known: ParsedTaps | None = None) -> Tap:
     """Return the tap at `place`; `reader` parses its files, except unchanged ones in `known`.
 
     Raises:
@@ -218,14 +218,17 @@ def _files_of(place: TapPlace, name: str) -> CapabilityFiles:
 
 
 def _read_capability(
-    place: TapPlace, name: str, reader: Reader, known: KnownReads | None
+    place: TapPlace, name: str, reader: Reader, known: ParsedTaps | None
 ) -> tuple[bytes, CapabilityRead]:
     """Return a capability with a digest of its files."""
     folder = f"{place.path}/capabilities/{name}"
-    provider = place.providers.get(CapabilityName(file_name(Path(name))), "")
+    # Ten thousand paths take 0.1 s, and hardly any tap has providers chosen.
+    provider = (
+        place.providers.get(CapabilityName(file_name(Path(name))), "") if place.providers else ""
+    )
     key = f"{place.name}\0{folder}\0{provider}"
     # Taken before the files are read, so that the next reload notices a change meanwhile.
-    mark = mark_of_folder(folder, ".toml") if known is not None else 0
+    mark = known.folders.mark(folder, ".toml") if known is not None else 0
     found = known.capabilities.get(key, mark) if known is not None else None
     if found is not None:
         return found
@@ -258,7 +261,7 @@ def tap_vectors(tap: Tap) -> TapVectors | None:
     return None
 
 
-def _known_vectors(place: TapPlace, known: KnownReads | None) -> tuple[str, tuple[Finding, ...]]:
+def _known_vectors(place: TapPlace, known: ParsedTaps | None) -> tuple[str, tuple[Finding, ...]]:
     if known is None:
         return _checked_vectors(place)
     file = str(place.path / VECTORS)

@@ -16,7 +16,7 @@ import re
 import unicodedata
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -30,11 +30,13 @@ if TYPE_CHECKING:
 _K1 = 1.2
 _B = 0.75
 _NGRAM = 4
-_MOST_CHARACTERS = 4096
+LONGEST = 4096
 """Of a longer text only the beginning is compared: a paste must not cost the turn its time."""
 
 _MOST_STEMS = 4096
 """Number of stems that are cached: a catalog's texts repeat the same words."""
+_MOST_WORDS = 4096
+"""Number of words whose n-grams are kept while an index is built."""
 _SHORTEST_STEMMED = 4
 _SHORTEST_STEM = 3
 
@@ -55,7 +57,7 @@ STOP_WORDS = frozenset(_STOP_TEXT.split())
 
 def words(text: str) -> list[str]:
     """Return the stems of a text's words in order: the parts of each identifier, and the whole."""
-    folded = unicodedata.normalize("NFKC", text[:_MOST_CHARACTERS])
+    folded = unicodedata.normalize("NFKC", text[:LONGEST])
     found: list[str] = []
     for run in _RUN.findall(folded.replace("'", "").replace("’", "")):
         if run.islower() and run.isalpha() and run.isascii():
@@ -100,11 +102,12 @@ class _Postings:
     times the memory: 60 MB for the n-grams of ten thousand capabilities.
     """
 
-    def __init__(self, documents: Iterable[Sequence[str]]) -> None:
+    def __init__(self, documents: Iterable[list[int]]) -> None:
+        """`documents` have the hashes of their terms."""
         keys = array("q")
         lengths = array("i")
         for document in documents:
-            keys.extend(map(hash, document))
+            keys.fromlist(document)
             lengths.append(len(document))
         self.size = len(lengths)
         self.is_empty = not keys
@@ -171,7 +174,7 @@ class Bm25:
     """Okapi BM25 over documents given as lists of terms (Robertson and Zaragoza 2009)."""
 
     def __init__(self, documents: Sequence[Sequence[str]]) -> None:
-        self._postings = postings = _Postings(documents)
+        self._postings = postings = _Postings(map(_hashes, documents))
         if postings.is_empty:
             return
         import numpy as np  # noqa: PLC0415 - as above
@@ -201,7 +204,7 @@ class Coverage:
         self, documents: Sequence[Sequence[str]], others: Sequence[Sequence[str]] = ()
     ) -> None:
         # The others come after the documents, so that their share is cut off at the end.
-        self._postings = postings = _Postings([*documents, *others])
+        self._postings = postings = _Postings(map(_hashes, (*documents, *others)))
         self._size = len(documents)
         total = postings.size + 1
         # A word that is in no text counts as the rarest, so it fully counts as not covered.
@@ -223,7 +226,7 @@ class Ngrams:
     """Character n-grams within words, weighted by rarity, compared by cosine; forgives typos."""
 
     def __init__(self, texts: Sequence[str]) -> None:
-        self._postings = postings = _Postings(map(_ngrams, texts))
+        self._postings = postings = _Postings(_ngram_hashes(texts))
         self._unseen = math.log(1 + len(texts))
         self._idf: array[float] = array("d")
         if postings.is_empty:
@@ -255,10 +258,34 @@ def _of_each(present: Sequence[int], weight: Callable[[int], float]) -> list[flo
     return [known[number] for number in present]
 
 
+def _hashes(terms: Iterable[str]) -> list[int]:
+    return list(map(hash, terms))
+
+
 def _ngrams(text: str) -> list[str]:
-    grams: list[str] = []
-    for word in _RUN.findall(unicodedata.normalize("NFKC", text[:_MOST_CHARACTERS]).lower()):
-        if word not in STOP_WORDS:
-            padded = f" {word} "
-            grams.extend(padded[at : at + _NGRAM] for at in range(max(1, len(padded) - _NGRAM + 1)))
-    return grams
+    return [gram for word in _ngram_words(text) for gram in _ngrams_of(word)]
+
+
+def _ngram_hashes(texts: Iterable[str]) -> Iterator[list[int]]:
+    """Yield the hashes of each text's n-grams. Those of a word are computed once."""
+    known: dict[str, list[int]] = {}
+    for text in texts:
+        found: list[int] = []
+        for word in _ngram_words(text):
+            hashes = known.get(word)
+            if hashes is None:
+                hashes = _hashes(_ngrams_of(word))
+                if len(known) < _MOST_WORDS:
+                    known[word] = hashes
+            found += hashes
+        yield found
+
+
+def _ngram_words(text: str) -> list[str]:
+    folded = unicodedata.normalize("NFKC", text[:LONGEST]).lower()
+    return [word for word in _RUN.findall(folded) if word not in STOP_WORDS]
+
+
+def _ngrams_of(word: str) -> list[str]:
+    padded = f" {word} "
+    return [padded[at : at + _NGRAM] for at in range(max(1, len(padded) - _NGRAM + 1))]

@@ -24,7 +24,7 @@ class MachineError(CapdError):
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MachineLimits:
     """The machine's limits; None means no limit."""
 
     pid: int
@@ -35,7 +35,7 @@ class Machine:
     data_bytes: int | None
 
 
-def check_machine(machine: Machine) -> list[str]:
+def check_machine(machine: MachineLimits) -> list[str]:
     """Return the degraded conditions, each with its repair.
 
     Raises:

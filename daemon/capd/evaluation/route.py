@@ -165,15 +165,13 @@ class Router:
 
     def _message(self, row: Row) -> "tuple[str, Vectors] | Decision":
         """Return the compared text of a row and its vector, or an abstention."""
-        cleaned = gates.before_model(row.text, is_enabled=True)
-        if isinstance(cleaned, Decision):
-            return cleaned
-        text = gates.compared_part(cleaned)
+        text = gates.before_model(row.text, is_enabled=True)
+        if isinstance(text, Decision):
+            return text
         vector = self._vectorizer.of([text])[text]
         before = gates.before_model(row.before, is_enabled=True) if row.before else None
         if isinstance(before, str) and self._profile.scorer == WHOLE_RULES and is_elliptical(text):
-            said = gates.compared_part(before)
-            vector = blended(vector, self._vectorizer.of([said])[said])
+            vector = blended(vector, self._vectorizer.of([before])[before])
         return text, vector
 
     def timed(self, rows: Sequence[Row]) -> Latency | None:
@@ -181,9 +179,8 @@ class Router:
         model, taken = self._vectorizer.model, []
         for row in rows:
             started = time.perf_counter()
-            cleaned = gates.before_model(row.text, is_enabled=True)
-            if not isinstance(cleaned, Decision):
-                text = gates.compared_part(cleaned)
+            text = gates.before_model(row.text, is_enabled=True)
+            if not isinstance(text, Decision):
                 self._decision(self._compared, text, model.embed([text])[0])
             taken.append((time.perf_counter() - started) * 1000)
         if not taken:

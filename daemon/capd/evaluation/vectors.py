@@ -55,7 +55,9 @@ class Vectorizer:
         found: dict[str, Vectors] = {}
         for at in range(0, len(texts), _BATCH):
             batch = texts[at : at + _BATCH]
-            found.update(zip(batch, self.model.embed(batch), strict=True))
+            # As a cache and a tap keep them, so that a second run has the same numbers.
+            vectors = self.model.embed(batch).astype("<f2").astype("<f4")
+            found.update(zip(batch, vectors, strict=True))
         if self._cache is not None:
             self._cache.put(found)
             # Read back from the cache in its lower precision, so that the next run decides alike.

@@ -3,7 +3,7 @@
 The carrier is ZeroMQ in the daemon, and a socket pair in the embedder's process.
 """
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -39,8 +39,9 @@ class Arrivals(Protocol):
         """The actor's name."""
         ...
 
-    async def take(self) -> Arrival:
-        """Return the next request whose sender still waits for the answer."""
+    @property
+    def requests(self) -> AsyncIterator[Arrival]:
+        """The requests, in the order of their arrival."""
         ...
 
     def drain(self) -> Iterator[Arrival]:

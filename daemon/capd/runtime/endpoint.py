@@ -45,7 +45,7 @@ class ActorEndpoint:
         except CannotBindError:
             self._socket.close()
             raise
-        self._put, self._held = trio.open_memory_channel[Arrival](_HELD_LIMIT)
+        self._put, self.requests = trio.open_memory_channel[Arrival](_HELD_LIMIT)
 
     async def collect(self) -> None:
         """Receive requests until cancelled; while 1000 are not taken, senders are blocked."""
@@ -54,19 +54,11 @@ class ActorEndpoint:
             if arrival is not None:
                 await self._put.send(arrival)
 
-    async def take(self) -> Arrival:
-        """Return the next request whose sender still waits for the answer."""
-        while True:
-            arrival = await self._held.receive()
-            if arrival.expires_at > trio.current_time():
-                return arrival
-            self.count("expired_request", arrival.envelope)
-
     def drain(self) -> Iterator[Arrival]:
         """Yield requests that have arrived and were not taken."""
         while True:
             try:
-                yield self._held.receive_nowait()
+                yield self.requests.receive_nowait()
             except trio.WouldBlock:
                 return
 
@@ -108,7 +100,7 @@ class ActorEndpoint:
         for arrival in self.drain():
             self.stop(arrival)
         self._put.close()
-        self._held.close()
+        self.requests.close()
         self._socket.close()
 
     async def _answer_later(self, arrival: Arrival, frames: list[bytes], wait: float) -> None:

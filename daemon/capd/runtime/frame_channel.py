@@ -13,7 +13,7 @@ itself. Every request gets one reply with its number: a message, or a `Failure`.
 import itertools
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import msgspec
 import structlog
@@ -232,8 +232,15 @@ class FramePostbox:
         """Let `write` return when every answer has been written."""
         self._channel.finish()
 
-    async def take(self) -> Arrival:
-        """Return the next request; raise ChannelOverError when the daemon is gone."""
+    @property
+    def requests(self) -> AsyncIterator[Arrival]:
+        """The requests, until ChannelOverError says that the daemon is gone."""
+        return self
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Arrival:
         frame = await self._channel.receive()
         envelope = Envelope(frame.id, ActorName("daemon"), frame.deadline, Address(""))
         return Arrival(b"", envelope, bytes(frame.body), trio.current_time() + frame.deadline)

@@ -116,20 +116,27 @@ class IncomingRequest(Generic[Q]):
 class Mailbox(Generic[Q]):
     """The requests to an actor during one run of it: iterate over the mailbox.
 
-    A body that is no valid request is answered as `malformed`, and skipped.
+    A body that is no valid request is answered as `malformed`, and skipped. So is, without an
+    answer, a request whose sender has given up.
     """
 
     def __init__(self, endpoint: Arrivals, request_codec: MsgpackCodec[Q]) -> None:
         self.endpoint = endpoint
         self.unanswered: dict[IncomingRequest[Q], Arrival] = {}
         self._codec = request_codec
+        self._requests = endpoint.requests
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> IncomingRequest[Q]:
         while True:
-            arrival = await self.endpoint.take()
+            arrival = await anext(self._requests)
+            # False also if the deadline is not a number.
+            is_awaited = arrival.expires_at > trio.current_time()
+            if not is_awaited:
+                self.endpoint.count("expired_request", arrival.envelope)
+                continue
             if arrival.body == _PING:
                 # Answered here, so that the answer proves that the actor takes its requests.
                 await self.endpoint.answer(arrival, _PONG)

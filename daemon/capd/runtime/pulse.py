@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 import structlog
 import trio
 
-from capd.runtime.bus import Bus
-from capd.runtime.peer import ActorUnavailableError
+from capd.runtime.bus import ActorUnavailableError, Bus
 from capd_protos.codec import MsgpackCodec
 from capd_protos.envelope import Ping, Pong
 from capd_protos.types import ActorName

@@ -139,6 +139,10 @@ class TrioSocket:
             NoSuchPeerError: a ROUTER does not know the peer in the first frame.
         """
         self._check_open()
+        if self._kind == zmq.PUB:
+            # A socket that only sends looks for new subscriptions once a millisecond at most.
+            # `refresh` makes it look now, so that a new subscriber gets every later event.
+            self.refresh()
         try:
             self._socket.send_multipart(frames, zmq.NOBLOCK)
         except zmq.Again:

@@ -1,4 +1,4 @@
-"""Calls that need no task of their own, over real sockets: told, written once, one outcome."""
+"""Calls without a task of their own, over real sockets: each is sent once and ends once."""
 
 import json
 import socket
@@ -22,7 +22,7 @@ TIMEOUT = 30.0
 
 
 class TalkRoute:
-    """A route that notes how often it was left, and with what."""
+    """A route that records each call of `leave` and its arguments."""
 
     def __init__(self, talk: "DirectTalk", members: Members) -> None:
         self._talk = talk
@@ -172,6 +172,22 @@ async def test_a_call_is_told_then_written_and_its_reply_answers_it(
             b'{"jsonrpc":"2.0","id":"a","result":{"content": []}}',
         ]
         assert (it.talk.calls, it.talk.left) == ([], [b'{"content": []}'])
+
+
+async def test_a_client_that_is_silent_during_a_long_call_gets_its_result(
+    autojump_clock: MockClock,
+) -> None:
+    async with scene() as it:
+        await it.stage.send(call("a", name="t"))
+        (written,) = await it.server.told()
+        # What `Parking` does with a connection whose client says nothing for half a minute.
+        for _ in range(3):
+            it.stage.upstream.park_if_idle()
+            await wait_all_tasks_blocked()
+        assert not it.stage.upstream.is_idle
+        await it.server.say({"id": written["id"], "result": {"content": []}})
+
+        assert await it.stage.heard() == [b'{"jsonrpc":"2.0","id":"a","result":{"content": []}}']
 
 
 async def test_a_result_that_is_not_left_as_it_came_is_answered_as_it_is_passed(

@@ -1,7 +1,8 @@
-"""A connection whose client is silent has no task, and is the same connection for its client."""
+"""The connection of an idle client has no task; the client notices no difference."""
 
 import json
 import os
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -12,6 +13,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from capd.adapters import platform
 from capd.adapters.clients import parking as parking_module
 from capd.adapters.clients.parking import Parking
+from capd.adapters.clients.upstream import Upstream
 from capd.core.protocol.outcomes import RefusedError
 from client_stage import Json, Stage, Talk
 
@@ -42,7 +44,7 @@ class Parked(Stage):
             self.ended.set()
 
     async def silence(self) -> None:
-        """Let the client be silent for as long as it takes to be parked."""
+        """Let the client be idle until its connection is parked."""
         await trio.sleep(parking_module.QUIET * 2.5)
 
 
@@ -91,6 +93,53 @@ async def test_the_next_line_is_answered_each_time(autojump_clock: MockClock) ->
 
             assert await stage.heard() == [LISTED]
             assert len(stage.parking) == 0
+
+
+async def test_a_client_that_is_silent_after_its_handshake_is_parked_within_a_second(
+    autojump_clock: MockClock,
+) -> None:
+    async with parkable() as stage:
+        await stage.send(LIST)
+
+        await trio.sleep(1.1)
+
+        assert len(stage.parking) == 1
+
+
+async def test_a_client_that_was_woken_is_parked_after_a_longer_silence(
+    autojump_clock: MockClock,
+) -> None:
+    async with parkable() as stage:
+        await stage.silence()
+        await stage.send(LIST)
+
+        await trio.sleep(parking_module.QUIET - 0.1)
+
+        assert len(stage.parking) == 0
+        await stage.silence()
+        assert len(stage.parking) == 1
+
+
+async def test_a_client_that_goes_on_speaking_is_soon_looked_at_less_often(
+    autojump_clock: MockClock,
+) -> None:
+    looks: list[float] = []
+
+    class Looked(Upstream):
+        __slots__ = ()
+
+        def park_if_idle(self) -> None:
+            looks.append(trio.current_time())
+            super().park_if_idle()
+
+    async with parkable() as stage:
+        stage.upstream.__class__ = Looked
+        stage.connection.is_far = True
+
+        await trio.sleep(1000)
+
+        assert len(stage.parking) == 0
+        assert len(looks) <= 1000 / parking_module.QUIET + 30
 
 
 async def test_a_session_starts_once_however_often_it_is_woken(autojump_clock: MockClock) -> None:
@@ -157,6 +206,16 @@ async def test_what_a_parked_client_does_not_read_waits_for_it_in_order(
         assert [json.loads(line)["params"].encode() for line in heard] == texts
         await stage.silence()
         assert len(stage.parking) == 1
+
+
+async def test_a_client_that_has_just_been_woken_is_not_busy(autojump_clock: MockClock) -> None:
+    async with parkable() as stage:
+        await stage.silence()
+
+        stage.upstream.wake()
+
+        # The task begins only when others get their turn, and one of them may be the drain.
+        assert not stage.upstream.is_busy
 
 
 async def test_a_parked_client_is_told_that_its_connection_closes(
@@ -254,6 +313,46 @@ async def test_a_line_that_comes_at_the_moment_of_the_look_is_answered(
         assert await stage.heard() == [LISTED]
 
 
+async def test_a_close_while_a_parked_client_is_woken_closes(autojump_clock: MockClock) -> None:
+    async with parkable() as stage:
+        await stage.silence()
+
+        stage.upstream.wake()
+        stage.upstream.close("stopping", reconnect=True)
+
+        await stage.ended.wait()
+        assert json.loads((await stage.heard())[0])["reason"] == "stopping"
+
+
+async def test_a_connection_that_is_over_stays_over(autojump_clock: MockClock) -> None:
+    async with parkable() as stage:
+        await stage.client.aclose()
+        await stage.ended.wait()
+
+        stage.upstream.close("stopping", reconnect=True)
+        stage.upstream.wake()
+
+        assert (stage.upstream.is_over, stage.upstream.is_idle) == (True, False)
+
+
+async def test_what_is_written_while_the_task_ends_is_read(autojump_clock: MockClock) -> None:
+    texts = [b"%d" % number + b"x" * 40_000 for number in range(40)]
+    async with parkable() as stage:
+        await stage.send(INITIALIZED)
+        stage.upstream.park_if_idle()
+        stage.upstream.park_if_idle()
+        while not stage.upstream.is_idle:
+            await trio.lowlevel.checkpoint()
+
+        for text in texts:
+            stage.upstream.notify("notifications/message", b'"%s"' % text)
+
+        heard: list[bytes] = []
+        while len(heard) < len(texts):
+            heard += await stage.heard()
+        assert [json.loads(line)["params"].encode() for line in heard] == texts
+
+
 async def test_a_close_at_the_moment_of_the_look_closes(autojump_clock: MockClock) -> None:
     async with parkable() as stage:
         stage.upstream.park_if_idle()
@@ -294,3 +393,18 @@ async def test_a_socket_that_is_closed_when_it_is_to_be_parked_ends_its_connecti
 
         await stage.ended.wait()
         assert (len(stage.parking), stage.upstream.is_over) == (0, True)
+
+
+async def test_a_connection_that_has_ended_is_not_kept(autojump_clock: MockClock) -> None:
+    async with parkable() as stage:
+        await stage.send(LIST)
+        ended = Stage(stage.client, stage.client, dispatched=False, talk=None).upstream
+        kept = weakref.ref(ended)
+        stage.parking.serve(ended)
+        await stage.silence()
+        stage.parking.leave(ended)
+        del ended
+        # The task looks once more, and then waits for the next new connection.
+        await stage.silence()
+
+        assert kept() is None

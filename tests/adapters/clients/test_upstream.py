@@ -1,4 +1,4 @@
-"""A client's connection: each request is answered once, in the generation it was asked in."""
+"""A client's connection answers each request once, in the request's protocol generation."""
 
 import json
 from typing import Any
@@ -242,7 +242,7 @@ async def test_a_stateless_request_says_itself_who_sends_it(autojump_clock: Mock
         ("resources/templates/list", {"resourceTemplates": [{"name": "resources/templates"}]}),
     ],
 )
-async def test_a_list_says_in_the_stateless_era_how_long_it_may_be_kept(
+async def test_a_list_says_in_the_stateless_generation_how_long_it_may_be_kept(
     autojump_clock: MockClock, method: str, lacked: Json
 ) -> None:
     async with staged() as stage:
@@ -291,7 +291,7 @@ async def test_an_envelope_with_something_wrong_is_an_error_of_its_request(
 @pytest.mark.parametrize(
     "method", ["initialize", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"]
 )
-async def test_what_the_stateless_era_does_not_know_is_no_method_there(
+async def test_what_the_stateless_generation_does_not_know_is_no_method_there(
     autojump_clock: MockClock, method: str
 ) -> None:
     async with staged() as stage:

@@ -1,4 +1,4 @@
-"""Packages are fetched from the user's index, compared with every digest, and kept by their own."""
+"""Packages come from the user's index, match every digest, and are stored by digest."""
 
 import hashlib
 import json
@@ -16,11 +16,11 @@ from capd.adapters.mcp_registry.packages import (
     SwappedError,
     artifact,
 )
-from capd.core.mcp_registry.resolution import Artifact, Machine, Resolution, resolve
+from capd.core.mcp_registry.resolution import Artifact, InstalledLaunchers, Resolution, resolve
 from capd.core.mcp_registry.server_json import read_entry
 from registry_server import RegistryServer, entry, package, registry_server, wheel
 
-ALL = Machine(frozenset({"npx", "uvx", "docker"}))
+ALL = InstalledLaunchers(frozenset({"npx", "uvx", "docker"}))
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What ordinary servers keep at level `guard`: all that they have without capd."""
+"""At level `guard`, ordinary servers keep everything that they have without capd."""
 
 import contextlib
 import os
@@ -19,8 +19,8 @@ import trio
 from capd.adapters import platform
 from capd.adapters.servers import sandboxing
 from capd.adapters.servers.processes import ProcessSpec, running
-from capd.adapters.servers.sandboxing import Box, own_folders
-from capd.core.servers.sandbox import Machine, SandboxRequest
+from capd.adapters.servers.sandboxing import SandboxPlan, own_folders
+from capd.core.servers.sandbox import SandboxFeatures, SandboxRequest
 from capd_protos.places import places
 
 pytestmark = pytest.mark.skipif(
@@ -42,17 +42,19 @@ class Place:
         self.secrets.write_text("KEY=canary")
         self.environment = {"HOME": str(root), "PATH": os.environ["PATH"]}
 
-    def box(self, **more: Any) -> Box:
-        return replace(Box(SandboxRequest(), (), self.environment, folders=self.folders), **more)
+    def box(self, **more: Any) -> SandboxPlan:
+        return replace(
+            SandboxPlan(SandboxRequest(), (), self.environment, folders=self.folders), **more
+        )
 
     async def run(
         self,
         *argv: str,
         cwd: Path | None = None,
-        box: Box | None = None,
+        box: SandboxPlan | None = None,
         env: dict[str, str] | None = None,
     ) -> tuple[str, str]:
-        """Return what a server prints, and what it is told to be confined to."""
+        """Return what a server prints, and the description of its confinement."""
         spec = ProcessSpec(
             argv, {**self.environment, **(env or {})}, cwd or self.root, box or self.box()
         )
@@ -157,7 +159,7 @@ async def test_nothing_is_hidden_from_a_server_of_which_the_user_says_so(place: 
 
 
 async def test_a_machine_that_can_do_nothing_runs_servers_as_before(place: Place) -> None:
-    box = place.box(machine=Machine)
+    box = place.box(machine=SandboxFeatures)
 
     assert await place.run("sh", "-c", f"cat {place.secrets}", box=box) == ("KEY=canary", "guard")
 

@@ -1,4 +1,4 @@
-"""What is looked up on disk before a launcher starts, and that it is looked up again."""
+"""Files that a launcher reads are looked up before its start, and again directly before it."""
 
 import json
 import sys
@@ -10,11 +10,11 @@ import trio
 
 from capd.adapters.servers.launching import Launching, NoEmptyFolderError, look, remove_empty
 from capd.adapters.servers.processes import ProcessSpec, SpawnFailedError, running
-from capd.adapters.trust.vouching import UntrustedError
-from capd.core.servers.launchers import Reading, all_names
+from capd.adapters.trust.trust_check import UntrustedError
+from capd.core.servers.launchers import FilesRead, all_names
 
 WHERE = "import json, os, sys; print(json.dumps([os.getcwd(), sys.flags.safe_path]))"
-EVERYTHING = Reading(names=all_names())
+EVERYTHING = FilesRead(names=all_names())
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def launching(
 
 
 async def started(clone: Path, made: Launching) -> tuple[str, bool, str]:
-    """Return where the server ran, whether `-P` was given, and what is told."""
+    """Return the server's folder, whether `-P` was given, and the reported reason."""
     spec = ProcessSpec(made.argv, {"PATH": "/usr/bin:/bin"}, clone, launching=made)
     with trio.fail_after(30):
         async with running(spec) as process:
@@ -46,7 +46,7 @@ async def started(clone: Path, made: Launching) -> tuple[str, bool, str]:
 
 
 def wrapper(folder: Path) -> str:
-    """Return a program that reads what pnpm reads, and says where it runs."""
+    """Return a program that reads the files that pnpm reads, and prints its folder."""
     script = folder / "pnpm"
     script.write_text(f"#!{sys.executable}\n{WHERE}\n")
     script.chmod(0o755)

@@ -1,4 +1,4 @@
-"""Lists of a server: whole, kept until it says that they changed, and never the old one for new."""
+"""A server's lists are complete and cached until they change; an outdated one is never used."""
 
 import pytest
 import trio
@@ -240,7 +240,7 @@ async def test_a_server_that_fails_at_the_tools_that_it_offers_is_told_of(
         (False, 0, float("inf")),
     ],
 )
-async def test_a_list_of_the_stateless_era_is_good_for_its_time_and_an_hour_at_most(
+async def test_a_list_of_the_stateless_generation_is_good_for_its_time_and_an_hour_at_most(
     autojump_clock: MockClock, *, stateless: bool, ttl: object, good_for: float
 ) -> None:
     async with serving() as (server, _):

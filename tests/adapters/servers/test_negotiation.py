@@ -1,4 +1,4 @@
-"""Both generations with a server: which is tried, and what is taken of the answers."""
+"""Which protocol generation is tried first with a server, and which answers are accepted."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ SILENCE = None
 
 
 class Met:
-    """A negotiation in a task of its own."""
+    """A negotiation that runs in its own task."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Met:
 
 
 async def met(wants_stateless: bool, discovered: Any, initialized: Any) -> tuple[LineServer, Met]:
-    """Return how a server that answers so was met, at the latest after a minute."""
+    """Return the result of a negotiation with a server that answers like this."""
     async with serving() as (server, nursery):
         server.answer("server/discover", discovered)
         server.answer("initialize", initialized)
@@ -128,7 +128,7 @@ NOTHING: tuple[bool, str, list[str], str] = (False, "", [], "")
     ],
 )
 @pytest.mark.usefixtures("autojump_clock")
-async def test_the_first_era_that_both_know_is_spoken(
+async def test_the_first_generation_that_both_know_is_spoken(
     wants_stateless: bool,
     discovered: Json,
     initialized: Json,
@@ -249,7 +249,7 @@ async def test_the_version_that_is_asked_for_again_is_the_newest_that_both_know(
 
 
 @pytest.mark.parametrize("wants_stateless", [False, True])
-async def test_a_server_that_knows_neither_era_is_refused_with_what_it_said(
+async def test_a_server_that_knows_neither_generation_is_refused_with_what_it_said(
     autojump_clock: MockClock, wants_stateless: bool
 ) -> None:
     server, negotiation = await met(wants_stateless, UNKNOWN, UNKNOWN)

@@ -1,4 +1,4 @@
-"""Real servers, most of them hostile: whatever they do, nothing of them is left."""
+"""Real servers, most of them hostile: none leaves a process behind."""
 
 import array
 import fcntl
@@ -26,8 +26,8 @@ from capd.adapters.servers.processes import (
     SpawnFailedError,
     running,
 )
-from capd.adapters.servers.sandboxing import Box
-from capd.core.servers.sandbox import Machine, SandboxMissingError, SandboxRequest
+from capd.adapters.servers.sandboxing import SandboxPlan
+from capd.core.servers.sandbox import SandboxFeatures, SandboxMissingError, SandboxRequest
 from support.programs import HOSTILE_SERVER
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for survivors in /proc")
@@ -37,7 +37,7 @@ SHORT_GRACE = 0.05
 
 
 class Evil:
-    """The hostile server, marked so that every process of its tree can be found."""
+    """The hostile server, with a mark by which all its processes are found."""
 
     def __init__(self, script: Path, folder: Path) -> None:
         self.tag = f"capd-test-{uuid.uuid4().hex}"
@@ -154,7 +154,7 @@ async def test_a_confined_server_ends_by_itself_when_it_is_asked_to(
     if not sandboxing.machine().bwrap:
         pytest.skip("this machine has no bubblewrap, or forbids it")
     (tmp_path / "home").mkdir()
-    box = Box(sandbox_request, (), {"HOME": str(tmp_path / "home")}, str(tmp_path))
+    box = SandboxPlan(sandbox_request, (), {"HOME": str(tmp_path / "home")}, str(tmp_path))
     spec = shell(f"{trap}; echo; while :; do sleep 0.01; done", tmp_path)
     async with running(replace(spec, box=box)) as process:
         await process.stdout.receive_some()
@@ -167,7 +167,9 @@ async def test_a_confined_server_ends_by_itself_when_it_is_asked_to(
 
 
 async def test_a_server_that_cannot_be_confined_is_not_started(tmp_path: Path) -> None:
-    box = Box(SandboxRequest("strict"), (), {"HOME": str(tmp_path)}, machine=Machine)
+    box = SandboxPlan(
+        SandboxRequest("strict"), (), {"HOME": str(tmp_path)}, machine=SandboxFeatures
+    )
     mark = tmp_path / "mark"
 
     with pytest.raises(SandboxMissingError, match="install bubblewrap"):
@@ -424,7 +426,7 @@ async def test_what_nobody_vouches_for_at_the_last_moment_is_not_started(evil: E
     def refuse() -> None:
         raise SandboxMissingError("it has changed")
 
-    spec = replace(evil.spec("env_dump"), vouch=refuse)
+    spec = replace(evil.spec("env_dump"), check_trust=refuse)
 
     with trio.fail_after(PATIENCE), pytest.raises(SandboxMissingError, match="it has changed"):
         async with running(spec):

@@ -1,4 +1,4 @@
-"""Confinement as real processes feel it; what the machine cannot do is skipped, visibly."""
+"""Confinement of real processes. What the machine does not support is skipped with a reason."""
 
 import socket
 import subprocess
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from capd.adapters.servers import sandboxing
-from capd.core.servers.sandbox import Machine, SandboxRequest
+from capd.core.servers.sandbox import SandboxFeatures, SandboxRequest
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="namespaces and Landlock are Linux")
 pytestmark = linux_only
@@ -38,15 +38,15 @@ class Place:
         tool.write_text("#!/bin/sh\necho from the tool\n")
         tool.chmod(0o755)
 
-    def run(self, sandbox_request: SandboxRequest, script: str, machine: Machine) -> str:
-        """Return what a shell prints that is confined so."""
+    def run(self, sandbox_request: SandboxRequest, script: str, machine: SandboxFeatures) -> str:
+        """Return the output of a shell with this confinement."""
         environment = {
             "HOME": str(self.home),
             "PATH": ":".join(
                 [*self.path, f"{self.home}/tools/bin:{PYTHON_FOLDER}:/usr/local/bin:/usr/bin:/bin"]
             ),
         }
-        box = sandboxing.Box(
+        box = sandboxing.SandboxPlan(
             sandbox_request,
             (self.own,),
             environment,
@@ -72,12 +72,12 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-def means(name: str) -> Machine:
-    """Return this machine with one of its means; skip where it lacks it."""
+def means(name: str) -> SandboxFeatures:
+    """Return this machine with only one sandboxing feature; skip if it lacks that."""
     known = sandboxing.machine()
     if not getattr(known, name):
         pytest.skip(f"this machine has no {name}, or forbids it")
-    return replace(Machine(), **{name: getattr(known, name)})
+    return replace(SandboxFeatures(), **{name: getattr(known, name)})
 
 
 LOOK = """

@@ -1,4 +1,4 @@
-"""Real processes that misbehave: what a run comes to, and that nothing of it is left."""
+"""Runs of misbehaving processes: how each run ends, and that no process remains."""
 
 import os
 import sys
@@ -19,15 +19,15 @@ from capd.adapters.servers.instance import Instance
 from capd.adapters.servers.processes import ExitStatus, ProcessSpec, running
 from capd.adapters.servers.server_connection import ServerConnection
 from capd.adapters.servers.server_run import (
+    CheckTools,
     NotVettedError,
     ServerLostError,
     ServerRun,
     StartFailedError,
-    Vet,
 )
 from capd.core.errors import CapdError, leaves
 from capd.core.protocol.outcomes import CallFailedError
-from capd.core.tools.tool_intake import Taken
+from capd.core.tools.tool_intake import AcceptedTool
 from capd_protos.types import ClientFacts, ServerName, ToolName
 from connection_calls import call_tool
 from support.programs import HOSTILE_SERVER
@@ -41,7 +41,7 @@ class Run:
     """A run of the hostile server, and how it ended."""
 
     def __init__(
-        self, script: Path, folder: Path, modes: str, n: int, vet: Vet | None = None
+        self, script: Path, folder: Path, modes: str, n: int, vet: CheckTools | None = None
     ) -> None:
         self.tag = f"capd-test-{uuid.uuid4().hex}"
         self.effects = folder / "effects"
@@ -95,7 +95,7 @@ class Run:
 
 @asynccontextmanager
 async def served(
-    folder: Path, modes: str = "ok", n: int = 0, vet: Vet | None = None
+    folder: Path, modes: str = "ok", n: int = 0, vet: CheckTools | None = None
 ) -> AsyncIterator[Run]:
     """A run that is ready, or has failed."""
     run = Run(HOSTILE_SERVER, folder, modes, n, vet)
@@ -240,14 +240,14 @@ async def test_a_storm_of_changes_is_one_list(tmp_path: Path) -> None:
 
 
 class Vetted:
-    """Who says what may be used, and cannot say it once."""
+    """Decides which tools may be used, and fails once."""
 
     def __init__(self) -> None:
         self.withheld: set[ToolName] = set()
         self.is_lost = False
         """The next answer."""
 
-    async def __call__(self, listed: Sequence[Taken]) -> Collection[ToolName]:  # noqa: ARG002
+    async def __call__(self, listed: Sequence[AcceptedTool]) -> Collection[ToolName]:  # noqa: ARG002
         await trio.lowlevel.checkpoint()
         if self.is_lost:
             self.is_lost = False
@@ -300,7 +300,7 @@ async def test_pages_that_never_end_do_not_hold_up_the_start(tmp_path: Path) -> 
 
 
 class Dying:
-    """A process whose pipes are seen closed before its end is, as it happens under load."""
+    """A process whose pipes close before its exit is noticed, as under load."""
 
     pid = 1
     is_parked = False

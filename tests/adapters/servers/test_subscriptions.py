@@ -1,4 +1,4 @@
-"""Subscriptions at a server: one for all sessions that want it, in either generation."""
+"""A server has one subscription for all sessions that want it, in either generation."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -26,7 +26,7 @@ NEWS = ("notifications/resources/updated", b'{"uri": "note://a"}')
 
 
 class Outcome:
-    """Something that is done in a task of its own."""
+    """The outcome of something that runs in its own task."""
 
     def __init__(self, act: Callable[[], Awaitable[bytes]]) -> None:
         self.ends: list[object] = []
@@ -106,7 +106,7 @@ async def test_a_session_that_leaves_is_unsubscribed_unless_another_wants_it(
         await wait_all_tasks_blocked()
 
         assert (first, uris(server, "unsubscribe")) == ([], [URI, "note://b"])
-        assert server.server_connection.unasked.subscribers == {}
+        assert server.server_connection.server_messages.subscribers == {}
 
 
 async def test_a_refused_subscription_is_refused_to_all_who_asked_meanwhile(
@@ -125,7 +125,7 @@ async def test_a_refused_subscription_is_refused_to_all_who_asked_meanwhile(
         assert [outcome.ends for outcome in outcomes] == [
             [b'{"code": -32002, "message": "no such resource"}']
         ] * 2
-        assert server.server_connection.unasked.subscribers == {}
+        assert server.server_connection.server_messages.subscribers == {}
 
 
 async def test_a_subscription_that_was_cancelled_is_undone_at_the_server(
@@ -141,7 +141,7 @@ async def test_a_subscription_that_was_cancelled_is_undone_at_the_server(
         await wait_all_tasks_blocked()
 
         assert uris(server, "unsubscribe") == [URI]
-        assert server.server_connection.unasked.subscribers == {}
+        assert server.server_connection.server_messages.subscribers == {}
 
 
 async def test_news_of_a_part_reach_who_subscribed_to_the_whole_once(
@@ -266,7 +266,7 @@ async def test_a_server_that_refuses_a_subscription_keeps_the_stream_that_it_has
 
         assert outcome.ends == [b'{"code": -32002, "message": "no such resource"}']
         assert (cancelled(server), len(filters(server))) == ([], 2)
-        assert server.server_connection.unasked.subscribers == {}
+        assert server.server_connection.server_messages.subscribers == {}
 
 
 async def test_a_stream_that_is_never_acknowledged_counts_as_open_after_a_while(
@@ -347,7 +347,7 @@ async def test_a_renewal_that_is_refused_leaves_nothing_behind(autojump_clock: M
         await trio.sleep(60)
 
         assert (uris(server, "subscribe"), uris(server, "unsubscribe")) == ([URI], [])
-        assert (a.told, server.server_connection.unasked.subscribers) == ([], {})
+        assert (a.told, server.server_connection.server_messages.subscribers) == ([], {})
 
 
 async def test_a_session_that_leaves_before_its_renewal_is_not_subscribed(
@@ -361,7 +361,10 @@ async def test_a_session_that_leaves_before_its_renewal_is_not_subscribed(
         server.instance.leave(a.session)
         await wait_all_tasks_blocked()
 
-        assert (uris(server, "subscribe"), server.server_connection.unasked.subscribers) == ([], {})
+        assert (
+            uris(server, "subscribe"),
+            server.server_connection.server_messages.subscribers,
+        ) == ([], {})
 
 
 async def test_a_stateless_servers_stream_carries_what_is_renewed(

@@ -1,16 +1,17 @@
-"""Pieces counted ahead, and found again after a restart."""
+"""Text pieces are counted in advance, and their counts survive a restart."""
 
 from pathlib import Path
 
 import pytest
 import trio
 
+from capd.adapters.tokens import piece_counts
 from capd.adapters.tokens.counted_texts import NotCountedError
 from capd.adapters.tokens.piece_counts import PieceCounts
 
 
 class Counter:
-    """Two tokens a piece, told how to be; it keeps what it was asked."""
+    """A scripted counter of two tokens per piece, which records its inputs."""
 
     def __init__(self) -> None:
         self.journal: list[list[bytes]] = []
@@ -64,3 +65,15 @@ async def test_without_a_counter_nothing_is_asked() -> None:
     known = await pieces.learn(["git"])
 
     assert known is False
+
+
+async def test_a_full_cache_says_that_earlier_pieces_are_not_known_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(piece_counts, "MOST_PIECES", 2)
+    pieces = PieceCounts(Counter())
+
+    known = [await pieces.learn([text]) for text in ("zyx qwv", "xkcd", "zyx qwv")]
+
+    assert known == [True, False, False]
+    assert pieces.costs.of("zyx") == 2

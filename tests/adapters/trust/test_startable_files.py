@@ -1,4 +1,4 @@
-"""The contents of what a project's server names, as they are at this moment."""
+"""The digests of files that a project's server names, at this moment."""
 
 import os
 from pathlib import Path
@@ -8,8 +8,8 @@ import pytest
 
 from capd.adapters.trust.project_taps import read_project
 from capd.adapters.trust.startable_files import startable
+from capd.adapters.trust.trust_check import UntrustedError, refuse_untrusted
 from capd.adapters.trust.trust_file import TrustFile
-from capd.adapters.trust.vouching import UntrustedError, refuse_untrusted
 from capd_protos.types import ServerSpec
 
 

@@ -1,4 +1,4 @@
-"""What was agreed to, on disk: nothing is trusted because of a file that cannot be believed."""
+"""Saved agreements: a damaged or foreign file makes nothing trusted."""
 
 import json
 import os
@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from capd.adapters.trust.trust_file import TrustFile
-from capd.core.trust.startable import Agreed
+from capd.core.trust.startable import Agreement
 
-KEPT = {"/src/app": {"aa": Agreed("db", "aa", {"command line": "bb"})}}
+KEPT = {"/src/app": {"aa": Agreement("db", "aa", {"command line": "bb"})}}
 
 
 @pytest.fixture

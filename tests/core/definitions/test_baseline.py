@@ -1,4 +1,4 @@
-"""What is trusted stays as it is until a person says otherwise."""
+"""A trusted definition stays trusted until a person decides otherwise."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from capd.core.definitions import baseline as rules
-from capd.core.definitions.baseline import Baseline, Change, Compared, Instances, Rule, TrustedTool
+from capd.core.definitions.baseline import (
+    Baseline,
+    ComparedList,
+    Instances,
+    Rule,
+    ToolChange,
+    TrustedTool,
+)
 from capd.core.definitions.canonical import digest
 from capd_protos.types import InstanceId, ServerIdentity, ServerName, ServerSpec, TapName, ToolName
 from support.examples import examples
@@ -27,8 +34,8 @@ def known(text: str) -> TrustedTool:
     return TrustedTool((digest(text.encode()),), text.encode())
 
 
-def change(kind: str, text: str, at: float = 2.0, *, is_rejected: bool = False) -> Change:
-    return Change(kind, digest(text.encode()), text.encode(), at, is_rejected)
+def change(kind: str, text: str, at: float = 2.0, *, is_rejected: bool = False) -> ToolChange:
+    return ToolChange(kind, digest(text.encode()), text.encode(), at, is_rejected)
 
 
 def met(rule_: Rule = NOTIFY, standing: str = "", **tools: str) -> Baseline:
@@ -36,7 +43,7 @@ def met(rule_: Rule = NOTIFY, standing: str = "", **tools: str) -> Baseline:
     return rules.compared(first, listing(**tools), rule_, 1.0).baseline
 
 
-def after(before: Baseline, rule_: Rule = NOTIFY, at: float = 2.0, **tools: str) -> Compared:
+def after(before: Baseline, rule_: Rule = NOTIFY, at: float = 2.0, **tools: str) -> ComparedList:
     return rules.compared(before, listing(**tools), rule_, at)
 
 
@@ -48,14 +55,14 @@ def test_what_is_listed_first_is_trusted() -> None:
     got = rules.compared(FRESH, listing(log="a", diff="b"), NOTIFY, 1.0)
 
     trusted = {LOG: known("a"), DIFF: known("b")}
-    assert got == Compared(msgspec.structs.replace(FRESH, known=trusted))
+    assert got == ComparedList(msgspec.structs.replace(FRESH, known=trusted))
 
 
 def test_what_is_listed_first_in_quarantine_is_withheld() -> None:
     got = rules.compared(FRESH, listing(log="a"), QUARANTINE, 2.0)
 
     changes = {LOG: change("added", "a")}
-    assert got == Compared(msgspec.structs.replace(FRESH, changes=changes), changes)
+    assert got == ComparedList(msgspec.structs.replace(FRESH, changes=changes), changes)
     assert withheld(got.baseline, QUARANTINE) == [LOG]
 
 
@@ -64,7 +71,7 @@ def test_the_same_list_again_is_no_news() -> None:
 
     got = after(before, log="a")
 
-    assert got == Compared(before)
+    assert got == ComparedList(before)
 
 
 def test_what_changes_comes_and_goes_is_news_once_and_changes_nothing_that_is_trusted() -> None:
@@ -76,10 +83,10 @@ def test_what_changes_comes_and_goes_is_news_once_and_changes_nothing_that_is_tr
     assert got.news == {
         LOG: change("changed", "x"),
         ToolName("show"): change("added", "c"),
-        DIFF: Change("removed", digest(b"b"), b"", 2.0),
+        DIFF: ToolChange("removed", digest(b"b"), b"", 2.0),
     }
     assert got.baseline.known == before.known
-    assert again == Compared(got.baseline)
+    assert again == ComparedList(got.baseline)
 
 
 def test_what_is_listed_as_it_was_trusted_is_no_change_any_more() -> None:
@@ -88,7 +95,7 @@ def test_what_is_listed_as_it_was_trusted_is_no_change_any_more() -> None:
 
     got = after(other, log="a")
 
-    assert got == Compared(before)
+    assert got == ComparedList(before)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +123,7 @@ def test_what_another_instance_lists_stays_to_be_decided_on() -> None:
 
     got = rules.compared(other, listing(log="a"), NOTIFY, 3.0, elsewhere)
 
-    assert got == Compared(other)
+    assert got == ComparedList(other)
     assert rules.withheld_of({LOG: digest(b"a")}, got.baseline, NOTIFY) == {}
     assert rules.withheld_of({LOG: digest(b"x")}, got.baseline, NOTIFY) == {
         LOG: change("changed", "x")
@@ -128,7 +135,7 @@ def test_what_another_instance_lists_is_not_removed() -> None:
 
     got = rules.compared(before, listing(log="a"), NOTIFY, 2.0, {DIFF: [b""]})
 
-    assert got == Compared(before)
+    assert got == ComparedList(before)
 
 
 def test_what_a_person_accepts_is_trusted_beside_what_was() -> None:
@@ -138,7 +145,7 @@ def test_what_a_person_accepts_is_trusted_beside_what_was() -> None:
 
     trusted = {LOG: TrustedTool((digest(b"x"), digest(b"a")), b"x")}
     assert got == msgspec.structs.replace(FRESH, known=trusted)
-    assert after(got, QUARANTINE, log="a") == Compared(got)
+    assert after(got, QUARANTINE, log="a") == ComparedList(got)
 
 
 def test_a_person_decides_on_what_they_saw_and_on_nothing_else() -> None:
@@ -212,7 +219,7 @@ def test_a_lost_baseline_is_found_again_when_a_person_has_accepted_everything() 
 def test_a_server_that_lists_nothing_is_not_met_yet() -> None:
     got = after(FRESH)
 
-    assert got == Compared(FRESH)
+    assert got == ComparedList(FRESH)
 
 
 def test_memory_is_bounded_and_what_is_gone_is_forgotten_first(
@@ -256,7 +263,7 @@ INSTANCES = st.sampled_from([InstanceId("git-1"), InstanceId("git-2")])
 
 
 class Quarantine(RuleBasedStateMachine):
-    """In quarantine only what a person has accepted is ever usable, whatever the order.
+    """In quarantine, only what a person has accepted may ever be used.
 
     Two instances list; whatever either of them has withheld can be decided on while both run.
     """

@@ -1,9 +1,9 @@
-"""Instances of one server list by their own projects, and what they list is told once."""
+"""Instances of one server may list different tools; each change is reported once."""
 
 import pytest
 
 from capd.core.definitions import baseline as rules
-from capd.core.definitions.baseline import Change, Instances
+from capd.core.definitions.baseline import Instances, ToolChange
 from capd_protos.types import InstanceId, ToolName
 
 LOG, DIFF = ToolName("log"), ToolName("diff")
@@ -24,22 +24,22 @@ def test_what_is_listed_elsewhere_is_what_the_others_that_run_list_last() -> Non
 
 def test_what_was_told_is_told_again_only_after_a_person_has_decided() -> None:
     instances = Instances()
-    news = {LOG: Change("changed", "a"), DIFF: Change("added", "b")}
+    news = {LOG: ToolChange("changed", "a"), DIFF: ToolChange("added", "b")}
     first = instances.unreported(news)
     again = instances.unreported(news)
     instances.decided([LOG])
 
     got = instances.unreported(news)
 
-    assert (first, again, got) == (news, {}, {LOG: Change("changed", "a")})
+    assert (first, again, got) == (news, {}, {LOG: ToolChange("changed", "a")})
 
 
 def test_what_was_told_longest_ago_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "MOST_REPORTED", 1)
     instances = Instances()
-    instances.unreported({LOG: Change("changed", "a")})
-    instances.unreported({LOG: Change("changed", "b")})
+    instances.unreported({LOG: ToolChange("changed", "a")})
+    instances.unreported({LOG: ToolChange("changed", "b")})
 
-    got = instances.unreported({LOG: Change("changed", "a")})
+    got = instances.unreported({LOG: ToolChange("changed", "a")})
 
-    assert got == {LOG: Change("changed", "a")}
+    assert got == {LOG: ToolChange("changed", "a")}

@@ -1,8 +1,9 @@
-"""The order of entries: a person's word, use, fit with the project, recency, then the taps'."""
+"""The order of entries: set by a person, use, fit with the project, recency, order of taps."""
 
+import msgspec
 import pytest
 
-from capd.core.index.entries import in_order
+from capd.core.index.entries import entry_texts, in_order, new_texts
 from capd_protos.index import IndexEntry
 from capd_protos.types import CapabilityId, CapabilityName, TapName
 
@@ -39,3 +40,16 @@ def test_what_is_wanted_most_comes_first(
     )
 
     assert "".join(each.id.name for each in ordered) == expected
+
+
+def test_only_entries_that_have_changed_have_texts_to_count() -> None:
+    before = [
+        IndexEntry(CapabilityId(TapName("t"), CapabilityName(name)), "read", "Reads", ["read it"])
+        for name in ("a", "b", "c")
+    ]
+    changed = msgspec.structs.replace(before[1], do="Writes")
+    new = IndexEntry(CapabilityId(TapName("t"), CapabilityName("d")), "read", "Reads", [])
+
+    texts = list(new_texts([before[0], changed, new], before))
+
+    assert texts == [*entry_texts(changed), *entry_texts(new)]

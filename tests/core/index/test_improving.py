@@ -1,11 +1,11 @@
-"""What counts of a model's answer about capabilities."""
+"""Which parts of a model's answer about capabilities are used."""
 
 import json
 from typing import Any
 
 import pytest
 
-from capd.core.index.improving import BadAnswerError, question, revisions
+from capd.core.index.model_texts import BadAnswerError, question, revisions
 from capd_protos.index import IndexEntry, Revision
 from capd_protos.types import CapabilityId, CapabilityName, TapName
 

@@ -1,4 +1,4 @@
-"""Entries of a registry, in the shapes of real ones: each is started one way, or says why not."""
+"""Real kinds of registry entries: each is started one way, or refused with the reason."""
 
 import json
 from dataclasses import dataclass, field
@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from capd.core.mcp_registry.resolution import Artifact, Kind, Machine, launch, resolve
+from capd.core.mcp_registry.resolution import Artifact, InstalledLaunchers, Kind, launch, resolve
 from capd.core.mcp_registry.server_json import Entry, EntryError, read_entry
 from registry_server import entry, package
 
-ALL = Machine(frozenset({"npx", "uvx", "docker"}))
+ALL = InstalledLaunchers(frozenset({"npx", "uvx", "docker"}))
 DIGEST = "sha256:" + "a" * 64
 FETCHED = Artifact("sha512-x", "/d/packages/p.tgz", "main", DIGEST)
 NPX = ("npx", "-y", "--package=file:/d/packages/p.tgz", "--", "main")
@@ -38,7 +38,7 @@ def remote(url: str, kind: str = "streamable-http", **more: Any) -> dict[str, An
 
 @dataclass(frozen=True)
 class Case:
-    """An entry, the answers to its inputs, and what its definition then says."""
+    """An entry, the answers to its inputs, and the expected definition."""
 
     said: dict[str, Any]
     command: tuple[str, ...] = ()
@@ -338,7 +338,9 @@ def test_an_entry_that_cannot_be_started_says_why(said: dict[str, Any], why: str
 )
 def test_a_missing_launcher_is_named_with_what_would_help(kind: str, help_: str) -> None:
     with pytest.raises(EntryError) as refused:
-        resolve(read(**of_package(kind, "owner/image" if kind == "oci" else "a")), Machine())
+        resolve(
+            read(**of_package(kind, "owner/image" if kind == "oci" else "a")), InstalledLaunchers()
+        )
 
     assert help_ in str(refused.value)
 
@@ -346,7 +348,7 @@ def test_a_missing_launcher_is_named_with_what_would_help(kind: str, help_: str)
 def test_a_missing_launcher_leaves_the_other_package() -> None:
     said = {"packages": [package("npm", "a"), package("pypi", "a")]}
 
-    found = resolve(read(**said), Machine(frozenset({"uvx"})))
+    found = resolve(read(**said), InstalledLaunchers(frozenset({"uvx"})))
 
     assert (found.kind, found.others) == ("pypi", ())
 

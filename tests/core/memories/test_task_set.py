@@ -1,4 +1,4 @@
-"""A task's set: never over its budget, never worse than greedy, exact where things are few."""
+"""The set for a task is within budget, never worse than greedy, and exact for few items."""
 
 from itertools import chain, combinations
 
@@ -10,21 +10,21 @@ from capd.core.memories.task_set import (
     NO_USE,
     TOO_LARGE,
     WITHOUT,
-    Part,
+    TaskItem,
     _greedy,
     best_set,
 )
 
 PARTS = st.builds(
     lambda shapes: [
-        Part(
+        TaskItem(
             f"p{at}",
             tokens,
             float(worth),
             f"p{needs}" if needs is not None and needs < roots else "",
         )
         if at >= (roots := (len(shapes) + 1) // 2)
-        else Part(f"p{at}", tokens, float(worth))
+        else TaskItem(f"p{at}", tokens, float(worth))
         for at, (tokens, worth, needs) in enumerate(shapes)
     ],
     st.lists(
@@ -34,8 +34,8 @@ PARTS = st.builds(
 )
 
 
-def exact(parts: list[Part], budget: int) -> float:
-    """Return what the best of all subsets is worth."""
+def exact(parts: list[TaskItem], budget: int) -> float:
+    """Return the worth of the best of all subsets."""
     subsets = chain.from_iterable(combinations(parts, size) for size in range(len(parts) + 1))
     return max(
         sum(each.worth for each in subset)
@@ -47,7 +47,7 @@ def exact(parts: list[Part], budget: int) -> float:
 
 @settings(deadline=None)
 @given(PARTS, st.integers(0, 200))
-def test_of_few_parts_the_best_of_all_subsets_is_found(parts: list[Part], budget: int) -> None:
+def test_of_few_parts_the_best_of_all_subsets_is_found(parts: list[TaskItem], budget: int) -> None:
     found = best_set(parts, budget)
 
     assert found.tokens <= budget
@@ -69,7 +69,7 @@ def test_of_many_parts_none_is_over_the_budget_or_worse_than_greedy(
     shapes: list[tuple[int, float, bool]], budget: int, most_states: int
 ) -> None:
     parts = [
-        Part(f"p{at}", tokens, worth, f"p{at - 1}" if hangs and at % 2 else "")
+        TaskItem(f"p{at}", tokens, worth, f"p{at - 1}" if hangs and at % 2 else "")
         for at, (tokens, worth, hangs) in enumerate(shapes)
     ]
 
@@ -85,11 +85,11 @@ def test_of_many_parts_none_is_over_the_budget_or_worse_than_greedy(
 
 def test_what_is_left_out_says_why() -> None:
     parts = [
-        Part("git", 100, 1.0),
-        Part("large", 900, 5.0),
-        Part("told", 10, 0.5, "large"),
-        Part("second", 60, 0.1),
-        Part("never", 1, 0.0),
+        TaskItem("git", 100, 1.0),
+        TaskItem("large", 900, 5.0),
+        TaskItem("told", 10, 0.5, "large"),
+        TaskItem("second", 60, 0.1),
+        TaskItem("never", 1, 0.0),
     ]
 
     found = best_set(parts, 150)

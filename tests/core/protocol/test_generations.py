@@ -1,4 +1,4 @@
-"""What one generation says is told in the other, and every byte that is not concerned stays."""
+"""Requests and results are translated between generations; all other bytes stay the same."""
 
 import json
 from typing import Any
@@ -65,7 +65,7 @@ def test_what_is_no_object_has_no_members(data: bytes) -> None:
 
 
 @given(OBJECTS, st.sampled_from([*generations.CACHEABLE, "tools/call"]), st.booleans())
-def test_a_result_for_the_stateless_era_keeps_every_member_and_has_what_it_lacked(
+def test_a_result_for_the_stateless_generation_keeps_every_member_and_has_what_it_lacked(
     result: dict[str, Any], method: str, spaced: bool
 ) -> None:
     for key in ("resultType", "ttlMs", "cacheScope"):
@@ -124,7 +124,7 @@ def test_an_envelope_says_who_sends_the_request() -> None:
     )
 
 
-def test_a_request_of_the_handshake_era_has_no_envelope() -> None:
+def test_a_request_of_the_handshake_generation_has_no_envelope() -> None:
     assert generations.envelope(members({"progressToken": 1})) is None
 
 
@@ -259,7 +259,7 @@ def test_a_client_that_offers_nothing_can_be_asked_nothing() -> None:
         (b'{"mode":"form"}', {"mode": "form"}),
     ],
 )
-def test_an_elicitation_by_url_has_an_id_in_the_handshake_era(
+def test_an_elicitation_by_url_has_an_id_in_the_handshake_generation(
     params: bytes, expected: dict[str, str]
 ) -> None:
     told = generations.question_for_handshake("elicitation/create", params, "e")

@@ -1,4 +1,4 @@
-"""What capd answers to `initialize`."""
+"""capd's answer to `initialize`."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from capd.core.protocol.handshake import (
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_version_of_the_handshake_era_is_agreed_to(version: str) -> None:
+def test_a_version_of_the_handshake_generation_is_agreed_to(version: str) -> None:
     assert agreed_version(version) == version
 
 

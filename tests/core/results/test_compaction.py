@@ -1,4 +1,4 @@
-"""Results made short: valid ones of the same shape, within the limit, the same each time."""
+"""Shortened results are valid, keep their shape, respect the limit, and are deterministic."""
 
 import json
 from typing import Any
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from capd.core.results.blocks import parts_of
 from capd.core.results.compaction import (
-    Wanted,
+    CompactionOptions,
     compacted,
     compacted_beginning,
     is_over,
@@ -39,7 +39,7 @@ BLOCKS = (
 def short(result: Any, **wanted: Any) -> dict[str, Any]:
     data = json.dumps(result, ensure_ascii=False).encode()
     made = compacted(
-        parts_of(data), Wanted("git__log", handle=HANDLE, **{"limit": 32_000, **wanted})
+        parts_of(data), CompactionOptions("git__log", handle=HANDLE, **{"limit": 32_000, **wanted})
     )
     assert made is not None
     value: dict[str, Any] = json.loads(made.result)
@@ -67,7 +67,7 @@ def test_every_result_is_made_a_valid_one_within_its_limit(
         result["structuredContent"] = structured
     data = json.dumps(result, ensure_ascii=False).encode()
     parts = parts_of(data)
-    wanted = Wanted("t", limit, HANDLE, media_limit=media)
+    wanted = CompactionOptions("t", limit, HANDLE, media_limit=media)
 
     made = compacted(parts, wanted)
 
@@ -190,7 +190,7 @@ def test_media_over_their_limit_become_links_or_a_note_for_old_clients() -> None
 @pytest.mark.parametrize("is_error", [False, True])
 def test_of_a_result_too_large_to_be_held_the_beginning_is_shown(is_error: bool) -> None:
     whole = json.dumps({"content": [{"type": "text", "text": "line é\n" * 100_000}]}).encode()
-    wanted = Wanted("t", 32_000, HANDLE, beyond_bytes=len(whole) - 100_000)
+    wanted = CompactionOptions("t", 32_000, HANDLE, beyond_bytes=len(whole) - 100_000)
 
     made = compacted_beginning(whole[:100_000], wanted, is_error=is_error)
 
@@ -203,4 +203,6 @@ def test_of_a_result_too_large_to_be_held_the_beginning_is_shown(is_error: bool)
 
 
 def test_what_is_no_result_is_left_to_others() -> None:
-    assert compacted_beginning(b"[1,2", Wanted("t", 2000, HANDLE), is_error=False) is None
+    assert (
+        compacted_beginning(b"[1,2", CompactionOptions("t", 2000, HANDLE), is_error=False) is None
+    )

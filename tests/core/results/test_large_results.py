@@ -1,4 +1,4 @@
-"""What is decided about a result of which only the ends are at hand."""
+"""Decisions about a result of which only the first and last bytes are in memory."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def result(head: bytes, tail: bytes = b'"}]}') -> LargeResult:
 
 
 def begins(large: LargeResult | bytes) -> bytes:
-    """Return what is written of it first."""
+    """Return the first bytes that are written of a result."""
     assert isinstance(large, LargeResult)
     return large.spliced + large.head[large.start - 30 :]
 
@@ -53,7 +53,7 @@ def test_a_large_result_is_a_use_unless_its_ends_say_that_it_failed(
         ("tools/call", b"[1,", b"]", b"[1,"),
     ],
 )
-def test_what_the_stateless_era_wants_is_put_before_a_large_result(
+def test_what_the_stateless_generation_wants_is_put_before_a_large_result(
     method: str, head: bytes, tail: bytes, expected: bytes
 ) -> None:
     given = result(head, tail)

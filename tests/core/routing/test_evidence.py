@@ -1,4 +1,4 @@
-"""Evidence against a catalogue, and the probabilities that follow from it."""
+"""Evidence for each capability, and the probabilities computed from it."""
 
 import numpy as np
 import pytest
@@ -6,13 +6,17 @@ import pytest
 from capd.core.routing.evidence import (
     CAPABILITY_EVIDENCE,
     LARGEST_PHRASE_Z,
+    LEARNT_EVIDENCE,
+    LEARNT_NONE_EVIDENCE,
     NONE_EVIDENCE,
     SMALLEST_DEVIATION,
     Background,
     Described,
     Evidence,
     EvidenceIndex,
+    evidence_names,
 )
+from capd.core.routing.projection import Projection
 from capd.core.routing.scorers import described_all
 from capd_protos.types import CapabilityId, CapabilityName, CapabilitySpec, TapName
 
@@ -173,3 +177,47 @@ def test_what_a_message_means_speaks_for_none_or_against_it(number: int, none: f
     got = scorer.ranked("anything", axis(number), {MAIL.id})
 
     assert [score.score for score in got] == [pytest.approx(1 / (1 + np.exp(none)))]
+
+
+def test_a_projection_that_turns_nothing_says_the_same_again() -> None:
+    nothing = Projection(
+        np.ones((DIMENSIONS, 2), np.float32),
+        np.zeros((2, DIMENSIONS), np.float32),
+        np.zeros(DIMENSIONS, np.float32),
+    )
+    bare = described("bare", 2, text="paints pictures")
+    index = EvidenceIndex([GIT, MAIL, bare], BACKGROUND, projection=nothing)
+    message = (0.8 * axis(0) + 0.6 * axis(1)).astype(np.float32)
+
+    got = index.found("git history", message)
+
+    for_capabilities, for_none = evidence_names(has_projection=True)
+    columns = dict(zip(for_capabilities, got.capabilities.T, strict=True))
+    for name in LEARNT_EVIDENCE:
+        plain = columns[name.removeprefix("learnt_")]
+        assert columns[name] == pytest.approx(plain, abs=1e-4), name
+    none = dict(zip(for_none, got.none.tolist(), strict=True))
+    for name in LEARNT_NONE_EVIDENCE:
+        plain = none.get(name.removeprefix("learnt_"), 0.0)
+        assert none[name] == pytest.approx(plain, abs=1e-4), name
+
+
+def test_among_some_capabilities_the_projection_says_what_it_says_of_these_alone() -> None:
+    random = np.random.default_rng(4)
+    projection = Projection(
+        random.normal(size=(DIMENSIONS, 2)).astype(np.float32),
+        random.normal(size=(2, DIMENSIONS)).astype(np.float32),
+        random.normal(size=DIMENSIONS).astype(np.float32),
+    )
+    both = EvidenceIndex([GIT, MAIL], BACKGROUND, projection=projection)
+
+    got = both.found("git history", axis(0)).among(np.array([1]))
+
+    _, for_none = evidence_names(has_projection=True)
+    none = dict(zip(for_none, got.none.tolist(), strict=True))
+    columns = dict(
+        zip(evidence_names(has_projection=True)[0], got.capabilities[0].tolist(), strict=True)
+    )
+    assert got.none.shape == (len(for_none),)
+    assert none["learnt_best_nearest"] == columns["learnt_nearest"]
+    assert none["learnt_lead"] == 0

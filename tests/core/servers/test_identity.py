@@ -1,9 +1,9 @@
-"""When two definitions are one server, and who may share an instance."""
+"""When two definitions are the same server, and which sessions share an instance."""
 
 import msgspec
 import pytest
 
-from capd.core.servers.identity import InstanceKey, instance_key, server_identity
+from capd.core.servers.identity import InstanceKey, instance_keys, server_identity
 from capd.core.servers.sandbox import SandboxRequest
 from capd_protos.types import OAuthClient, ServerName, ServerSpec, SessionKey, TapName
 
@@ -30,13 +30,13 @@ def key_of(
     pepper: bytes = PEPPER,
 ) -> InstanceKey:
     values = {} if token is None else {"TOKEN": token}
-    return instance_key(server, project, session, values, pepper)
+    return instance_keys(server, project, session, values, pepper)[server.scope]
 
 
 @pytest.mark.parametrize("scope", ["shared", "project"])
 def test_a_session_over_a_bridge_shares_with_those_of_its_own_bridge_alone(scope: str) -> None:
     def key(session: SessionKey, bridge: str) -> InstanceKey:
-        return instance_key(BASE, "", session, {}, PEPPER, scope=scope, bridge=bridge)
+        return instance_keys(BASE, "", session, {}, PEPPER, bridge=bridge)[scope]
 
     assert key(ONE, "box") == key(TWO, "box")
     assert len({key(ONE, ""), key(ONE, "box"), key(ONE, "other")}) == 3
@@ -47,9 +47,8 @@ def test_a_server_over_there_is_shared_within_one_folder_of_one_bridge(scope: st
     there = msgspec.structs.replace(BASE, where="project")
 
     def key(bridge: str, folder: str, session: SessionKey = ONE) -> InstanceKey:
-        return instance_key(
-            there, "", session, {}, PEPPER, scope=scope, bridge=bridge, far_folder=folder
-        )
+        keys = instance_keys(there, "", session, {}, PEPPER, bridge=bridge, far_folder=folder)
+        return keys[scope]
 
     assert (key("box", "/a") == key("box", "/a", TWO)) is (scope != "session")
     assert len({key("box", "/a"), key("box", "/b"), key("other", "/a"), key("", "/a")}) == 4
@@ -176,7 +175,7 @@ def test_values_that_run_together_alike_are_told_apart() -> None:
     server = msgspec.structs.replace(BASE, env={"A": "{{ENV:A}}", "B": "{{ENV:B}}"})
 
     got = [
-        instance_key(server, "/", ONE, values, PEPPER).credentials
+        instance_keys(server, "/", ONE, values, PEPPER)[server.scope].credentials
         for values in ({"A": "xy", "B": "z"}, {"A": "x", "B": "yz"}, {"A": "z", "B": "xy"})
     ]
 
@@ -192,7 +191,7 @@ def test_the_digest_of_secrets_is_of_this_run_alone_and_shows_none_of_them() -> 
 
 def test_who_is_confined_otherwise_is_another_instance() -> None:
     keys = {
-        instance_key(BASE, "/src/a", ONE, {}, PEPPER, sandbox_request=sandbox_request)
+        instance_keys(BASE, "/src/a", ONE, {}, PEPPER, sandbox_request=sandbox_request)[BASE.scope]
         for sandbox_request in (
             SandboxRequest(),
             SandboxRequest(masks=("ssh",)),
@@ -205,7 +204,8 @@ def test_who_is_confined_otherwise_is_another_instance() -> None:
 
 def test_two_accounts_never_share_an_instance() -> None:
     usual, work = (
-        instance_key(BASE, "/src/a", ONE, {}, PEPPER, account=account) for account in ("", "work")
+        instance_keys(BASE, "/src/a", ONE, {}, PEPPER, account=account)[BASE.scope]
+        for account in ("", "work")
     )
 
     assert usual != work

@@ -1,22 +1,22 @@
-"""How a definition names a service of a cluster, and what is run to reach it."""
+"""How a definition names a service of a cluster, and the command that connects to it."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capd.core.servers.kubernetes import Place, forwarded_port, is_place, place, place_of
+from capd.core.servers.kubernetes import ClusterService, forwarded_port, is_place, place, place_of
 
 
 @pytest.mark.parametrize(
     ("text", "right"),
     [
-        ("team/github", Place("team", "github", "http", "/mcp")),
-        ("team/github:8080", Place("team", "github", "8080", "/mcp")),
-        ("team/github:mcp-port/", Place("team", "github", "mcp-port", "/")),
-        ("a/b/sse?x=1", Place("a", "b", "http", "/sse?x=1")),
+        ("team/github", ClusterService("team", "github", "http", "/mcp")),
+        ("team/github:8080", ClusterService("team", "github", "8080", "/mcp")),
+        ("team/github:mcp-port/", ClusterService("team", "github", "mcp-port", "/")),
+        ("a/b/sse?x=1", ClusterService("a", "b", "http", "/sse?x=1")),
     ],
 )
-def test_a_place_is_read_and_kept_as_a_url(text: str, right: Place) -> None:
+def test_a_place_is_read_and_kept_as_a_url(text: str, right: ClusterService) -> None:
     got = place(text)
 
     assert got == right

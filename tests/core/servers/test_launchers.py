@@ -1,11 +1,11 @@
-"""Which launchers read what, and how each is held in a folder that nobody agreed to."""
+"""Which project files each launcher reads, and how it is kept from untrusted ones."""
 
 import pytest
 
 from capd.core.servers.launchers import (
     TABLE,
+    FilesRead,
     Launch,
-    Reading,
     all_names,
     launch,
     outside,
@@ -237,5 +237,5 @@ def test_programs_are_known_by_name_alone() -> None:
 def test_every_word_of_nonsense_is_read_without_an_error() -> None:
     for program in [name for each in TABLE for name in each.programs]:
         for rest in ([], ["-"], ["--"], ["-c"], ["-m"], ["--package"], ["run"], ["=", ""]):
-            assert isinstance(reading([program, *rest]), Reading)
+            assert isinstance(reading([program, *rest]), FilesRead)
     assert {".npmrc", ".tool-versions", "package.json"} <= all_names()

@@ -1,4 +1,4 @@
-"""What of capd's own folders a server at `guard` sees: no more than where it lives."""
+"""Which of capd's own folders a server at level `guard` sees."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capd.core.servers.own_folders import Cover, Needs, OwnFolders, cover
+from capd.core.servers.own_folders import FolderCover, FolderNeeds, OwnFolders, cover
 
 HOME = "/home/ann"
 CONFIG, STATE = f"{HOME}/.config/capd", f"{HOME}/.local/state/capd"
@@ -15,12 +15,12 @@ PACKAGE = f"{DATA}/packages/{'a' * 64}"
 RUN = "/run/user/1000/capd"
 OWN = OwnFolders(CONFIG, STATE, CACHE, DATA, RUN, f"{RUN}/capd.sock")
 ALL = (CONFIG, STATE, CACHE, DATA, RUN)
-NEEDS = Needs(command="/usr/bin/node", cwd=f"{HOME}/code/shop")
+NEEDS = FolderNeeds(command="/usr/bin/node", cwd=f"{HOME}/code/shop")
 MINE = ("boats", "config.toml", "own", "secrets.env", "secrets.env.k2", "server.py")
 
 
 def test_a_server_that_lives_elsewhere_sees_none_of_them() -> None:
-    assert cover(OWN, NEEDS) == Cover(hidden=ALL)
+    assert cover(OWN, NEEDS) == FolderCover(hidden=ALL)
 
 
 @pytest.mark.parametrize(
@@ -52,9 +52,9 @@ def test_a_server_that_lives_elsewhere_sees_none_of_them() -> None:
     ],
 )
 def test_a_server_keeps_the_part_that_it_lives_in(
-    needs: Needs, shown: list[str], read_only: list[str]
+    needs: FolderNeeds, shown: list[str], read_only: list[str]
 ) -> None:
-    assert cover(OWN, needs) == Cover(ALL, tuple(shown), tuple(read_only))
+    assert cover(OWN, needs) == FolderCover(ALL, tuple(shown), tuple(read_only))
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_server_keeps_the_part_that_it_lives_in(
 def test_a_definition_opens_nothing_of_capds_by_naming_it(word: str) -> None:
     needs = replace(NEEDS, words=(word, f"--file={word}"), config_entries=MINE, tap="evil")
 
-    assert cover(OWN, needs) == Cover(hidden=ALL)
+    assert cover(OWN, needs) == FolderCover(hidden=ALL)
 
 
 @pytest.mark.parametrize(
@@ -80,10 +80,10 @@ def test_a_definition_opens_nothing_of_capds_by_naming_it(word: str) -> None:
         (replace(NEEDS, cwd=f"{CACHE}/results"), CACHE),
     ],
 )
-def test_what_a_server_runs_in_is_left_and_said(needs: Needs, left: str) -> None:
+def test_what_a_server_runs_in_is_left_and_said(needs: FolderNeeds, left: str) -> None:
     found = cover(OWN, needs)
 
-    assert found == Cover(tuple(each for each in ALL if each != left), left=(left,))
+    assert found == FolderCover(tuple(each for each in ALL if each != left), left=(left,))
 
 
 def test_a_folder_within_another_is_hidden_with_it() -> None:
@@ -91,7 +91,7 @@ def test_a_folder_within_another_is_hidden_with_it() -> None:
 
     found = cover(own, replace(NEEDS, may_connect=True))
 
-    assert found == Cover((CONFIG, STATE, CACHE, DATA), (f"{STATE}/run/capd.sock",))
+    assert found == FolderCover((CONFIG, STATE, CACHE, DATA), (f"{STATE}/run/capd.sock",))
 
 
 @given(

@@ -1,4 +1,4 @@
-"""Levels of confinement: what each one is made of, and that none is done by half."""
+"""Sandbox levels: what each consists of, and that none is applied in part."""
 
 import posixpath
 from collections.abc import Sequence
@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capd.core.servers.own_folders import Cover
+from capd.core.servers.own_folders import FolderCover
 from capd.core.servers.sandbox import (
     MASKS,
     Confinement,
-    Machine,
     Masked,
+    SandboxFeatures,
     SandboxMissingError,
     SandboxRequest,
     Surroundings,
@@ -36,8 +36,8 @@ MASKED = Masked((f"{HOME}/.config/capd",), (f"{HOME}/.netrc",))
 BESIDE = ("lib", "lib64", "libexec", "share", "pyvenv.cfg")
 DOTNET = ("dotnet", "host", "shared", "sdk", "packs")
 RUST = (".rustup/toolchains", ".rustup/settings.toml")
-BWRAP = Machine("/usr/bin/bwrap")
-LANDLOCK = Machine(landlock=("python", "launcher.py"))
+BWRAP = SandboxFeatures("/usr/bin/bwrap")
+LANDLOCK = SandboxFeatures(landlock=("python", "launcher.py"))
 
 
 def pairs(prefix: Sequence[str], option: str) -> list[str]:
@@ -48,15 +48,15 @@ def test_off_and_guard_without_masks_start_the_server_as_it_is() -> None:
     found = [
         confined(SandboxRequest(level), machine, WHERE, MASKED)
         for level in ("off", "guard")
-        for machine in (Machine(), BWRAP, LANDLOCK)
+        for machine in (SandboxFeatures(), BWRAP, LANDLOCK)
     ]
 
     assert found == [Confinement("none", "off")] * 3 + [Confinement("none", "guard")] * 3
 
 
-APART = Machine(can_separate=True)
-FREE = Machine(can_hide=True, can_separate=True)
-COVER = Cover(("/own/config", "/own/state"), ("/own/state/shared",), ("/own/data/bin",))
+APART = SandboxFeatures(can_separate=True)
+FREE = SandboxFeatures(can_hide=True, can_separate=True)
+COVER = FolderCover(("/own/config", "/own/state"), ("/own/state/shared",), ("/own/data/bin",))
 HIDING = (
     *("--hide=/own/config", "--hide=/own/state", "--show=/own/state/shared"),
     *("--read-only=/own/data/bin", "--own=/etc/ssh/ssh_config.d/x.conf"),
@@ -66,11 +66,11 @@ HIDING = (
 @pytest.mark.parametrize(
     ("sandbox_request", "machine", "options"),
     [
-        (SandboxRequest(), Machine(), ()),
+        (SandboxRequest(), SandboxFeatures(), ()),
         (SandboxRequest(), BWRAP, ()),
         (SandboxRequest(), LANDLOCK, ()),
         (SandboxRequest(), APART, ("--apart",)),
-        (SandboxRequest(), Machine(can_hide=True), HIDING),
+        (SandboxRequest(), SandboxFeatures(can_hide=True), HIDING),
         (SandboxRequest(), FREE, (*HIDING, "--apart")),
         # Who says that nothing is masked gets no mount namespace.
         (SandboxRequest(is_covered=False), FREE, ("--apart",)),
@@ -78,7 +78,7 @@ HIDING = (
     ],
 )
 def test_guard_has_what_the_machine_can_do(
-    sandbox_request: SandboxRequest, machine: Machine, options: tuple[str, ...]
+    sandbox_request: SandboxRequest, machine: SandboxFeatures, options: tuple[str, ...]
 ) -> None:
     where = replace(WHERE, cover=COVER, ssh_files=("/etc/ssh/ssh_config.d/x.conf",))
 
@@ -89,7 +89,7 @@ def test_guard_has_what_the_machine_can_do(
 
 def test_masks_come_with_what_guard_does_by_itself() -> None:
     machine = replace(FREE, bwrap="/usr/bin/bwrap")
-    where = replace(WHERE, cover=Cover(("/own",)))
+    where = replace(WHERE, cover=FolderCover(("/own",)))
 
     found = [
         confined(SandboxRequest(masks=(name,)), machine, where, Masked()).guard_options
@@ -124,7 +124,7 @@ def test_the_level_says_what_the_guard_says_that_holds(held: tuple[str, ...], to
 
 
 def test_the_level_says_what_cannot_be_hidden() -> None:
-    where = replace(WHERE, cover=Cover(("/own/state",), left=("/own/config",)))
+    where = replace(WHERE, cover=FolderCover(("/own/state",), left=("/own/config",)))
 
     found = confined(SandboxRequest(), FREE, where, Masked())
 
@@ -171,7 +171,7 @@ def test_strict_under_bwrap_shows_the_project_and_the_tools_and_no_home() -> Non
 
 def test_strict_shows_a_package_that_it_is_started_from_and_no_other_part_of_capds() -> None:
     package = f"{HOME}/.local/share/capd/packages/{'a' * 64}"
-    kept = Cover(read_only=(package, f"{HOME}/.local/share/capd/bin"))
+    kept = FolderCover(read_only=(package, f"{HOME}/.local/share/capd/bin"))
 
     found = confined(SandboxRequest("strict"), BWRAP, replace(WHERE, cover=kept), MASKED)
 
@@ -229,15 +229,19 @@ def test_strict_under_landlock_lists_what_may_be_read() -> None:
     [
         (
             SandboxRequest("strict"),
-            Machine(),
+            SandboxFeatures(),
             "it is to run in the sandbox, and bwrap is not there",
         ),
-        (SandboxRequest("guard", ("ssh", "aws")), Machine(), "ssh, aws cannot be masked: bwrap"),
+        (
+            SandboxRequest("guard", ("ssh", "aws")),
+            SandboxFeatures(),
+            "ssh, aws cannot be masked: bwrap",
+        ),
         (SandboxRequest("guard", ("ssh",)), LANDLOCK, "ssh cannot be masked"),
     ],
 )
 def test_what_cannot_be_enforced_is_refused_with_the_remedy(
-    sandbox_request: SandboxRequest, machine: Machine, said: str
+    sandbox_request: SandboxRequest, machine: SandboxFeatures, said: str
 ) -> None:
     with pytest.raises(SandboxMissingError, match=said):
         confined(sandbox_request, machine, WHERE, MASKED)
@@ -266,13 +270,13 @@ def test_what_is_hidden_is_what_was_named(
         st.booleans(),
     ),
     machine=st.builds(
-        Machine,
+        SandboxFeatures,
         st.sampled_from(["", "/usr/bin/bwrap"]),
         st.sampled_from([(), ("python", "launcher.py")]),
     ),
 )
 def test_what_was_asked_for_is_enforced_or_refused(
-    sandbox_request: SandboxRequest, machine: Machine
+    sandbox_request: SandboxRequest, machine: SandboxFeatures
 ) -> None:
     paths = masked_paths(sandbox_request, HOME, [])
     try:

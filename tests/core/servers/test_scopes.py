@@ -1,4 +1,4 @@
-"""The scope of a server whose definition names none."""
+"""The default scope of servers whose definition sets none."""
 
 import pytest
 
@@ -53,7 +53,7 @@ def test_servers_with_state_are_one_for_each_session_and_others_for_each_project
         ("", [], "http", False),
     ],
 )
-def test_servers_with_state_or_files_by_place_keep_their_scope_in_either_era(
+def test_servers_with_state_or_files_by_place_keep_their_scope_in_either_generation(
     command: str, args: list[str], transport: str, *, is_fixed: bool
 ) -> None:
     got = is_scope_fixed(command, args, transport)

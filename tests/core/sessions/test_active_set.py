@@ -1,4 +1,4 @@
-"""The active set: what stays on, what goes first, and what each step reports."""
+"""The active set: what stays active, what is evicted first, and what each step reports."""
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -10,7 +10,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from capd.core.sessions.active_set import Activation, ActiveSet, Change, Grant
+from capd.core.sessions.active_set import Activation, ActiveSet, ActiveSetChange, Grant
 from capd_protos.types import CapabilityId, CapabilityName, ServerIdentity, TapName, ToolName
 from support.examples import examples
 
@@ -34,7 +34,7 @@ pauses = st.sampled_from([0.0, 1.0, 10.0])
 
 
 class ActiveSetMachine(RuleBasedStateMachine):
-    """An active set beside a plain dict of what should be on."""
+    """An active set beside a plain dict with the expected content."""
 
     active: ActiveSet
 
@@ -172,7 +172,7 @@ class ActiveSetMachine(RuleBasedStateMachine):
             | set(self.pins),
         )
 
-    def follow_evictions(self, change: Change, keep: CapabilityId | None) -> None:
+    def follow_evictions(self, change: ActiveSetChange, keep: CapabilityId | None) -> None:
         for evicted in change.evicted:
             victim = self.on[evicted]
             # What shows no tool makes no room for what does.
@@ -183,7 +183,7 @@ class ActiveSetMachine(RuleBasedStateMachine):
             assert victim.last_used_at == min(a.last_used_at for a in slots if a.id != keep)
 
     def check_difference(
-        self, before: tuple[set[Grant], set[ServerIdentity]], change: Change
+        self, before: tuple[set[Grant], set[ServerIdentity]], change: ActiveSetChange
     ) -> None:
         grants, servers = self.union()
         got = (change.added, change.removed, change.unheld)
@@ -213,7 +213,7 @@ def test_the_least_recently_used_goes_first_and_every_granting_capability_counts
 
     change = active.activate(capability("d"), [S1], [grant("s1", "y")], now=5.0)
 
-    assert change == Change(
+    assert change == ActiveSetChange(
         added=(grant("s1", "y"),),
         removed=(grant("s2", "y"),),
         evicted=(capability("b"),),
@@ -228,7 +228,7 @@ def test_a_tool_leaves_with_the_last_capability_that_grants_it() -> None:
 
     change = active.deactivate(capability("a"))
 
-    assert change == Change(removed=(grant("s1", "y"),))
+    assert change == ActiveSetChange(removed=(grant("s1", "y"),))
 
 
 def test_a_capability_of_dependencies_alone_takes_no_slot_and_is_never_evicted() -> None:
@@ -239,7 +239,7 @@ def test_a_capability_of_dependencies_alone_takes_no_slot_and_is_never_evicted()
     change = active.activate(capability("b"), [S1], [grant("s1", "x")], now=3.0)
 
     assert (change, [a.id.name for a in active.activations]) == (
-        Change(evicted=(capability("a"),)),
+        ActiveSetChange(evicted=(capability("a"),)),
         ["deps", "b"],
     )
 
@@ -269,7 +269,7 @@ def test_the_single_tool_that_was_used_longest_ago_goes_and_a_failed_search_is_n
 
     change = active.activate_tools([grant("s2", "z")], now=4.0)
 
-    assert change == Change(
+    assert change == ActiveSetChange(
         added=(grant("s2", "z"),),
         removed=(grant("s1", "x"),),
         evicted_tools=(grant("s1", "x"),),
@@ -281,7 +281,7 @@ def test_tools_that_are_asked_for_together_do_not_evict_one_another() -> None:
 
     change = active.activate_tools([grant("s1", each) for each in "xyz"], now=1.0)
 
-    assert change == Change(added=(grant("s1", "x"), grant("s1", "y")))
+    assert change == ActiveSetChange(added=(grant("s1", "x"), grant("s1", "y")))
 
 
 def test_a_tool_that_a_capability_grants_too_stays_when_it_is_evicted_as_a_single_one() -> None:
@@ -291,4 +291,4 @@ def test_a_tool_that_a_capability_grants_too_stays_when_it_is_evicted_as_a_singl
 
     change = active.activate_tools([grant("s1", "y")], now=3.0)
 
-    assert change == Change(added=(grant("s1", "y"),), evicted_tools=(grant("s1", "x"),))
+    assert change == ActiveSetChange(added=(grant("s1", "y"),), evicted_tools=(grant("s1", "x"),))

@@ -1,4 +1,4 @@
-"""What a call reaches is decided by one rule, whoever names the tool."""
+"""One rule decides what a tool call reaches, whoever makes the call."""
 
 import json
 
@@ -8,12 +8,12 @@ from capd.core.protocol.outcomes import NotSentError, RefusedError
 from capd.core.servers.identity import server_identity
 from capd.core.sessions.active_set import ActiveSet
 from capd.core.sessions.admission import (
-    By,
-    Listed,
+    ActiveTool,
+    CallOrigin,
+    CapdTool,
+    NotActive,
     NotCallable,
-    NotOn,
-    Own,
-    Turn,
+    PromptHookCall,
     admit,
     refusal_of,
 )
@@ -53,7 +53,7 @@ def leased(spec: ServerSpec, *tools: str) -> ServerLease:
 def session(
     rules: SessionRules | None = None, *, is_bare: bool = False
 ) -> tuple[SessionState, SessionView]:
-    """Return one that has git's tools on, and how its client sees it."""
+    """Return a session with git's tools active, and its view."""
     view = SessionView(rules or SessionRules(), client="zed", project="/src", is_bare=is_bare)
     surface = Surface((), is_bare=is_bare)
     view.decide(surface)
@@ -64,12 +64,12 @@ def session(
 
 
 @pytest.mark.parametrize("by", ["client", "tool_call"])
-def test_a_tool_that_is_on_is_reached_by_either_way(by: By) -> None:
+def test_a_tool_that_is_on_is_reached_by_either_way(by: CallOrigin) -> None:
     state, view = session()
 
     admitted = admit("git__log", by, state, view)
 
-    assert isinstance(admitted, Listed)
+    assert isinstance(admitted, ActiveTool)
     assert admitted.shown.grant.tool == "log"
     assert admitted.lease == leased(GIT, "log", "push")
 
@@ -77,24 +77,24 @@ def test_a_tool_that_is_on_is_reached_by_either_way(by: By) -> None:
 @pytest.mark.parametrize(
     ("name", "by", "is_bare", "kind"),
     [
-        ("tool_search", "client", False, Own),
+        ("tool_search", "client", False, CapdTool),
         ("tool_search", "tool_call", False, NotCallable),
-        ("capd_turn", "client", False, Turn),
-        ("capd_turn", "tool_call", False, NotOn),
-        ("capd_turn", "client", True, NotOn),
-        ("tool_search", "client", True, NotOn),
-        ("git__merge", "client", False, NotOn),
-        ("git__merge", "tool_call", False, NotOn),
+        ("capd_turn", "client", False, PromptHookCall),
+        ("capd_turn", "tool_call", False, NotActive),
+        ("capd_turn", "client", True, NotActive),
+        ("tool_search", "client", True, NotActive),
+        ("git__merge", "client", False, NotActive),
+        ("git__merge", "tool_call", False, NotActive),
         # A script may write: the tool that calls read-only ones alone does not run it.
-        ("script_run", "tool_call", False, Own),
+        ("script_run", "tool_call", False, CapdTool),
         ("script_run", "tool_call_readonly", False, NotCallable),
         ("script_run", "script", False, NotCallable),
         ("tool_search", "script", False, NotCallable),
-        ("", "client", False, NotOn),
+        ("", "client", False, NotActive),
     ],
 )
 def test_what_is_no_tool_of_a_server_is_told_apart(
-    name: str, by: By, *, is_bare: bool, kind: type
+    name: str, by: CallOrigin, *, is_bare: bool, kind: type
 ) -> None:
     state, view = session(is_bare=is_bare)
 
@@ -108,8 +108,8 @@ def test_a_tool_that_was_evicted_within_a_turn_is_reached_by_the_catalog() -> No
     state.active.cap = 1
     state.activate(capability, [leased(DB, "query")], 1.0)
 
-    assert isinstance(admit("git__log", "client", state, view), NotOn)
-    assert isinstance(admit("db__query", "client", state, view), Listed)
+    assert isinstance(admit("git__log", "client", state, view), NotActive)
+    assert isinstance(admit("db__query", "client", state, view), ActiveTool)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_arguments_are_checked_unless_the_user_or_the_listener_says_otherwise(
 
     admitted = admit("log" if is_bare else "git__log", "client", state, view)
 
-    assert isinstance(admitted, Listed)
+    assert isinstance(admitted, ActiveTool)
     assert admitted.checks_arguments is is_checked
 
 
@@ -139,7 +139,7 @@ def test_what_policy_denies_by_now_is_refused_with_its_rule() -> None:
 
     admitted, refusal = admit("git__push", "client", state, view), refusal_of("git__push", state)
 
-    assert isinstance(admitted, NotOn)
+    assert isinstance(admitted, NotActive)
     assert isinstance(refusal, RefusedError)
     assert (
         str(refusal) == "git__push cannot be called: denied by policy: rule 'git:push' in [policy]."

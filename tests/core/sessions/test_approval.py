@@ -1,4 +1,4 @@
-"""Which calls wait for a person, what the person is shown, and what an answer permits."""
+"""Which calls wait for approval, what a person is shown, and what an answer permits."""
 
 from dataclasses import replace
 from typing import Any
@@ -16,7 +16,7 @@ from capd.core.sessions.approval import (
     Approvals,
     AskRule,
     Hint,
-    Lasting,
+    PermanentApproval,
     Question,
     ToolKey,
     answer_in,
@@ -188,7 +188,7 @@ def far_question(session: str) -> Question:
 
 
 def test_what_was_approved_for_always_counts_for_no_session_over_a_bridge() -> None:
-    approvals = Approvals([Lasting(key(), ServerName("pg"))])
+    approvals = Approvals([PermanentApproval(key(), ServerName("pg"))])
     session = SessionKey("bridge:box:s")
 
     assert approvals.is_approved(session, key())
@@ -253,7 +253,9 @@ def test_an_answer_covers_what_it_says(
 
 
 def test_what_was_approved_is_forgotten_by_the_name_of_its_tool_or_server() -> None:
-    approvals = Approvals([Lasting(key(tool=name), ServerName("pg")) for name in ("a", "b", "c")])
+    approvals = Approvals(
+        [PermanentApproval(key(tool=name), ServerName("pg")) for name in ("a", "b", "c")]
+    )
 
     first = approvals.forget("pg:a")
     none = approvals.forget("pg:a")
@@ -267,7 +269,7 @@ def test_what_was_approved_is_forgotten_by_the_name_of_its_tool_or_server() -> N
 def test_the_oldest_approvals_for_always_are_forgotten_first() -> None:
     approvals = Approvals()
     for n in range(MOST_LASTING + 1):
-        approvals.put(Lasting(key(tool=str(n)), ServerName("pg")))
+        approvals.put(PermanentApproval(key(tool=str(n)), ServerName("pg")))
 
     assert len(approvals.lasting) == MOST_LASTING
     assert not approvals.is_approved(SessionKey("s"), key(tool="0"))

@@ -1,9 +1,9 @@
-"""Which conversation of a client is spoken in, and what each was told."""
+"""Which conversation a turn belongs to, and what each conversation was given."""
 
 import msgspec
 import pytest
 
-from capd.core.memories.telling import MemoryDelivery
+from capd.core.memories.delivery import MemoryDelivery
 from capd.core.sessions import conversations
 from capd.core.sessions.active_set import ActiveSet, Grant
 from capd.core.sessions.conversations import MOST_CARDS, Conversation, Conversations

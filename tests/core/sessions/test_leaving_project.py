@@ -1,11 +1,16 @@
-"""What a session gives up with a project's trust, and what it keeps."""
+"""What a session loses when a project is no longer trusted, and what it keeps."""
 
 import json
 
 from capd.core.servers.identity import server_identity
 from capd.core.sessions.active_set import ActiveSet
-from capd.core.sessions.leaving_project import capabilities_of, without_project
-from capd.core.sessions.session import ServerLease, SessionState, SingleTool
+from capd.core.sessions.session import (
+    ServerLease,
+    SessionState,
+    SingleTool,
+    capabilities_of_project,
+    without_project,
+)
 from capd.core.sessions.surface import Surface
 from capd_protos.types import (
     CapabilityId,
@@ -46,7 +51,7 @@ OTHER = "db__q_c0a40f"
 
 
 def session() -> SessionState:
-    """Return one that has everything on, of the project and not."""
+    """Return a session that uses servers of the project and others."""
     state = SessionState(ActiveSet(), Surface(()))
     state.activate(capability("app", THEIRS, OWN), [held(THEIRS, "q"), held(OWN, "log")], 0.0)
     state.activate(capability("git", OWN), [held(OWN, "log")], 0.0)
@@ -75,10 +80,10 @@ def test_what_rests_on_a_projects_servers_goes_and_all_else_stays() -> None:
 def test_who_rests_on_it_is_named_and_a_second_time_nothing_changes() -> None:
     state = session()
 
-    first = capabilities_of(state, PROJECT)
+    first = capabilities_of_project(state, PROJECT)
     without_project(state, PROJECT)
     again = without_project(state, PROJECT)
 
     assert [str(each.name) for each in first] == ["app"]
-    assert capabilities_of(state, PROJECT) == []
+    assert capabilities_of_project(state, PROJECT) == []
     assert (again.removed, again.unheld, again.changes_list) == ((), (), False)

@@ -1,4 +1,4 @@
-"""The tool `capability`: its arguments, and an answer of its own for every case."""
+"""The tool `capability`: its arguments, and a distinct answer for every case."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capd.core.sessions import own_tools
-from capd.core.sessions.own_tools import Arguments, BadArgumentsError, Listed
+from capd.core.sessions.own_tools import Arguments, BadArgumentsError, ListedCapability
 from capd.core.taps.catalog import Unknown
 from capd_protos.types import CapabilityId, CapabilityName, ServerName, TapName, WireName
 
@@ -16,8 +16,8 @@ GIT = CapabilityName("git")
 ID = CapabilityId(TapName("tap"), GIT)
 TOOLS = [WireName("git__log"), WireName("git__push")]
 SERVERS = [ServerName("git")]
-ENTRY = Listed(ID, ["a", "b", "c", "d"], [], is_active=False)
-ACTIVE = Listed(ID, ["a"], ["KEY"], is_active=True, score=0.756)
+ENTRY = ListedCapability(ID, ["a", "b", "c", "d"], [], is_active=False)
+ACTIVE = ListedCapability(ID, ["a"], ["KEY"], is_active=True, score=0.756)
 
 
 def enabled(

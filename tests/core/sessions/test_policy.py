@@ -1,9 +1,10 @@
-"""Which rule denies what, and to whom."""
+"""Which policy rule denies what, and for whom."""
 
 import pytest
 
 from capd.core.sessions.policy import Policy, PolicyRules, policy_for
 from capd.core.tools.tool_search import Restriction
+from capd_protos.types import ServerName, ToolName
 
 EVERYONE = PolicyRules("[policy]", deny=("*:delete_*",))
 ZED = PolicyRules('[policy.clients."zed*"]', allow=("git:*", "time__*", "now"))
@@ -107,3 +108,12 @@ def test_without_rules_nothing_is_denied() -> None:
     empty = policy_for(PolicyRules("[policy]"), [], [], ["x"], "/")
 
     assert (empty, empty.restriction("git", "push")) == (Policy(), None)
+
+
+def test_a_tool_of_a_server_with_two_names_is_permitted_if_it_is_under_both() -> None:
+    rules = Policy((PolicyRules("[policy]", deny=("git:push", "vcs:pull")),))
+    names = [ToolName(name) for name in ("push", "pull", "log")]
+
+    assert rules.permitted({ServerName("git"), ServerName("vcs")}, names) == ["log"]
+    assert rules.permitted({ServerName("git")}, names) == ["pull", "log"]
+    assert Policy().permitted({ServerName("git")}, names) == names

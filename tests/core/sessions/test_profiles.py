@@ -1,4 +1,4 @@
-"""Which profile a session has, and what it changes."""
+"""Which profile a session has, and what the profile changes."""
 
 import pytest
 from hypothesis import given
@@ -13,9 +13,9 @@ from capd.core.sessions.git_checkout import (
 )
 from capd.core.sessions.policy import PolicyRules
 from capd.core.sessions.profiles import (
-    Choice,
-    Facts,
     Profile,
+    ProfileChoice,
+    SessionFacts,
     choose,
     namespaced,
     values_of,
@@ -34,29 +34,33 @@ ACME = GitCheckout("release/1", ("github.com/acme/app", "gitlab.com/me/app"))
 @pytest.mark.parametrize(
     ("facts", "name", "why"),
     [
-        (Facts(), "", "no profile fits"),
-        (Facts(("vim",), "/people/ada/other", NO_CHECKOUT), "", "no profile fits"),
-        (Facts((), "/people/ada/job"), "work", "folder /people/ada/job"),
-        (Facts((), "/people/ada/job/app/x"), "work", "folder /people/ada/job/app/x"),
-        (Facts((), "/people/ada/jobshop"), "", "no profile fits"),
-        (Facts((), "/srv"), "work", "folder /srv"),
+        (SessionFacts(), "", "no profile fits"),
+        (SessionFacts(("vim",), "/people/ada/other", NO_CHECKOUT), "", "no profile fits"),
+        (SessionFacts((), "/people/ada/job"), "work", "folder /people/ada/job"),
+        (SessionFacts((), "/people/ada/job/app/x"), "work", "folder /people/ada/job/app/x"),
+        (SessionFacts((), "/people/ada/jobshop"), "", "no profile fits"),
+        (SessionFacts((), "/srv"), "work", "folder /srv"),
         (
-            Facts((), "/people/ada/job", ACME),
+            SessionFacts((), "/people/ada/job", ACME),
             "release",
             "remote github.com/acme/app, gitlab.com/me/app, branch release/1",
         ),
         (
-            Facts((), "/x", GitCheckout("topic", ("github.com/acme/app",))),
+            SessionFacts((), "/x", GitCheckout("topic", ("github.com/acme/app",))),
             "",
             "no profile fits",
         ),
-        (Facts((), "/x", GitCheckout("main", ("github.com/other/app",))), "", "no profile fits"),
-        (Facts(("Zed 2",), "/x"), "phone", "client Zed 2"),
-        (Facts(("Zed 2",), "/srv/a"), "work", "folder /srv/a"),
+        (
+            SessionFacts((), "/x", GitCheckout("main", ("github.com/other/app",))),
+            "",
+            "no profile fits",
+        ),
+        (SessionFacts(("Zed 2",), "/x"), "phone", "client Zed 2"),
+        (SessionFacts(("Zed 2",), "/srv/a"), "work", "folder /srv/a"),
     ],
 )
 def test_the_first_profile_whose_conditions_all_fit_is_chosen(
-    facts: Facts, name: str, why: str
+    facts: SessionFacts, name: str, why: str
 ) -> None:
     chosen = choose(ALL, facts)
 
@@ -75,7 +79,7 @@ def test_the_first_profile_whose_conditions_all_fit_is_chosen(
 def test_a_name_comes_before_conditions(
     by_hand: str, variable: str, inherited: str, name: str, why: str
 ) -> None:
-    facts = Facts((), "/srv")
+    facts = SessionFacts((), "/srv")
 
     chosen = choose(ALL, facts, by_hand=by_hand, variable=variable, inherited=inherited)
 
@@ -98,7 +102,7 @@ def test_a_name_that_is_no_profile_chooses_none_and_says_why(
     profiles: dict[str, Profile], name: str, problem: str
 ) -> None:
     # Conditions fit, but its user meant another one.
-    assert choose(profiles, Facts((), "/srv"), variable=name) == Choice(
+    assert choose(profiles, SessionFacts((), "/srv"), variable=name) == ProfileChoice(
         None, "CAPD_PROFILE", problem
     )
 

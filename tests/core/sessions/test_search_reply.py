@@ -1,4 +1,4 @@
-"""An answer of the tool search is short, and says what is on and how it is called."""
+"""The tool search's answer is short, and says what is active and how to call it."""
 
 import json
 from typing import Any
@@ -6,7 +6,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from capd.core.sessions.search_reply import BEST_HIT, Answer, OwnNames, Shown, lay_out, reply_text
+from capd.core.sessions.search_reply import (
+    BEST_HIT,
+    OwnNames,
+    QuestionAnswer,
+    ShownHit,
+    lay_out,
+    reply_text,
+)
 from capd.core.sessions.search_tools import (
     BadCallError,
     CallArguments,
@@ -17,10 +24,10 @@ from capd.core.sessions.search_tools import (
 from capd_protos.types import WireName
 
 
-def hit(name: str, description: str = "Does it.", **properties: Any) -> Shown:
+def hit(name: str, description: str = "Does it.", **properties: Any) -> ShownHit:
     schema = {"type": "object", "properties": properties}
     content = {"name": name, "description": description, "inputSchema": schema}
-    return Shown(WireName(name), json.dumps(content).encode())
+    return ShownHit(WireName(name), json.dumps(content).encode())
 
 
 OWN = OwnNames(WireName("tool_call"), WireName("capability"))
@@ -75,7 +82,7 @@ def test_what_a_card_cannot_say_how_to_call_is_not_switched_on() -> None:
         deep = {"type": "object", "properties": {"p": deep}, "required": ["p"]}
     content = {"name": "a", "inputSchema": deep}
 
-    reply = lay_out([hit("x"), Shown(WireName("a"), json.dumps(content).encode())], "")
+    reply = lay_out([hit("x"), ShownHit(WireName("a"), json.dumps(content).encode())], "")
 
     assert reply.full == ("x",)
 
@@ -97,7 +104,7 @@ def test_a_look_switches_nothing_on(detail: str, block: str) -> None:
 
     assert (reply.full, reply.blocks) == ((), (block,))
     assert "None was switched on" in reply_text(
-        [Answer("q", reply, "")], on=[], evicted=[], skills={}, is_listed=True, names=OWN
+        [QuestionAnswer("q", reply, "")], on=[], evicted=[], skills={}, is_listed=True, names=OWN
     )
 
 
@@ -113,7 +120,7 @@ def test_the_answer_says_how_what_is_on_is_called(
     on: list[str], *, is_listed: bool, how: str
 ) -> None:
     text = reply_text(
-        [Answer("q", lay_out([hit("a"), hit("b")], ""), "A note.")],
+        [QuestionAnswer("q", lay_out([hit("a"), hit("b")], ""), "A note.")],
         on=[WireName(name) for name in on],
         evicted=[WireName("z")],
         skills={},
@@ -126,9 +133,9 @@ def test_the_answer_says_how_what_is_on_is_called(
     assert lines[-2:] == ["A note.", "Switched off to make room: z."]
 
 
-def read_only(shown: Shown) -> Shown:
+def read_only(shown: ShownHit) -> ShownHit:
     content = json.loads(shown.definition) | {"annotations": {"readOnlyHint": True}}
-    return Shown(shown.name, json.dumps(content).encode())
+    return ShownHit(shown.name, json.dumps(content).encode())
 
 
 @pytest.mark.parametrize(
@@ -146,10 +153,10 @@ def read_only(shown: Shown) -> Shown:
     ],
 )
 def test_where_each_tool_is_asked_for_what_only_reads_is_called_by_the_tool_for_that(
-    hits: list[Shown], how: str
+    hits: list[ShownHit], how: str
 ) -> None:
     text = reply_text(
-        [Answer("q", lay_out(hits, ""), "")],
+        [QuestionAnswer("q", lay_out(hits, ""), "")],
         on=[each.name for each in hits],
         evicted=[],
         skills={},
@@ -189,8 +196,8 @@ def test_too_many_questions_are_refused_with_the_number_that_is_allowed() -> Non
 
 def test_each_of_several_questions_has_its_own_hits_and_notes() -> None:
     answers = [
-        Answer("send mail", lay_out([hit("a")], ""), ""),
-        Answer("read a pdf", lay_out([], ""), "Nothing fits."),
+        QuestionAnswer("send mail", lay_out([hit("a")], ""), ""),
+        QuestionAnswer("read a pdf", lay_out([], ""), "Nothing fits."),
     ]
 
     text = reply_text(
@@ -207,7 +214,7 @@ def test_a_skill_that_fits_is_named_with_the_call_that_uses_it() -> None:
     skills = {WireName("git_release_notes"): "Writes the release notes."}
 
     text = reply_text(
-        [Answer("q", lay_out([], ""), "")],
+        [QuestionAnswer("q", lay_out([], ""), "")],
         on=[],
         evicted=[],
         skills=skills,

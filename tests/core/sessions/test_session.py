@@ -1,4 +1,4 @@
-"""A session's surface and holds follow its active set, whatever happens in what order."""
+"""A session's surface and leases follow its active set, in any order of events."""
 
 import json
 from collections.abc import Iterable
@@ -78,7 +78,7 @@ tool_lists = st.lists(st.sampled_from(TOOLS), max_size=5, unique=True)
 
 
 class SessionMachine(RuleBasedStateMachine):
-    """A session beside the servers of its world and the holds that its steps left."""
+    """A session beside a model of its servers and leases."""
 
     state: SessionState
 
@@ -352,3 +352,15 @@ def test_a_server_that_an_activation_needs_is_not_released_for_a_tool_that_it_ha
     assert [each.instance for each in step.unheld] == [NO_INSTANCE]
     assert state.lease_on(server_identity(GIT)) == held(GIT, "log")
     assert (step.added, step.removed) == (("git__log",), ("git__old",))
+
+
+def test_an_activation_tells_how_many_of_its_tools_policy_denies() -> None:
+    state = session()
+    state.policy = Policy((PolicyRules("[policy]", deny=("git:log", "vcs:a*")),))
+
+    read = state.activate(CAPABILITIES[1], [held(GIT_READ, "log", "a.b", "add")], 1.0)
+    renamed = state.activate(CAPABILITIES[3], [held(GIT, "log", "a.b", "add")], 2.0)
+
+    # Each filter keeps `log`, which is denied under the name that one of them gives the server.
+    assert (read.denied, renamed.denied) == (1, 1)
+    assert [grant.tool for grant in state.active.grants] == ["a.b"]

@@ -1,4 +1,4 @@
-"""How a client sees a session follows what the client can do, and what it was seen doing."""
+"""A session's view depends on the client's features and its observed behaviour."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +9,7 @@ from tokenizers import BertWordPieceTokenizer
 import capd.adapters.model
 from capd.adapters.client_table import client_table
 from capd.core.index.token_costs import TokenCosts
-from capd.core.sessions.client_traits import ClientTraits, Plan, RelistWatch, traits_of
+from capd.core.sessions.client_traits import ClientTraits, RelistWatch, SurfacePlan, traits_of
 from capd.core.sessions.habits import Habits
 from capd.core.sessions.hook_context import TURN_TOKENS, context
 from capd.core.sessions.instructions import instructions
@@ -19,7 +19,7 @@ from capd.core.sessions.session_record import SavedView
 from capd.core.sessions.session_rules import SessionRules
 from capd.core.sessions.session_view import SessionView
 from capd.core.sessions.surface import Surface
-from capd.core.sessions.whole_list import Catalog
+from capd.core.sessions.whole_list import ToolTotals
 from capd.core.tools.curation import CurationRules
 from capd_protos.types import CapabilityName, WireName
 
@@ -69,19 +69,19 @@ BEFORE = SavedView("stable", "over 3000 tokens", "zed", has_deferred=False)
 @pytest.mark.parametrize(
     ("client", "mode", "saved", "is_kept", "plan"),
     [
-        ("zed", "auto", BEFORE, True, Plan("stable", "over 3000 tokens")),
-        ("zed", "auto", None, False, Plan("dynamic", "the client lists again")),
-        ("node", "auto", BEFORE, False, Plan("dynamic", "the client lists again")),
-        ("zed", "dynamic", BEFORE, False, Plan("dynamic", "set by the user")),
+        ("zed", "auto", BEFORE, True, SurfacePlan("stable", "over 3000 tokens")),
+        ("zed", "auto", None, False, SurfacePlan("dynamic", "the client lists again")),
+        ("node", "auto", BEFORE, False, SurfacePlan("dynamic", "the client lists again")),
+        ("zed", "dynamic", BEFORE, False, SurfacePlan("dynamic", "set by the user")),
         (
             *("zed", "auto"),
             SavedView("odd", "as before", "zed"),
-            *(True, Plan("dynamic", "as before")),
+            *(True, SurfacePlan("dynamic", "as before")),
         ),
     ],
 )
 def test_what_was_decided_for_a_client_holds_over_the_daemons_end(
-    client: str, mode: str, saved: SavedView | None, *, is_kept: bool, plan: Plan
+    client: str, mode: str, saved: SavedView | None, *, is_kept: bool, plan: SurfacePlan
 ) -> None:
     made = view(client, mode)
 
@@ -91,7 +91,7 @@ def test_what_was_decided_for_a_client_holds_over_the_daemons_end(
     assert (got, made.plan) == (is_kept, plan)
 
 
-def test_a_list_that_can_change_is_not_kept_for_a_client_of_the_other_era() -> None:
+def test_a_list_that_can_change_is_not_kept_for_a_client_of_the_other_generation() -> None:
     made = view("zed")
     made.keep(SavedView("dynamic", "the client lists again", "zed"))
 
@@ -454,7 +454,7 @@ def test_a_list_does_not_change_where_all_that_could_come_is_known(client: str) 
 
 def whole(client: str = "opencode", mode: str = "auto") -> SessionView:
     made = view(client, mode)
-    made.described(9, 3_000, is_all=True, catalog=Catalog(9, 2_000, is_all=True))
+    made.described(9, 3_000, is_all=True, catalog=ToolTotals(9, 2_000, is_all=True))
     made.decide(Surface(()))
     return made
 
@@ -477,7 +477,7 @@ def test_a_few_tools_are_told_as_cards_to_a_client_that_keeps_listed_ones_back()
 def test_scripts_are_listed_beside_a_few_tools_where_the_user_says_so(mode: str) -> None:
     made = view("opencode", mode)
     made.follow(replace(made.rules, lists_scripts=True))
-    made.described(9, 3_000, is_all=True, catalog=Catalog(9, 2_000, is_all=True))
+    made.described(9, 3_000, is_all=True, catalog=ToolTotals(9, 2_000, is_all=True))
 
     made.decide(Surface(()))
 

@@ -1,12 +1,12 @@
-"""Whether a session simply lists every tool."""
+"""When a session lists every tool."""
 
 import json
 
 import pytest
 
-from capd.core.sessions.whole_list import WHOLE_BYTES, Catalog, is_listed_whole, model_bytes
+from capd.core.sessions.whole_list import WHOLE_BYTES, ToolTotals, is_listed_whole, model_bytes
 
-FEW = Catalog(tools=9, model_bytes=3_000, is_all=True)
+FEW = ToolTotals(tools=9, model_bytes=3_000, is_all=True)
 
 
 @pytest.mark.parametrize(
@@ -15,15 +15,15 @@ FEW = Catalog(tools=9, model_bytes=3_000, is_all=True)
         (FEW, 128, True),
         (FEW, 9, True),
         (FEW, 8, False),
-        (Catalog(9, WHOLE_BYTES, is_all=True), 128, True),
-        (Catalog(9, WHOLE_BYTES + 1, is_all=True), 128, False),
-        (Catalog(9, 3_000, is_all=False), 128, False),
-        (Catalog(9, 3_000, is_all=True, skills=1), 128, False),
-        (Catalog(0, 0, is_all=True), 128, False),
+        (ToolTotals(9, WHOLE_BYTES, is_all=True), 128, True),
+        (ToolTotals(9, WHOLE_BYTES + 1, is_all=True), 128, False),
+        (ToolTotals(9, 3_000, is_all=False), 128, False),
+        (ToolTotals(9, 3_000, is_all=True, skills=1), 128, False),
+        (ToolTotals(0, 0, is_all=True), 128, False),
     ],
 )
 def test_everything_is_listed_where_it_is_known_small_and_all_there_is(
-    catalog: Catalog, limit: int, *, is_whole: bool
+    catalog: ToolTotals, limit: int, *, is_whole: bool
 ) -> None:
     assert is_listed_whole(catalog, limit) is is_whole
 

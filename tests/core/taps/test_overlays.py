@@ -1,4 +1,4 @@
-"""What overlays add to other taps' capabilities, to which, and what they can never change."""
+"""What overlays add to other taps' capabilities, and what they cannot change."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from capd.core.servers.identity import server_identity
 from capd.core.taps.catalog import Tap
-from capd.core.taps.overlays import Overlay, Words, folded, overlaid, read_overlay
+from capd.core.taps.overlays import AddedWords, Overlay, folded, overlaid, read_overlay
 from capd.core.taps.tap_format import CapabilityRead
 from capd.core.taps.toml_folder import MOST_TRIGGERS
 from capd_protos.types import (
@@ -47,11 +47,13 @@ def tap(*specs: CapabilitySpec, name: str = "t", unroutable: tuple[str, ...] = (
     return Tap(TapName(name), f"/taps/{name}", "0" * 12, (*good, *bad), {})
 
 
-def words(name: str, *triggers: str, description: str = "", parts: tuple[str, ...] = ()) -> Words:
-    return Words(CapabilityName(name), triggers, description, frozenset(parts))
+def words(
+    name: str, *triggers: str, description: str = "", parts: tuple[str, ...] = ()
+) -> AddedWords:
+    return AddedWords(CapabilityName(name), triggers, description, frozenset(parts))
 
 
-def overlay(*of: Words, tap: str | None = "t", least: int = 0, path: str = PATH) -> Overlay:
+def overlay(*of: AddedWords, tap: str | None = "t", least: int = 0, path: str = PATH) -> Overlay:
     return Overlay(path, TapName(tap) if tap else None, least, of, ())
 
 
@@ -332,12 +334,12 @@ def test_files_that_an_overlay_names_join_those_of_the_tap() -> None:
     assert got.taps[0].capabilities[0].files == (".git/", "*.patch")
 
 
-def edited_by(path: str, name: str = "git", server: str = "s", **members: Any) -> Words:
+def edited_by(path: str, name: str = "git", server: str = "s", **members: Any) -> AddedWords:
     edit = ToolEdit(ServerName(server), ToolName("log"), file=f"{path}/{name}.toml", **members)
     return _with(words(name), edit)
 
 
-def _with(of: Words, *edits: ToolEdit) -> Words:
+def _with(of: AddedWords, *edits: ToolEdit) -> AddedWords:
     return replace(of, edits=edits)
 
 

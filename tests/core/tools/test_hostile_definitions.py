@@ -1,4 +1,4 @@
-"""A definition that is as odd as its intake lets through harms none of those who read it."""
+"""Odd definitions that pass the intake break no code that reads them."""
 
 from collections.abc import Callable
 
@@ -61,7 +61,7 @@ def cards(definition: ToolDefinition) -> None:
 
 
 def replies(definition: ToolDefinition) -> None:
-    hit = search_reply.Shown(NAME, definition.json, "s", "t")
+    hit = search_reply.ShownHit(NAME, definition.json, "s", "t")
     for detail in ("", "full", "short", "stubs", "summary"):
         search_reply.lay_out([hit, hit], detail)
 

@@ -1,4 +1,4 @@
-"""Which schemas are bombs, and that telling them apart is never one itself."""
+"""Schemas that are too expensive are recognised, at a bounded cost."""
 
 import json
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from capd.core.tools.schema_bounds import (
     MOST_LEVELS,
     MOST_REFERENCES,
     MOST_SUBSCHEMAS,
-    Examined,
+    SchemaCheck,
     examined,
 )
 from support.examples import examples
@@ -296,7 +296,7 @@ def _applied(schema: Any, document: Schema, left: int) -> int:
 
 
 def _walked(schema: Any, document: Schema, left: int) -> int:
-    """Count, stopping where it is too much: what never ends is too much as well."""
+    """Count the steps, up to the limit; an endless schema reaches the limit too."""
     todo = [schema]
     count = 0
     while todo and count <= left:
@@ -329,4 +329,4 @@ def _meant(reference: str, document: Schema) -> Any:
 def test_the_same_document_costs_the_same() -> None:
     got = examined(COMMENT)
 
-    assert got == Examined("", got.steps) == examined(COMMENT)
+    assert got == SchemaCheck("", got.steps) == examined(COMMENT)

@@ -1,4 +1,4 @@
-"""What somebody agrees to when a project is trusted, and what is no agreement any more."""
+"""What a person agrees to by trusting a project, and what ends the agreement."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from capd.core.trust.startable import (
     CHANGED,
     TRUSTED,
     UNTRUSTED,
-    Agreed,
+    Agreement,
     Startable,
     agreements_after,
 )
@@ -29,7 +29,7 @@ SERVER = ServerSpec(
 STARTABLE = Startable(SERVER, PROJECT, {"server.js": "aa"})
 
 
-def agreed(*startables: Startable) -> dict[str, Agreed]:
+def agreed(*startables: Startable) -> dict[str, Agreement]:
     return {each.digest: each.agreement() for each in startables}
 
 

@@ -12,20 +12,20 @@ import structlog
 import trio
 
 from capd.actors.control import documents
-from capd.actors.control.acting import Acting
+from capd.actors.control.actions import ActionMethods
 from capd.actors.control.actors import Actors, MethodError
-from capd.actors.control.approving import ApprovalMethods
-from capd.actors.control.bridging import Bridging
+from capd.actors.control.approvals import ApprovalMethods
+from capd.actors.control.bridges import BridgeMethods
 from capd.actors.control.callers import READING, check_still_let_in
 from capd.actors.control.definitions import DefinitionMethods
-from capd.actors.control.indexing import Indexing
+from capd.actors.control.index import IndexMethods
 from capd.actors.control.learning import LearningMethods
 from capd.actors.control.memories import MemoryMethods
 from capd.actors.control.profiles import ProfileMethods
-from capd.actors.control.reading import Reading
-from capd.actors.control.records import Records
+from capd.actors.control.queries import QueryMethods
+from capd.actors.control.records import RecordMethods
 from capd.actors.control.tool_edits import ToolEditMethods
-from capd.actors.control.trusting import Trusting
+from capd.actors.control.trust import TrustMethods
 from capd.adapters.clients.peers import Peer
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.frame_writer import FrameWriter
@@ -44,8 +44,7 @@ from capd.core.errors import described
 from capd.core.protocol.outcomes import internal_error
 from capd.core.records.tally import Tally
 from capd.runtime.boundary import contained
-from capd.runtime.bus import Bus
-from capd.runtime.peer import ActorUnavailableError
+from capd.runtime.bus import ActorUnavailableError, Bus
 from capd_protos import socket as frames
 from capd_protos.codec import JsonCodec, MalformedError, MsgpackCodec
 
@@ -82,18 +81,18 @@ class Control:
         stop: Callable[[frames.StopParams], None],
         tally: Tally | None = None,
         memories: Path | None = None,
-        bridging: Bridging | None = None,
+        bridges: BridgeMethods | None = None,
     ) -> None:
         """`tally` counts events since the daemon started; `memories` is the user's folder.
 
-        Without `bridging` no bridge can be opened.
+        Without `bridges` no bridge can be opened.
         """
-        self._bridging = bridging or Bridging()
+        self._bridges = bridges or BridgeMethods()
         self._bus = bus
         self._stop = stop
         actors = Actors(bus)
-        self._acting = Acting(actors)
-        reading = Reading(actors, environments, daemon, self._bridging.listed)
+        self._acting = ActionMethods(actors)
+        reading = QueryMethods(actors, environments, daemon, self._bridges.listed)
         definitions = DefinitionMethods(actors)
         # Without a folder, adding a memory fails.
         store = MemoryStore(memories or Path(os.devnull), environments.all_values)
@@ -102,7 +101,7 @@ class Control:
         approvals = ApprovalMethods(actors)
         profiles = ProfileMethods(actors)
         self._personal = {
-            **Trusting(actors).methods,
+            **TrustMethods(actors).methods,
             **definitions.personal,
             **known.personal,
             **self._acting.personal,
@@ -111,7 +110,7 @@ class Control:
             **profiles.personal,
         }
         status, caps = reading.methods["status"], reading.methods["caps"]
-        records = Records(actors, tally or Tally(), status=status, caps=caps)
+        records = RecordMethods(actors, tally or Tally(), status=status, caps=caps)
         self._methods = {
             **reading.methods,
             **records.methods,
@@ -122,8 +121,8 @@ class Control:
             **approvals.methods,
             **profiles.methods,
             **ToolEditMethods(actors).methods,
-            **self._bridging.methods,
-            **Indexing(actors).methods,
+            **self._bridges.methods,
+            **IndexMethods(actors).methods,
         }
 
     async def serve(self, stream: trio.SocketStream, reader: FrameReader, peer: Peer) -> None:
@@ -191,7 +190,7 @@ class Control:
             return
         if isinstance(params, frames.BridgeOpenParams):
             await check_still_let_in(peer)
-            await self._bridging.hold(request_id, params, writer, peer)
+            await self._bridges.hold(request_id, params, writer, peer)
             return
         result = await self._result(request.method, params, peer)
         if isinstance(params, frames.StopParams):

@@ -22,7 +22,7 @@ from capd.core.memories.memory_format import OWN, written_memory
 from capd.core.memories.memory_names import made_name
 from capd.core.memories.mistakes import mistake_of
 from capd.core.memories.subjects import Subjects
-from capd.runtime.peer import ActorUnavailableError
+from capd.runtime.bus import ActorUnavailableError
 from capd_protos import curator
 from capd_protos import socket as frames
 from capd_protos.types import CapabilityId, Finding, ServerName

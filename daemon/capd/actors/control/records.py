@@ -12,7 +12,7 @@ from capd.actors.control.tool_edits import edits_in_force
 from capd.core.records.tally import Tally
 from capd.core.routing.explanation import counted, explained
 from capd.core.routing.remedies import CapabilityFacts, consequence, followed, remedies
-from capd.runtime.peer import ActorUnavailableError
+from capd.runtime.bus import ActorUnavailableError
 from capd_protos import registry
 from capd_protos import socket as frames
 from capd_protos.extras import missing
@@ -29,7 +29,7 @@ ACTIVATIONS_FOR_EACH = 10
 Method = Callable[[Any], Awaitable[dict[str, Any]]]
 
 
-class Records:
+class RecordMethods:
     """Answers from the ledger, or without one from what the actors have in memory."""
 
     def __init__(self, actors: Actors, tally: Tally, *, status: Method, caps: Method) -> None:

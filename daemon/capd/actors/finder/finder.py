@@ -25,8 +25,8 @@ from capd.actors.finder.skill_search import MOST_BESIDE_TOOLS, SkillFinder
 from capd.actors.finder.tool_sets import ToolSet, ToolSets
 from capd.actors.finder.tool_tokens import Counts, ToolTokens
 from capd.actors.finder.tool_vectors import ToolVectors
+from capd.adapters.catalog_memory import trim_after_load
 from capd.adapters.clients.session_environment import SessionEnvironments
-from capd.adapters.settled_memory import settle_memory
 from capd.adapters.tokens.counted_texts import CountedTexts
 from capd.adapters.tokens.piece_counts import PieceCounts
 from capd.adapters.tool_lists import ToolLists
@@ -46,9 +46,8 @@ from capd.core.tools.known_tools import Source, lacks
 from capd.core.tools.tool_question import BadQuestionError, Selection, question
 from capd.core.trust.project_tap import project_of
 from capd.runtime.boundary import contained, kept_running
-from capd.runtime.bus import Bus
+from capd.runtime.bus import ActorUnavailableError, Bus
 from capd.runtime.mailbox import serve
-from capd.runtime.peer import ActorUnavailableError
 from capd_protos import definitions, registry
 from capd_protos import finder as messages
 from capd_protos.codec import MsgpackCodec
@@ -172,6 +171,15 @@ class ToolFinder:
         self._has_other_cards = trio.Event()
         self._was_read = trio.Event()
         self._read: list[CapabilitySpec] = []
+        self._made_of: (
+            tuple[
+                list[CapabilitySpec],
+                dict[ServerIdentity, list[ToolDefinition]],
+                frozenset[ServerIdentity],
+            ]
+            | None
+        ) = None
+        """The catalog from which the tools that can be found were made."""
         self._reading = trio.Lock()
         self._changed = trio.Event()
         self._caught_up = trio.Event()
@@ -533,11 +541,20 @@ class ToolFinder:
         await self._skills.take(skills)
         # A server's own list replaces the one that its tap records.
         unseen = {i: tools for i, tools in snapshots.items() if i in servers and i not in lists}
-        await self._sets.take(capabilities, {**unseen, **lists}, self._nursery, frozenset(unseen))
+        shown = {**unseen, **lists}
+        made_of = (capabilities, shown, frozenset(unseen))
+        # `capd reload` tells of an unchanged catalog too, and ten thousand capabilities are a
+        # second of work.
+        is_other = self._made_of != made_of
+        if is_other:
+            await self._sets.take(capabilities, shown, self._nursery, frozenset(unseen))
+            self._made_of = made_of
+            await trio.to_thread.run_sync(trim_after_load, len(capabilities))
+        self._sets.paths.forget()
         self._read = capabilities
-        await trio.to_thread.run_sync(settle_memory, len(capabilities))
         self._was_read.set()
-        self._has_other_cards.set()
+        if is_other:
+            self._has_other_cards.set()
         index = self._sets.users.index
         self._bus.publish(messages.ToolsIndexed(len(index.tools), index.servers))
         log.info(

@@ -13,8 +13,7 @@ import trio
 
 from capd.actor_clients.supervisor import SupervisorClient
 from capd.core.servers.identity import server_identity
-from capd.runtime.bus import Bus
-from capd.runtime.peer import ActorUnavailableError, AskTimeoutError
+from capd.runtime.bus import ActorUnavailableError, AskTimeoutError, Bus
 from capd_protos import supervisor
 from capd_protos.finder import IndexStarted, ServerIndexed
 from capd_protos.types import ServerIdentity, ServerSpec, SessionKey

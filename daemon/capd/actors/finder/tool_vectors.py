@@ -26,8 +26,7 @@ from capd.core.errors import CapdError
 from capd.core.tools.tool_search import MOST_TOOLS, ToolIndex
 from capd.core.tools.tool_text import texts
 from capd.runtime.boundary import contained
-from capd.runtime.bus import Bus
-from capd.runtime.peer import ActorUnavailableError, AskTimeoutError
+from capd.runtime.bus import ActorUnavailableError, AskTimeoutError, Bus
 from capd_protos import embedder
 from capd_protos.finder import ToolsIndexed
 
@@ -90,7 +89,7 @@ class ToolVectors:
         return self._is_in_use or (self._users is not None and self._users.is_in_use)
 
     def use(self) -> None:
-        """Compute vectors from now on, as somebody may search."""
+        """Start to compute vectors, because a search may follow."""
         self._is_in_use = True
         if self._index.tools and not self._index.has_vectors:
             self._need.set()
@@ -201,7 +200,7 @@ class ToolVectors:
         log.info("tool_vectors_ready", tools=len(wanted), embedded=len(missing))
 
     async def _give(self, index: ToolIndex, wanted: list[str]) -> None:
-        """Have `index` compared by meaning, with the vectors of the texts `wanted`."""
+        """Give `index` the vectors of the texts `wanted`, so that it compares by meaning."""
         stacked = partial(self._stacked, wanted)
         if len(wanted) > self._most_compared and is_installed():
             path = self._cache_file.with_suffix(".graph")

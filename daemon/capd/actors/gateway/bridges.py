@@ -41,9 +41,8 @@ from capd.adapters.stdio_frames import FrameReader
 from capd.core.protocol.outcomes import internal_error
 from capd.core.sessions.bridges import far_folder, shown_path
 from capd.runtime.boundary import contained
-from capd.runtime.bus import Bus
+from capd.runtime.bus import ActorUnavailableError, Bus
 from capd.runtime.handle_table import HandleTable
-from capd.runtime.peer import ActorUnavailableError
 from capd_protos import SOCKET_PROTOCOL, curator
 from capd_protos import socket as frames
 
@@ -222,7 +221,7 @@ class BridgeGateway:
 
 
 def _shut(stream: trio.SocketStream) -> None:
-    """Cut a connection that somebody else may be reading."""
+    """Shut a connection down, even if another task is reading it."""
     try:
         stream.socket.shutdown(socket.SHUT_RDWR)
     except OSError:

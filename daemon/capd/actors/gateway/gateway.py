@@ -34,9 +34,8 @@ from capd.adapters.stdio_frames import FrameReader
 from capd.core.errors import described
 from capd.core.protocol.outcomes import internal_error
 from capd.runtime.boundary import contained
-from capd.runtime.bus import Bus
+from capd.runtime.bus import ActorUnavailableError, Bus
 from capd.runtime.handle_table import HandleTable
-from capd.runtime.peer import ActorUnavailableError
 from capd_protos import SOCKET_PROTOCOL, curator
 from capd_protos import socket as frames
 
@@ -66,7 +65,7 @@ class Gateway:
         may_connect: tuple[str, ...] = (),
         peers: Peers | None = None,
     ) -> None:
-        """Create the gateway. `control` returns what answers the control role.
+        """Create the gateway. `control` returns the object that serves control connections.
 
         Once `stopping` is set, new clients wait for the next daemon.
 

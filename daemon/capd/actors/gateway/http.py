@@ -16,7 +16,7 @@ from capd.actors.gateway.accepting import next_connection
 from capd.actors.gateway.peer_rules import NO_DESCRIPTORS, PeerRules
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.http_front.admission import ADDRESS, Admission, Refusal
-from capd.adapters.clients.http_front.endpoint import Endpoint, NoSessionError, Opener
+from capd.adapters.clients.http_front.endpoint import Endpoint, NoSessionError, SessionOpener
 from capd.adapters.clients.http_front.http_connection import HttpConnection, HttpRequest
 from capd.adapters.clients.http_front.http_session import HttpSession
 from capd.adapters.clients.http_front.tcp_peers import TcpPeers
@@ -24,9 +24,8 @@ from capd.adapters.clients.peers import Peers
 from capd.adapters.clients.waiting_pool import WaitingPlace, WaitingPool
 from capd.core.sessions.session_keys import fresh_key
 from capd.runtime.boundary import contained
-from capd.runtime.bus import Bus
+from capd.runtime.bus import ActorUnavailableError, Bus
 from capd.runtime.handle_table import HandleTable
-from capd.runtime.peer import ActorUnavailableError
 from capd_protos import SOCKET_PROTOCOL, curator
 from capd_protos import socket as frames
 from capd_protos.types import ActorName
@@ -123,7 +122,7 @@ class HttpGateway:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Accept until cancelled; the listener outlives a restart of this actor."""
-        opener = Opener(self._open_session, self._prepare)
+        opener = SessionOpener(self._open_session, self._prepare)
         self._endpoint = Endpoint(opener, poll_after=self._settings.poll_after)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._endpoint.run)

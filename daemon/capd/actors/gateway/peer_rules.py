@@ -9,8 +9,7 @@ from capd.actor_clients.supervisor import SupervisorClient
 from capd.adapters import platform
 from capd.adapters.clients.peers import Peer
 from capd.core.servers.ancestry import ADMITTED, Verdict
-from capd.runtime.bus import Bus
-from capd.runtime.peer import ActorUnavailableError
+from capd.runtime.bus import ActorUnavailableError, Bus
 from capd_protos import SOCKET_PROTOCOL
 from capd_protos import socket as frames
 

@@ -26,16 +26,15 @@ from capd.adapters.index_text import Content, IndexFileError
 from capd.adapters.project_files import project_files
 from capd.adapters.tokens.piece_counts import PieceCounts
 from capd.core.index import document
-from capd.core.index.entries import Facts, entry_of, entry_texts, in_order
+from capd.core.index.entries import Facts, entry_of, in_order, new_texts
 from capd.core.index.extraction import Words, extract_words
 from capd.core.index.summaries import Call, call_of, surrounding_texts
 from capd.core.index.trigger_map import trigger_map
 from capd.core.routing.priors import spoken_for
 from capd.core.sessions.own_tools import CAPABILITY
 from capd.runtime.boundary import contained, kept_running
-from capd.runtime.bus import Bus
+from capd.runtime.bus import ActorUnavailableError, Bus
 from capd.runtime.mailbox import serve
-from capd.runtime.peer import ActorUnavailableError
 from capd_protos import finder, ledger
 from capd_protos import index as messages
 from capd_protos.codec import MsgpackCodec
@@ -62,7 +61,7 @@ log = structlog.get_logger(actor="index")
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """The index for sessions of one project."""
+    """The index for one project, as it was last computed."""
 
     described: list[finder.CapabilityTools] = field(default_factory=list)
     facts: Mapping[str, Facts] = field(default_factory=dict)
@@ -82,7 +81,7 @@ class _Read:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The words for a capability with these tools."""
+    """The index words of a capability, valid while its tools are these."""
 
     capability: CapabilitySpec
     tools: list[WireName] | None
@@ -105,12 +104,15 @@ class Index:
         self._was_read = trio.Event()
         self._changed = trio.Event()
         self._lock = trio.Lock()
+        self._reading = trio.Lock()
         self._is_wanted = trio.Event()
         self._made = trio.Event()
         self._written_as: tuple[trio.Event, Mapping[str, Facts]] | None = None
         """The catalog and the uses from which the file was written last."""
         self._counted: dict[str, tuple[list[WireName] | None, int]] = {}
         self._learned = trio.Event()
+        self._learned_from: dict[str, _Read] = {}
+        """The index of each project whose texts are counted."""
         self._known: Mapping[str, Facts] = {}
         self._known_until = float("-inf")
 
@@ -186,10 +188,11 @@ class Index:
     async def _refresh(self) -> None:
         await self._read_file()
         try:
-            users = await self._reload("")
-            # Entries stay available until they are read again, because sessions ask meanwhile.
-            for project in [name for name in self._read if name]:
-                await self._reload(project)
+            async with self._reading:
+                users = await self._reload("")
+                # Entries stay available until they are read again, because sessions ask meanwhile.
+                for project in [name for name in self._read if name]:
+                    await self._reload(project)
         except ActorUnavailableError as error:
             log.info("index_not_made", reason=str(error))
             self._written_as = None
@@ -224,11 +227,13 @@ class Index:
         self._bus.publish(messages.IndexChanged(len(self._read.get("", _Read()).entries)))
 
     async def _of(self, project: str) -> _Read:
-        read = self._read.get(project)
-        if read is not None:
-            self._read.move_to_end(project)
-            return read
-        return await self._reload(project)
+        if project not in self._read:
+            # Sessions ask again before the first answer, which for a large catalog takes seconds.
+            async with self._reading:
+                if project not in self._read:
+                    return await self._reload(project)
+        self._read.move_to_end(project)
+        return self._read[project]
 
     async def _reload(self, project: str) -> _Read:
         found = await self._ask_finder(project)
@@ -242,7 +247,8 @@ class Index:
         facts: Mapping[str, Facts],
         files: Collection[str] = (),
     ) -> _Read:
-        before = self._read.get(project, _Read())
+        # A project has most of its capabilities from the user's taps.
+        before = self._read.get(project) or self._read.get("", _Read())
         made = partial(self._made_of, described, facts, self._own, files, before)
         # Ten thousand entries are a second of work.
         read = self._read[project] = await trio.to_thread.run_sync(made)
@@ -317,8 +323,10 @@ class Index:
 
     async def _learn(self) -> None:
         """Count the tokens of everything that sessions may get."""
-        texts = await trio.to_thread.run_sync(_texts_of, list(self._read.values()))
-        await self._pieces.learn(texts)
+        reads = dict(self._read)
+        texts = await trio.to_thread.run_sync(_texts_of, reads, self._learned_from)
+        is_counted = await self._pieces.learn(texts)
+        self._learned_from = reads if is_counted else {}
 
     # The file
 
@@ -439,11 +447,18 @@ def _metrics(
     ]
 
 
-def _texts_of(reads: list[_Read]) -> list[str]:
+def _texts_of(reads: Mapping[str, _Read], learned: Mapping[str, _Read]) -> list[str]:
+    """Return the texts to count: those that differ from what was counted before."""
     texts = [*surrounding_texts(call_of(CAPABILITY))]
-    for read in reads:
-        texts += [word for entry in read.entries for word in entry_texts(entry)]
-        texts += [f" {name}" for each in read.described for name in each.tools or ()]
+    for project, read in reads.items():
+        before = learned.get(project, _Read())
+        if read is before:
+            continue
+        texts += new_texts(read.entries, before.entries)
+        known = {each.capability.id: each.tools for each in before.described}
+        for each in read.described:
+            if each.tools and known.get(each.capability.id) != each.tools:
+                texts += [f" {name}" for name in each.tools]
     return texts
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import structlog
 import trio
 
-from capd.adapters.known_reads import KnownReads
 from capd.adapters.memory_files import read_memories
 from capd.adapters.overlay_files import read_overlays
+from capd.adapters.parsed_taps import ParsedTaps
 from capd.adapters.parsing.jobs import DIRECT, Reader
 from capd.adapters.parsing.parser import Parser
 from capd.adapters.skill_files import skill_body
@@ -68,7 +68,7 @@ class CatalogFiles:
         """Why files are not watched; empty if they are."""
         self._on_change = on_change
         self._loading = trio.Lock()
-        self._known = KnownReads(reads)
+        self._known = ParsedTaps(reads)
         self._overlays: UnchangedFiles[Overlay] = UnchangedFiles()
 
     async def load(self) -> bool:
@@ -179,5 +179,5 @@ class CatalogFiles:
 
 
 def _changed(taps: tuple[Tap, ...], before: Catalog) -> Catalog | None:
-    """Return the catalog of `taps`; None if it is as it was."""
+    """Return the catalog of `taps`; None if nothing has changed."""
     return None if taps == before.taps else Catalog(taps)

@@ -21,10 +21,10 @@ import structlog
 import trio
 
 from capd.actor_clients.embedder import EmbedderClient
+from capd.adapters.catalog_memory import trim_after_load
 from capd.adapters.model.minilm import MODEL
 from capd.adapters.model.vector_cache import VectorCache
 from capd.adapters.routing_files import background_messages, background_vectors
-from capd.adapters.settled_memory import settle_memory
 from capd.adapters.tap_files import STARTER, tap_vectors
 from capd.core.errors import CapdError
 from capd.core.routing.gates import RoutingProfile
@@ -32,8 +32,7 @@ from capd.core.taps.catalog import Catalog
 from capd.core.taps.tap_vectors import spoken_for
 from capd.core.trust.project_tap import project_of
 from capd.runtime.boundary import contained
-from capd.runtime.bus import Bus
-from capd.runtime.peer import ActorUnavailableError, AskLostError, AskTimeoutError
+from capd.runtime.bus import ActorUnavailableError, AskLostError, AskTimeoutError, Bus
 from capd_protos import embedder
 from capd_protos.codec import MsgpackCodec
 from capd_protos.curator import SessionStarted
@@ -42,6 +41,7 @@ from capd_protos.types import CapabilitySpec
 if TYPE_CHECKING:
     from capd.core.routing.deciding import Comparison
     from capd.core.routing.gates import Vectors
+    from capd.core.routing.siblings import Siblings
 
 HINTS: MsgpackCodec[embedder.EmbedderExited | SessionStarted] = MsgpackCodec(
     embedder.EmbedderExited | SessionStarted
@@ -253,8 +253,9 @@ class CatalogVectors:
                 capabilities = len(catalog.winners)
                 log.info("routing_ready", capabilities=capabilities)
                 # The memory for it is more than half of that of a daemon with one session.
+                siblings = made.siblings
                 del made, catalog
-                await trio.to_thread.run_sync(_free_memory, dropped, self._cache, capabilities)
+                await trio.to_thread.run_sync(_finish, dropped, siblings, self._cache, capabilities)
 
     async def _warm_up(self) -> None:
         self._bus.publish(embedder.EmbedderNeeded())
@@ -323,6 +324,7 @@ class CatalogVectors:
                     partly = await self._compared_with(catalog, {**below, **known}, partly)
                     self._compared, self._has_model = partly, True
                     log.info("routing_partly_ready", percent=self.percent)
+                    await trio.to_thread.run_sync(partly.siblings.prepare)
                 made = await self._embedded(text_batch)
                 fresh.update(made)
                 known.update(made)
@@ -358,13 +360,18 @@ def _comparison(
     return comparison(profile, capabilities, known.pop(), background_messages(), before)
 
 
-def _free_memory(
-    dropped: "list[Comparison | None]", cache: VectorCache | None, capabilities: int
+def _finish(
+    dropped: "list[Comparison | None]",
+    siblings: "Siblings",
+    cache: VectorCache | None,
+    capabilities: int,
 ) -> None:
+    """Do what messages do not wait for: free memory, and find siblings."""
     dropped.clear()
+    siblings.prepare()
     if cache is not None:
         cache.rest()
-    settle_memory(capabilities)
+    trim_after_load(capabilities)
 
 
 def _wanted(

@@ -20,7 +20,7 @@ from capd.actors.registry.catalog_files import TRY_AGAIN
 from capd.actors.registry.catalog_vectors import CatalogVectors
 from capd.adapters.parsing.jobs import DIRECT
 from capd.adapters.parsing.parser import Parser
-from capd.adapters.patient_reads import NoAnswerError, PatientReads
+from capd.adapters.timed_reads import NoAnswerError, TimedReads
 from capd.adapters.trust.project_taps import ProjectRead, read_project, watched_folders
 from capd.adapters.trust.startable_files import real_path
 from capd.adapters.trust.trust_file import TrustFile
@@ -60,7 +60,7 @@ class ProjectCatalogs:
         users: Callable[[], Catalog],
         vectors: Callable[[str], CatalogVectors],
         on_change: Callable[[str, Catalog], None],
-        reads: PatientReads | None = None,
+        reads: TimedReads | None = None,
         *,
         parser: Parser | None = None,
     ) -> None:
@@ -69,8 +69,8 @@ class ProjectCatalogs:
         `vectors` makes the vectors of one more catalog; its argument names their file. `on_change`
         is called with a project and its new catalog. `parser` reads the files of projects.
         """
-        self._paths = reads or PatientReads(LONGEST_WAIT)
-        self._files = reads or PatientReads(LONGEST_READ)
+        self._paths = reads or TimedReads(LONGEST_WAIT)
+        self._files = reads or TimedReads(LONGEST_READ)
         self._parser = parser
         self._silent: set[str] = set()
         """The projects whose files could not be read in time when all were last read."""
@@ -140,10 +140,15 @@ class ProjectCatalogs:
         known = self._known.get(project)
         return known.catalog if known is not None and known.catalog is not None else self._users()
 
-    def vectors(self, project: str) -> CatalogVectors | None:
-        """Return the vectors of a project's catalog; None if it uses the user's catalog."""
-        known = self._known.get(project)
-        return known.vectors if known is not None else None
+    def find(self, project: str) -> tuple[Catalog, CatalogVectors | None] | None:
+        """Return a project's catalog, and its vectors if it has any.
+
+        None if its sessions use the user's catalog, or its files were not read: that starts here.
+        """
+        known = self._known.get(self.known(project))
+        if known is None or known.catalog is None:
+            return None
+        return known.catalog, known.vectors
 
     @property
     def taps(self) -> Iterator[Tap]:

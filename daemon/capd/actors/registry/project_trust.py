@@ -19,7 +19,7 @@ from capd.core.servers.placeholders import wanted_keys
 from capd.core.servers.sandbox_rules import declared_level
 from capd.core.taps.package_pins import unpinned_package
 from capd.core.trust.project_tap import MEMORY_TRANSPORT, READ_BY_LAUNCHERS
-from capd.core.trust.startable import Agreed, Startable, agreements_after
+from capd.core.trust.startable import Agreement, Startable, agreements_after
 from capd_protos import registry as messages
 from capd_protos.types import ServerSpec
 
@@ -111,7 +111,7 @@ class ProjectTrust:
 
 
 def _entry(
-    found: Startable, read: ProjectRead, agreed: Mapping[str, Agreed]
+    found: Startable, read: ProjectRead, agreed: Mapping[str, Agreement]
 ) -> messages.StartableEntry:
     capabilities = read.tap.capabilities if read.tap is not None else ()
     return messages.StartableEntry(

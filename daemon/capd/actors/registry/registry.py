@@ -25,7 +25,7 @@ from capd.actors.registry.programs import Programs
 from capd.actors.registry.project_catalogs import ProjectCatalogs
 from capd.actors.registry.project_trust import ProjectTrust
 from capd.actors.registry.tool_triggers import ToolTriggers
-from capd.adapters import known_reads
+from capd.adapters import parsed_taps
 from capd.adapters.ledger.journal import Journal
 from capd.adapters.parsing.parser import Parser
 from capd.adapters.project_files import project_files
@@ -115,7 +115,7 @@ class Registry:
             self._loaded,
             memories,
             parser,
-            reads=cache_file.with_name(known_reads.FILE),
+            reads=cache_file.with_name(parsed_taps.FILE),
             add_triggers=tool_triggers.added_to if tool_triggers is not None else None,
         )
         self._memories: tuple[MemorySpec, ...] = ()
@@ -184,7 +184,8 @@ class Registry:
     async def _replied(self, request: messages.Request) -> messages.Reply:
         match request:
             case messages.RouteMessage():
-                return messages.MessageRouted(await self._route(request))
+                decision = await self._route(request)
+                return messages.MessageRouted(decision, self._wanted(decision, request.project))
             case messages.ResolveCapability(name, project):
                 return self._resolve(name, self._catalog_of(project))
             case (
@@ -269,10 +270,15 @@ class Registry:
         self._bus.publish(messages.CatalogChanged(keys, project=project, has_other_memories=True))
 
     def _catalog_of(self, project: str) -> Catalog:
-        return self._projects.catalog(self._projects.known(project))
+        return self._catalog_and_vectors(project)[0]
+
+    def _catalog_and_vectors(self, project: str) -> tuple[Catalog, CatalogVectors]:
+        """Return the catalog for sessions of a project, and the vectors that belong to it."""
+        catalog, vectors = self._projects.find(project) or (self._catalog, None)
+        return catalog, vectors or self._vectors
 
     async def _follow_use(self) -> None:
-        """Note what is on and used in sessions, whoever switched it on."""
+        """Record which capabilities sessions activate and use, however they were activated."""
         async with self._bus.subscribe(USED, "session.capability_used") as news:
             async for used in news:
                 self._use.note(f"session {used.session}", used.capability)
@@ -298,7 +304,16 @@ class Registry:
             return messages.SkillUnknown(name, reason, is_there=True)
         return messages.SkillText(messages.SkillEntry(prompt, skill), text)
 
-    def _resolve(self, name: str, catalog: Catalog) -> messages.Reply:
+    def _wanted(self, decision: Decision, project: str) -> messages.CapabilityResolved | None:
+        """Return the capability that a decision switches on, so that nobody has to ask for it."""
+        if decision.id is None or decision.outcome != "activate":
+            return None
+        resolved = self._resolve(str(decision.id), self._catalog_of(project))
+        return resolved if isinstance(resolved, messages.CapabilityResolved) else None
+
+    def _resolve(
+        self, name: str, catalog: Catalog
+    ) -> messages.CapabilityResolved | messages.CapabilityUnknown:
         found = catalog.find(name)
         if isinstance(found, Unknown):
             return messages.CapabilityUnknown(name, found.reason, list(found.near))
@@ -317,11 +332,8 @@ class Registry:
 
     async def _route(self, request: messages.RouteMessage) -> Decision:
         started_at = trio.current_time()
-        cleaned = gates.before_model(request.text, is_enabled=request.is_enabled)
-        if isinstance(cleaned, Decision):
-            decision = cleaned
-        else:
-            decision = await self._decide(request, cleaned)
+        text = gates.before_model(request.text, is_enabled=request.is_enabled)
+        decision = text if isinstance(text, Decision) else await self._decide(request, text)
         entry = messages.DecisionEntry(
             request.session,
             time.time(),
@@ -365,13 +377,10 @@ class Registry:
             profile.margin if decision.top else 0.0,
         )
 
-    async def _decide(self, request: messages.RouteMessage, cleaned: str) -> Decision:
+    async def _decide(self, request: messages.RouteMessage, text: str) -> Decision:
         fingerprint = gates.fingerprint(request.text)
         # The catalog that belongs to `vectors`: a reload may change it while the embedder works.
-        project = self._projects.known(request.project)
-        catalog = self._projects.catalog(project)
-        vectors = self._projects.vectors(project) or self._vectors
-        text = gates.compared_part(cleaned)
+        catalog, vectors = self._catalog_and_vectors(request.project)
         patient_until = trio.current_time() + request.waits
         while True:
             try:
@@ -388,7 +397,7 @@ class Registry:
                 return msgspec.structs.replace(decision, fingerprint=fingerprint)
         kept = self._eligible(request, catalog)
         message = self._last_messages.compared(request.session, text, message)
-        favoured = await self._favoured(request, catalog.winners)
+        favoured = await self._favoured(request, catalog.with_files)
         # What decides is imported with the first message, as are the words' patterns below.
         from capd.core.routing import deciding  # noqa: PLC0415 - 10 ms of a daemon without turns
 
@@ -436,7 +445,10 @@ class Registry:
     async def _favoured(
         self, request: messages.RouteMessage, capabilities: Collection[CapabilitySpec]
     ) -> dict[str, Collection[CapabilityId]]:
-        """Return the capabilities that each active prior favours."""
+        """Return the capabilities that each active prior favours.
+
+        `capabilities` are those with patterns for a project's files.
+        """
         favoured: dict[str, Collection[CapabilityId]] = {}
         names = self._names_priors(request.project)
         switched_on = {name for name in names if self._profile.priors.get(name)}
@@ -453,9 +465,7 @@ class Registry:
         intent = request.intent.strip()
         if not intent:
             return messages.RegistryRefused("no_intent", "the intent is empty")
-        project = self._projects.known(request.project)
-        catalog = self._projects.catalog(project)
-        vectors = self._projects.vectors(project) or self._vectors
+        catalog, vectors = self._catalog_and_vectors(request.project)
         text = gates.compared_part(intent)
         specs = {
             c.id: c

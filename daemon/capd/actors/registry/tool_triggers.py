@@ -17,6 +17,7 @@ from capd.adapters.tool_trigger_file import ToolTriggerFile
 from capd.core.mcp_registry.proposals import proposed_triggers
 from capd.core.taps.catalog import Tap
 from capd.core.taps.tool_triggers import (
+    presentable,
     servers_that_give_triggers,
     texts_of_tools,
     with_tool_triggers,
@@ -43,8 +44,8 @@ class ToolTriggers:
         self._waiting: frozenset[ServerIdentity] = frozenset()
 
     async def load(self) -> None:
-        """Load what an earlier daemon saved."""
-        self._phrases = dict(await self._file.load())
+        """Load the triggers that an earlier daemon saved."""
+        self._phrases = presentable(await self._file.load())
 
     async def added_to(self, taps: Sequence[Tap]) -> tuple[Tap, ...]:
         """Return `taps` with the triggers that are known; look for lists of the other servers."""

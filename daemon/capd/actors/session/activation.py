@@ -30,12 +30,17 @@ from capd.core.servers.placeholders import wanted_keys
 from capd.core.sessions import own_tools
 from capd.core.sessions.active_set import Grant
 from capd.core.sessions.domains import is_inside
-from capd.core.sessions.leaving_project import capabilities_of, without_project
 from capd.core.sessions.pending_starts import verdict
 from capd.core.sessions.policy import Policy
-from capd.core.sessions.reach import capability_restriction, without_denied_servers
+from capd.core.sessions.policy_reach import capability_restriction, without_denied_servers
 from capd.core.sessions.server_instructions import ANSWER_TOKENS, instructions_text
-from capd.core.sessions.session import NO_INSTANCE, ServerLease, Step
+from capd.core.sessions.session import (
+    NO_INSTANCE,
+    ServerLease,
+    Step,
+    capabilities_of_project,
+    without_project,
+)
 from capd.core.sessions.session_place import NotActivatedError, Outcome
 from capd.core.taps.catalog import Unknown
 from capd.core.tools.tool_edits import edited_tools
@@ -58,9 +63,18 @@ LONGEST_REASON = 300
 nothing from a server's stderr."""
 
 
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What the registry has answered for a capability."""
+
+    reply: registry.CapabilityResolved
+    changes: int
+    """The session's number of changes when the registry was asked."""
+
+
 @dataclass(slots=True, eq=False)
 class _Start:
-    """The start of a capability, in progress."""
+    """A capability's start that is in progress."""
 
     id: CapabilityId
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
@@ -85,9 +99,9 @@ class Activation:
         self._transaction = trio.Lock()
         self._left: list[ServerLease] = []
         self._starts: list[_Start] = []
-        # Counts changes of policy, trust and accounts. A start that sees another number than at its
-        # beginning checks again.
-        self._changes = 0
+        self.changes = 0
+        """Counts changes of policy, trust and accounts. A start that sees another number than at
+        its beginning checks again."""
         self.turns_waiting = 0
         """The number of turns that wait for a start. A change that somebody else makes meanwhile is
         announced at once, not with the end of those turns."""
@@ -99,7 +113,12 @@ class Activation:
         return log
 
     async def enable(
-        self, name: str, on_progress: OnProgress = lambda _: None, *, by: str = "model"
+        self,
+        name: str,
+        on_progress: OnProgress = lambda _: None,
+        *,
+        by: str = "model",
+        known: Resolved | None = None,
     ) -> Outcome:
         """Switch on a capability, given as `name` or `tap/name`.
 
@@ -107,10 +126,14 @@ class Activation:
         `is_ok=False` and the reason as its text.
 
         `on_progress` receives lines about dependency scripts. `by` says who asked: `model`,
-        `person`, `turn`, `skill` or `profile`.
+        `person`, `turn`, `skill` or `profile`. `known` is what the registry has just answered for
+        this name; it is asked again if policy, trust or the account have changed since.
         """
         try:
-            resolved = await self._resolve(name)
+            if known is not None and known.changes == self.changes:
+                resolved = known.reply
+            else:
+                resolved = await self._resolve(name)
         except NotActivatedError as error:
             # An unknown name may be words of the model or the user, so it is not logged.
             self._log.info("capability_unknown", by=by)
@@ -230,7 +253,7 @@ class Activation:
             return step
 
     def instructions_of(self, capability: CapabilityId) -> list[tuple[str, str]]:
-        """Return the `instructions` of an active capability's servers, by server name."""
+        """Return the `instructions` of those of an active capability's servers that have any."""
         activation = next(
             (each for each in self._state.active.activations if each.id == capability), None
         )
@@ -239,18 +262,22 @@ class Activation:
             return said
         granting = {grant.server for grant in activation.grants}
         for server in activation.servers:
-            held, running = self._state.lease_on(server), self.leases.running(server)
             # A server whose tools are all withheld or denied is left out.
-            if held is not None and server in granting and running is not None:
-                said.append((held.spec.name, running.server_connection.instructions))
+            held = self._state.lease_on(server) if server in granting else None
+            running = self.leases.found(held.instance) if held is not None else None
+            connection = running.server_connection if running is not None else None
+            if held is None or connection is None or not connection.is_alive:
+                continue
+            if connection.instructions:
+                said.append((held.spec.name, connection.instructions))
         return said
 
     async def leave_project(self, project: str) -> None:
         """Drop everything that a project's files define, after trust in it was revoked."""
-        self._changes += 1
+        self.changes += 1
 
         def decide() -> Step:
-            for id_ in capabilities_of(self._state, project):
+            for id_ in capabilities_of_project(self._state, project):
                 self._note(str(id_), "off", "its project is not trusted any more")
             return without_project(self._state, project)
 
@@ -273,7 +300,7 @@ class Activation:
 
         Servers that nothing needs any more are released by `release_left`.
         """
-        self._changes += 1
+        self.changes += 1
         step = self._state.restrict(policy)
         # Nothing of a denied server can be called. If it is permitted again, a call starts it.
         denied = [h for h in self._state.servers if policy.restrict_server(h.spec.name) is not None]
@@ -287,7 +314,7 @@ class Activation:
         a call in progress is released at the end of that call. The next use starts each again.
         """
         async with self._transaction:
-            self._changes += 1
+            self.changes += 1
             left = [
                 held
                 for held in self._state.servers
@@ -399,12 +426,11 @@ class Activation:
     ) -> Outcome:
         installed: list[str] = []
         for _ in range(MOST_ROUNDS):
-            seen, capability = self._changes, resolved.capability
+            seen, capability = self.changes, resolved.capability
             if capability.id in self._state.active:
                 self._end(start, by)
                 return self._already_on(capability.id)
-            await self._check(capability)
-            permitted = without_denied_servers(capability, self._state.policy)
+            permitted = await self._permitted(capability)
             async with self.leases.starting(permitted.servers):
                 installed += await self._install(capability, resolved.scripts, on_progress)
                 servers = await self.leases.acquire_all(permitted)
@@ -412,7 +438,7 @@ class Activation:
                     match verdict(
                         is_over=self.leases.is_over,
                         is_on=capability.id in self._state.active,
-                        has_changed=self._changes != seen,
+                        has_changed=self.changes != seen,
                     ):
                         case "over":
                             raise NotActivatedError("The session is over.")
@@ -446,8 +472,7 @@ class Activation:
                 own_tools.denied_by_policy(capability.id.name, restriction.reason)
             )
         step = self._state.activate(capability, servers, time.time())
-        denied = sum(self._state.denied(capability, held) for held in servers)
-        more = f"; {denied} of its tools are denied by policy" if denied else ""
+        more = f"; {step.denied} of its tools are denied by policy" if step.denied else ""
         self._note(str(capability.id), "on", by + more)
         self._bus.publish(CapabilityUsed(self._place.key, self._place.project, capability.id))
         self._note_evicted(step, str(capability.id))
@@ -468,7 +493,7 @@ class Activation:
             offered=sum(len(held.tools) for held in servers),
             evicted=step.evicted,
             installed=installed,
-            denied=denied,
+            denied=step.denied,
             denied_servers=[s.name for s in capability.servers if s not in permitted.servers],
         )
         text += await withheld_note(self._definitions, filter(self._withholds_tools, servers))
@@ -483,7 +508,12 @@ class Activation:
         instructions = instructions_text(self.instructions_of(capability), ANSWER_TOKENS)
         return f"{text}\n{instructions}" if instructions else text
 
-    async def _check(self, capability: CapabilitySpec) -> None:
+    async def _permitted(self, capability: CapabilitySpec) -> CapabilitySpec:
+        """Return a capability without the servers that policy denies.
+
+        Raises:
+            NotActivatedError: it cannot be switched on in this session.
+        """
         name = capability.id.name
         off = self._state.policy.restrict_capability(capability.id)
         if off is not None:
@@ -505,6 +535,7 @@ class Activation:
             missing = self._missing(permitted)
         if missing:
             raise NotActivatedError(own_tools.missing_keys(name, missing))
+        return permitted
 
     def _missing(self, capability: CapabilitySpec) -> list[str]:
         values = self._environments.values(self._place.key)
@@ -544,7 +575,7 @@ class Activation:
         """
         async with self.leases.starting([lease.spec]):
             for _ in range(MOST_ROUNDS):
-                seen = self._changes
+                seen = self.changes
                 if lease.via is not None:
                     barred = self._state.policy.restrict_capability(lease.via)
                     if barred is not None:
@@ -562,7 +593,7 @@ class Activation:
                         denied = self._state.policy.restrict_capability(lease.via)
                     if denied is not None:
                         raise NotActivatedError(f"'{lease.spec.name}' is denied: {denied.reason}.")
-                    if self._changes == seen:
+                    if self.changes == seen:
                         yield ready
                         return
         raise NotActivatedError(own_tools.keeps_changing(lease.spec.name))

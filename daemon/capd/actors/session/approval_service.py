@@ -10,7 +10,7 @@ import trio
 
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.core.redaction import general_redactor
-from capd.core.sessions.approval import Answer, Approvals, Lasting, Question
+from capd.core.sessions.approval import Answer, Approvals, PermanentApproval, Question
 from capd.runtime.bus import Bus
 from capd.runtime.saver import Saver, not_saved
 from capd_protos import curator as messages
@@ -30,11 +30,11 @@ class ApprovalStore(Protocol):
         """Why the saved approvals cannot be used; empty if they can."""
         ...
 
-    async def load(self) -> Sequence[Lasting]:
+    async def load(self) -> Sequence[PermanentApproval]:
         """Return the saved approvals."""
         ...
 
-    async def save(self, lasting: Sequence[Lasting], /) -> bool:
+    async def save(self, lasting: Sequence[PermanentApproval], /) -> bool:
         """Save the approvals; return whether that worked."""
         ...
 
@@ -53,7 +53,7 @@ class ApprovalService:
     def __init__(
         self, bus: Bus, environments: SessionEnvironments, store: ApprovalStore | None = None
     ) -> None:
-        """Create it. Without a `store`, permanent approvals are lost when the daemon ends."""
+        """Without a `store`, permanent approvals are lost when the daemon ends."""
         self.approvals = Approvals()
         self._bus = bus
         self._environments = environments

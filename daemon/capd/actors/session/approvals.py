@@ -18,7 +18,7 @@ from capd.adapters.clients.conversation import Request
 from capd.core.protocol import elicitation
 from capd.core.protocol.generations import Members, offers
 from capd.core.protocol.outcomes import CallFailedError, RefusedError, ServerError
-from capd.core.sessions.admission import Listed, denied
+from capd.core.sessions.admission import ActiveTool, denied
 from capd.core.sessions.approval import (
     Answer,
     AskRule,
@@ -60,7 +60,7 @@ class SessionApprovals:
         self._context = context
         self._service = context.services.approvals
 
-    def rule(self, listed: Listed) -> AskRule | None:
+    def rule(self, listed: ActiveTool) -> AskRule | None:
         """Return the rule that requires approval for a call of this tool; None if none does."""
         policy, shown = self._context.state.policy, listed.shown
         if not policy.asks:
@@ -73,7 +73,7 @@ class SessionApprovals:
         is_approved = self._service.approvals.is_approved(place.key, key, is_far=bool(place.bridge))
         return None if rule is None or is_approved else rule
 
-    async def check(self, listed: Listed, request: Request, sent: Members) -> bool:
+    async def check(self, listed: ActiveTool, request: Request, sent: Members) -> bool:
         """Have a person approve a call, if a rule says so; return whether a person was asked.
 
         They are shown what is `sent` to the server, not the client's form of an edited tool.
@@ -114,7 +114,7 @@ class SessionApprovals:
             raise RefusedError(denied(name, restriction.reason))
         return True
 
-    def _question(self, listed: Listed, sent: Members, rule: AskRule) -> Question:
+    def _question(self, listed: ActiveTool, sent: Members, rule: AskRule) -> Question:
         place, shown = self._context.place, listed.shown
         arguments = bytes(sent.get("arguments", b""))
         return Question(

@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from capd.adapters.bootstrap_files import read_bootstrap
-from capd.adapters.patient_reads import NoAnswerError, PatientReads
+from capd.adapters.timed_reads import NoAnswerError, TimedReads
 from capd.core.memories.bootstrap import DESCRIPTION, PROMPT, Bootstrap, BootstrapRules
 from capd.core.sessions.session_place import SessionPlace
 
@@ -36,7 +36,7 @@ class Bootstrapping:
         self,
         place: SessionPlace,
         rules: Callable[[], BootstrapRules],
-        reads: PatientReads,
+        reads: TimedReads,
         today: Callable[[], date] = this_day,
     ) -> None:
         """Deliver the files that `rules()` names at the time of each delivery.

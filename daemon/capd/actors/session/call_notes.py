@@ -14,17 +14,17 @@ from capd.core.scripts.run import PastCall
 from capd.core.scripts.script_answers import summed
 from capd.core.sessions.active_set import ActiveSet, Grant
 from capd.core.sessions.session_place import SessionPlace
-from capd.core.sessions.surface import Shown
+from capd.core.sessions.surface import ShownTool
 from capd_protos.ledger import CallNote, RecordedOutcome, ScriptNote
 from capd_protos.types import CapabilityId, ServerName
 
 
 @dataclass(slots=True)
-class Call:
+class CallRecord:
     """A call of an active tool, from its request to its note in the ledger."""
 
     request: Request
-    shown: Shown
+    shown: ShownTool
     server: ServerName
     began_at: float
     """By the monotonic clock."""
@@ -42,7 +42,7 @@ class CallNotes:
 
     def ended(
         self,
-        call: Call,
+        call: CallRecord,
         granting: Iterable[CapabilityId],
         result: Result | None,
         error: Exception | None,

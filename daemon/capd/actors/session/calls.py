@@ -17,7 +17,7 @@ import msgspec
 import structlog
 import trio
 
-from capd.actors.session.call_notes import Call
+from capd.actors.session.call_notes import CallRecord
 from capd.actors.session.leases import SessionLeases
 from capd.actors.session.own_calls import OwnCalls
 from capd.actors.session.parts import SessionParts
@@ -46,19 +46,19 @@ from capd.core.results.large_results import Result
 from capd.core.scripts.script_answers import MOST_VALUE_BYTES
 from capd.core.sessions.active_set import Grant
 from capd.core.sessions.admission import (
-    By,
-    Listed,
+    ActiveTool,
+    CallOrigin,
+    CapdTool,
+    NotActive,
     NotCallable,
-    NotOn,
-    Own,
-    Turn,
+    PromptHookCall,
     admit,
+    app_only_refusal,
     check_read_only,
-    kept_for_apps,
 )
 from capd.core.sessions.instructions import instructions
 from capd.core.sessions.search_tools import BadCallError
-from capd.core.sessions.surface import Shown
+from capd.core.sessions.surface import ShownTool
 from capd.core.tools.tool_edits import given_arguments, sent_arguments
 from capd_protos.codec import JsonCodec
 from capd_protos.curator import CapabilityUsed
@@ -89,13 +89,13 @@ class ToolRoute:
         calls: "SessionCalls",
         server_connection: ServerConnection,
         request: Request,
-        listed: Listed,
+        listed: ActiveTool,
         members: Members,
     ) -> None:
         self._calls = calls
         self._listed = listed
         spec = listed.lease.spec
-        self._call = Call(request, listed.shown, spec.name, time.monotonic(), members)
+        self._call = CallRecord(request, listed.shown, spec.name, time.monotonic(), members)
         self.server_connection = server_connection
         self.members = members
         self.timeout = spec.timeout
@@ -262,15 +262,15 @@ class SessionCalls:
         return self._state.surface.definitions()
 
     async def subscribe(self, uri: str) -> bytes:
-        """Subscribe to a resource; raises as `relay`."""
+        """Subscribe to a resource; raises what `relay` raises."""
         return await self._parts.requests.subscribe(uri)
 
     async def unsubscribe(self, uri: str) -> bytes:
-        """End a subscription; raises as `relay`."""
+        """End a subscription; raises what `relay` raises."""
         return await self._parts.requests.unsubscribe(uri)
 
     async def watch_task(self, task: str) -> bytes | None:
-        """Listen for a task, and return its state; raises as `relay`."""
+        """Listen for a task, and return its state; raises what `relay` raises."""
         return await self._parts.requests.watch_task(task)
 
     def unwatch_task(self, task: str) -> None:
@@ -393,7 +393,7 @@ class SessionCalls:
         if self._page_named(request):
             return None
         listed = admit(text_of(request.members.get("name")), "client", self._state, self._view)
-        if not isinstance(listed, Listed):
+        if not isinstance(listed, ActiveTool):
             return None
         instance = self._instances.get(listed.lease.instance)
         if instance is None or not instance.server_connection.is_direct:
@@ -416,26 +416,28 @@ class SessionCalls:
     async def call_by_name(self, name: str, request: Request, is_read_only: bool = False) -> Result:
         """Call the tool that the arguments of `tool_call` or of its read-only twin name.
 
-        Raises as `answer`, and BadCallError.
+        Raises what `answer` raises, and BadCallError.
         """
-        by: By = "tool_call_readonly" if is_read_only else "tool_call"
+        by: CallOrigin = "tool_call_readonly" if is_read_only else "tool_call"
         arguments = request.members.get("arguments", msgspec.Raw(b""))
         return await self._call(name, by, request, arguments)
 
-    async def _call(self, name: str, by: By, request: Request, arguments: msgspec.Raw) -> Result:
+    async def _call(
+        self, name: str, by: CallOrigin, request: Request, arguments: msgspec.Raw
+    ) -> Result:
         admitted = admit(name, by, self._state, self._view)
         match admitted:
-            case Listed():
+            case ActiveTool():
                 return await self._call_listed(admitted, by, request)
-            case Own():
+            case CapdTool():
                 self._context.probe_relisting()
                 call_by_name = self.call_by_name
                 return await self._own_calls.call(admitted.tool, request, arguments, call_by_name)
-            case Turn():
+            case PromptHookCall():
                 return await self._turns().call_turn(arguments)
             case NotCallable():
                 raise BadCallError(admitted.reason)
-            case NotOn():
+            case NotActive():
                 return await self._call_listed(await self._reached(name, by), by, request)
 
     async def call_for_script(self, name: str, request: Request) -> Result:
@@ -446,9 +448,9 @@ class SessionCalls:
         """
         admitted = admit(name, "script", self._state, self._view)
         match admitted:
-            case Listed():
+            case ActiveTool():
                 listed = admitted
-            case NotOn():
+            case NotActive():
                 listed = await self._reached(name, "script")
             case NotCallable():
                 raise RefusedError(admitted.reason)
@@ -458,25 +460,27 @@ class SessionCalls:
         is_small = isinstance(result, bytes) and len(result) <= MOST_VALUE_BYTES
         return result if is_small else await self.shorten(call, result)
 
-    async def _reached(self, name: str, by: By) -> Listed:
-        """Switch on the tool of a call that is not on; raises as `reach`, and RefusedError."""
+    async def _reached(self, name: str, by: CallOrigin) -> ActiveTool:
+        """Switch on the tool of a call; raises what `reach` raises, and RefusedError."""
         listed = await self._parts.search.reach(name)
         # Only its server's definition says that it is for apps, so this is known from here on.
-        if reason := kept_for_apps(listed.shown, by):
+        if reason := app_only_refusal(listed.shown, by):
             raise RefusedError(reason)
         return listed
 
-    async def _call_listed(self, listed: Listed, by: By, request: Request) -> Result:
+    async def _call_listed(self, listed: ActiveTool, by: CallOrigin, request: Request) -> Result:
         call, result = await self._sent(listed, by, request)
         result = await self.shorten(call, result)
         with boundary("memories", log=log):
             return self._parts.memories.passed(listed.shown, result)
         return result
 
-    async def _sent(self, listed: Listed, by: By, request: Request) -> tuple[Call, Result]:
-        """Return a call and what its server answered; raises as `answer`."""
+    async def _sent(
+        self, listed: ActiveTool, by: CallOrigin, request: Request
+    ) -> tuple[CallRecord, Result]:
+        """Return a call and what its server answered; raises what `answer` raises."""
         shown, server = listed.shown, listed.shown.grant.server
-        call = Call(request, shown, listed.lease.spec.name, time.monotonic(), request.members)
+        call = CallRecord(request, shown, listed.lease.spec.name, time.monotonic(), request.members)
         try:
             check_read_only(shown, by, self._view)
             call.sent = _sent_members(shown, request)
@@ -505,7 +509,7 @@ class SessionCalls:
         self.end(call, result)
         return call, result
 
-    async def _start_server(self, listed: Listed) -> None:
+    async def _start_server(self, listed: ActiveTool) -> None:
         """Start the server of a tool, and check that it still offers the tool.
 
         Raises:
@@ -517,7 +521,7 @@ class SessionCalls:
         if lease is None or all(each.name != tool for each in lease.tools):
             await self._parts.withheld.refuse(listed.shown.name)
 
-    def _check(self, listed: Listed, given: Members, sent: Members) -> None:
+    def _check(self, listed: ActiveTool, given: Members, sent: Members) -> None:
         """Raise if the arguments are a known mistake or do not fit the tool's schema.
 
         `given` are the client's members. `sent` are those for the server, with any edit of the tool
@@ -530,12 +534,12 @@ class SessionCalls:
         self._parts.memories.check(listed.shown, sent)
         self._check_arguments(listed, given)
 
-    def _check_arguments(self, listed: Listed, members: Members) -> None:
+    def _check_arguments(self, listed: ActiveTool, members: Members) -> None:
         if listed.checks_arguments:
             arguments = bytes(members.get("arguments", b""))
             self._checks.check(listed.shown.name, listed.shown.json, arguments)
 
-    def end(self, call: Call, result: Result | None, error: Exception | None = None) -> None:
+    def end(self, call: CallRecord, result: Result | None, error: Exception | None = None) -> None:
         """Note the end of a call. A call that worked counts as a use of its tool.
 
         The call has its outcome by now, so nothing that fails here may change it.
@@ -545,7 +549,7 @@ class SessionCalls:
         except Exception as failure:  # noqa: BLE001 - the boundary
             log.error("task_failed", task="call notes", **described(failure))
 
-    def _note_end(self, call: Call, result: Result | None, error: Exception | None) -> None:
+    def _note_end(self, call: CallRecord, result: Result | None, error: Exception | None) -> None:
         grant = call.shown.grant
         granting = self._state.active.granting(grant)
         outcome = self._parts.notes.ended(call, granting, result, error)
@@ -560,7 +564,7 @@ class SessionCalls:
             self._parts.feedback.on_called(granting)
             self._context.on_change()
 
-    def _note_extensions(self, call: Call, result: Result) -> None:
+    def _note_extensions(self, call: CallRecord, result: Result) -> None:
         """Remember the server of a task that a result names, and the app that shows the result."""
         server, page = call.shown.grant.server, call.shown.page
         task = task_of(result)
@@ -580,7 +584,7 @@ class SessionCalls:
         for each in used:
             self._context.services.bus.publish(CapabilityUsed(place.key, place.project, each))
 
-    async def shorten(self, call: Call, result: Result) -> Result:
+    async def shorten(self, call: CallRecord, result: Result) -> Result:
         """Return a server's result, shortened if it is too long."""
         client = call.request.caller.client
         try:
@@ -596,7 +600,7 @@ def _json_name(tool: ToolName) -> msgspec.Raw:
     return raw(tool)
 
 
-def _sent_members(shown: Shown, request: Request) -> Members:
+def _sent_members(shown: ShownTool, request: Request) -> Members:
     """Return the members of a call as its server gets them.
 
     Raises:

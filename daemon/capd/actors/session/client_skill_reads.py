@@ -17,7 +17,7 @@ from capd.adapters.client_skill_files import (
 )
 from capd.adapters.parsing.jobs import DIRECT, Reader
 from capd.adapters.parsing.parser import Parser
-from capd.adapters.patient_reads import NoAnswerError, PatientReads
+from capd.adapters.timed_reads import NoAnswerError, TimedReads
 from capd.core.sessions.client_skills import SkillNeeds
 
 READ_PATIENCE = 1.0
@@ -38,8 +38,8 @@ class ClientSkillReads:
         """Without `folders` there are no skills. `parser` reads files that others may have made."""
         self._folders = folders
         self._parser = parser
-        self._reads = PatientReads(READ_PATIENCE)
-        self._parses = PatientReads(PARSE_PATIENCE)
+        self._reads = TimedReads(READ_PATIENCE)
+        self._parses = TimedReads(PARSE_PATIENCE)
         self._kept: dict[Stamp, SkillNeeds] = {}
 
     async def read_ahead(self, project: str) -> None:

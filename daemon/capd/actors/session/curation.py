@@ -10,14 +10,14 @@ from structlog.typing import FilteringBoundLogger
 from capd.actors.session.activation import Activation
 from capd.actors.session.policy import rules_of
 from capd.actors.session.services import SessionContext
-from capd.core.routing.gates import before_model, compared_part
+from capd.core.routing.gates import before_model
 from capd.core.sessions.active_set import Grant
 from capd.core.sessions.conversations import card_key
 from capd.core.sessions.curated_turn import Ranked, TurnTools, activate_planned, activate_ranked
 from capd.core.sessions.session import SingleTool, Step
 from capd.core.sessions.turn_cards import MOST_SIGNATURES
 from capd.core.tools.call_cards import CallCard, call_card
-from capd.runtime.peer import ActorUnavailableError
+from capd.runtime.bus import ActorUnavailableError
 from capd_protos import finder
 from capd_protos.types import Decision, ServerIdentity, ToolDefinition, ToolName, WireName
 
@@ -26,7 +26,7 @@ RANK_TIMEOUT = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class ToolCandidate:
     """A tool that fits a message, with the card by which it is called."""
 
     grant: Grant
@@ -50,7 +50,7 @@ class CurationResult:
 
     added: tuple[WireName, ...] = ()
     removed: tuple[WireName, ...] = ()
-    fitting: tuple[Candidate, ...] = ()
+    fitting: tuple[ToolCandidate, ...] = ()
     """Tools that fit and did not join the list, best first."""
 
 
@@ -84,14 +84,14 @@ class Curation:
         it. With a plan they are included, because the plan selects among them. The tools of an
         active capability are included only if they are not on the model's list.
         """
-        cleaned = before_model(text, is_enabled=self._view.is_curated)
-        if isinstance(cleaned, Decision) or decision.reason == "disabled":
+        compared = before_model(text, is_enabled=self._view.is_curated)
+        if isinstance(compared, Decision) or decision.reason == "disabled":
             return []
         rules = self._view.rules.curation
         is_seen = self._view.lists_at_once(at_border=True)
         active = [each.id for each in self._state.active.activations] if is_seen else []
         request = finder.CurateTools(
-            compared_part(cleaned),
+            compared,
             rules.k,
             rules.scorer,
             active if decision.id is None or is_planned else [*active, decision.id],
@@ -119,11 +119,11 @@ class Curation:
 
     async def within(self, text: str, decision: Decision) -> finder.ToolsRanked:
         """Return the tools of the capability that a message asks for, the best fitting first."""
-        cleaned = before_model(text, is_enabled=True)
+        compared = before_model(text, is_enabled=True)
         uses = await self._uses.known()
         self._used = {Grant(ServerIdentity(each.identity), ToolName(each.tool)) for each in uses}
         request = finder.RankTools(
-            "" if isinstance(cleaned, Decision) else compared_part(cleaned),
+            "" if isinstance(compared, Decision) else compared,
             [] if decision.id is None else [decision.id],
             MOST_SIGNATURES,
             uses,
@@ -139,20 +139,20 @@ class Curation:
             self._log.warning("tools_not_ranked", reason=str(error))
             return finder.ToolsRanked([], is_known=False)
 
-    def candidates(self, hits: Iterable[finder.ToolHit]) -> list[Candidate]:
+    def candidates(self, hits: Iterable[finder.ToolHit]) -> list[ToolCandidate]:
         """Return ranked tools with the names that they have in this session."""
-        found: list[Candidate] = []
+        found: list[ToolCandidate] = []
         for hit in hits:
             grant = Grant(hit.identity, hit.name)
             card = call_card(self._name(grant, hit), hit.definition)
-            found.append(Candidate(grant, hit.definition, card, grant in self._used))
+            found.append(ToolCandidate(grant, hit.definition, card, grant in self._used))
         return found
 
-    def listed_candidates(self, names: Iterable[WireName]) -> list[Candidate]:
+    def listed_candidates(self, names: Iterable[WireName]) -> list[ToolCandidate]:
         """Return active tools as candidates, for a capability that the finder does not know yet."""
         listed = (self._state.surface.find(name) for name in names)
         return [
-            Candidate(each.grant, each.definition, call_card(each.name, each.definition))
+            ToolCandidate(each.grant, each.definition, call_card(each.name, each.definition))
             for each in listed
             if each is not None
         ]

@@ -8,7 +8,7 @@ asked to come again (`held_turns`).
 
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -20,68 +20,9 @@ from capd.actors.control import documents
 from capd.actors.session.held_turns import FIRST_LOOK, TurnInProgress
 from capd.actors.session.session import Session
 from capd.actors.session.turns import TurnContext
-from capd.adapters import platform
-from capd.core.sessions.client_traits import ClientTraits, traits_of
-from capd.core.sessions.linking import Candidate, Hook, Link
 from capd.runtime.boundary import contained
 from capd_protos import curator as messages
 from capd_protos.types import Decision
-
-MOST_CLIENTS = 32
-"""How many client names are counted. It is bounded because a hook can send any name."""
-
-
-class HookCounts:
-    """How many hooks found their session, by client; `capd doctor` reports it."""
-
-    def __init__(self) -> None:
-        self._counts: dict[str, messages.HookCount] = {}
-
-    def note(self, client: str, found: Link) -> None:
-        """Count one hook."""
-        if client not in self._counts and len(self._counts) >= MOST_CLIENTS:
-            return
-        count = self._counts.get(client) or messages.HookCount(client, 0, 0)
-        is_linked = found.key is not None
-        reason = count.reason
-        if found.how == "none" or found.how == "ambiguous":  # noqa: PLR1714 - narrows the type
-            reason = found.how
-        self._counts[client] = messages.HookCount(
-            client,
-            count.linked + is_linked,
-            count.unlinked + (not is_linked),
-            reason,
-        )
-
-    def listed(self) -> list[messages.HookCount]:
-        """Return the counts of all clients."""
-        return list(self._counts.values())
-
-
-def hook_of(request: messages.TakeHookTurn, table: Mapping[str, ClientTraits]) -> Hook:
-    """Return the facts about a hook by which its session is found."""
-    line, _ = traits_of(table, [request.client])
-    return Hook(
-        request.client,
-        request.client_session,
-        platform.ancestors(request.peer_pid),
-        request.project,
-        line,
-    )
-
-
-def candidate_of(session: Session, parent_pid: int) -> Candidate:
-    """Return the facts about a session by which a hook finds it."""
-    place = session.place
-    return Candidate(
-        place.key,
-        place.client,
-        frozenset(session.connection.client_sessions),
-        parent_pid,
-        place.project,
-        session.view.line,
-    )
-
 
 START_PATIENCE = 1.0
 """Seconds for which an answer waits for servers that start, if their tools can be named later."""

@@ -11,6 +11,7 @@ thousand sessions (docs/design/actors.md).
 
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 
 import msgspec
@@ -18,7 +19,7 @@ import structlog
 import trio
 
 from capd.actor_clients.embedder import EmbedderClient
-from capd.actors.memory_return import MemoryReturn
+from capd.actors.memory_trimming import MemoryTrimmer
 from capd.actors.session.drain import Drain
 from capd.actors.session.hooks import answering, hook_turn, keyed_turn
 from capd.actors.session.model_keeping import ModelKeeping
@@ -136,7 +137,7 @@ class SessionHost:
         self._saver = SessionSaver(store, self._record)
         self._drain = Drain()
         self._parking = Parking()
-        self._memory_return = MemoryReturn(lambda: not self._sessions)
+        self._memory_trimmer = MemoryTrimmer(lambda: not self._sessions)
         self._model_keeping = ModelKeeping(
             EmbedderClient(services.bus), self._sessions.has_prompts, idle=model_idle
         )
@@ -158,6 +159,8 @@ class SessionHost:
                 self._openings.run_in(nursery)
                 self._hosting = SessionHosting(nursery, self._open_agent, self._end_agent)
                 self._answering = partial(answering, nursery=nursery)
+                # One bound method for all sessions.
+                self._serve_on = self._serve_again
                 await services.habits.load()
                 await services.approvals.load()
                 await self._memories.load()
@@ -165,7 +168,7 @@ class SessionHost:
                     "hints": self._listen,
                     "session records": self._saver.run,
                     "idle connections": self._parking.run,
-                    "memory return": self._memory_return.run,
+                    "memory trimming": self._memory_trimmer.run,
                     "model keeping": self._model_keeping.run,
                     "habits": services.habits.run,
                     "approvals": services.approvals.run,
@@ -414,7 +417,7 @@ class SessionHost:
             if not upstream.is_idle:
                 await self._after_connection(opened, claim, upstream)
         if upstream.is_idle:
-            upstream.park(self._parking, partial(self._serve_again, opened, claim, upstream))
+            upstream.park(self._parking, _ServeAgain(self._serve_on, opened, claim, upstream))
 
     def _serve_again(self, opened: OpenSession, claim: int, upstream: Upstream) -> None:
         served = (self._serve, opened, claim, upstream)
@@ -477,7 +480,7 @@ class SessionHost:
             self.services.journal.note(note)
         log.info("session_ended", session=key)
         self._bus.publish(messages.SessionEnded(key))
-        self._memory_return.ended()
+        self._memory_trimmer.ended()
 
     def _record(self, key: SessionKey) -> SessionRecord | None:
         opened = self._sessions.get(key)
@@ -564,6 +567,20 @@ class SessionHost:
 
     async def _renew(self, session: Session) -> None:
         await contained("subscriptions", session.calls.renew_subscriptions, log=log)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _ServeAgain:
+    """Calls `serve`. Each idle session has one; a partial takes four times as much memory."""
+
+    serve: Callable[[OpenSession, int, Upstream], None]
+    opened: OpenSession
+    claim: int
+    upstream: Upstream
+
+    def __call__(self) -> None:
+        """Serve the connection again."""
+        self.serve(self.opened, self.claim, self.upstream)
 
 
 def _follow_catalog(session: Session, hint: registry.CatalogChanged) -> None:

@@ -21,8 +21,7 @@ from capd.core.sessions.policy import Policy
 from capd.core.sessions.session import SessionState
 from capd.core.sessions.session_place import NotActivatedError, SessionPlace
 from capd.core.sessions.session_view import SessionView
-from capd.runtime.bus import Bus
-from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
+from capd.runtime.bus import AskFailedError, AskTimeoutError, Bus, PeerUnreachableError
 from capd_protos import index as messages
 from capd_protos.codec import MsgpackCodec
 from capd_protos.index import IndexEntry
@@ -118,7 +117,7 @@ class IndexCache:
             await self._pieces.learn(texts)
 
     async def _catch_up(self) -> None:
-        """Load again what could not be loaded, for projects that still have a session."""
+        """Load the failed entries again, for projects that still have a session."""
         while True:
             await self._is_late.wait()
             self._is_late = trio.Event()

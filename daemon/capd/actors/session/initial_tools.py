@@ -28,6 +28,9 @@ LOOK_AGAIN = 2.0
 class InitialTools:
     """Sets up the tools that a session has when it opens."""
 
+    # Every idle session has one.
+    __slots__ = ("_activation", "_environments", "_has_new_values", "_place", "_state", "_view")
+
     def __init__(self, context: SessionContext, activation: Callable[[], Activation]) -> None:
         """Create it. `activation` returns what switches servers on; most sessions start none."""
         self._place = context.place
@@ -58,8 +61,8 @@ class InitialTools:
             if not view.keeps_pin(hit.server, hit.name, hit.wire_name):
                 continue
             tool = single(hit)
-            held = ServerLease(tool.spec, tool.identity, NO_INSTANCE, (tool.definition,), tool.via)
-            self._state.pin(held, [tool.definition.name])
+            lease = ServerLease(tool.spec, tool.identity, NO_INSTANCE, (tool.definition,), tool.via)
+            self._state.pin(lease, [tool.definition.name])
 
     async def lease_eager(self, servers: Sequence[finder.EagerServer]) -> None:
         """Start the servers that are defined as not lazy, each when its secrets are there."""
@@ -89,11 +92,11 @@ class InitialTools:
 
         A server whose secrets are missing, or which policy denies, is left out.
         """
-        for held in self._state.servers:
-            is_denied = self._view.policy.restrict_server(held.spec.name) is not None
-            if self._has_values(held.spec) and not is_denied:
+        for lease in self._state.servers:
+            is_denied = self._view.policy.restrict_server(lease.spec.name) is not None
+            if self._has_values(lease.spec) and not is_denied:
                 with suppress(NotSentError):
-                    await self._activation().instance(held.identity)
+                    await self._activation().instance(lease.identity)
 
     def on_environment(self) -> None:
         """Check again whether the secrets of waiting servers are there."""

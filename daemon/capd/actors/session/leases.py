@@ -1,6 +1,6 @@
 """The leases of a session on servers: acquired, kept during calls, released.
 
-    acquire ──> held ──nothing needs it, and no call is under way──> released
+    acquire ──> leased ──nothing needs it, and no call is under way──> released
                   ├──a call is under way──> postponed until the last one ends
                   └──a start needs it──> set aside until that ends (core/sessions/pending_starts)
 
@@ -19,7 +19,7 @@ from capd.actors.session.services import SessionContext
 from capd.adapters.servers.instance import Instance
 from capd.adapters.step_boundary import boundary
 from capd.core.protocol.outcomes import NotSentError
-from capd.core.protocol.subscribed import Subscribed
+from capd.core.protocol.resource_subscriptions import ResourceSubscriptions
 from capd.core.servers.identity import server_identity
 from capd.core.sessions import own_tools
 from capd.core.sessions.pending_starts import PendingStarts
@@ -27,7 +27,7 @@ from capd.core.sessions.session import NO_INSTANCE, ServerLease
 from capd.core.sessions.session_place import NotActivatedError
 from capd.core.tools.tool_edits import edited_tools
 from capd.runtime.boundary import contained
-from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
+from capd.runtime.bus import AskFailedError, AskTimeoutError, PeerUnreachableError
 from capd_protos import registry, supervisor
 from capd_protos.codec import MsgpackCodec
 from capd_protos.types import (
@@ -44,6 +44,9 @@ SUPERVISOR = ActorName("supervisor")
 REGISTRY_REPLIES: MsgpackCodec[registry.Reply] = MsgpackCodec(registry.Reply)
 SUPERVISOR_REPLIES: MsgpackCodec[supervisor.Reply] = MsgpackCodec(supervisor.Reply)
 
+_FOLLOWED = ("prompts", "resources")
+"""The lists whose changes are announced, besides the list of tools."""
+
 ASK_TIMEOUT = 5.0
 ACQUIRE_TIMEOUT = 120.0
 
@@ -56,10 +59,10 @@ class SessionLeases:
     """The servers that one session leases."""
 
     def __init__(self, context: SessionContext) -> None:
-        self.subscribed = Subscribed()
+        self.subscribed = ResourceSubscriptions()
         """The resources and log levels that the session subscribed to, whichever instance sends
         them."""
-        self.watched = Subscribed()
+        self.watched = ResourceSubscriptions()
         """The tasks that the session listens for, by their ids."""
         self._place = context.place
         self._state = context.state
@@ -72,6 +75,8 @@ class SessionLeases:
         self._pending = PendingStarts()
         # Servers of acquire requests without a reply. The supervisor may have granted a lease.
         self._unanswered: dict[ServerIdentity, ServerSpec] = {}
+        # By list, the servers that had one when `changed_lists` was last called.
+        self._offering: dict[str, list[ServerIdentity]] = {what: [] for what in _FOLLOWED}
         self._releasing: Counter[ServerIdentity] = Counter()
         self._released = trio.Event()
         self.is_over = False
@@ -83,9 +88,21 @@ class SessionLeases:
 
     def running(self, server: ServerIdentity) -> Instance | None:
         """Return the instance of a leased server; None if none is running."""
-        held = self._state.lease_on(server)
-        instance = self._instances.get(held.instance) if held is not None else None
-        return instance if instance is not None and instance.is_alive else None
+        lease = self._state.lease_on(server)
+        instance = self._instances.get(lease.instance) if lease is not None else None
+        is_alive = instance is not None and instance.server_connection.is_alive
+        return instance if is_alive else None
+
+    def changed_lists(self) -> list[str]:
+        """Return the lists, except tools, that have changed since the last call of this method."""
+        before, self._offering = self._offering, {what: [] for what in _FOLLOWED}
+        for lease in self._state.servers:
+            instance = self._instances.get(lease.instance)
+            if instance is not None and instance.server_connection.is_alive:
+                for what in _FOLLOWED:
+                    if what in instance.server_connection.capabilities:
+                        self._offering[what].append(lease.identity)
+        return [what for what in _FOLLOWED if before[what] != self._offering[what]]
 
     @asynccontextmanager
     async def in_call(self, server: ServerIdentity) -> AsyncIterator[ServerLease]:
@@ -94,40 +111,40 @@ class SessionLeases:
         Raises:
             NotSentError: the server has been released already.
         """
-        held = self._state.lease_on(server)
-        if held is None:
+        lease = self._state.lease_on(server)
+        if lease is None:
             raise NotSentError("Its capability was switched off. The call was not sent.")
-        self.keep(held)
+        self.keep(lease)
         try:
-            yield held
+            yield lease
         finally:
             # The call has its outcome, which nothing that fails here may change.
-            await contained("release", self._leave_call, held, log=log)
+            await contained("release", self._leave_call, lease, log=log)
 
-    async def _leave_call(self, held: ServerLease) -> None:
-        if self.leave(held):
-            await self.release(held)
+    async def _leave_call(self, lease: ServerLease) -> None:
+        if self.leave(lease):
+            await self.release(lease)
 
     def keep(self, lease: ServerLease) -> None:
         """Keep a server until `leave`, even if its capability is switched off meanwhile."""
         self._calls[lease.instance] += 1
 
-    def leave(self, held: ServerLease) -> bool:
+    def leave(self, lease: ServerLease) -> bool:
         """End a call; return whether the server's lease has to be released now."""
-        self._calls[held.instance] -= 1
-        if self._calls[held.instance]:
+        self._calls[lease.instance] -= 1
+        if self._calls[lease.instance]:
             return False
-        del self._calls[held.instance]
-        is_due = held.instance in self._postponed
-        self._postponed.discard(held.instance)
+        del self._calls[lease.instance]
+        is_due = lease.instance in self._postponed
+        self._postponed.discard(lease.instance)
         return is_due
 
     async def release_all(self) -> None:
         """Release every server. The session is not used again."""
         # Set first: nobody would release what a transaction in progress acquires after this.
         self.is_over = True
-        for held in self._state.servers:
-            left = self._instances.get(held.instance)
+        for lease in self._state.servers:
+            left = self._instances.get(lease.instance)
             if left is not None:
                 with boundary("leave", log=log):
                     left.leave(self._place.key)
@@ -182,14 +199,17 @@ class SessionLeases:
                     await self._end_start(identity)
 
     async def _end_start(self, server: ServerIdentity) -> None:
-        held = None if self.is_over else self._state.lease_on(server)
-        for instance in self._pending.end(server, held.instance if held is not None else None):
+        lease = None if self.is_over else self._state.lease_on(server)
+        for instance in self._pending.end(server, lease.instance if lease is not None else None):
             await self._release_now(server, instance)
-        if not self._pending.is_wanted(server) and server in self._unanswered:
+        if server in self._unanswered and not self._pending.is_wanted(server):
             await self._release_unanswered(server, self._unanswered.pop(server))
 
     async def acquire_all(self, capability: CapabilitySpec) -> Sequence[ServerLease]:
-        """Acquire every server of `capability`, inside a `starting` block; raises as `acquire`."""
+        """Acquire every server of `capability`, inside a `starting` block.
+
+        Raises what `acquire` raises.
+        """
         servers: list[ServerLease] = []
         for spec in capability.servers:
             ready = await self.acquire(spec)
@@ -238,8 +258,8 @@ class SessionLeases:
 
     async def _release_unanswered(self, identity: ServerIdentity, server: ServerSpec) -> None:
         """Release `server` after an acquire without an answer, unless the session holds it."""
-        held = self._state.lease_on(identity)
-        if held is not None and held.instance != NO_INSTANCE:
+        lease = self._state.lease_on(identity)
+        if lease is not None and lease.instance != NO_INSTANCE:
             return
         try:
             listed = await self.ask_supervisor(supervisor.ListServers(), ASK_TIMEOUT)

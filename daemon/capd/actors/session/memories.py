@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 import structlog
 
 from capd.actors.session.memory_catalog import NO_MEMORIES, MemoryCatalog
-from capd.core.memories.binding import is_of_capability, is_of_tool
-from capd.core.memories.known import KnownMemories, OfTool, PricedMemory, Tool
+from capd.core.memories.delivery import MemoryDelivery
+from capd.core.memories.known_memories import KnownMemories, PricedMemory, Tool, ToolMemories
 from capd.core.memories.lessons import Failures
-from capd.core.memories.telling import MemoryDelivery
+from capd.core.memories.subject_matching import is_of_capability, is_of_tool
 from capd.core.memories.wording import refusal
 from capd.core.protocol.calls import RESULT, TOOL_ERROR
 from capd.core.protocol.generations import Members
@@ -27,7 +27,7 @@ from capd.core.sessions.active_set import Grant
 from capd.core.sessions.conversations import Conversations
 from capd.core.sessions.session import ServerLease, SessionState
 from capd.core.sessions.session_place import SessionPlace
-from capd.core.sessions.surface import Shown
+from capd.core.sessions.surface import ShownTool
 from capd.core.tools.names import original_name
 from capd_protos.types import CapabilityId, MemorySpec, ServerName, TapName, WireName
 
@@ -56,7 +56,7 @@ def counts_of(delivery: MemoryDelivery) -> dict[str, int]:
 
 
 class SessionMemories:
-    """The memories of one session, and what is due in its current conversation."""
+    """The memories of one session, and those due in its current conversation."""
 
     __slots__ = (
         "__weakref__",
@@ -105,6 +105,8 @@ class SessionMemories:
     def on_step(self) -> None:
         """Follow a change of what is on."""
         self._due = None
+        if not self._notes:
+            return
         shown = {each.grant for each in self._state.surface.shown}
         for grant in [each for each in self._notes if each not in shown]:
             del self._notes[grant], self._noted[grant]
@@ -142,14 +144,14 @@ class SessionMemories:
         """Return the token counts of texts; a text that cannot be counted is missing."""
         return await self._catalog.counted(texts)
 
-    def is_due(self, shown: Shown) -> bool:
+    def is_due(self, shown: ShownTool) -> bool:
         """Tell whether a tool's result would carry memories."""
         known = self._known
         if not known.all:
             return False
         return bool(self._due_now() or self._delivery.due(self._of(shown).memories))
 
-    def passed(self, shown: Shown, result: Result) -> Result:
+    def passed(self, shown: ShownTool, result: Result) -> Result:
         """Return a tool's result with the memories that are due appended."""
         if not self.is_due(shown):
             return result
@@ -162,10 +164,10 @@ class SessionMemories:
     def note(self, grant: Grant, name: WireName) -> str:
         """Return the note for a tool's description. It stays the same while the tool is on."""
         if grant not in self._notes:
-            held = self._state.lease_on(grant.server)
-            if held is None or not self._known.all:
+            lease = self._state.lease_on(grant.server) if self._known.all else None
+            if lease is None:
                 return ""
-            found = self._known.of_tool(_known_as(held, grant, name))
+            found = self._known.of_tool(_known_as(lease, grant, name))
             has_room = bool(found.note) and self._delivery.take_room(found.note_tokens)
             self._notes[grant] = found.note if has_room else ""
             of = (each.memory for each in found.memories if each.memory.kind == "corrective")
@@ -185,7 +187,7 @@ class SessionMemories:
 
     # Calls
 
-    def lets_through(self, shown: Shown, members: Members) -> bool:
+    def lets_through(self, shown: ShownTool, members: Members) -> bool:
         """Tell whether a call's result needs no memory appended.
 
         Raises:
@@ -193,11 +195,11 @@ class SessionMemories:
         """
         return not self._known.all or (not self.is_due(shown) and self._passes(shown, members))
 
-    def _passes(self, shown: Shown, members: Members) -> bool:
+    def _passes(self, shown: ShownTool, members: Members) -> bool:
         self.check(shown, members)
         return True
 
-    def check(self, shown: Shown, members: Members) -> None:
+    def check(self, shown: ShownTool, members: Members) -> None:
         """Refuse a call that repeats a mistake.
 
         Raises:
@@ -212,7 +214,7 @@ class SessionMemories:
 
     def ended(
         self,
-        shown: Shown,
+        shown: ShownTool,
         server: ServerName,
         members: Members,
         outcome: str,
@@ -244,14 +246,14 @@ class SessionMemories:
     def _known(self) -> KnownMemories:
         return self._catalog.known.get(self._place.project, NO_MEMORIES)
 
-    def _of(self, shown: Shown) -> OfTool:
+    def _of(self, shown: ShownTool) -> ToolMemories:
         return self._known.of_tool(self._tool(shown))
 
-    def _tool(self, shown: Shown) -> Tool:
-        held = self._state.lease_on(shown.grant.server)
-        if held is None:
+    def _tool(self, shown: ShownTool) -> Tool:
+        lease = self._state.lease_on(shown.grant.server)
+        if lease is None:
             return ServerName(""), shown.grant.tool, shown.name
-        return _known_as(held, shown.grant, shown.name)
+        return _known_as(lease, shown.grant, shown.name)
 
     def _due_now(self) -> list[PricedMemory]:
         """Return the memories that are due.
@@ -307,7 +309,7 @@ class SessionMemories:
         self._awaited[memory.name] = memory
         log.info("call_refused_by_memory", session=self._place.key, memory=memory.name)
 
-    def _settle(self, shown: Shown, *, has_worked: bool) -> None:
+    def _settle(self, shown: ShownTool, *, has_worked: bool) -> None:
         tool = self._tool(shown)
         granting = [
             each.id for each in self._state.active.activations if shown.grant in each.grants
@@ -324,10 +326,10 @@ class SessionMemories:
                     self._catalog.save_soon()
 
 
-def _known_as(held: ServerLease, grant: Grant, name: WireName) -> Tool:
+def _known_as(lease: ServerLease, grant: Grant, name: WireName) -> Tool:
     """Return a tool under its server's own name, which memories use, even if an edit renames it."""
-    is_new = any(edit.tool == grant.tool and edit.name for edit in held.spec.edits)
-    server = held.spec.name
+    is_new = any(edit.tool == grant.tool and edit.name for edit in lease.spec.edits)
+    server = lease.spec.name
     known = original_name(name, server, grant.server, grant.tool, is_new=is_new)
     return server, grant.tool, known
 
@@ -369,12 +371,12 @@ class NoMemories:
         del texts
         return {}
 
-    def lets_through(self, shown: Shown, members: Members) -> bool:
+    def lets_through(self, shown: ShownTool, members: Members) -> bool:
         """Let every call through."""
         del shown, members
         return True
 
-    def passed(self, shown: Shown, result: Result) -> Result:
+    def passed(self, shown: ShownTool, result: Result) -> Result:
         """Return the result as it came."""
         del shown
         return result
@@ -387,12 +389,12 @@ class NoMemories:
         """Return that there were none."""
         return False
 
-    def check(self, shown: Shown, members: Members) -> None:
+    def check(self, shown: ShownTool, members: Members) -> None:
         """Pass the call."""
 
     def ended(
         self,
-        shown: Shown,
+        shown: ShownTool,
         server: ServerName,
         members: Members,
         outcome: str,

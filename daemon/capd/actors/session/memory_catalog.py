@@ -16,14 +16,13 @@ import trio
 
 from capd.actors.finder.tool_tokens import Counts
 from capd.adapters.mistake_checks import MistakeChecks
-from capd.adapters.patient_reads import PatientReads
+from capd.adapters.timed_reads import TimedReads
 from capd.adapters.tokens.counted_texts import NotCountedError
-from capd.core.memories.known import KnownMemories, known_memories, texts_of
+from capd.core.memories.known_memories import KnownMemories, known_memories, texts_of
 from capd.core.memories.lessons import Lessons
 from capd.core.memories.outcomes import Outcomes
 from capd.runtime.boundary import contained
-from capd.runtime.bus import Bus
-from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
+from capd.runtime.bus import AskFailedError, AskTimeoutError, Bus, PeerUnreachableError
 from capd.runtime.saver import Saver, not_saved
 from capd_protos import curator as messages
 from capd_protos import registry
@@ -72,7 +71,7 @@ class MemoryCatalog:
         self._counts = counts
         self._store = store
         self.checks = MistakeChecks()
-        self.reads = PatientReads()
+        self.reads = TimedReads()
         self.lessons = Lessons()
         self.outcomes = Outcomes()
         self._listed: dict[str, tuple[MemorySpec, ...]] = {}

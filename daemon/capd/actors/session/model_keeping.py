@@ -11,7 +11,7 @@ import trio
 
 from capd.actor_clients.embedder import EmbedderClient
 from capd.adapters import platform
-from capd.runtime.peer import ActorUnavailableError
+from capd.runtime.bus import ActorUnavailableError
 
 LEAST_AVAILABLE = 2 << 30
 """Bytes that the machine has to have left: the model takes 165 MiB."""

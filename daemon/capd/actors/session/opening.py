@@ -3,7 +3,7 @@
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import structlog
@@ -21,14 +21,13 @@ from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.sub_agent_connection import SubAgentConnection
 from capd.core.errors import described as described_error
 from capd.core.sessions.bridges import session_key
-from capd.core.sessions.claiming import refusal
 from capd.core.sessions.session_keys import fresh_key, is_key
 from capd.core.sessions.session_place import SessionPlace
-from capd.core.sessions.session_record import SessionRecord
+from capd.core.sessions.session_record import SessionRecord, claim_refusal
 from capd.core.sessions.session_view import SessionView
 from capd.core.sessions.sub_agents import AgentId, agent_key
 from capd.core.sessions.surface import Surface
-from capd.core.sessions.whole_list import Catalog
+from capd.core.sessions.whole_list import ToolTotals
 from capd.runtime.boundary import contained
 from capd.runtime.handle_table import HandleTable
 from capd_protos import curator as messages
@@ -46,6 +45,18 @@ log = structlog.get_logger(actor="curator")
 
 def _no_profile() -> str:
     return ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Change:
+    """Has one session saved. Each has one; a partial takes three times as much memory."""
+
+    on_change: Callable[[SessionKey], None]
+    key: SessionKey
+
+    def __call__(self) -> None:
+        """Have the session saved."""
+        self.on_change(self.key)
 
 
 class SessionOpenings:
@@ -80,7 +91,7 @@ class SessionOpenings:
 
         The session gets a new `resume` token. A connection that it still had is closed. A hello
         that gets no session is answered with `CuratorRefused` and a code: `stopping`, `bad_hello`,
-        `overloaded`, or a code that `refusal` returns.
+        `overloaded`, or a code that `claim_refusal` returns.
         """
         hello = request.hello
         if self._drain.is_on:
@@ -118,7 +129,7 @@ class SessionOpenings:
             return messages.CuratorRefused("bad_hello", "the connection is gone")
         opened = self._sessions.get(SessionKey(hello.session))
         resumed = opened is not None or record is not None
-        refused = refusal(
+        refused = claim_refusal(
             hello.session,
             hello.resume,
             record,
@@ -155,7 +166,7 @@ class SessionOpenings:
         found: finder.ToolsDescribed | None,
         record: SessionRecord | None,
     ) -> OpenSession:
-        """Return a new session with what it has when it opens.
+        """Return a new session with everything that it has when it opens.
 
         A saved record that cannot be restored is left out: its client would otherwise never get a
         session by this key again. What fails half-way leaves no session behind.
@@ -175,7 +186,7 @@ class SessionOpenings:
     def open_agent(
         self, parent: SessionKey, agent: AgentId, record: SessionRecord
     ) -> OpenSession | None:
-        """Open the session of a sub-agent, with what its conversation had on at its start.
+        """Open a sub-agent's session, with what was active in its conversation at its start.
 
         Return None if the conversation has ended, or its bridge has too many sessions.
         """
@@ -271,7 +282,7 @@ class SessionOpenings:
         if found is not None and found.is_known:
             pinned = sum(view.is_pinned(h.server, h.name, h.wire_name) for h in found.matching)
             is_all = not found.unlisted
-            catalog = Catalog(found.tools, found.model_bytes, is_all, found.skills)
+            catalog = ToolTotals(found.tools, found.model_bytes, is_all, found.skills)
             view.described(
                 found.tools,
                 found.size_bytes,
@@ -293,7 +304,7 @@ class SessionOpenings:
         opened.opening = None
 
     def _inherit(self, opened: OpenSession, parent: SessionKey) -> None:
-        """Switch on in a session what is on in its parent at this moment."""
+        """Activate in a session everything that is active in its parent."""
         session, of = opened.session, self._sessions.get(parent)
         if of is None or of.is_ending:
             log.warning("parent_unknown", session=session.place.key, parent=parent)
@@ -322,7 +333,7 @@ class SessionOpenings:
             far_folder=request.far_folder,
             parent=hello.parent,
         )
-        session = Session(place, view, self._services, partial(self._on_change, key), profile)
+        session = Session(place, view, self._services, _Change(self._on_change, key), profile)
         if hello.parent in self._sessions:
             self._services.results.readers.started(key, SessionKey(hello.parent))
         opened = self._sessions[key] = OpenSession(

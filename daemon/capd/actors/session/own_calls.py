@@ -52,7 +52,7 @@ class OwnCalls:
     async def call(
         self, own: OwnTool, request: Request, arguments: msgspec.Raw, call_by_name: CallByName
     ) -> Result:
-        """Return the result of a call of an own tool; raises as `relay`.
+        """Return the result of a call of an own tool; raises what `relay` raises.
 
         If the arguments are invalid, the answer contains the tool's schema. `call_by_name` carries
         out the call that `tool_call` or `tool_call_readonly` names.
@@ -174,8 +174,8 @@ class OwnCalls:
         triggers: list[str],
         wanted: list[str],
         score: float | None = None,
-    ) -> own_tools.Listed:
+    ) -> own_tools.ListedCapability:
         values = self._environments.values(self._place.key)
         missing = [key for key in wanted if not values.get(key)]
         is_active = capability in self._state.active
-        return own_tools.Listed(capability, triggers, missing, is_active, score)
+        return own_tools.ListedCapability(capability, triggers, missing, is_active, score)

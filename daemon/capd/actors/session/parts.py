@@ -31,7 +31,7 @@ from capd.actors.session.skills import NoSkills, Skills
 from capd.actors.session.sub_agents import AgentSession, SessionAgents
 from capd.actors.session.token_accounting import SessionTokenCount
 from capd.actors.session.tool_search import ToolSearch
-from capd.actors.session.withheld import Withheld
+from capd.actors.session.withheld import WithheldTools
 from capd.core.back_references import weakly
 from capd.core.memories.bootstrap import BootstrapRules
 from capd.core.sessions.active_set import Grant
@@ -60,7 +60,7 @@ class PartsOwner(Protocol):
         ...
 
     def record_now(self) -> SessionRecord:
-        """Return what is on in the session."""
+        """Return the session's record: its active capabilities, tools and settings."""
         ...
 
     def result_reader(self) -> WireName | None:
@@ -147,7 +147,7 @@ class SessionParts:
 
     @cached_property
     def index(self) -> SessionIndex:
-        """Short texts on what is installed."""
+        """Short texts about the installed capabilities."""
         context = self.context
         return SessionIndex(
             context.services.index, context.place, context.state, context.view, self.denials
@@ -155,7 +155,7 @@ class SessionParts:
 
     @cached_property
     def initial_tools(self) -> InitialTools:
-        """What is on when the session opens."""
+        """The tools that are active when the session opens."""
         return InitialTools(self.context, weakly(self._activation))
 
     def _activation(self) -> Activation:
@@ -222,6 +222,6 @@ class SessionParts:
         )
 
     @cached_property
-    def withheld(self) -> Withheld:
+    def withheld(self) -> WithheldTools:
         """Tools whose definitions are not trusted."""
-        return Withheld(self.context.services.definitions, self.context.state)
+        return WithheldTools(self.context.services.definitions, self.context.state)

@@ -11,7 +11,7 @@ from capd.actor_clients.finder import FinderClient
 from capd.actor_clients.registry import RegistryClient
 from capd.core.sessions.session_place import NotActivatedError
 from capd.core.sessions.session_view import SessionView
-from capd.runtime.peer import ActorUnavailableError
+from capd.runtime.bus import ActorUnavailableError
 from capd_protos import finder
 from capd_protos.types import CapabilityId
 

@@ -9,15 +9,16 @@ when they are next used.
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 import structlog
 
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.git_files import read_checkout
-from capd.adapters.patient_reads import NoAnswerError, PatientReads
+from capd.adapters.timed_reads import NoAnswerError, TimedReads
 from capd.core.sessions.bridges import BridgeRules, with_bridge
 from capd.core.sessions.git_checkout import NO_CHECKOUT, GitCheckout
-from capd.core.sessions.profiles import Choice, Facts, Profile, choose, with_profile
+from capd.core.sessions.profiles import Profile, ProfileChoice, SessionFacts, choose, with_profile
 from capd.core.sessions.session_rules import SessionRules
 from capd_protos.types import SandboxLevel, SessionKey
 
@@ -31,7 +32,7 @@ class ProfileReads:
     """Reads the checkouts of projects, for all sessions."""
 
     def __init__(self) -> None:
-        self._reads = PatientReads(READ_PATIENCE)
+        self._reads = TimedReads(READ_PATIENCE)
 
     async def checkout(self, project: str, last: GitCheckout) -> GitCheckout:
         """Return the checkout of a project; `last` if it does not answer."""
@@ -40,6 +41,13 @@ class ProfileReads:
         except NoAnswerError as error:
             log.info("checkout_not_read", project=project, reason=str(error))
             return last
+
+
+class ProfileChange(NamedTuple):
+    """What a session has to follow after its profile has changed."""
+
+    has_other_secrets: bool
+    has_other_sandbox: bool
 
 
 class SessionProfile:
@@ -71,7 +79,7 @@ class SessionProfile:
         self.by_hand = ""
         self._bridge = bridge
         self._bridges = bridges
-        self.choice = Choice()
+        self.choice = ProfileChoice()
         self._environments = environments
         self._inherited = inherited
         self._key = SessionKey("")
@@ -96,8 +104,8 @@ class SessionProfile:
         copied.by_hand, copied.choice, copied._last = self.by_hand, self.choice, self._last
         return copied
 
-    async def refresh(self, clients: tuple[str, ...]) -> bool:
-        """Choose the profile again; return whether it is another one, or has been edited.
+    async def refresh(self, clients: tuple[str, ...]) -> ProfileChange | None:
+        """Choose the profile again; return None if it is the same one, and has not been edited.
 
         `clients` are the names of the session's client, which a profile may be limited to.
         """
@@ -108,27 +116,31 @@ class SessionProfile:
             self._last = await self._reads.checkout(self._project, self._last)
         chosen = choose(
             profiles,
-            Facts(clients, self._project, self._last),
+            SessionFacts(clients, self._project, self._last),
             by_hand=self.by_hand,
             variable=self._variable,
             inherited=self._inherited(),
         )
         return self._use(chosen)
 
-    def _of_bridge(self) -> Choice:
+    def _of_bridge(self) -> ProfileChoice:
         table = self._bridges().get(self._bridge, BridgeRules())
         if not self.by_hand and not table.profile:
-            return Choice()
-        chosen = choose(self._profiles(), Facts(), by_hand=self.by_hand, inherited=table.profile)
+            return ProfileChoice()
+        chosen = choose(
+            self._profiles(), SessionFacts(), by_hand=self.by_hand, inherited=table.profile
+        )
         return chosen if self.by_hand else replace(chosen, why=f"[bridges.{self._bridge}] profile")
 
-    def _use(self, chosen: Choice) -> bool:
-        before, self.choice = self.choice.profile, chosen
+    def _use(self, chosen: ProfileChoice) -> ProfileChange | None:
+        before, namespace, sandbox = self.choice.profile, self.namespace, self.sandbox
+        self.choice = chosen
+        if before == chosen.profile:
+            return None
         if self._key:
             self._give_environment(self._key)
-        if before != chosen.profile:
-            log.info("profile", session=self._key, name=chosen.name, why=chosen.why)
-        return before != chosen.profile
+        log.info("profile", session=self._key, name=chosen.name, why=chosen.why)
+        return ProfileChange(namespace != self.namespace, sandbox != self.sandbox)
 
     def attach(self, session: SessionKey) -> None:
         """Apply the profile's secrets and sandbox to a session, now and after each change."""

@@ -11,8 +11,7 @@ import structlog
 import trio
 
 from capd.core.tools.curation import WINDOW
-from capd.runtime.bus import Bus
-from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
+from capd.runtime.bus import AskFailedError, AskTimeoutError, Bus, PeerUnreachableError
 from capd_protos import ledger
 from capd_protos.codec import MsgpackCodec
 from capd_protos.types import ActorName

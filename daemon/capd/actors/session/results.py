@@ -22,19 +22,19 @@ from capd.adapters.clients.conversation import UnknownNameError
 from capd.adapters.result_store import NotKeptError, ResultStore, StoredResult
 from capd.core.protocol.generations import input_required
 from capd.core.results import reading
-from capd.core.results.blocks import Parts, parts_of
+from capd.core.results.blocks import ResultParts, parts_of
 from capd.core.results.handles import Readers, linked
 from capd.core.results.json_cut import cut_json
 from capd.core.results.large_results import LargeResult, Result
 from capd.core.results.limits import SHORTEST, Limits
 from capd.core.results.summary import missing_lines
-from capd.core.sessions.surface import Shown
+from capd.core.sessions.surface import ShownTool
 from capd_protos.codec import MalformedError
 from capd_protos.curator import ResultCompacted
 from capd_protos.types import ClientFacts, SessionKey, WireName
 
 if TYPE_CHECKING:
-    from capd.core.results.compaction import Compacted, Wanted
+    from capd.core.results.compaction import Compacted, CompactionOptions
 
 T = TypeVar("T")
 
@@ -113,7 +113,7 @@ class SessionResults:
     # Results of servers
 
     async def passed(
-        self, result: Result, shown: Shown, server: str, client: ClientFacts
+        self, result: Result, shown: ShownTool, server: str, client: ClientFacts
     ) -> Result:
         """Return a server's result in the form that the client gets."""
         # `_reader` may add `result_read` to the list of tools, so it is called only when needed.
@@ -121,11 +121,11 @@ class SessionResults:
         if reader is None:
             return result
         # With the first long result: what shortens is 12 modules.
-        from capd.core.results.compaction import Wanted  # noqa: PLC0415
+        from capd.core.results.compaction import CompactionOptions  # noqa: PLC0415
 
         limits = self._storage.limits
         limit = limits.of(server, shown.grant.tool, shown.definition)
-        wanted = Wanted(
+        wanted = CompactionOptions(
             tool=shown.name,
             limit=limit,
             handle="",
@@ -148,7 +148,7 @@ class SessionResults:
         self._note(shown.name, short)
         return short.result
 
-    def is_unchanged(self, result: Result, shown: Shown, server: str) -> bool:
+    def is_unchanged(self, result: Result, shown: ShownTool, server: str) -> bool:
         """Tell by its length alone whether a result will certainly pass unchanged."""
         if isinstance(result, bytes) and len(result) <= SHORTEST:
             return True
@@ -157,7 +157,7 @@ class SessionResults:
         return not limit or (isinstance(result, bytes) and len(result) <= min(limit, limits.media))
 
     async def _short(
-        self, result: Result, wanted: "Wanted", definition: bytes
+        self, result: Result, wanted: "CompactionOptions", definition: bytes
     ) -> "Compacted | None":
         """Return a shortened result; None if it is short enough or cannot be shortened.
 
@@ -265,7 +265,7 @@ class SessionResults:
         while end < len(data) and data[end] in _CONTINUATION:
             end += 1
         end = max(start, min(end, len(data)))
-        said = reading.Page(page.start + start, page.start + end, page.whole, "bytes")
+        said = reading.ResultPage(page.start + start, page.start + end, page.whole, "bytes")
         return reading.answer(said.head(), data[start:end].decode(errors="replace"))
 
     async def _path(self, data: bytes, wanted: reading.Arguments) -> bytes:
@@ -298,14 +298,14 @@ class NoResults:
         self.counts = ResultCounts()
 
     async def passed(
-        self, result: Result, shown: Shown, server: str, client: ClientFacts
+        self, result: Result, shown: ShownTool, server: str, client: ClientFacts
     ) -> Result:
         """Return the result unchanged."""
         del shown, server, client
         await trio.lowlevel.checkpoint()
         return result
 
-    def is_unchanged(self, result: Result, shown: Shown, server: str) -> bool:
+    def is_unchanged(self, result: Result, shown: ShownTool, server: str) -> bool:
         """Return that the result is passed on unchanged."""
         del result, shown, server
         return True
@@ -321,14 +321,14 @@ class NoResults:
         del uri
 
 
-def _checking(wanted: "Wanted", definition: bytes) -> "Wanted":
+def _checking(wanted: "CompactionOptions", definition: bytes) -> "CompactionOptions":
     """Add the check of the tool's output schema to `wanted`."""
     from capd.adapters.output_schemas import objections_of  # noqa: PLC0415 - as above
 
     return replace(wanted, objections=objections_of(definition))
 
 
-def _parts_over(result: bytes, wanted: "Wanted") -> Parts | None:
+def _parts_over(result: bytes, wanted: "CompactionOptions") -> ResultParts | None:
     """Return the parts of a result that is over its limit; None for one that is not."""
     from capd.core.results.compaction import is_over  # noqa: PLC0415 - as above
 

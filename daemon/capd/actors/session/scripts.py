@@ -76,7 +76,7 @@ from capd.core.scripts.stubs import (
 )
 from capd.core.sessions.active_set import Grant
 from capd.core.sessions.session_view import OWN_SERVER
-from capd.core.sessions.surface import Shown
+from capd.core.sessions.surface import ShownTool
 from capd_protos.codec import JsonCodec, MalformedError
 from capd_protos.types import ClientFacts, ServerIdentity, SessionKey, ToolName, WireName
 
@@ -97,7 +97,7 @@ REMOVAL = 2.0
 """Seconds for the removal of a file."""
 _CHECK = "Calls of it may have run: check before you repeat it."
 _ARGUMENTS: JsonCodec[ScriptArguments] = JsonCodec(ScriptArguments)
-_SHOWN = Shown(SCRIPT_RUN, Grant(ServerIdentity(OWN_SERVER), ToolName(SCRIPT_RUN)), DEFINITION)
+_SHOWN = ShownTool(SCRIPT_RUN, Grant(ServerIdentity(OWN_SERVER), ToolName(SCRIPT_RUN)), DEFINITION)
 
 
 class _InnerCaller:

@@ -33,7 +33,7 @@ from capd.core.protocol.tasks import TaskOwners, with_tasks
 from capd.core.results.half_pairs import decoded
 from capd.core.results.large_results import Result
 from capd.core.sessions.active_set import Grant
-from capd.core.sessions.reach import denied_among, prompt_restriction, resource_restriction
+from capd.core.sessions.policy_reach import denied_among, prompt_restriction, resource_restriction
 from capd.core.sessions.surface import PROMPT, renamed
 from capd_protos.codec import JsonCodec, MalformedError
 from capd_protos.types import ServerIdentity, ToolName, WireName
@@ -41,7 +41,6 @@ from capd_protos.types import ServerIdentity, ToolName, WireName
 T = TypeVar("T")
 
 log = structlog.get_logger(actor="curator")
-_FOLLOWED = ("prompts", "resources")
 LIST_PATIENCE = 10.0
 """Seconds for which a list of all servers waits for each of them."""
 LINKS_BYTES = 1 << 20
@@ -99,26 +98,8 @@ class ServerRequests:
         # By URI, the servers with a result that links to the resource. A linked resource need not
         # be on its server's list (MCP, "Resource Links").
         self._linked: dict[str, set[ServerIdentity]] = {}
-        # By list, the servers that had one when `changed_lists` was last called.
-        self._offering: dict[str, list[ServerIdentity]] = {what: [] for what in _FOLLOWED}
 
     # Lists
-
-    def changed_lists(self) -> list[str]:
-        """Return the lists, except tools, that have changed since the last call of this method."""
-        capabilities = {
-            held.identity: running.server_connection.capabilities
-            for held in self._state.servers
-            if (running := self._leases.running(held.identity)) is not None
-        }
-        before, self._offering = (
-            self._offering,
-            {
-                what: [each for each in capabilities if what in capabilities[each]]
-                for what in _FOLLOWED
-            },
-        )
-        return [what for what in _FOLLOWED if before[what] != self._offering[what]]
 
     async def prompts(self) -> list[bytes]:
         """Return all skills, and all prompts of the session's servers under their wire names."""
@@ -157,7 +138,7 @@ class ServerRequests:
         A server that takes too long is left out. The client is notified when its list arrives.
         """
         found: dict[ServerIdentity, Mapping[str, bytes]] = {
-            held.identity: {} for held in self._state.servers
+            lease.identity: {} for lease in self._state.servers
         }
 
         async def ask(identity: ServerIdentity, instance: Instance) -> None:
@@ -174,7 +155,7 @@ class ServerRequests:
     # Requests
 
     async def prompt(self, request: Request) -> Result:
-        """Return the result of `prompts/get`; raises as `relay`."""
+        """Return the result of `prompts/get`; raises what `relay` raises."""
         wanted = _text(request.members, "name")
         skill = await self._skills.prompt(wanted)
         if skill is not None:
@@ -187,7 +168,7 @@ class ServerRequests:
         return await self.send(identity, request, {**request.members, "name": raw(name)})
 
     async def resource(self, request: Request) -> Result:
-        """Return the result of `resources/read`; raises as `relay`."""
+        """Return the result of `resources/read`; raises what `relay` raises."""
         uri = _text(request.members, "uri")
 
         async def read(each: ServerIdentity) -> Result:
@@ -200,7 +181,7 @@ class ServerRequests:
         return await self._first_that_has(await self._owners(uri), read)
 
     async def task(self, request: Request) -> Result:
-        """Return the result of a request on a task; raises as `relay`."""
+        """Return the result of a request on a task; raises what `relay` raises."""
         task = _text(request.members, "taskId")
         found = self.tasks.of(task)
         if not found:
@@ -245,13 +226,13 @@ class ServerRequests:
     def unwatch_task(self, task: str) -> None:
         """Stop listening for a task."""
         self._leases.watched.discard(task)
-        for held in self._state.servers:
-            instance = self._leases.running(held.identity)
+        for lease in self._state.servers:
+            instance = self._leases.running(lease.identity)
             if instance is not None:
                 instance.subscriptions.unwatch(task, self._connection.session)
 
     async def completion(self, request: Request) -> Result:
-        """Return the result of `completion/complete`; raises as `relay`."""
+        """Return the result of `completion/complete`; raises what `relay` raises."""
         reference = _COMPLETE.decode(joined(request.members)).ref
         if reference.type == "ref/prompt":
             identity, name = await self._find_prompt(reference.name)
@@ -264,7 +245,7 @@ class ServerRequests:
         )
 
     async def subscribe(self, uri: str) -> bytes:
-        """Subscribe to a resource; raises as `relay`."""
+        """Subscribe to a resource; raises what `relay` raises."""
 
         async def subscribed(identity: ServerIdentity) -> bytes:
             instance = await self._activation.instance(identity)
@@ -276,12 +257,12 @@ class ServerRequests:
         return await self._first_that_has(await self._owners(uri), subscribed)
 
     async def unsubscribe(self, uri: str) -> bytes:
-        """End a subscription at every server that has it; raises as `relay`."""
+        """End a subscription at every server that has it; raises what `relay` raises."""
         self._subscribed.discard(uri)
         self._on_use()
         result = b"{}"
-        for held in self._state.servers:
-            instance = self._leases.running(held.identity)
+        for lease in self._state.servers:
+            instance = self._leases.running(lease.identity)
             if instance is not None:
                 result = await instance.subscriptions.unsubscribe(uri, self._connection.session)
         return result
@@ -314,16 +295,16 @@ class ServerRequests:
 
         A server gets the lowest level that any of its sessions wants.
         """
-        for held in self._state.servers:
-            instance = self._leases.running(held.identity)
+        for lease in self._state.servers:
+            instance = self._leases.running(lease.identity)
             if instance is not None:
                 with suppress(ServerError, CallFailedError):
                     await instance.subscriptions.follow_level()
 
     def notify_all(self, method: str) -> None:
         """Send a client's notification to every server that has this client alone."""
-        for held in self._state.servers:
-            instance = self._leases.running(held.identity)
+        for lease in self._state.servers:
+            instance = self._leases.running(lease.identity)
             if instance is None or instance.server_connection.is_stateless:
                 continue
             if list(instance.server_connection.holders) == [self._connection.session]:
@@ -332,18 +313,18 @@ class ServerRequests:
     async def send(self, identity: ServerIdentity, request: Request, members: Members) -> Result:
         """Send a request to a server, starting it if needed, and return the result.
 
-        Raises as `relay`.
+        Raises what `relay` raises.
         """
         instance = await self._activation.instance(identity)
         caller = request.caller
-        async with self._leases.in_call(identity) as held:
+        async with self._leases.in_call(identity) as lease:
 
             async def relay(sent: Members) -> Result:
                 result = await instance.server_connection.relay(
-                    request.method, sent, caller, timeout=held.spec.timeout
+                    request.method, sent, caller, timeout=lease.spec.timeout
                 )
                 is_stateless_server = instance.server_connection.is_stateless
-                return result_for_client(held.spec.name, result) if is_stateless_server else result
+                return result_for_client(lease.spec.name, result) if is_stateless_server else result
 
             if instance.server_connection.is_stateless and not is_stateless(caller.client):
                 return await answer_rounds(relay, members, caller)
@@ -353,11 +334,11 @@ class ServerRequests:
 
     def _prompt(self, identity: ServerIdentity, name: str) -> WireName | None:
         """Return the wire name of a prompt; None if its server is gone."""
-        held = self._state.lease_on(identity)
-        if held is None:
+        lease = self._state.lease_on(identity)
+        if lease is None:
             return None
         grant = Grant(identity, ToolName(PROMPT + name))
-        return self._state.surface.name(grant, held.spec.name, name)
+        return self._state.surface.name(grant, lease.spec.name, name)
 
     async def _find_prompt(self, wanted: str) -> tuple[ServerIdentity, str]:
         # Names given earlier also find prompts of a server that does not run; the use starts it.
@@ -471,17 +452,17 @@ class ServerRequests:
     def with_app(self, page: str) -> list[ServerIdentity]:
         """Return the servers with a tool whose app has this page."""
         return [
-            held.identity
-            for held in self._state.servers
-            if any(page_of(tool.json) == page for tool in held.tools)
+            lease.identity
+            for lease in self._state.servers
+            if any(page_of(tool.json) == page for tool in lease.tools)
         ]
 
     def _cached(self, kind: str) -> dict[ServerIdentity, Mapping[str, bytes]]:
         """Return the cached lists, without asking any server."""
         found: dict[ServerIdentity, Mapping[str, bytes]] = {}
-        for held in self._state.servers:
-            instance = self._leases.running(held.identity)
-            found[held.identity] = (instance.listings.cached(kind) if instance else None) or {}
+        for lease in self._state.servers:
+            instance = self._leases.running(lease.identity)
+            found[lease.identity] = (instance.listings.cached(kind) if instance else None) or {}
         return found
 
     def _may_have_resources(self, identity: ServerIdentity) -> bool:
@@ -489,8 +470,8 @@ class ServerRequests:
         return instance is None or "resources" in instance.server_connection.capabilities
 
     def _name_of(self, identity: ServerIdentity) -> str:
-        held = self._state.lease_on(identity)
-        return held.spec.name if held is not None else identity
+        lease = self._state.lease_on(identity)
+        return lease.spec.name if lease is not None else identity
 
     def note_links(self, server: ServerIdentity, result: bytes) -> None:
         """Remember the resources that a result links to, because a server need not list those."""

@@ -23,7 +23,7 @@ from capd.actors.session.policy import rules_of
 from capd.actors.session.profile import SessionProfile
 from capd.actors.session.results import ResultCounts
 from capd.actors.session.services import SessionContext, SessionServices
-from capd.actors.session.snapshot import SessionSnapshot
+from capd.actors.session.store import SessionSnapshot
 from capd.actors.session.sub_agents import AgentSession, SessionAgents
 from capd.actors.session.token_accounting import SessionTokenCount
 from capd.actors.session.tool_search import described
@@ -31,7 +31,7 @@ from capd.actors.session.turns import AnswerInTime, SessionTurns
 from capd.adapters.clients.client_connection import ClientConnection
 from capd.adapters.clients.sub_agent_connection import SubAgentConnection
 from capd.core.back_references import weakly
-from capd.core.memories.telling import MemoryDelivery
+from capd.core.memories.delivery import MemoryDelivery
 from capd.core.sessions.active_set import ActiveSet
 from capd.core.sessions.profiles import unknown
 from capd.core.sessions.routing_switch import switched
@@ -156,12 +156,12 @@ class Session:
 
     @property
     def initial_tools(self) -> InitialTools:
-        """What is on when the session opens."""
+        """The tools that are active when the session opens."""
         return self._parts.initial_tools
 
     @property
     def index(self) -> SessionIndex:
-        """Short texts on what is installed."""
+        """Short texts about the installed capabilities."""
         return self._parts.index
 
     @property
@@ -184,7 +184,7 @@ class Session:
 
     @cached_property
     def held_turns(self) -> HeldTurns:
-        """Turns whose hook comes again."""
+        """The turns whose hooks may come back for the text."""
         return HeldTurns()
 
     @cached_property
@@ -196,7 +196,7 @@ class Session:
         return self.turns
 
     def host(self, hosting: SessionHosting, answering: Callable[["Session"], AnswerInTime]) -> None:
-        """Let the curator open sub-agents, and run what takes long.
+        """Connect the curator, which opens sub-agents and runs long tasks for this session.
 
         `answering` returns what takes a session's own prompts and answers in time.
         """
@@ -216,11 +216,11 @@ class Session:
     # Its sub-agents
 
     def record_now(self) -> SessionRecord:
-        """Return what is on in the session."""
+        """Return the session's record: its active capabilities, tools and settings."""
         return self.snapshot.record("")
 
     def begin_as(self, conversation: "Session", record: SessionRecord) -> None:
-        """Begin as a sub-agent of `conversation`, which had on what `record` says."""
+        """Begin as a sub-agent of `conversation`; `record` has what was active there."""
         context = self._parts.context
         environments = context.services.environments
         environments.put(self.place.key, environments.own(conversation.place.key))
@@ -273,7 +273,7 @@ class Session:
         """Carry out what follows from a change of what is on."""
         context = self._parts.context
         context.on_change()
-        for what in self._parts.requests.changed_lists():
+        for what in self.activation.leases.changed_lists():
             self.connection.tell(f"notifications/{what}/list_changed", b"")
         if self._parts.is_made("memories"):
             self._parts.memories.on_step()
@@ -319,14 +319,13 @@ class Session:
 
     async def follow_profile(self) -> None:
         """Apply the profile that fits at this moment, if it is another one."""
-        namespace_before, sandbox_before = self.profile.namespace, self.profile.sandbox
-        if not await self.profile.refresh(self.view.names):
+        change = await self.profile.refresh(self.view.names)
+        if change is None:
             return
         settings = self._parts.context.services.settings
         self.on_rules(settings.rules(self.place.project))
-        has_other_sandbox = self.profile.sandbox != sandbox_before
-        if self.profile.namespace != namespace_before or has_other_sandbox:
-            await self.activation.leave_instances(are_all=has_other_sandbox)
+        if change.has_other_secrets or change.has_other_sandbox:
+            await self.activation.leave_instances(are_all=change.has_other_sandbox)
         await self.activation.release_left()
         await self.enable_of_profile()
 

@@ -24,7 +24,7 @@ from capd.core.sessions.skill_prompts import (
     unknown_skill,
 )
 from capd.core.taps.catalog import Unknown
-from capd.runtime.peer import ActorUnavailableError
+from capd.runtime.bus import ActorUnavailableError
 from capd_protos import registry
 from capd_protos.types import CapabilityId
 

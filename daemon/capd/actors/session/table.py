@@ -7,18 +7,48 @@ from dataclasses import dataclass
 import structlog
 import trio
 
-from capd.actors.session.hooks import HookCounts, candidate_of, hook_of
 from capd.actors.session.session import Session
 from capd.actors.session.token_accounting import SessionTokenCount
+from capd.adapters import platform
 from capd.adapters.clients.client_connection import OpenConnection
 from capd.adapters.step_boundary import boundary
-from capd.core.sessions.client_traits import ClientTraits
-from capd.core.sessions.linking import link
+from capd.core.sessions.client_traits import ClientTraits, traits_of
+from capd.core.sessions.hook_linking import HookLink, HookRun, SessionCandidate, link
 from capd_protos import curator as messages
 from capd_protos.naming import Named, NameTable, advice
 from capd_protos.types import SessionKey
 
 log = structlog.get_logger(actor="curator")
+
+MOST_CLIENTS = 32
+"""How many client names are counted. It is bounded because a hook can send any name."""
+
+
+class HookCounts:
+    """How many hooks found their session, by client; `capd doctor` reports it."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, messages.HookCount] = {}
+
+    def note(self, client: str, found: HookLink) -> None:
+        """Count one hook."""
+        if client not in self._counts and len(self._counts) >= MOST_CLIENTS:
+            return
+        count = self._counts.get(client) or messages.HookCount(client, 0, 0)
+        is_linked = found.key is not None
+        reason = count.reason
+        if found.how == "none" or found.how == "ambiguous":  # noqa: PLR1714 - narrows the type
+            reason = found.how
+        self._counts[client] = messages.HookCount(
+            client,
+            count.linked + is_linked,
+            count.unlinked + (not is_linked),
+            reason,
+        )
+
+    def listed(self) -> list[messages.HookCount]:
+        """Return the counts of all clients."""
+        return list(self._counts.values())
 
 
 @dataclass(slots=True, eq=False)
@@ -71,11 +101,11 @@ class OpenSessions(dict[SessionKey, OpenSession]):
         """Return the session that a prompt hook belongs to, and count how it was found."""
         # A hook of this machine never belongs to a client behind a bridge.
         candidates = [
-            candidate_of(each.session, each.parent_pid)
+            _candidate_of(each.session, each.parent_pid)
             for each in self.conversations()
             if not each.session.place.bridge
         ]
-        found = link(hook_of(request, table), candidates)
+        found = link(_hook_of(request, table), candidates)
         self._hooks.note(request.client, found)
         log.info("hook_linked", client=request.client, session=found.key, how=found.how)
         if found.key is None:
@@ -133,3 +163,28 @@ class OpenSessions(dict[SessionKey, OpenSession]):
             with boundary("session entry", log=log):
                 entries.append(each.session.entry(now, each.opened_at, each.client_pid or each.pid))
         return messages.SessionsListed(entries, self._hooks.listed(), problem)
+
+
+def _hook_of(request: messages.TakeHookTurn, table: Mapping[str, ClientTraits]) -> HookRun:
+    """Return the facts about a hook by which its session is found."""
+    line, _ = traits_of(table, [request.client])
+    return HookRun(
+        request.client,
+        request.client_session,
+        platform.ancestors(request.peer_pid),
+        request.project,
+        line,
+    )
+
+
+def _candidate_of(session: Session, parent_pid: int) -> SessionCandidate:
+    """Return the facts about a session by which a hook finds it."""
+    place = session.place
+    return SessionCandidate(
+        place.key,
+        place.client,
+        frozenset(session.connection.client_sessions),
+        parent_pid,
+        place.project,
+        session.view.line,
+    )

@@ -20,16 +20,16 @@ import trio
 from capd.actors.session.memories import NoMemories, SessionMemories
 from capd.actors.session.policy import rules_of
 from capd.actors.session.services import SessionContext
-from capd.core.memories.choosing import HEAD_TOKENS
-from capd.core.memories.known import PricedMemory, Tool, tokens_of
-from capd.core.memories.task_set import Part, TaskSet, best_set
+from capd.core.memories.known_memories import PricedMemory, Tool, tokens_of
+from capd.core.memories.selection import HEAD_TOKENS
+from capd.core.memories.task_set import TaskItem, TaskSet, best_set
 from capd.core.routing.user_limits import REASON as SET_BY_USER
 from capd.core.sessions.hook_context import TURN_TOKENS
 from capd.core.sessions.session import SessionState
 from capd.core.sessions.surface import described, renamed
 from capd.core.sessions.turn_shares import shares
 from capd.core.tools.names import original_name
-from capd.runtime.peer import ActorUnavailableError
+from capd.runtime.bus import ActorUnavailableError
 from capd_protos import curator as messages
 from capd_protos import finder
 from capd_protos.types import CapabilityId, Decision, WireName
@@ -43,7 +43,7 @@ log = structlog.get_logger(actor="curator")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TurnPlan:
     """What a turn may switch on and deliver."""
 
     capabilities: tuple[CapabilityId, ...] = ()
@@ -69,7 +69,7 @@ class TaskBudget:
 
     async def plan(
         self, decision: Decision, tools: Sequence[finder.CuratedTool], budget: int
-    ) -> Plan:
+    ) -> TurnPlan:
         """Return the best plan for a message within `budget` tokens."""
         granted = await self._granted(_meant(decision, self._state))
         known = [each for each in granted if each.is_known]
@@ -82,19 +82,19 @@ class TaskBudget:
         room = max(0, budget - reserved)
         relevance = {each.hit.wire_name: each.hit.score for each in tools}
         brought = {each.id: {hit.wire_name for hit in each.tools} for each in known}
-        wholes: dict[CapabilityId, Part] = {}
-        shared: dict[CapabilityId, dict[WireName, Part]] = {}
+        wholes: dict[CapabilityId, TaskItem] = {}
+        shared: dict[CapabilityId, dict[WireName, TaskItem]] = {}
         for each in known:
             worth = scores.get(each.id, 0.5) * _habit(each.tools, used)
             costs = {hit.wire_name: self._tokens(hit, counted) for hit in each.tools}
-            wholes[each.id] = Part(_key(each.id), sum(costs.values()), worth)
+            wholes[each.id] = TaskItem(_key(each.id), sum(costs.values()), worth)
             habits = {hit.wire_name: _habit([hit], used) for hit in each.tools}
             shared[each.id] = {
-                name: Part(_tool_key(name), costs[name], share)
+                name: TaskItem(_tool_key(name), costs[name], share)
                 for name, share in shares(worth, habits, relevance).items()
             }
         singles = {
-            each.hit.wire_name: Part(
+            each.hit.wire_name: TaskItem(
                 _tool_key(each.hit.wire_name),
                 self._tokens(each.hit, counted),
                 max(each.hit.score, 0.01) * _habit([each.hit], used),
@@ -108,7 +108,7 @@ class TaskBudget:
         worth_of = {each.key: each.worth for each in wholes.values()}
         parts = [*wholes.values(), *singles.values()]
         parts += [
-            Part(
+            TaskItem(
                 f"memory {each.key}",
                 each.priced.cost,
                 worth_of.get(needs, 1.0) * each.memory.priority * each.memory.confidence
@@ -214,12 +214,12 @@ def _planned(
     hits: Mapping[WireName, finder.ToolHit],
     relevance: Container[WireName],
     memories: Sequence[PricedMemory],
-) -> Plan:
+) -> TurnPlan:
     keys = {each.key for each in found.chosen}
     # Best first: that is the order in which they are named.
     best_first = sorted(found.chosen, key=lambda part: -part.worth)
     planned = [hits[WireName(_named(part.key)[1])] for part in best_first if _is_tool(part)]
-    return Plan(
+    return TurnPlan(
         capabilities=tuple(each.id for each in granted if _key(each.id) in keys),
         tools=tuple(finder.CuratedTool(hit, is_clear=True) for hit in planned),
         memories=tuple(each for each in memories if f"memory {each.key}" in keys),
@@ -246,7 +246,7 @@ def _tool_key(name: WireName) -> str:
     return f"tool {name}"
 
 
-def _is_tool(part: Part) -> bool:
+def _is_tool(part: TaskItem) -> bool:
     return part.key.startswith("tool ")
 
 

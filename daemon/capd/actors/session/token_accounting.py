@@ -26,8 +26,7 @@ from capd.core.sessions.search_tools import TOOL_SEARCH
 from capd.core.sessions.session_place import SessionPlace
 from capd.core.sessions.session_view import SessionView
 from capd.runtime.boundary import contained
-from capd.runtime.bus import Bus
-from capd.runtime.peer import ActorUnavailableError
+from capd.runtime.bus import ActorUnavailableError, Bus
 from capd_protos import curator as messages
 from capd_protos import finder, tokens
 from capd_protos.codec import JsonCodec, MsgpackCodec
@@ -76,7 +75,7 @@ class TokenAccounting:
         self._passed = trio.Event()
 
     def wake(self) -> None:
-        """Count soon what was sent."""
+        """Count the newly sent texts soon."""
         self._due.set()
 
     async def run(self, sessions: "Callable[[], Iterable[SessionTokenCount]]") -> None:

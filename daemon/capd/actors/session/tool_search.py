@@ -19,12 +19,12 @@ from capd.actors.session.call_notes import CallNotes
 from capd.actors.session.curation import Curation, single
 from capd.actors.session.policy import rules_of
 from capd.actors.session.services import SessionContext
-from capd.actors.session.withheld import Withheld
+from capd.actors.session.withheld import WithheldTools
 from capd.adapters.clients.conversation import UnknownNameError
 from capd.core.protocol.outcomes import CallFailedError, NotSentError, RefusedError
 from capd.core.scripts.script_tool import SCRIPT_RUN
 from capd.core.sessions.active_set import Grant
-from capd.core.sessions.admission import Listed, admit_shown, denied, refusal_of
+from capd.core.sessions.admission import ActiveTool, active_tool, denied, refusal_of
 from capd.core.sessions.conversations import Conversations, card_key
 from capd.core.sessions.own_tools import echo
 from capd.core.sessions.search_tools import SearchArguments
@@ -33,7 +33,7 @@ from capd.core.sessions.session_view import SessionView
 from capd.core.sessions.turn_cards import further_cards
 from capd.core.tools.tool_question import SELECT
 from capd.core.tools.tool_search import Restriction
-from capd.runtime.peer import ActorUnavailableError
+from capd.runtime.bus import ActorUnavailableError
 from capd_protos import finder
 from capd_protos.naming import near_names
 from capd_protos.types import Decision, ServerIdentity, WireName
@@ -66,7 +66,7 @@ class ToolSearch:
         context: SessionContext,
         activation: Activation,
         notes: CallNotes,
-        withheld: Withheld,
+        withheld: WithheldTools,
         conversations: Conversations,
     ) -> None:
         self._place = context.place
@@ -100,11 +100,11 @@ class ToolSearch:
         # With the first search: it also writes signatures, as scripts have them.
         from capd.core.sessions import search_reply  # noqa: PLC0415
 
-        answers: list[search_reply.Answer] = []
+        answers: list[search_reply.QuestionAnswer] = []
         for question, each in zip(questions, found, strict=True):
             new = {self._name(hit): hit for hit in each.hits}
             shown = [
-                search_reply.Shown(name, hit.definition, hit.server, hit.name)
+                search_reply.ShownHit(name, hit.definition, hit.server, hit.name)
                 for name, hit in new.items()
                 if name not in hits
             ]
@@ -113,7 +113,7 @@ class ToolSearch:
             if question.strip().startswith(SELECT):
                 detail = detail or "full"
             reply = search_reply.lay_out(shown, detail)
-            answers.append(search_reply.Answer(question, reply, each.text))
+            answers.append(search_reply.QuestionAnswer(question, reply, each.text))
         full = [name for answer in answers for name in answer.reply.full]
         tools = [single(hits[name]) for name in full]
         # The answer says how they are called, so a later turn needs no card for them.
@@ -155,7 +155,7 @@ class ToolSearch:
     async def _related_signatures(
         self,
         asked: SearchArguments,
-        answers: "Sequence[search_reply.Answer]",
+        answers: "Sequence[search_reply.QuestionAnswer]",
         hits: Mapping[WireName, finder.ToolHit],
     ) -> str:
         """Return signatures of further tools of the first hit's capability, often needed next.
@@ -206,7 +206,7 @@ class ToolSearch:
         """Return why the capability that grants a tool is off as a whole."""
         return None if hit.via is None else self._view.policy.restrict_capability(hit.via)
 
-    async def reach(self, name: str) -> Listed:
+    async def reach(self, name: str) -> ActiveTool:
         """Switch on a single tool by name, start its server, and return it.
 
         Raises:
@@ -274,7 +274,7 @@ class ToolSearch:
 
     async def _switch_on(
         self, name: str, hit: finder.ToolHit, restriction: finder.ToolRestriction | None
-    ) -> Listed:
+    ) -> ActiveTool:
         wire = await self._add(name, hit, restriction)
         if self._listed(wire) is not None:
             # Only the running server says whether it still has the tool.
@@ -312,8 +312,8 @@ class ToolSearch:
                 found[name] = hit
         return found
 
-    def _listed(self, name: str) -> Listed | None:
-        return admit_shown(self._state.surface.find(name), self._state, self._view)
+    def _listed(self, name: str) -> ActiveTool | None:
+        return active_tool(self._state.surface.find(name), self._state, self._view)
 
     async def _look_up(self, name: str) -> finder.ToolLookedUp:
         known = self._state.surface.known(name)

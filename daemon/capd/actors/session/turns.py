@@ -13,10 +13,11 @@ import structlog
 import trio
 
 from capd.actors.control import documents
-from capd.actors.session.curation import Candidate, Curation, CurationResult
+from capd.actors.session.activation import Resolved
+from capd.actors.session.curation import Curation, CurationResult, ToolCandidate
 from capd.actors.session.memories import MOST_OF_A_TURN
 from capd.actors.session.parts import SessionParts
-from capd.actors.session.task_budget import Plan, TaskBudget
+from capd.actors.session.task_budget import TaskBudget, TurnPlan
 from capd.core.back_references import weakly
 from capd.core.protocol.outcomes import text_result
 from capd.core.routing.cleaning import is_system_content
@@ -63,7 +64,7 @@ _TURN_ARGUMENTS: JsonCodec[hook_context.TurnArguments] = JsonCodec(hook_context.
 
 @dataclass(slots=True)
 class TurnContext:
-    """The context of a turn that is known before it starts: where its text goes."""
+    """The facts about one turn: its message, its decision, and where its text goes."""
 
     is_delivered: bool = True
     """Whether the text reaches the model. A text that does not counts as not delivered."""
@@ -260,7 +261,7 @@ class SessionTurns:
         conversation = turn_context.conversation = self._parts.conversations.current
         self._view.turned()
         await self._follow_profile()
-        decision = await self._route(text, turn_context.waits)
+        decision, resolved = await self._route(text, turn_context.waits)
         # With a budget, only the plan decides what is switched on.
         turn_context.decide(None if budget else decision)
         tools = await self._curation.ranked(text, decision, is_planned=budget > 0)
@@ -278,7 +279,7 @@ class SessionTurns:
         self._state.is_mid_turn = False
         self._under_way += 1
         try:
-            outcome, came_on = await self._switch_on(decision, plan)
+            outcome, came_on = await self._switch_on(decision, resolved, plan)
             await self._parts.activation.step(self._state.begin_turn)
             suggested = self._suggested(decision, conversation)
             curated, of_skills = await self._bring_singles(text, tools, is_planned=plan is not None)
@@ -339,7 +340,7 @@ class SessionTurns:
         return curated, await self._parts.client_skills.use_named(text)
 
     async def _switch_on(
-        self, decision: Decision, plan: Plan | None
+        self, decision: Decision, resolved: Resolved | None, plan: TurnPlan | None
     ) -> tuple[Outcome, dict[CapabilityId, tuple[WireName, ...]]]:
         """Switch on the decision's capability, or the plan's; return the outcome and new tools.
 
@@ -348,14 +349,16 @@ class SessionTurns:
         if plan is not None:
             return await self._enable_planned(plan)
         if decision.id is not None and decision.outcome == "activate":
-            outcome = await self._parts.activation.enable(str(decision.id), by="turn")
+            outcome = await self._parts.activation.enable(
+                str(decision.id), by="turn", known=resolved
+            )
             return outcome, {decision.id: outcome.added}
         if decision.id is not None:
             self._state.active.touch(decision.id, time.time())
         return Outcome(""), {}
 
     async def _enable_planned(
-        self, plan: Plan
+        self, plan: TurnPlan
     ) -> tuple[Outcome, dict[CapabilityId, tuple[WireName, ...]]]:
         """Switch on the plan's capabilities; return the joint outcome, and their new tools."""
         outcomes = [
@@ -410,7 +413,7 @@ class SessionTurns:
         conversation.is_bootstrapped = True
         return words
 
-    def _memory_text(self, bootstrap: str, plan: Plan | None) -> str:
+    def _memory_text(self, bootstrap: str, plan: TurnPlan | None) -> str:
         """Return the text of memories, as far as there is room beside the bootstrap files."""
         if plan is not None:
             return self._parts.memories.deliver_only(plan.memories)
@@ -477,7 +480,7 @@ class SessionTurns:
         is_read = turn_context.is_hook and turn_context.is_delivered
         if not suggested or not is_read or self._view.lists_in_turn or not self._view.has_caller:
             return _HookText()
-        of_each: list[list[Candidate]] = []
+        of_each: list[list[ToolCandidate]] = []
         for id_ in suggested:
             meant = Decision("suggest", id=id_)
             ranked = await self._curation.within(turn_context.text, meant)
@@ -499,7 +502,7 @@ class SessionTurns:
         self,
         decision: Decision,
         ranked: finder.ToolsRanked,
-        fitting: Sequence[Candidate],
+        fitting: Sequence[ToolCandidate],
         conversation: Conversation,
         beside: str,
     ) -> "_HookText":
@@ -570,6 +573,8 @@ class SessionTurns:
         if not context:
             return context
         said = [line for each in came_on for line in self._parts.activation.instructions_of(each)]
+        if not said:
+            return context
         words = instructions_text(said, room_in_turn(context, suggestion))
         return f"{context}\n{words}" if words else context
 
@@ -587,12 +592,15 @@ class SessionTurns:
             self._parts.index.suggestions(suggested) if suggested and self._view.has_enabler else ""
         )
 
-    async def _route(self, text: str, waits: float) -> Decision:
+    async def _route(self, text: str, waits: float) -> tuple[Decision, Resolved | None]:
+        """Return what the registry decides, and the capability that is to be switched on."""
+        activation = self._parts.activation
+        changes = activation.changes
         try:
             request = registry.RouteMessage(
                 session=self._place.key,
                 text=text,
-                active=[activation.id for activation in self._state.active.activations],
+                active=[each.id for each in self._state.active.activations],
                 keys=self._environments.keys(self._place.key),
                 domain=self._place.domain,
                 is_enabled=self._view.is_routed,
@@ -601,12 +609,13 @@ class SessionTurns:
                 restrictions=self._parts.index.restrictions(),
                 waits=waits,
             )
-            reply = await self._parts.activation.leases.ask_registry(request, waits=waits)
+            reply = await activation.leases.ask_registry(request, waits=waits)
         except NotActivatedError as error:
             log.warning("not_routed", session=self._place.key, reason=str(error))
-            return Decision("abstain", "model_not_ready")
+            return Decision("abstain", "model_not_ready"), None
         assert isinstance(reply, registry.MessageRouted)
-        return reply.decision
+        known = Resolved(reply.resolved, changes) if reply.resolved is not None else None
+        return reply.decision, known
 
 
 def _unusable(decision: Decision, conversation: Conversation) -> list[UnusableCapability]:

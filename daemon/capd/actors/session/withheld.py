@@ -7,7 +7,7 @@ import structlog
 from capd.actor_clients.definitions import DefinitionsClient
 from capd.core.protocol.outcomes import RefusedError
 from capd.core.sessions.session import ServerLease, SessionState
-from capd.runtime.peer import ActorUnavailableError
+from capd.runtime.bus import ActorUnavailableError
 from capd_protos import definitions
 from capd_protos.types import ServerIdentity, ToolName, WireName
 
@@ -23,8 +23,8 @@ async def withheld_note(
 ) -> str:
     """Return the text about the withheld tools of active servers; empty if they have none."""
     notes: list[str] = []
-    for held in servers:
-        request = definitions.ListDefinitions(held.identity)
+    for lease in servers:
+        request = definitions.ListDefinitions(lease.identity)
         try:
             reply = await definitions_client.describe(request, timeout=ASK_TIMEOUT)
         except ActorUnavailableError as error:
@@ -35,12 +35,12 @@ async def withheld_note(
             shown = ", ".join(names[:_NAMES_SHOWN]) + (", ..." if names[_NAMES_SHOWN:] else "")
             notes.append(
                 f" Withheld for their definitions: {shown}. The person sees why with: "
-                f"capd trust definitions {held.spec.name}"
+                f"capd trust definitions {lease.spec.name}"
             )
     return "".join(notes)
 
 
-class Withheld:
+class WithheldTools:
     """Refuses calls of tools that are withheld because of their definitions."""
 
     def __init__(self, definitions_client: DefinitionsClient, state: SessionState) -> None:

@@ -13,8 +13,8 @@ from capd.adapters.servers.generation_file import GenerationFile
 from capd.adapters.servers.instance import Instance
 from capd.core.protocol.generations import is_stateless
 from capd.core.servers.generation_memory import GenerationMemory
-from capd.core.servers.identity import InstanceKey, instance_key, server_identity
-from capd.core.servers.leases import Leases, State
+from capd.core.servers.identity import InstanceKey, instance_keys
+from capd.core.servers.leases import Leases
 from capd.core.servers.sandbox import SandboxRequest
 from capd.runtime.saver import Saver
 from capd_protos import supervisor as messages
@@ -63,25 +63,18 @@ class Sharing:
         that the session uses there.
         """
         server, session = request.server, request.session
-
-        def key(scope: str) -> InstanceKey:
-            facts = (server, request.project, session, values, self._pepper)
-            return instance_key(
-                *facts,
-                scope=scope,
-                sandbox_request=self._sandbox_request(server),
-                bridge=request.bridge,
-                far_folder=request.far_folder,
-                account=account,
-            )
-
+        keys = instance_keys(
+            *(server, request.project, session, values, self._pepper),
+            sandbox_request=self._sandbox_request(server),
+            bridge=request.bridge,
+            far_folder=request.far_folder,
+            account=account,
+        )
+        shared, by_scope = keys["shared"], keys[server.scope]
         by_stateless = is_stateless(request.client)
-        scope = self._generations.scope(server, server_identity(server), by_stateless=by_stateless)
-        shared = key("shared")
-        by_scope = shared if server.scope == "shared" else key(server.scope)
+        scope = self._generations.scope(server, shared.identity, by_stateless=by_stateless)
         is_held = session in self._leases.holders(shared)
-        runs = self._leases.state(by_scope) not in {None, State.DOWN, State.STOPPING}
-        has_own = runs or session in self._leases.holders(by_scope)
+        has_own = self._leases.is_up(by_scope) or session in self._leases.holders(by_scope)
         if is_held or (scope == "shared" and not has_own):
             return shared, msgspec.structs.replace(server, scope="shared")
         return by_scope, server
@@ -101,13 +94,12 @@ class Sharing:
 
     def on_started(self, key: InstanceKey, link: Instance, *, tried_stateless: bool) -> None:
         """Note the generation of a server that has started, and save it soon."""
-        before = self._generations.written()
-        self._generations.note_start(
+        has_changed = self._generations.note_start(
             key.identity,
             tried_stateless=tried_stateless,
             is_stateless=link.server_connection.is_stateless,
         )
-        if self._file is not None and self._generations.written() != before:
+        if self._file is not None and has_changed:
             self._saver.changed("generations")
 
     async def _save(self, _: str) -> bool:

@@ -29,8 +29,8 @@ from capd.adapters.servers.server_run import ServerEnd
 from capd.adapters.spool import Spool
 from capd.adapters.tool_lists import ToolLists
 from capd.adapters.trust.launcher_files import are_launchers_trusted
+from capd.adapters.trust.trust_check import UntrustedError, refuse_untrusted
 from capd.adapters.trust.trust_file import TrustFile
-from capd.adapters.trust.vouching import UntrustedError, refuse_untrusted
 from capd.core.errors import CapdError
 from capd.core.redaction import redactor
 from capd.core.servers.containers import ENGINES, ContainerRefusedError, container_request
@@ -205,10 +205,12 @@ class Starts:
         own = self._settings.environment
         found = {key: own[key] for key in _KUBECTL_VARIABLES if key in own}
         environment = self.environment({**found, **filled.env})
-        vouch = None
+        check_trust = None
         if server.project and self._settings.trust is not None:
-            vouch = partial(self._check_trust, server)
-        process = ProcessSpec(place.command, environment, self._settings.shared_cwd, vouch=vouch)
+            check_trust = partial(self._check_trust, server)
+        process = ProcessSpec(
+            place.command, environment, self._settings.shared_cwd, check_trust=check_trust
+        )
 
         def connect(url: str) -> AbstractAsyncContextManager[ServerEnd]:
             # No login: the port is another one each time, so a saved one would never be found.
@@ -223,7 +225,7 @@ class Starts:
 
     def redactor(self, server: ServerSpec, values: Mapping[str, str]) -> Callable[[str], str]:
         """Return a function that removes the secrets of `server` from a text."""
-        return redactor(values.get(key, "") for key in wanted_keys(server))
+        return redactor([values.get(key, "") for key in wanted_keys(server)])
 
     def environment(self, declared: Mapping[str, str]) -> dict[str, str]:
         """Return the environment of a process that capd starts for a server."""
@@ -234,7 +236,7 @@ class Starts:
     def remote_spec(
         self, server: ServerSpec, values: Mapping[str, str], project: str, account: str = ""
     ) -> RemoteSpec:
-        """Return what a connection by URL needs.
+        """Return the specification of a connection to a server by URL.
 
         Raises:
             MissingValueError: a placeholder's key has no value.
@@ -269,12 +271,12 @@ class Starts:
                 server, "" if is_nowhere else project, self.environment({})
             )
         environment = self.environment(filled.env)
-        vouch = None
+        check_trust = None
         if server.project and self._settings.trust is not None:
-            vouch = partial(self._check_trust, server)
+            check_trust = partial(self._check_trust, server)
         launching = self._launching(server, cwd, "" if is_nowhere else project)
         argv = (filled.command, *filled.args)
-        return ProcessSpec(argv, environment, cwd, box, vouch, launching)
+        return ProcessSpec(argv, environment, cwd, box, check_trust, launching)
 
     def _contained_spec(
         self, server: ServerSpec, values: Mapping[str, str], project: str
@@ -290,12 +292,14 @@ class Starts:
         launching = self._launching(server, Path(mounted or cwd), mounted)
         if launching is not None:
             launching.refuse_in_container()
-        vouch = None
+        check_trust = None
         if server.project and self._settings.trust is not None:
-            vouch = partial(self._check_trust, server)
+            check_trust = partial(self._check_trust, server)
         contained = Contained(containers, request)
         words = (server.name,)
-        return ProcessSpec(words, self.environment({}), cwd, vouch=vouch, contained=contained)
+        return ProcessSpec(
+            words, self.environment({}), cwd, check_trust=check_trust, contained=contained
+        )
 
     def is_launched_otherwise(
         self,

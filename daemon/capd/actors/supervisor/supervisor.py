@@ -6,7 +6,7 @@ start leaves nothing behind, and the next start waits for its back-off. Secrets 
 start, from the session's own values.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from itertools import count
 from random import random
@@ -15,8 +15,8 @@ import msgspec
 import structlog
 import trio
 
+from capd.actor_clients.definitions import DefinitionsClient
 from capd.actor_clients.names import SUPERVISOR
-from capd.actors.supervisor.definition_check import Vetting
 from capd.actors.supervisor.installs import Installs
 from capd.actors.supervisor.instance_records import UNUSED, InstanceRecord
 from capd.actors.supervisor.logins import LoginRequests
@@ -26,8 +26,13 @@ from capd.actors.supervisor.tree_watch import watch_trees
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.servers.http.remote_spec import RemoteSpec
 from capd.adapters.servers.instance import Instance
-from capd.adapters.servers.server_run import ServerLostError, ServerRun, StartFailedError
-from capd.adapters.trust.vouching import UntrustedError
+from capd.adapters.servers.server_run import (
+    NotVettedError,
+    ServerLostError,
+    ServerRun,
+    StartFailedError,
+)
+from capd.adapters.trust.trust_check import UntrustedError
 from capd.core.errors import CapdError, leaves
 from capd.core.servers.addresses import PATIENCE
 from capd.core.servers.far_starts import FarRefusedError, far_place, refuse_here, with_roots
@@ -36,17 +41,19 @@ from capd.core.servers.launchers import outside
 from capd.core.servers.leases import Effect, Leases, Start, State
 from capd.core.servers.placeholders import MissingValueError, wanted_keys
 from capd.core.sessions.profiles import values_of
+from capd.core.tools.tool_intake import AcceptedTool
 from capd.runtime.boundary import contained, kept_running
-from capd.runtime.bus import Bus
+from capd.runtime.bus import ActorUnavailableError, Bus
 from capd.runtime.handle_table import HandleTable
 from capd.runtime.mailbox import serve
+from capd_protos import definitions
 from capd_protos import supervisor as messages
 from capd_protos.codec import MsgpackCodec
 from capd_protos.curator import SessionStarted
 from capd_protos.definitions import DefinitionsReviewed
 from capd_protos.naming import Named, NameTable
 from capd_protos.registry import CatalogChanged
-from capd_protos.types import InstanceId, ServerIdentity, ServerSpec, SessionKey
+from capd_protos.types import InstanceId, ServerIdentity, ServerSpec, SessionKey, ToolName
 
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
 
@@ -59,6 +66,8 @@ SESSIONS: MsgpackCodec[SessionStarted] = MsgpackCodec(SessionStarted)
 LONGEST_WAIT = 2.0
 """Seconds. A request waits for a back-off up to this long. If the back-off is longer, the request
 is refused, and the refusal says when the next try is."""
+VET_TIMEOUT = 30.0
+"""Seconds for comparing a list of tools with the trusted definitions."""
 _MOST_RECORDS = 256
 
 log = structlog.get_logger(actor="supervisor")
@@ -88,7 +97,7 @@ class Supervisor:
         self._environments = environments
         self._settings = settings
         self._starts = starts
-        self._vetting = Vetting(bus, self._running_of) if settings.is_vetting else None
+        self._definitions = DefinitionsClient(bus)
         self._logins = LoginRequests(starts.logins)
         # In a folder that no server writes to: npm and uv read files of their working directory.
         self._installs = Installs(bus, settings.install_cwd or settings.shared_cwd)
@@ -195,7 +204,7 @@ class Supervisor:
             # Looked up in each round: the record may have been replaced meanwhile.
             instance = self._instances[key]
             await instance.changed.wait()
-        if self._leases.state(key) is State.READY and session in self._leases.holders(key):
+        if self._leases.serves(key, session):
             link = self._running.get(instance.id)
             is_by_generation = instance.server.scope != request.server.scope
             if is_by_generation and link is not None and not link.server_connection.is_stateless:
@@ -217,7 +226,7 @@ class Supervisor:
         if self._leases.state(key) is not State.READY:
             return False
         link = self._running.get(self._instances[key].id)
-        return link is None or not link.is_alive
+        return link is None or not link.server_connection.is_alive
 
     def _release(self, request: messages.ReleaseServer) -> messages.LeasesReleased:
         session, known = request.session, self._instances.values()
@@ -325,8 +334,7 @@ class Supervisor:
 
     def _running_of(self, server: ServerIdentity) -> list[InstanceId]:
         keys = [key for key in self._instances if key.identity == server]
-        ended = {None, State.DOWN, State.STOPPING}
-        return [self._instances[key].id for key in keys if self._leases.state(key) not in ended]
+        return [self._instances[key].id for key in keys if self._leases.is_up(key)]
 
     # One instance
 
@@ -387,9 +395,7 @@ class Supervisor:
         wants_stateless = self._sharing.is_tried_stateless(
             key, instance.client, has_failed=has_failed
         )
-        vet = None
-        if self._vetting is not None:
-            vet = partial(self._vetting.withheld, instance.server, key.identity, instance.id)
+        vet = partial(self._withheld, instance) if self._settings.is_vetting else None
         project = instance.project if instance.server.scope != "shared" else ""
         run = ServerRun(
             key.name,
@@ -402,7 +408,7 @@ class Supervisor:
             longest_call=self._settings.longest_call,
             spool=self._settings.spool.of_server() if self._settings.spool is not None else None,
             vet=vet,
-            vouch=partial(self._starts.check_trust, instance.server),
+            check_trust=partial(self._starts.check_trust, instance.server),
             start_timeout=None if is_last else PATIENCE,
         )
         instance.run, instance.facts = run, run.facts
@@ -447,6 +453,28 @@ class Supervisor:
         finally:
             self._running.take(instance.id)
             instance.run, run.pid = None, 0
+
+    async def _withheld(
+        self, instance: InstanceRecord, taken: Sequence[AcceptedTool]
+    ) -> Collection[ToolName]:
+        """Return the tools of an instance's list that differ from their trusted definitions.
+
+        They must not be shown or called.
+
+        Raises:
+            NotVettedError: they could not be compared, so every tool is withheld.
+        """
+        tools = [definitions.ListedTool(each.definition.name, each.written) for each in taken]
+        identity = instance.key.identity
+        request = definitions.VetTools(
+            instance.server, identity, tools, instance.id, self._running_of(identity)
+        )
+        try:
+            return frozenset(await self._definitions.vet(request, timeout=VET_TIMEOUT))
+        except ActorUnavailableError as error:
+            raise NotVettedError(
+                f"its tools could not be compared with the trusted ones: {error}"
+            ) from None
 
     async def _keep_tools(self, instance: InstanceRecord, run: ServerRun, link: Instance) -> None:
         lists, key = self._settings.tool_lists, instance.key
@@ -510,8 +538,10 @@ class Supervisor:
         self, session: SessionKey, server: ServerSpec, values: Mapping[str, str], project: str
     ) -> str:
         """Return the account by which a session reaches a server; empty for the usual one."""
+        if server.transport == "stdio":
+            return ""
         namespace = self._environments.namespace(session)
-        if not namespace or server.transport == "stdio":
+        if not namespace:
             return ""
         try:
             spec = self._starts.remote_spec(server, values, project)

@@ -1,6 +1,11 @@
 """Parks the connections of idle clients: one task waits for the next line of all of them.
 
-    served ──nothing for 10 to 20 s──> parked ──a line, or something to write──> served
+           ┌──────────── a line, or something to write ─────────────┐
+           v                                                        │
+    NEW ─> SERVED ──a look──> QUIET ──a look──> LEAVING ────────> PARKED
+             ^──── a line ──────┘
+
+    each of them ──close──> CLOSING ──> OVER
 
 A connection that is served has a task, a nursery and a chain of ten coroutines: 9 KB, of which a
 client that is silent has no use. A parked one has its socket in a shared epoll object. It is still
@@ -8,30 +13,149 @@ open: a notification is written at once, and only a client that does not read br
 Systems without epoll do not park.
 """
 
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable
+from enum import Enum, auto
 
 import trio
 
 from capd.adapters import platform
+from capd.adapters.clients.line_sinks import LineSink, ParkingSink
+from capd.adapters.stdio_frames import Frame, FrameReader, Oversized
 
 QUIET = 10.0
 """Seconds between two looks. A connection is parked at the second in a row that finds it quiet."""
+QUIET_AT_FIRST = 0.5
+"""The same for a connection that was never parked. Most clients are silent after their handshake,
+so of many that open at once only a few have a task at the same time."""
+_LOOKS_AT_FIRST = 20
+"""A connection that is still not parked after so many of these looks is looked at every `QUIET`."""
 
 
-class ParkableConnection(Protocol):
-    """A client's connection, as the parking sees it."""
+class Phase(Enum):
+    """What a connection is doing; the module draws the order."""
+
+    NEW = auto()
+    """Its session starts. No line has been read."""
+    SERVED = auto()
+    """A task reads its lines."""
+    QUIET = auto()
+    """As `SERVED`, but no line has come since the last look."""
+    LEAVING = auto()
+    """Its task ends, so that it can be parked."""
+    PARKED = auto()
+    """It has no task, and waits for its client's next line."""
+    CLOSING = auto()
+    """Its client is told why it is closed."""
+    OVER = auto()
+    """It is ending, or has ended."""
+
+
+class ParkableConnection(ABC):
+    """A connection that has a task while its client is active, and is parked while it is not.
+
+    Its owner runs it, and has to `park` it if `is_idle` is set when `run` returns.
+    """
+
+    # Every idle session has one.
+    __slots__ = ("__weakref__", "_lines", "_phase", "_reading", "_scope", "_sink", "_spot")
+
+    def __init__(self, sink: LineSink, lines: AsyncIterator[Frame | Oversized]) -> None:
+        self._sink = sink
+        self._lines = lines
+        self._phase = Phase.NEW
+        # Around the connection's task; None while it has none.
+        self._scope: trio.CancelScope | None = trio.CancelScope()
+        # Around each wait for lines.
+        self._reading: trio.CancelScope | None = None
+        # Where the connection is parked, its descriptor there, and what serves it again.
+        self._spot: tuple[Parking, int, Callable[[], None]] | None = None
+
+    @property
+    @abstractmethod
+    def _is_occupied(self) -> bool:
+        """Whether something is in progress that needs the connection's task."""
+
+    @abstractmethod
+    def _drop_task_parts(self) -> None:
+        """Drop what only a connection with a task needs."""
+
+    @abstractmethod
+    def _fail_questions(self) -> None:
+        """Fail what waits for an answer of the client, which is gone."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the connection is open, and needs no task until its client's next line."""
+        return self._phase is Phase.PARKED or self._phase is Phase.LEAVING
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the connection is ending, or has ended."""
+        scope = self._scope
+        return self._phase is Phase.OVER or (scope is not None and scope.cancel_called)
 
     def park_if_idle(self) -> None:
-        """Stop being served if nothing has happened since the last call."""
-        ...
+        """Let the task end if nothing has come from the client since the last call."""
+        if self._phase is Phase.SERVED:
+            self._phase = Phase.QUIET
+        elif self._phase is Phase.QUIET and self._reading is not None and self._may_park:
+            self._reading.cancel()
+
+    @property
+    def _may_park(self) -> bool:
+        return (
+            isinstance(self._lines, FrameReader)
+            and self._lines.is_between_lines
+            and isinstance(self._sink, ParkingSink)
+            and self._sink.is_idle
+            and self._phase is Phase.QUIET
+            and not self._is_occupied
+        )
+
+    def _leave_if_idle(self) -> bool:
+        """Begin to leave the task if nothing has come since `park_if_idle`; return whether so."""
+        if not self._may_park:
+            return False
+        assert isinstance(self._sink, ParkingSink), "only such a connection may park"
+        # The nursery closes in a moment, and then takes no task that writes.
+        self._sink.park(self.wake)
+        self._phase = Phase.LEAVING
+        return True
+
+    def park(self, parking: "Parking", serve_again: Callable[[], None]) -> None:
+        """Wait in `parking`; `serve_again` is called once, when `run` has to be called again."""
+        assert isinstance(self._sink, ParkingSink), "only such a connection is idle"
+        self._reading = self._scope = None
+        self._drop_task_parts()
+        descriptor = self._sink.park(self.wake)
+        self._spot = parking, descriptor, serve_again
+        self._phase = Phase.PARKED
+        if descriptor >= 0:
+            parking.park(self, descriptor)
+        # A closed socket has no descriptor. The task finds that out, and writes what has piled up.
+        if descriptor < 0 or not self._sink.is_idle:
+            self.wake()
 
     def wake(self) -> None:
-        """Be served again."""
-        ...
+        """Serve the connection again; do nothing if it is not parked."""
+        if self._phase is not Phase.PARKED or self._spot is None:
+            return
+        parking, descriptor, serve_again = self._spot
+        if descriptor >= 0:
+            parking.unpark(descriptor)
+        self._spot = None
+        self._phase = Phase.SERVED
+        self._scope = trio.CancelScope()
+        serve_again()
 
     def abandon(self) -> None:
-        """Close the socket at once."""
-        ...
+        """Close the socket of a parked connection, which is not served again."""
+        self._spot = None
+        self._phase = Phase.OVER
+        self._fail_questions()
+        if isinstance(self._sink, ParkingSink):
+            self._sink.abandon()
 
 
 class Parking:
@@ -41,32 +165,37 @@ class Parking:
         self._ready = platform.readiness_queue()
         self._parked: dict[int, ParkableConnection] = {}
         self._served: set[ParkableConnection] = set()
+        # Connections that have just been opened, with the number of looks at each.
+        self._new: dict[ParkableConnection, int] = {}
         self._any_served = trio.Event()
+        self._any_new = trio.Event()
 
     def __len__(self) -> int:
         """Return how many connections are parked."""
         return len(self._parked)
 
     def serve(self, connection: ParkableConnection) -> None:
-        """Note that a connection is served, so that it is parked once it is idle."""
-        self._served.add(connection)
-        self._any_served.set()
+        """Note that a connection has a task, so that it is parked once it is idle."""
+        if connection not in self._served:
+            self._new[connection] = 0
+            self._any_new.set()
 
     def leave(self, connection: ParkableConnection) -> None:
-        """Note that a connection is over."""
+        """Note that a connection has no task."""
         self._served.discard(connection)
+        self._new.pop(connection, None)
 
     def park(self, connection: ParkableConnection, descriptor: int) -> None:
         """Wake `connection` as soon as its socket `descriptor` can be read or is broken."""
         assert self._ready is not None, "nothing is parked without a queue"
-        self._served.discard(connection)
         self._parked[descriptor] = connection
         self._ready.register(descriptor, platform.READABLE)
 
     def unpark(self, descriptor: int) -> None:
-        """Wait no longer for a socket. It must still be open."""
+        """Wait no longer for a socket, which must still be open. Its connection gets a task."""
         assert self._ready is not None, "nothing is parked without a queue"
-        del self._parked[descriptor]
+        self._served.add(self._parked.pop(descriptor))
+        self._any_served.set()
         self._ready.unregister(descriptor)
 
     async def run(self) -> None:
@@ -75,13 +204,37 @@ class Parking:
             await trio.sleep_forever()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._wake_ready)
+            nursery.start_soon(self._follow_new)
             while True:
                 if not self._served:
                     self._any_served = trio.Event()
                     await self._any_served.wait()
                 await trio.sleep(QUIET)
-                for each in list(self._served):
-                    each.park_if_idle()
+                self._look_at_served()
+
+    # Each look is a method of its own: a loop's variable would keep its last connection for as long
+    # as the task waits.
+
+    def _look_at_served(self) -> None:
+        for each in list(self._served):
+            each.park_if_idle()
+
+    async def _follow_new(self) -> None:
+        while True:
+            if not self._new:
+                self._any_new = trio.Event()
+                await self._any_new.wait()
+            await trio.sleep(QUIET_AT_FIRST)
+            self._look_at_new()
+
+    def _look_at_new(self) -> None:
+        for each, looks in list(self._new.items()):
+            each.park_if_idle()
+            self._new[each] = looks + 1
+            if looks >= _LOOKS_AT_FIRST:
+                del self._new[each]
+                self._served.add(each)
+                self._any_served.set()
 
     async def _wake_ready(self) -> None:
         assert self._ready is not None, "checked by the caller"
@@ -95,5 +248,6 @@ class Parking:
         for descriptor, each in list(self._parked.items()):
             self.unpark(descriptor)
             each.abandon()
+        self._served.clear()
         if self._ready is not None:
             self._ready.close()

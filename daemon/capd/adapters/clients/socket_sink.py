@@ -22,6 +22,9 @@ _POSTED_BYTES = 32 * 1024 * 1024
 class SocketSink:
     """Writes the lines of all requests to one stream."""
 
+    # Every idle session has one.
+    __slots__ = ("_stream", "_writer")
+
     def __init__(self, stream: trio.abc.Stream) -> None:
         self._stream = stream
         self._writer = FrameWriter(

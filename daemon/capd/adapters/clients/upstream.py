@@ -3,12 +3,11 @@
 It handles JSON-RPC, both protocol generations and the frames of capd's own protocol; the session
 answers requests (`Conversation`). Requests run concurrently, and each is answered exactly once.
 Params and results that are only passed on are not decoded. A malformed line gets an error answer
-and does not end the connection.
+and does not end the connection. While its client is idle, it has no task (`parking`).
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import suppress
-from functools import cached_property
 
 import msgspec
 import trio
@@ -44,12 +43,12 @@ from capd.adapters.clients.conversation import (
     Request,
     listing,
 )
-from capd.adapters.clients.line_sinks import LargeSink, LineSink, ParkingSink, RequestId
+from capd.adapters.clients.line_sinks import LargeSink, LineSink, RequestId
 from capd.adapters.clients.listening import Listening
-from capd.adapters.clients.parking import Parking
+from capd.adapters.clients.parking import ParkableConnection, Phase
 from capd.adapters.clients.questions import Questions
+from capd.adapters.clients.requests_in_flight import MOST_REQUESTS, RequestsInFlight
 from capd.adapters.clients.suspended import SuspendedCalls
-from capd.adapters.clients.under_way import MOST_REQUESTS, RequestsInFlight
 from capd.adapters.large_frames import LargeFrame, read_all
 from capd.adapters.line_texts import checked_text, recover_id
 from capd.adapters.servers.callers import OnProgress
@@ -75,12 +74,17 @@ from capd_protos import socket as frames
 from capd_protos.codec import MalformedError
 
 _NOTHING: frozenset[int | str] = frozenset()
-_NO_SCOPE = trio.CancelScope()
-"""Stands for the scope of every parked connection. It is never entered and never cancelled."""
 
 
-class Upstream:
+class Upstream(ParkableConnection):
     """A client's connection; `run` it in a task of its own."""
+
+    __slots__ = (
+        *("_large_sink", "_log", "_nursery", "_under_way", "_version"),
+        *("_made_listening", "_made_questions", "_made_suspended"),
+        *("again", "client", "connection", "knows_durable", "session", "wants_dispatched"),
+        *("is_draining", "is_goodbye"),
+    )
 
     def __init__(
         self,
@@ -94,10 +98,9 @@ class Upstream:
         knows_durable: bool = False,
         again: Iterable[int | str] = (),
     ) -> None:
+        super().__init__(sink, lines)
         self.is_goodbye = False
         """Whether the client ended its session on purpose."""
-        self.is_idle = False
-        """Whether the connection is open, and waits without a task for its client's next line."""
         self.is_draining = False
         """Whether new requests are refused or ignored, because the daemon stops."""
         self.connection = connection
@@ -106,36 +109,34 @@ class Upstream:
         self.wants_dispatched = wants_dispatched
         self.knows_durable = knows_durable
         self.again = frozenset(again) or _NOTHING
-        self._sink = sink
         self._large_sink = sink if isinstance(sink, LargeSink) else None
-        self._lines = lines
         self._version = version
         self._log = log
         self.client = connection.client
         """The client info for requests that do not contain their own."""
-        self._scope = trio.CancelScope()
-        self._reading: trio.CancelScope | None = None
-        self._serve_again: Callable[[], None] | None = None
-        self._parking: tuple[Parking, int] | None = None
-        self._is_quiet = False
-        self._has_started = False
-        self._has_backlog = False
-        self._is_closing = False
-        self._is_over = False
+        # Most clients are never asked, suspend nothing and have no streams.
+        self._made_questions: Questions | None = None
+        self._made_suspended: SuspendedCalls | None = None
+        self._made_listening: Listening | None = None
 
-    # Most clients are never asked, suspend nothing and have no streams.
-
-    @cached_property
+    @property
     def _questions(self) -> Questions:
-        return Questions()
+        if self._made_questions is None:
+            self._made_questions = Questions()
+        return self._made_questions
 
-    @cached_property
+    @property
     def _suspended(self) -> SuspendedCalls:
-        return SuspendedCalls()
+        if self._made_suspended is None:
+            self._made_suspended = SuspendedCalls()
+        return self._made_suspended
 
-    @cached_property
+    @property
     def _listening(self) -> Listening:
-        return Listening(weakly(self.notify), self.connection.subscriptions)
+        if self._made_listening is None:
+            subscriptions = self.connection.subscriptions
+            self._made_listening = Listening(weakly(self.notify), subscriptions)
+        return self._made_listening
 
     async def run(self, conversation: Conversation) -> None:
         """Serve until the client disconnects or says goodbye, or until `close` is called.
@@ -143,8 +144,8 @@ class Upstream:
         Return with `is_idle` set if the connection is still open, but has nothing to do. Then
         `park` has to be called, and `run` again when it says so.
         """
-        self.is_idle = False
-        is_idle = False
+        assert self._scope is not None, "a parked connection is woken before it is run"
+        has_left = False
         with self._scope:
             try:
                 async with trio.open_nursery() as nursery:
@@ -159,124 +160,74 @@ class Upstream:
                     )
                     try:
                         await self._start(conversation)
-                        is_idle = await self._read(conversation)
+                        await self._read(conversation)
                     except FrameStalledError:
                         self._log.info("client_stalled", session=self.session)
                     finally:
-                        self._is_over = not is_idle
+                        if self._phase is not Phase.LEAVING:
+                            self._phase = Phase.OVER
                         self._under_way.cancel_all()
-                    if not is_idle:
+                    if self._phase is Phase.OVER:
                         nursery.cancel_scope.cancel()
                 # Other tasks ran while the nursery closed, and may have closed the connection.
-                self.is_idle = is_idle and not self._is_closing
+                has_left = self._phase is Phase.LEAVING
             finally:
-                if not self.is_idle:
-                    self._is_over = True
-                    self._questions.close()
+                if not has_left:
+                    self._phase = Phase.OVER
+                    self._fail_questions()
                     with trio.move_on_after(1.0, shield=True):
                         await self._sink.aclose()
 
-    # Idle connections
-
-    def park_if_idle(self) -> None:
-        """Let `run` return if nothing has come from the client since the last call."""
-        was_quiet, self._is_quiet = self._is_quiet, True
-        if was_quiet and self._reading is not None and self._may_park:
-            self._reading.cancel()
-
     @property
-    def _may_park(self) -> bool:
+    def _is_occupied(self) -> bool:
         return (
-            isinstance(self._lines, FrameReader)
-            and self._lines.is_between_lines
-            and isinstance(self._sink, ParkingSink)
-            and self._sink.is_idle
-            and not self._nursery.child_tasks
+            # A stream has a task and keeps nobody busy; a direct call is the other way round.
+            bool(self._nursery.child_tasks)
+            or self._under_way.is_busy
+            or (self._made_questions is not None and self._made_questions.are_open)
             # The end of a bridge closes the sockets of its clients, which a queue does not tell.
-            and not self.connection.is_far
-            and not ("_questions" in vars(self) and self._questions.are_open)
-            and not self._is_closing
+            or self.connection.is_far
         )
 
-    def park(self, parking: Parking, serve_again: Callable[[], None]) -> None:
-        """Wait in `parking`; `serve_again` is called once, when `run` has to be called again."""
-        assert isinstance(self._sink, ParkingSink), "only such a connection is idle"
-        self._serve_again = serve_again
-        self._reading = None
+    def _drop_task_parts(self) -> None:
         # A stream is a request in progress, so there is none.
-        vars(self).pop("_listening", None)
-        self._scope = _NO_SCOPE
+        self._made_listening = None
         del self._under_way, self._nursery
-        descriptor = self._sink.park(self._on_backlog)
-        if descriptor < 0:
-            # Somebody has closed the socket, which reading will tell.
-            self._serve_on(serve_again)
-            return
-        self._parking = parking, descriptor
-        parking.park(self, descriptor)
-        if self._has_backlog:
-            self.wake()
 
-    def _on_backlog(self) -> None:
-        self._has_backlog = True
-        self.wake()
-
-    def wake(self) -> None:
-        """Be served again; does nothing if the connection is not parked."""
-        if self._parking is None or self._serve_again is None:
-            return
-        parking, descriptor = self._parking
-        parking.unpark(descriptor)
-        self._parking = None
-        self._serve_on(self._serve_again)
-
-    def _serve_on(self, serve_again: Callable[[], None]) -> None:
-        self._serve_again = None
-        self._scope = trio.CancelScope()
-        self._is_quiet = self._has_backlog = self.is_idle = False
-        serve_again()
-
-    def abandon(self) -> None:
-        """Close the socket of a parked connection, which is not served again."""
-        self._serve_again = self._parking = None
-        self._is_over = True
+    def _fail_questions(self) -> None:
         self._questions.close()
-        if isinstance(self._sink, ParkingSink):
-            self._sink.abandon()
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the connection is ending, or has ended."""
-        return self._is_over or self._scope.cancel_called
 
     @property
     def is_busy(self) -> bool:
         """Whether requests of the client are in progress."""
-        return not self.is_idle and self._under_way.is_busy
+        # A connection that has just been woken has no task yet, and so no requests.
+        return not self.is_idle and hasattr(self, "_under_way") and self._under_way.is_busy
 
     def close(self, reason: str, *, reconnect: bool) -> None:
         """Tell the client why, and close the connection."""
-        self._is_closing = True
         self.wake()
+        if self._phase is not Phase.OVER:
+            self._phase = Phase.CLOSING
         self._listening.close()
         self.post(msgspec.json.encode(frames.Closing(reason, reconnect)))
-        # The writer gets its turn before the cancellation arrives.
-        self._scope.deadline = trio.current_time() + 0.2
+        if self._scope is not None:
+            # The writer gets its turn before the cancellation arrives.
+            self._scope.deadline = trio.current_time() + 0.2
 
     def list_changed(self, what: str) -> None:
         """Notify the client that its list of `tools`, `prompts` or `resources` has changed."""
         method = f"notifications/{what}/list_changed"
         if self.connection.is_initialized:
             self.post(b'{"jsonrpc":"2.0","method":"%s"}' % method.encode())
-        if "_listening" in vars(self):
-            self._listening.list_changed(what)
+        if self._made_listening is not None:
+            self._made_listening.list_changed(what)
 
     def resource_updated(self, uri: str, params: bytes) -> None:
         """Notify the client that a resource has changed, once for each of its subscriptions."""
         if any(is_within(uri, each) for each in self.connection.subscriptions):
             self.notify("notifications/resources/updated", params)
-        if "_listening" in vars(self):
-            self._listening.resource_updated(uri, params)
+        if self._made_listening is not None:
+            self._made_listening.resource_updated(uri, params)
 
     def task_changed(self, task: str, params: bytes) -> None:
         """Notify the client that a task has changed, once for each stream that listens for it."""
@@ -324,13 +275,14 @@ class Upstream:
 
     async def _start(self, conversation: Conversation) -> None:
         """Wait for texts that the first answers can also do without."""
-        if self._has_started:
+        if self._phase is not Phase.NEW:
             return
-        self._has_started = True
         try:
             await conversation.start()
         except Exception as error:  # noqa: BLE001 - the boundary
             self._log_failure("start", error)
+        if self._phase is Phase.NEW:
+            self._phase = Phase.SERVED
 
     async def _renew_subscriptions(self, conversation: Conversation) -> None:
         try:
@@ -338,28 +290,26 @@ class Upstream:
         except Exception as error:  # noqa: BLE001 - the boundary
             self._log_failure("subscriptions", error)
 
-    async def _read(self, conversation: Conversation) -> bool:
-        """Handle lines until the client is gone; return whether it is only idle."""
+    async def _read(self, conversation: Conversation) -> None:
+        """Handle lines until the client is gone, or until the connection leaves its task."""
         if not isinstance(self._lines, FrameReader):
             async for line in self._lines:
                 self._on_lines([line], conversation)
                 if self.is_goodbye:
                     break
-            return False
+            return
         while True:
             with trio.CancelScope() as self._reading:
                 while not self.is_goodbye and (lines := await self._lines.some()):
-                    self._is_quiet = False
+                    if self._phase is Phase.QUIET:
+                        self._phase = Phase.SERVED
                     self._on_lines(lines, conversation)
                     # Free a large line before waiting for the next one.
                     lines.clear()
-                return False
+                return
             # A line may have come after the look that found the connection idle.
-            if self._may_park:
-                if isinstance(self._sink, ParkingSink):
-                    # The nursery closes in a moment, and then takes no task that writes.
-                    self._sink.park(self._on_backlog)
-                return True
+            if self._leave_if_idle():
+                return
 
     def _on_lines(self, lines: Sequence[Frame | Oversized], conversation: Conversation) -> None:
         for line in lines:

@@ -1,15 +1,39 @@
-"""The connections that were not accepted yet: how many, for how long, and which is dropped first.
+"""The connections that were not accepted yet: how many, for how long, and which is closed first.
 
 Accepted connections are not in the pool, so a process that only connects cannot displace them.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import count
+from typing import Generic, TypeVar
 
 import trio
 
-from capd.core.sessions.crowd import Waiting, connection_to_close
+K = TypeVar("K")
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting(Generic[K]):
+    """A connection whose hello has not been accepted yet."""
+
+    key: K
+    owner: int = 0
+    """The pid of the process at its other end; 0 if unknown."""
+
+
+def connection_to_close(waiting: Sequence[Waiting[K]], most: int) -> K | None:
+    """Return the key of the connection to close; None if at most `most` are waiting.
+
+    `waiting` is in the order of arrival. The connection is the oldest one of the process that has
+    the most: an honest client has few, and each waits for milliseconds.
+    """
+    if len(waiting) <= most:
+        return None
+    counts = Counter(each.owner for each in waiting)
+    return max(waiting, key=lambda each: counts[each.owner]).key
 
 
 class WaitingPlace:

@@ -30,7 +30,7 @@ GUARD = SandboxRule("guard", ())
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedTools:
     """The tools that a server listed."""
 
     tools: list[ToolDefinition]
@@ -65,7 +65,7 @@ async def listed(
     tries: list[SandboxRule],
     redact: Callable[[str], str],
     on_attempt: Callable[[str], None] = lambda _: None,
-) -> Listed:
+) -> ListedTools:
     """Return the tools that `server` lists in the first of `tries` in which it starts.
 
     Raises:
@@ -89,14 +89,14 @@ async def _once(
     server: ServerSpec,
     opened: AbstractAsyncContextManager[ServerEnd],
     redact: Callable[[str], str],
-) -> Listed:
+) -> ListedTools:
     run = ServerRun(server.name, ClientFacts(), log, redact)
-    found: list[Listed] = []
+    found: list[ListedTools] = []
     scope = trio.CancelScope()
 
     def on_ready(instance: Instance) -> None:
         version = instance.server_connection.server_version
-        found.append(Listed(list(run.tools), version, run.facts.sandbox))
+        found.append(ListedTools(list(run.tools), version, run.facts.sandbox))
         scope.cancel()
 
     problems: list[CapdError] = []

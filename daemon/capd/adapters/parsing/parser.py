@@ -127,9 +127,9 @@ class Parser:
             unread = cast("T", msgspec.structs.replace(unread, is_final=error.is_final))
         return unread, self._longest
 
-    def reading(self) -> "Reading":
+    def reading(self) -> "BudgetedReader":
         """Return a reader for the files of one project or tap."""
-        return Reading(self)
+        return BudgetedReader(self)
 
     def close(self) -> None:
         """End the process."""
@@ -166,7 +166,7 @@ class Parser:
             raise _UnreadError(reason, is_final=started.has_ended_by_job) from None
 
 
-class Reading:
+class BudgetedReader:
     """Reads the files of one project or tap, which share one budget of CPU time."""
 
     def __init__(self, parser: Parser) -> None:
@@ -187,6 +187,16 @@ class Reading:
         return result
 
 
+def command(longest: float, idle: float) -> list[str]:
+    """Return what starts a parser process with two numbers of seconds, as for `Parser`."""
+    return [
+        # -I and -S: ignore Python's environment variables and site packages.
+        *(sys.executable, "-I", "-S", "-c", _MAIN),
+        *(str(longest), str(idle)),
+        *_import_folders(),
+    ]
+
+
 _SILENT = "the process that reads it has ended"
 
 
@@ -195,15 +205,7 @@ class _Process:
 
     def __init__(self, longest: float, idle: float, environment: Mapping[str, str]) -> None:
         """Start the process; raise OSError if that fails."""
-        self._process = ChannelProcess(
-            [
-                # -I and -S: ignore Python's environment variables and site packages.
-                *(sys.executable, "-I", "-S", "-c", _MAIN),
-                *(str(longest), str(idle)),
-                *_import_folders(),
-            ],
-            environment,
-        )
+        self._process = ChannelProcess(command(longest, idle), environment)
         self._channel = self._process.channel
         self._is_answering = False
 

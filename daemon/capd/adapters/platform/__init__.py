@@ -8,6 +8,7 @@ import sys
 if sys.platform == "linux":
     from capd.adapters.platform.linux import (
         READABLE,
+        ancestors,
         available_memory_bytes,
         become_subreaper,
         children,
@@ -38,6 +39,7 @@ if sys.platform == "linux":
 else:
     from capd.adapters.platform.portable import (
         READABLE,
+        ancestors,
         available_memory_bytes,
         become_subreaper,
         children,
@@ -115,13 +117,3 @@ __all__ = [
     "tree_use",
     "trim_memory",
 ]
-
-
-def ancestors(pid: int) -> list[int]:
-    """Return the parents of `pid`, the nearest first, down to process 1."""
-    found: list[int] = []
-    parent = parent_pid(pid)
-    while parent and parent not in found:
-        found.append(parent)
-        parent = parent_pid(parent)
-    return found

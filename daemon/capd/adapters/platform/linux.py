@@ -70,6 +70,16 @@ def parent_pid(pid: int) -> int | None:
     return None if fields is None else int(fields[1])
 
 
+def ancestors(pid: int) -> list[int]:
+    """Return the parents of a process, the nearest first, down to process 1."""
+    found: list[int] = []
+    parent = parent_pid(pid)
+    while parent and parent not in found:
+        found.append(parent)
+        parent = parent_pid(parent)
+    return found
+
+
 def has_terminal(pid: int) -> bool:
     """Tell whether a process has a terminal and reads from it."""
     fields = _stat_fields(pid)

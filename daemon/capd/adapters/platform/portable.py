@@ -54,6 +54,16 @@ def parent_pid(pid: int) -> int | None:
     return None if parent is None else int(parent)
 
 
+def ancestors(pid: int) -> list[int]:
+    """Return the parents of a process, the nearest first, down to process 1."""
+    parents = {row[0]: row[1] for row in _processes("pid=,ppid=")}
+    found: list[int] = []
+    while (parent := parents.get(pid)) and parent not in found:
+        found.append(parent)
+        pid = parent
+    return found
+
+
 def has_terminal(pid: int) -> bool:
     """Tell whether a process has a terminal."""
     return (_ps(pid, "tty") or "?").strip("?-") != ""
@@ -87,15 +97,7 @@ def machine_bytes() -> int:
 
 def tree_use(root: int) -> tuple[int, int]:
     """Return how many processes are below `root`, and their resident memory in bytes."""
-    ps = shutil.which("ps") or "/bin/ps"
-    answer = subprocess.run(
-        [ps, "-axo", "pid=,ppid=,rss="],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"LC_ALL": "C"},
-    )
-    rows = [tuple(map(int, line.split())) for line in answer.stdout.splitlines()]
+    rows = _processes("pid=,ppid=,rss=")
     below, waiting, kibibytes = 0, [root], 0
     while waiting:
         parent = waiting.pop()
@@ -158,6 +160,15 @@ def set_dumpable(is_dumpable: bool, /) -> None:
 
 def become_subreaper() -> None:
     """Do nothing: these systems have no subreapers."""
+
+
+def _processes(columns: str) -> list[tuple[int, ...]]:
+    """Return columns of numbers of every process."""
+    ps = shutil.which("ps") or "/bin/ps"
+    answer = subprocess.run(
+        [ps, "-axo", columns], capture_output=True, text=True, check=False, env={"LC_ALL": "C"}
+    )
+    return [tuple(map(int, line.split())) for line in answer.stdout.splitlines()]
 
 
 def _ps(pid: int, column: str) -> str | None:

@@ -84,11 +84,6 @@ class Instance:
         self.subscriptions = Subscriptions(self.server_connection)
         self._list_changes = ListChanges(weakly(self._tell_of_change))
 
-    @property
-    def is_alive(self) -> bool:
-        """Whether calls can be sent."""
-        return self.server_connection.is_alive
-
     def join(self, peer: Peer, uris: Iterable[str] = (), tasks: Iterable[str] = ()) -> None:
         """Pass the server's messages on to a session that holds the instance.
 

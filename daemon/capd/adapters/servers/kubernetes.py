@@ -23,7 +23,7 @@ import trio
 from capd.adapters.servers.processes import SpawnFailedError
 from capd.adapters.servers.server_run import ServerEnd
 from capd.adapters.stdio_frames import Frame, FrameReader
-from capd.core.servers.kubernetes import Place, forwarded_port
+from capd.core.servers.kubernetes import ClusterService, forwarded_port
 from capd.core.servers.membership import Membership
 
 FORWARD_TIMEOUT = 45.0
@@ -85,7 +85,7 @@ class ForwardedServer:
 
 @asynccontextmanager
 async def forwarded(
-    place: Place, kubectl: AbstractAsyncContextManager[ServerEnd], connect: Connect
+    place: ClusterService, kubectl: AbstractAsyncContextManager[ServerEnd], connect: Connect
 ) -> AsyncIterator[ForwardedServer]:
     """Keep a connection to `place` open while the block runs.
 
@@ -116,7 +116,7 @@ async def forwarded(
             await tasks.aclose()
 
 
-async def _port(place: Place, kubectl: ServerEnd, lines: FrameReader) -> int:
+async def _port(place: ClusterService, kubectl: ServerEnd, lines: FrameReader) -> int:
     with trio.move_on_after(FORWARD_TIMEOUT) as patience:
         async for line in lines:
             port = forwarded_port(line.data) if isinstance(line, Frame) else None

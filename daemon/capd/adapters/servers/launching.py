@@ -17,11 +17,11 @@ from pathlib import Path
 
 from capd.adapters import platform
 from capd.adapters.regular_files import opened_regular
-from capd.adapters.trust.vouching import UntrustedError
+from capd.adapters.trust.trust_check import UntrustedError
 from capd.core.errors import CapdError
 from capd.core.servers.launchers import (
     LOADING_VARIABLES,
-    Reading,
+    FilesRead,
     all_names,
     launch,
     outside,
@@ -46,7 +46,7 @@ class NoEmptyFolderError(CapdError):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LaunchPlan:
     """How a server is started, given the files at this moment."""
 
     argv: tuple[str, ...] = field(repr=False)
@@ -81,13 +81,13 @@ class Launching:
     can_enter: bool = True
     """Whether the server may go from the empty folder into the project."""
 
-    def plan(self, argv: tuple[str, ...], env: Mapping[str, str]) -> Plan:
+    def plan(self, argv: tuple[str, ...], env: Mapping[str, str]) -> LaunchPlan:
         """Return how the server is started; in `argv` and `env` placeholders are filled in.
 
         Raises:
             UntrustedError: it would run code of an untrusted project.
         """
-        usual = Plan(argv, env)
+        usual = LaunchPlan(argv, env)
         real = os.path.realpath(self.folder)
         if _is_users_own(real, self.home) or (self.project and self.is_trusted(real)):
             return usual
@@ -109,7 +109,7 @@ class Launching:
         if self.project and found.project_file:
             raise self._refused(f"{found.project_file}, a file of")
         if not found.is_reading:
-            return Plan(argv, kept)
+            return LaunchPlan(argv, kept)
         there = look(real, found, self.home)
         can_enter = (
             self.can_enter
@@ -129,7 +129,7 @@ class Launching:
                 "npm_config_script_shell": str(ENTER_PROJECT),
                 "CAPD_SERVER_FOLDER": str(self.folder),
             }
-        return Plan(way.argv, kept, way.is_elsewhere, way.enters_project, way.reason)
+        return LaunchPlan(way.argv, kept, way.is_elsewhere, way.enters_project, way.reason)
 
     def refuse_in_container(self) -> None:
         """Raise if the server runs code of a project that is not trusted in its container.
@@ -156,7 +156,7 @@ class Launching:
             held = replace(self, is_trusted=lambda _: False).plan(argv, env)
         except UntrustedError:
             return True
-        return held != Plan(argv, env)
+        return held != LaunchPlan(argv, env)
 
     def empty_folder(self) -> Path:
         """Create a folder in which, and above which, launchers find no files.
@@ -164,7 +164,7 @@ class Launching:
         Raises:
             NoEmptyFolderError: none could be created.
         """
-        everything = Reading(names=all_names())
+        everything = FilesRead(names=all_names())
         for base in (self.empty_folders, Path(tempfile.gettempdir())):
             try:
                 base.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -194,7 +194,7 @@ def remove_empty(folders: Path) -> None:
             folder.rmdir()
 
 
-def look(folder: str, found: Reading, home: str) -> list[str]:
+def look(folder: str, found: FilesRead, home: str) -> list[str]:
     """Return the files that a launcher would read (`found`) in `folder` or a folder above it.
 
     Files in `folder` are given by name, those above it by path. `folder` is a real path. Home and

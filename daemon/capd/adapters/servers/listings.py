@@ -10,13 +10,13 @@ import trio
 from capd.adapters.fair_share import FairShare
 from capd.adapters.servers.negotiation import HandshakeError
 from capd.adapters.servers.server_connection import ServerConnection
-from capd.adapters.servers.server_lines import ERROR_CODE, PAGE, Page
+from capd.adapters.servers.server_lines import ERROR_CODE, PAGE, ListPage
 from capd.core.definitions.entries import EntryIntake
 from capd.core.errors import CapdError
 from capd.core.protocol.generations import Members, raw
 from capd.core.protocol.outcomes import NotSentError, OutcomeUnknownError, ServerError
 from capd.core.results.half_pairs import decoded
-from capd.core.tools.tool_intake import MOST_PAGES, Intake, Taken
+from capd.core.tools.tool_intake import MOST_PAGES, AcceptedTool, ToolIntake
 from capd_protos.codec import MalformedError
 
 LIST_TIMEOUT = 30.0
@@ -56,13 +56,13 @@ class ListingError(CapdError):
         """Whether the server did not answer in time."""
 
 
-async def list_tools(server_connection: ServerConnection) -> list[Taken]:
+async def list_tools(server_connection: ServerConnection) -> list[AcceptedTool]:
     """Return every tool that the server lists and that can be shown to clients.
 
     Raises:
         HandshakeError: there was no complete list within 30 s.
     """
-    intake = Intake()
+    intake = ToolIntake()
     try:
         await _take_list(server_connection, "tools", intake)
     except ServerError as error:
@@ -260,7 +260,7 @@ async def _page(
     params: Members,
     timeout: float,
     share: FairShare,
-) -> Page:
+) -> ListPage:
     try:
         written = await server_connection.ask(f"{kind}/list", params, timeout)
         share.resume()

@@ -1,5 +1,6 @@
-"""A request to a server that waits for its outcome."""
+"""Requests that wait for a server's outcome, and the clock that gives up the late ones."""
 
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 import trio
@@ -12,7 +13,7 @@ LONGEST_PAUSE = 600.0
 
 
 class Patience(Protocol):
-    """The time limit of a request: a cancel scope, or an entry of a call clock."""
+    """The time limit of a request: a cancel scope, or a `CallDeadline`."""
 
     @property
     def deadline(self) -> float:
@@ -24,7 +25,7 @@ class Patience(Protocol):
 
 
 class Pending:
-    """One request in progress. A subclass says what happens with its outcome (`on_outcome`)."""
+    """One request in progress. A subclass handles its outcome (`on_outcome`)."""
 
     __slots__ = (
         *("_questions", "caller", "error", "is_done", "is_sent", "message_id", "method"),
@@ -113,3 +114,63 @@ class Awaited(Pending):
     def on_outcome(self) -> None:
         """Wake the task."""
         self.done.set()
+
+
+class CallDeadline:
+    """The deadline of one call. Progress moves it."""
+
+    __slots__ = ("_clock", "_deadline")
+
+    def __init__(self, clock: "CallClock") -> None:
+        self._clock = clock
+        self._deadline = float("inf")
+
+    @property
+    def deadline(self) -> float:
+        """The time at which the call is given up."""
+        return self._deadline
+
+    @deadline.setter
+    def deadline(self, at: float) -> None:
+        self._deadline = at
+        self._clock.look_by(at)
+
+
+class CallClock:
+    """Gives up calls whose deadline has passed; `run` it in a task of its own."""
+
+    def __init__(self) -> None:
+        # The scheduler knows only the nearest deadline: most calls end long before theirs.
+        self._sleep = trio.CancelScope()
+
+    def start(self, call: Pending, longest: float) -> None:
+        """Watch a call's deadline: `call.timeout` seconds after its start or last progress.
+
+        `longest`: seconds from now after which progress moves it no more; 0 for no such limit.
+        """
+        if longest:
+            call.over_at = trio.current_time() + longest
+        call.patience = entry = CallDeadline(self)
+        entry.deadline = min(trio.current_time() + call.timeout, call.over_at)
+
+    def look_by(self, at: float) -> None:
+        """Check the calls at `at` at the latest."""
+        self._sleep.deadline = min(self._sleep.deadline, at)
+
+    async def run(self, calls: Mapping[int, Pending], give_up: Callable[[Pending], None]) -> None:
+        """Pass each call to `give_up` when its deadline has passed."""
+        while True:
+            with self._sleep:
+                await trio.sleep_forever()
+            now = trio.current_time()
+            for call in [each for each in calls.values() if _deadline(each) <= now]:
+                give_up(call)
+            self._sleep = trio.CancelScope(deadline=_nearest(calls.values()))
+
+
+def _deadline(call: Pending) -> float:
+    return call.patience.deadline if isinstance(call.patience, CallDeadline) else float("inf")
+
+
+def _nearest(calls: Iterable[Pending]) -> float:
+    return min((_deadline(each) for each in calls), default=float("inf"))

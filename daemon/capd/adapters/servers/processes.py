@@ -28,8 +28,8 @@ import trio
 
 from capd.adapters import platform
 from capd.adapters.servers.containers import Container, Containers
-from capd.adapters.servers.launching import Launching, Plan
-from capd.adapters.servers.sandboxing import Box, confinement
+from capd.adapters.servers.launching import Launching, LaunchPlan
+from capd.adapters.servers.sandboxing import SandboxPlan, confinement
 from capd.adapters.servers.stderr_tail import StderrTail
 from capd.adapters.servers.trees import TREES, Tree
 from capd.core.errors import CapdError
@@ -71,9 +71,9 @@ class ProcessSpec:
     argv: tuple[str, ...] = field(repr=False)  # arguments and environment may contain secrets
     env: dict[str, str] = field(repr=False)
     cwd: Path
-    box: Box | None = field(default=None, repr=False)
+    box: SandboxPlan | None = field(default=None, repr=False)
     """The sandbox of the process; None for none."""
-    vouch: Callable[[], None] | None = field(default=None, repr=False, compare=False)
+    check_trust: Callable[[], None] | None = field(default=None, repr=False, compare=False)
     """Raises if the process may not be started; called directly before the start."""
     launching: Launching | None = field(default=None, repr=False, compare=False)
     """How its launcher is kept from reading an untrusted folder; None if that is not needed."""
@@ -370,12 +370,15 @@ def _remove_empty(folder: Path | None) -> None:
             folder.rmdir()
 
 
-def _is_elsewhere(plan: Plan | None) -> bool:
+def _is_elsewhere(plan: LaunchPlan | None) -> bool:
     return plan is not None and plan.is_elsewhere
 
 
 def _launch_as(
-    spec: ProcessSpec, plan: Plan | None, folder: Path | None, container: Container | None = None
+    spec: ProcessSpec,
+    plan: LaunchPlan | None,
+    folder: Path | None,
+    container: Container | None = None,
 ) -> _Launched:
     usual_cwd = spec.cwd
     spec = _planned(spec, plan, folder)
@@ -436,23 +439,23 @@ def _launch_as(
         return _Launched(*facts, started, stdin, stdout, stderr)
 
 
-def _planned(spec: ProcessSpec, plan: Plan | None, folder: Path | None) -> ProcessSpec:
+def _planned(spec: ProcessSpec, plan: LaunchPlan | None, folder: Path | None) -> ProcessSpec:
     """Return the spec to start by `plan`, in `folder` if there is one.
 
-    Its `vouch` checks directly before the start that the launcher's files give the same plan.
+    Its `check_trust` checks directly before the start that the launcher's files give the same plan.
     """
     if plan is None or spec.launching is None:
         return spec
-    launching, argv, env, vouch = spec.launching, spec.argv, spec.env, spec.vouch
+    launching, argv, env, check_trust = spec.launching, spec.argv, spec.env, spec.check_trust
 
     def check_again() -> None:
         if launching.plan(argv, env) != plan:
             raise _ChangedError
-        if vouch is not None:
-            vouch()
+        if check_trust is not None:
+            check_trust()
 
     return replace(
-        spec, argv=plan.argv, env=dict(plan.env), cwd=folder or spec.cwd, vouch=check_again
+        spec, argv=plan.argv, env=dict(plan.env), cwd=folder or spec.cwd, check_trust=check_again
     )
 
 
@@ -518,8 +521,8 @@ def _introduce(
         with control.makefile("rb", buffering=0) as said:
             ready, *held = said.readline().split() or [b""]
             if ready == b"ready":
-                if spec.vouch is not None:
-                    spec.vouch()
+                if spec.check_trust is not None:
+                    spec.check_trust()
                 control.sendall(introduction)
                 answer = said.readline()
     except OSError as error:

@@ -8,6 +8,7 @@ import contextlib
 import glob
 import itertools
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -21,12 +22,12 @@ from functools import cache
 from pathlib import Path
 
 from capd.core.servers.identity import server_identity
-from capd.core.servers.own_folders import Needs, OwnFolders, cover
+from capd.core.servers.own_folders import FolderNeeds, OwnFolders, cover
 from capd.core.servers.sandbox import (
     PRIVILEGED,
     Confinement,
-    Machine,
     Masked,
+    SandboxFeatures,
     SandboxMissingError,
     SandboxRequest,
     Surroundings,
@@ -34,7 +35,6 @@ from capd.core.servers.sandbox import (
     masked_paths,
 )
 from capd.core.servers.sandbox_rules import SandboxRules
-from capd.core.servers.ssh_includes import MOST_BYTES, included
 from capd_protos.places import Places
 from capd_protos.types import ServerSpec
 
@@ -43,6 +43,7 @@ _CONFINE = _LAUNCHER.with_name("confine.py")
 _NOWHERE = OwnFolders()
 _SSH = Path("/etc/ssh/ssh_config")
 _MOST_SSH_FILES = 64
+_MOST_SSH_BYTES = 1 << 16
 _APPIMAGE = b"AI"
 _APPIMAGE_AT = 8
 _TRIAL_TIMEOUT = 10.0
@@ -56,14 +57,14 @@ _TRIAL = (
 _trying = threading.Lock()
 
 
-def machine() -> Machine:
+def machine() -> SandboxFeatures:
     """Return which sandboxing features work on this machine. They are tried once."""
     with _trying:
         return _tried_machine()
 
 
 @cache
-def _tried_machine() -> Machine:
+def _tried_machine() -> SandboxFeatures:
     launcher = (sys.executable, "-I", "-S", str(_LAUNCHER))
     # In parallel: each trial starts one or two processes, and the first server waits for all.
     with ThreadPoolExecutor(3) as pool:
@@ -71,7 +72,7 @@ def _tried_machine() -> Machine:
         version = pool.submit(_landlock_version, launcher)
         held = pool.submit(_tried_confinement)
     has_landlock = sys.platform == "linux" and version.result() > 0
-    return Machine(
+    return SandboxFeatures(
         bwrap.result(),
         launcher if has_landlock else (),
         can_hide="hidden" in held.result(),
@@ -101,7 +102,7 @@ def own_folders(where: Places, environment: Mapping[str, str]) -> OwnFolders:
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class SandboxPlan:
     """A requested sandbox, and the folders that it affects."""
 
     sandbox_request: SandboxRequest
@@ -112,7 +113,7 @@ class Box:
     project: str = ""
     cache: Path | None = None
     """The server's own cache folder for `strict`; created if it is missing."""
-    machine: Callable[[], Machine] = machine
+    machine: Callable[[], SandboxFeatures] = machine
     folders: OwnFolders = _NOWHERE
     """The folders that `guard` hides."""
     tap: str = ""
@@ -125,12 +126,12 @@ class Sandboxes:
 
     rules: SandboxRules
     own: tuple[Path, ...]
-    """As in `Box`."""
+    """As in `SandboxPlan`."""
     caches: Path
     """Where strict servers get their own cache folders."""
-    machine: Callable[[], Machine] = machine
+    machine: Callable[[], SandboxFeatures] = machine
     folders: OwnFolders = _NOWHERE
-    """As in `Box`."""
+    """As in `SandboxPlan`."""
     may_connect: Sequence[str] = ()
     """Globs of the names of servers that may use capd's socket."""
 
@@ -143,10 +144,10 @@ class Sandboxes:
             least=server.least_sandbox,
         )
 
-    def box(self, server: ServerSpec, project: str, environment: Mapping[str, str]) -> Box:
+    def box(self, server: ServerSpec, project: str, environment: Mapping[str, str]) -> SandboxPlan:
         """Return the sandbox of `server` with its folders, for sessions of `project`."""
         cache_folder = self.caches / server_identity(server)
-        return Box(
+        return SandboxPlan(
             self.sandbox_request(server),
             self.own,
             environment,
@@ -159,7 +160,9 @@ class Sandboxes:
         )
 
 
-def confinement(box: Box, command: Path, cwd: Path, words: Sequence[str] = ()) -> Confinement:
+def confinement(
+    box: SandboxPlan, command: Path, cwd: Path, words: Sequence[str] = ()
+) -> Confinement:
     """Return how to start `command`; `words` are its arguments and its environment's values.
 
     Raises:
@@ -168,7 +171,7 @@ def confinement(box: Box, command: Path, cwd: Path, words: Sequence[str] = ()) -
     sandbox_request = box.sandbox_request
     if sandbox_request.level == "off":
         return confined(
-            sandbox_request, Machine(), Surroundings("/", str(cwd), str(command)), Masked()
+            sandbox_request, SandboxFeatures(), Surroundings("/", str(cwd), str(command)), Masked()
         )
     if sandbox_request.level == "guard" and not sandbox_request.masks:
         where = _guarded_surroundings(box, command, cwd, words)
@@ -209,13 +212,15 @@ def confinement(box: Box, command: Path, cwd: Path, words: Sequence[str] = ()) -
     return confined(sandbox_request, box.machine(), where, masked)
 
 
-def _guarded_surroundings(box: Box, command: Path, cwd: Path, words: Sequence[str]) -> Surroundings:
+def _guarded_surroundings(
+    box: SandboxPlan, command: Path, cwd: Path, words: Sequence[str]
+) -> Surroundings:
     """Return the facts about the machine for level `guard`, at which most servers run."""
     own = box.folders
     config_entries: list[str] = []
     with contextlib.suppress(OSError):
         config_entries = sorted(os.listdir(own.config)) if own.config else []  # noqa: PTH208
-    needs = Needs(
+    needs = FolderNeeds(
         command=os.path.realpath(command),
         cwd=os.path.realpath(cwd),
         words=[*words, *(os.path.realpath(each) for each in words if each.startswith("/"))],
@@ -270,7 +275,7 @@ def _extraction(command: Path) -> dict[str, str]:
     return {}
 
 
-def _files_of_root(box: Box) -> list[str]:
+def _files_of_root(box: SandboxPlan) -> list[str]:
     """Return the files of root that the configuration of ssh includes.
 
     ssh requires an included file to be the user's or root's. In a user namespace root's files seem
@@ -286,13 +291,13 @@ def _files_of_root(box: Box) -> list[str]:
             break
         try:
             with file.open("rb") as opened:
-                text = opened.read(MOST_BYTES).decode(errors="replace")
+                text = opened.read(_MOST_SSH_BYTES).decode(errors="replace")
                 is_of_root = os.fstat(opened.fileno()).st_uid == 0
         except OSError:
             continue
         if is_of_root and file != _SSH:
             found[os.path.realpath(file)] = None
-        for pattern in included(text):
+        for pattern in ssh_includes(text):
             expanded = folder / Path(pattern.replace("~", str(home), 1))
             waiting += [
                 (Path(each), folder)
@@ -301,7 +306,7 @@ def _files_of_root(box: Box) -> list[str]:
     return list(found)
 
 
-def _program_folders(box: Box, command: Path) -> Iterator[str]:
+def _program_folders(box: SandboxPlan, command: Path) -> Iterator[str]:
     for folder in box.environment.get("PATH", "").split(os.pathsep):
         if folder:
             yield str(Path(folder).resolve())
@@ -351,3 +356,17 @@ def _landlock_version(launcher: Sequence[str]) -> int:
         return int(answer.stdout)
     except (OSError, subprocess.TimeoutExpired, ValueError):
         return 0
+
+
+def ssh_includes(text: str) -> list[str]:
+    """Return the patterns of all `Include` lines in an ssh configuration, see ssh_config(5)."""
+    found: list[str] = []
+    for line in text[:_MOST_SSH_BYTES].splitlines():
+        keyword, _, rest = line.strip().replace("=", " ", 1).replace("\t", " ").partition(" ")
+        if keyword.lower() != "include":
+            continue
+        try:
+            found += shlex.split(rest, comments=True)
+        except ValueError:
+            continue
+    return found

@@ -18,11 +18,10 @@ from capd.adapters.fair_share import FairShare
 from capd.adapters.frame_writer import GATHERING, FrameWriter
 from capd.adapters.large_frames import PIECE_BYTES, READABLE_BYTES, read_all
 from capd.adapters.line_texts import checked_text, one_line, recover_id
-from capd.adapters.servers.call_clock import CallClock
 from capd.adapters.servers.callers import Caller, CallHooks, Peer
-from capd.adapters.servers.pending import Awaited, Pending
+from capd.adapters.servers.pending import Awaited, CallClock, Pending
 from capd.adapters.servers.server_lines import INCOMING, Incoming, error_of, with_halves
-from capd.adapters.servers.unasked import Unasked
+from capd.adapters.servers.server_messages import ServerMessages
 from capd.adapters.spool import ServerSpool
 from capd.adapters.stdio_frames import (
     Frame,
@@ -121,7 +120,7 @@ _QUEUED_BYTES = 16 << 20
 """Bytes that may wait for a server that does not read. Further calls are refused, unsent."""
 _ID_BITS = 31
 """Ids fit into 32 bits, because some servers' JSON libraries have no more for them."""
-_FEW_UNASKED = 16
+_FEW_SERVER_MESSAGES = 16
 """Lines in one batch that no call waits for; more count as a flood."""
 _JUNK_LINES = 1000
 _JUNK_BYTES = 1 << 20
@@ -180,7 +179,7 @@ class ServerConnection:
         self._redact = redact
         self._pending: dict[int, Pending] = {}
         self._clock = CallClock()
-        self.unasked = Unasked(
+        self.server_messages = ServerMessages(
             name,
             project,
             pending=self._pending,
@@ -226,7 +225,7 @@ class ServerConnection:
                     if is_flooded:
                         # Only during a flood, because reading the clock costs as much as a line.
                         share.resume()
-                    unasked = self.unasked.count
+                    unasked = self.server_messages.count
                     # Popped, so that a large line is freed before the next one arrives.
                     lines.reverse()
                     while lines:
@@ -235,7 +234,7 @@ class ServerConnection:
                         if lines:
                             await self._received(lines.pop(), nursery)
                     was_flooded = is_flooded
-                    is_flooded = self.unasked.count - unasked > _FEW_UNASKED
+                    is_flooded = self.server_messages.count - unasked > _FEW_SERVER_MESSAGES
                     if was_flooded and is_flooded:
                         # During a flood, give way to other tasks; the flood waits in its pipe.
                         await share.give_way()
@@ -362,8 +361,8 @@ class ServerConnection:
 
         self._pending[message_id] = pending
         try:
-            with trio.move_on_after(timeout) as pending.patience:
-                pending.extend()
+            until = min(trio.current_time() + timeout, pending.over_at)
+            with trio.move_on_at(until) as pending.patience:
                 await caller.dispatched()
                 await self._writer.send(line, before_first_byte)
                 await pending.done.wait()
@@ -443,15 +442,15 @@ class ServerConnection:
                 return
             message = halved
         if message.method and message.id is not msgspec.UNSET:
-            self.unasked.on_request(message, nursery)
+            self.server_messages.on_request(message, nursery)
         elif message.method:
-            self.unasked.on_notification(message)
+            self.server_messages.on_notification(message)
         elif len(message.result) or len(message.error):
             self._replied(message)
         else:
             self._junk(data, "neither a request nor a reply")
             if not isinstance(message.id, msgspec.UnsetType):
-                self.unasked.refuse_invalid(message.id)
+                self.server_messages.refuse_invalid(message.id)
             return
         self._junk_run_lines = self._junk_run_bytes = 0
 
@@ -467,7 +466,7 @@ class ServerConnection:
                 # A request's id was chosen by the server, so it must not end one of our calls.
                 self.counts["large_unasked"] += 1
                 if ends.id is not None:
-                    self.unasked.refuse_large(ends.id)
+                    self.server_messages.refuse_large(ends.id)
                 return
             why = f"a line of {line.size_bytes} bytes is over the limit: {error}"
             self._unreadable(line.head, why, ends.id if ends is not None else None)

@@ -67,7 +67,7 @@ class SubscriptionMeta(msgspec.Struct):
 
 
 class Subscribed(msgspec.Struct):
-    """Params of what a stream carries."""
+    """Params of a notification on a subscription stream."""
 
     meta: SubscriptionMeta = msgspec.field(name="_meta")
 
@@ -110,7 +110,7 @@ class DiscoveredMeta(msgspec.Struct):
     )
 
 
-class Page(msgspec.Struct, rename="camel"):
+class ListPage(msgspec.Struct, rename="camel"):
     """One page of a list, whichever list it is."""
 
     tools: list[msgspec.Raw] = []
@@ -154,7 +154,7 @@ INITIALIZED: JsonCodec[Initialized] = JsonCodec(Initialized)
 DISCOVERED: JsonCodec[Discovered] = JsonCodec(Discovered)
 SERVER_INFO: JsonCodec[ServerInfo] = JsonCodec(ServerInfo)
 DISCOVERED_META: JsonCodec[DiscoveredMeta] = JsonCodec(DiscoveredMeta)
-PAGE: JsonCodec[Page] = JsonCodec(Page)
+PAGE: JsonCodec[ListPage] = JsonCodec(ListPage)
 VERSION_REFUSED: JsonCodec[VersionRefused] = JsonCodec(VersionRefused)
 ERROR_CODE: JsonCodec[ErrorCode] = JsonCodec(ErrorCode)
 

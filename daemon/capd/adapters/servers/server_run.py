@@ -25,7 +25,7 @@ from capd.adapters.spool import ServerSpool
 from capd.core.errors import CapdError, leaves
 from capd.core.servers.generation_memory import PROBE_PATIENCE
 from capd.core.servers.membership import Membership
-from capd.core.tools.tool_intake import Taken
+from capd.core.tools.tool_intake import AcceptedTool
 from capd_protos.types import ClientFacts, ServerName, ToolDefinition, ToolName
 
 START_TIMEOUT = 90.0
@@ -35,9 +35,9 @@ CLOSED_OUTPUT_GRACE = 1.0
 REFETCH_PAUSE = 2.0
 STDERR_SHOWN = 10
 
-Vet = Callable[[Sequence[Taken]], Awaitable[Collection[ToolName]]]
+CheckTools = Callable[[Sequence[AcceptedTool]], Awaitable[Collection[ToolName]]]
 """Takes the tools of a list; returns the names of those that must not be shown or called."""
-Vouch = Callable[[], Awaitable[None]]
+CheckTrust = Callable[[], Awaitable[None]]
 """Raises if the started program is not trusted."""
 
 
@@ -153,19 +153,19 @@ class ServerRun:
         probe_patience: float = PROBE_PATIENCE,
         longest_call: float = 0.0,
         spool: ServerSpool | None = None,
-        vet: Vet | None = None,
-        vouch: Vouch | None = None,
+        vet: CheckTools | None = None,
+        check_trust: CheckTrust | None = None,
         start_timeout: float | None = None,
     ) -> None:
         """`redact` removes the server's secrets from a text.
 
         `client` is the client info for the handshake, `wants_stateless` the generation to try
-        first, and `probe_patience` for how many seconds that may be unanswered. `vouch` is called
-        once more after the handshake. `start_timeout` is in seconds; None for the usual one.
+        first, and `probe_patience` for how many seconds that may be unanswered. `check_trust` is
+        called once more after the handshake. `start_timeout` is in seconds; None for the usual one.
         """
         self._start_timeout = start_timeout
         self._vet = vet
-        self._vouch = vouch
+        self._check_trust = check_trust
         self._redact = redact
         self._project = project
         self._wants_stateless = wants_stateless
@@ -179,7 +179,7 @@ class ServerRun:
         self._name = name
         self._client = client
         self._log = log
-        self._listed: list[Taken] = []
+        self._listed: list[AcceptedTool] = []
         self._is_stale = False
         self._woken = trio.Event()
         self._is_ending = trio.Event()
@@ -298,10 +298,10 @@ class ServerRun:
                 timeout=timeout,
                 probe_patience=self._probe_patience,
             )
-            if self._vouch is not None:
+            if self._check_trust is not None:
                 # The server has loaded its files by now, so a file that was replaced after the
                 # last check is noticed.
-                await self._vouch()
+                await self._check_trust()
             self._listed = await list_tools(server_connection)
             self.tools = await self._vetted(server_connection)
         if patience.cancelled_caught:

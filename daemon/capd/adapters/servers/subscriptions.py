@@ -15,8 +15,8 @@ import trio
 from capd.adapters.servers.callers import NOBODY, OnProgress, Peer
 from capd.adapters.servers.server_connection import ServerConnection
 from capd.adapters.servers.server_lines import ACKNOWLEDGED as AGREED
-from capd.core.protocol.asking import lowest_level
 from capd.core.protocol.generations import joined, members_or_none, raw
+from capd.core.protocol.message_target import lowest_level
 from capd.core.protocol.outcomes import NotSentError, OutcomeUnknownError, RefusedError, ServerError
 from capd.core.protocol.tasks import with_tasks
 from capd_protos.codec import MalformedError
@@ -40,6 +40,7 @@ class Subscriptions:
 
     def __init__(self, server_connection: ServerConnection) -> None:
         self._server_connection = server_connection
+        self._messages = server_connection.server_messages
         self._lock = trio.Lock()
         self._changed = trio.Event()
         self._subscribed: set[str] = set()
@@ -60,7 +61,7 @@ class Subscriptions:
         Raises:
             ServerError, NotSentError, OutcomeUnknownError: the subscription failed.
         """
-        self._server_connection.unasked.subscribers.setdefault(uri, {})[peer.session] = peer
+        self._messages.subscribers.setdefault(uri, {})[peer.session] = peer
         try:
             if self._server_connection.is_stateless:
                 return await self._wait_for_stream("resourceSubscriptions", uri)
@@ -102,7 +103,7 @@ class Subscriptions:
         if not self._server_connection.is_stateless:
             # Only a stream can ask for them, and its generation has none.
             return False
-        self._server_connection.unasked.watchers.setdefault(task, {})[peer.session] = peer
+        self._messages.watchers.setdefault(task, {})[peer.session] = peer
         is_agreed = False
         try:
             await self._wait_for_stream("taskIds", task)
@@ -114,7 +115,7 @@ class Subscriptions:
 
     def unwatch(self, task: str, session: SessionKey) -> None:
         """Stop listening for a task on behalf of a session. The server is told a little later."""
-        watchers = self._server_connection.unasked.watchers
+        watchers = self._messages.watchers
         if watchers.get(task, {}).pop(session, None) is not None and not watchers[task]:
             del watchers[task]
             self._changed.set()
@@ -122,17 +123,17 @@ class Subscriptions:
     def join(self, peer: Peer, uris: Iterable[str], tasks: Iterable[str] = ()) -> None:
         """Include a session that has joined, with its subscriptions to `uris` and its tasks."""
         for task in tasks:
-            self._server_connection.unasked.watchers.setdefault(task, {})[peer.session] = peer
+            self._messages.watchers.setdefault(task, {})[peer.session] = peer
         for uri in uris:
-            if peer.session not in self._server_connection.unasked.subscribers.get(uri, {}):
+            if peer.session not in self._messages.subscribers.get(uri, {}):
                 self._to_renew.setdefault(uri, {})[peer.session] = peer
         self._changed.set()
 
     def leave(self, session: SessionKey) -> None:
         """Drop a session's subscriptions; `follow` unsubscribes at the server."""
-        for uri in list(self._server_connection.unasked.subscribers):
+        for uri in list(self._messages.subscribers):
             self._forget(uri, session)
-        for task in list(self._server_connection.unasked.watchers):
+        for task in list(self._messages.watchers):
             self.unwatch(task, session)
         for due in self._to_renew.values():
             due.pop(session, None)
@@ -144,7 +145,7 @@ class Subscriptions:
         Raises:
             ServerError, NotSentError, OutcomeUnknownError: the request failed.
         """
-        level = lowest_level(peer.log_level for peer in self._server_connection.holders.values())
+        level = lowest_level([peer.log_level for peer in self._server_connection.holders.values()])
         is_told = level and level != self._level and not self._server_connection.is_stateless
         if is_told and "logging" in self._server_connection.capabilities:
             self._level = level
@@ -181,14 +182,14 @@ class Subscriptions:
         except _UNANSWERED as error:
             self._server_connection.log.info("not_renewed", session=peer.session, reason=str(error))
             return
-        if peer.session in self._server_connection.unasked.subscribers.get(uri, {}):
+        if peer.session in self._messages.subscribers.get(uri, {}):
             peer.tell("notifications/resources/updated", joined({"uri": raw(uri)}))
 
     # Handshake generation
 
     async def _tidy(self) -> None:
         """Unsubscribe what no session wants any more, and set the log level."""
-        for uri in sorted(self._unsure - self._server_connection.unasked.subscribers.keys()):
+        for uri in sorted(self._unsure - self._messages.subscribers.keys()):
             with suppress(*_UNANSWERED):
                 async with self._lock:
                     await self._unsubscribe_last(uri)
@@ -197,7 +198,7 @@ class Subscriptions:
 
     async def _unsubscribe_last(self, uri: str) -> bytes:
         # Another session may have subscribed while this one waited for the lock.
-        if uri in self._server_connection.unasked.subscribers or uri not in self._unsure:
+        if uri in self._messages.subscribers or uri not in self._unsure:
             return b"{}"
         self._unsure.discard(uri)
         self._subscribed.discard(uri)
@@ -248,10 +249,10 @@ class Subscriptions:
             offered = members_or_none(bytes(self._server_connection.capabilities.get(kind, b"")))
             if bytes(offered.get("listChanged", b"")) == b"true":
                 wanted[f"{kind}ListChanged"] = True
-        if self._server_connection.unasked.subscribers:
-            wanted["resourceSubscriptions"] = sorted(self._server_connection.unasked.subscribers)
-        if self._server_connection.unasked.watchers:
-            wanted["taskIds"] = sorted(self._server_connection.unasked.watchers)
+        if self._messages.subscribers:
+            wanted["resourceSubscriptions"] = sorted(self._messages.subscribers)
+        if self._messages.watchers:
+            wanted["taskIds"] = sorted(self._messages.watchers)
         return wanted
 
     async def _stay_on(self, stream: "_Stream") -> None:
@@ -275,10 +276,10 @@ class Subscriptions:
 
     def _forget(self, uri: str, session: SessionKey) -> bool:
         """Remove a session's subscription; return whether nobody else has one to `uri`."""
-        subscribers = self._server_connection.unasked.subscribers.get(uri)
+        subscribers = self._messages.subscribers.get(uri)
         if subscribers is None or subscribers.pop(session, None) is None or subscribers:
             return False
-        del self._server_connection.unasked.subscribers[uri]
+        del self._messages.subscribers[uri]
         return True
 
 

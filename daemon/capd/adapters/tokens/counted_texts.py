@@ -81,14 +81,18 @@ def _batches(texts: list[bytes]) -> Iterator[list[bytes]]:
         yield batch
 
 
-async def _count(texts: list[bytes]) -> list[int]:
+def command() -> list[str]:
+    """Return what starts a process that counts for this daemon."""
     # -E -P: neither PYTHONPATH nor the working directory is searched for modules.
-    argv = [sys.executable, "-E", "-P", "-m", counting_process.__name__, str(os.getpid())]
+    return [sys.executable, "-E", "-P", "-m", counting_process.__name__, str(os.getpid())]
+
+
+async def _count(texts: list[bytes]) -> list[int]:
     kept = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
     with trio.move_on_after(TIMEOUT):
         try:
             done = await trio.run_process(
-                argv,
+                command(),
                 stdin=counting_process.written(texts),
                 capture_stdout=True,
                 capture_stderr=True,

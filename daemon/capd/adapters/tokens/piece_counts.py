@@ -55,7 +55,10 @@ class PieceCounts:
         self.costs = TokenCosts(self._known)
 
     async def learn(self, texts: Iterable[str]) -> bool:
-        """Count the pieces of `texts` that are unknown; return whether all are known now."""
+        """Count the pieces of `texts` that are unknown.
+
+        Return whether all of them are known now, and all that were known before as well.
+        """
         if self._counts is None:
             return False
         async with self._turn:
@@ -73,13 +76,14 @@ class PieceCounts:
             except NotCountedError as error:
                 log.warning("pieces_not_counted", reason=str(error))
                 counted = error.counts
-            if len(self._known) + len(counted) > MOST_PIECES:
+            is_full = len(self._known) + len(counted) > MOST_PIECES
+            if is_full:
                 self._known.clear()
             self._known.update((asked[text], tokens) for text, tokens in counted.items())
             if self._file is not None:
                 # If the save fails, the next daemon counts again.
                 await self._file.save(_Kept(VOCABULARY, dict(self._known)))
-            return len(counted) == len(asked)
+            return not is_full and len(counted) == len(asked)
 
 
 def _other_vocabulary(kept: _Kept) -> str:

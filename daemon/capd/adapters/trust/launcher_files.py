@@ -9,7 +9,7 @@ import os
 from capd.adapters.servers.launching import look
 from capd.adapters.trust.startable_files import digest_of
 from capd.adapters.trust.trust_file import TrustFile
-from capd.core.servers.launchers import Reading, all_names
+from capd.core.servers.launchers import FilesRead, all_names
 from capd.core.trust.project_tap import LAUNCHERS, READ_BY_LAUNCHERS, tap_name
 from capd.core.trust.startable import TRUSTED, Startable
 from capd_protos.types import ServerSpec
@@ -26,7 +26,7 @@ def launcher_files(project: str, home: str) -> Startable:
     server = ServerSpec(LAUNCHERS, READ_BY_LAUNCHERS, tap_name(project), project=project)
     files: dict[str, str] = {}
     problem = ""
-    for name in look(project, Reading(names=all_names()), home):
+    for name in look(project, FilesRead(names=all_names()), home):
         path = os.path.join(project, name)  # noqa: PTH118 - text to text
         try:
             files[name] = _A_FOLDER if os.path.isdir(path) else digest_of(path)  # noqa: PTH112

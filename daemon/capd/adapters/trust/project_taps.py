@@ -23,7 +23,7 @@ from capd.core.trust.project_tap import (
     tap_name,
     trusted_part,
 )
-from capd.core.trust.startable import TRUSTED, Agreed, Startable
+from capd.core.trust.startable import TRUSTED, Agreement, Startable
 
 _PARTS = ("capabilities", MEMORIES)
 
@@ -36,7 +36,7 @@ class ProjectRead:
     tap: Tap | None = None
     """Everything that it defines; None if it defines nothing."""
     startables: Sequence[Startable] = ()
-    agreed: dict[str, Agreed] = field(default_factory=dict)
+    agreed: dict[str, Agreement] = field(default_factory=dict)
     error: str = ""
     """Why its files cannot be read; empty if they can."""
 
@@ -86,7 +86,7 @@ def _check_size(folder: Path) -> None:
 
 
 def watched_folders(read: ProjectRead) -> dict[Path, frozenset[str] | None]:
-    """Return the folders in which a change may change what the project defines."""
+    """Return the folders to watch for changes of the project's definitions."""
     root = Path(read.project)
     found: dict[Path, frozenset[str] | None] = {root: frozenset({FOLDER})}
     capabilities = root / FOLDER / "capabilities"

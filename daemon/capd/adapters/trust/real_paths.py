@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from capd.adapters.patient_reads import NoAnswerError, PatientReads
+from capd.adapters.timed_reads import NoAnswerError, TimedReads
 from capd.adapters.trust.startable_files import real_path
 
 MOST_NAMES = 4096
@@ -12,10 +12,10 @@ class RealPaths:
     """The real path of each project, whatever links lead to it."""
 
     def __init__(
-        self, reads: PatientReads | None = None, resolve: Callable[[str], str] = real_path
+        self, reads: TimedReads | None = None, resolve: Callable[[str], str] = real_path
     ) -> None:
         """`resolve` blocks as long as the file system does."""
-        self._reads = reads or PatientReads()
+        self._reads = reads or TimedReads()
         self._resolve = resolve
         self._found: dict[str, str] = {}
         self._is_fresh: set[str] = set()

@@ -16,11 +16,11 @@ import msgspec
 
 from capd.adapters.private_files import write_whole
 from capd.adapters.regular_files import opened_regular, read_up_to
-from capd.core.trust.startable import Agreed
+from capd.core.trust.startable import Agreement
 
 MOST_BYTES = 16 << 20
 
-Agreements = dict[str, dict[str, Agreed]]
+Agreements = dict[str, dict[str, Agreement]]
 """By project, then by digest."""
 
 
@@ -43,13 +43,13 @@ class Trusted:
     problem: str = ""
     """Why nothing is trusted, if the file is unusable."""
 
-    def of(self, project: str) -> Mapping[str, Agreed]:
+    def of(self, project: str) -> Mapping[str, Agreement]:
         """Return the agreements for a project."""
         return self.projects.get(project, {})
 
 
 class TrustFile:
-    """The file. Its content is not cached, so that it is never older than the disk's."""
+    """The file of agreements. It is not cached, so it is never older than the disk's."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -77,12 +77,12 @@ class TrustFile:
             return self._nothing("it is damaged")
         return Trusted(
             {
-                project: {e.digest: Agreed(e.name, e.digest, e.parts) for e in entries}
+                project: {e.digest: Agreement(e.name, e.digest, e.parts) for e in entries}
                 for project, entries in read.projects.items()
             }
         )
 
-    def write(self, agreements: Mapping[str, Mapping[str, Agreed]]) -> None:
+    def write(self, agreements: Mapping[str, Mapping[str, Agreement]]) -> None:
         """Replace the file's content.
 
         Raises:

@@ -46,7 +46,7 @@ class TrustedTool(msgspec.Struct, frozen=True):
     rejected: tuple[str, ...] = ()
 
 
-class Change(msgspec.Struct, frozen=True):
+class ToolChange(msgspec.Struct, frozen=True):
     """A change that a person has not decided on yet, or has rejected."""
 
     kind: str
@@ -65,7 +65,7 @@ class Baseline(msgspec.Struct, frozen=True):
     standing: str = ""
     """Why a change is withheld in every mode: `project`, `pinned`, or empty."""
     known: dict[ToolName, TrustedTool] = {}
-    changes: dict[ToolName, Change] = {}
+    changes: dict[ToolName, ToolChange] = {}
     is_lost: bool = False
     """Whether the earlier baseline was lost, and no person has checked the server since."""
 
@@ -76,7 +76,7 @@ class Rule:
 
     is_quarantine: bool = False
 
-    def withholds(self, change: Change, baseline: Baseline) -> bool:
+    def withholds(self, change: ToolChange, baseline: Baseline) -> bool:
         """Tell whether `change` is withheld until a person accepts it."""
         if change.kind == REMOVED:
             return False
@@ -95,11 +95,11 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparedList:
     """The new baseline after a list was compared with the old one, and the new changes."""
 
     baseline: Baseline
-    news: dict[ToolName, Change] = field(default_factory=dict)
+    news: dict[ToolName, ToolChange] = field(default_factory=dict)
     """The changes that the old baseline did not have."""
 
 
@@ -116,7 +116,7 @@ def compared(
     rule: Rule,
     now: float,
     elsewhere: Mapping[ToolName, Sequence[bytes]] = {},
-) -> Compared:
+) -> ComparedList:
     """Return the new baseline after an instance of a server has listed its tools.
 
     `listed` has their definitions as canonical JSON. `elsewhere` has those that the server's other
@@ -124,11 +124,11 @@ def compared(
     epoch.
     """
     if not listed and not baseline.known:
-        return Compared(baseline)
+        return ComparedList(baseline)
     if rule.trusts_first(baseline):
         trusted = {name: TrustedTool((digest(text),), text) for name, text in listed.items()}
-        return Compared(_bounded(_with(baseline, trusted, {}, is_lost=False)))
-    changes: dict[ToolName, Change] = {}
+        return ComparedList(_bounded(_with(baseline, trusted, {}, is_lost=False)))
+    changes: dict[ToolName, ToolChange] = {}
     for name, text in listed.items():
         change = _change(baseline, name, text, now)
         if change is not None:
@@ -137,7 +137,9 @@ def compared(
         if name not in listed and name not in elsewhere:
             old = baseline.changes.get(name)
             is_same = old is not None and old.kind == REMOVED
-            changes[name] = old if is_same and old else Change(REMOVED, known.digests[0], b"", now)
+            changes[name] = (
+                old if is_same and old else ToolChange(REMOVED, known.digests[0], b"", now)
+            )
     # A change that only other instances list is kept, so that a person can decide on it.
     for name, others in elsewhere.items():
         found = [_change(baseline, name, text, now) for text in others if text]
@@ -160,7 +162,7 @@ def compared(
         if name not in baseline.changes or _differs(baseline.changes[name], change)
     }
     after = _with(baseline, baseline.known, changes, is_lost=baseline.is_lost)
-    return Compared(_bounded(after), news)
+    return ComparedList(_bounded(after), news)
 
 
 def accepted(baseline: Baseline, digests: Mapping[ToolName, str]) -> Baseline:
@@ -203,7 +205,7 @@ def decided_on(baseline: Baseline, digests: Mapping[ToolName, str]) -> list[Tool
     ]
 
 
-def withheld(baseline: Baseline, rule: Rule) -> dict[ToolName, Change]:
+def withheld(baseline: Baseline, rule: Rule) -> dict[ToolName, ToolChange]:
     """Return the withheld tools of a server, each with its change."""
     return {
         name: change
@@ -214,7 +216,7 @@ def withheld(baseline: Baseline, rule: Rule) -> dict[ToolName, Change]:
 
 def withheld_of(
     digests: Mapping[ToolName, str], baseline: Baseline, rule: Rule
-) -> dict[ToolName, Change]:
+) -> dict[ToolName, ToolChange]:
     """Return the withheld tools in the list of one instance, each with its change.
 
     `digests` are those of its definitions. A tool is not withheld at an instance that lists it with
@@ -228,7 +230,7 @@ def withheld_of(
     }
 
 
-def reason(baseline: Baseline, tool: ToolName, change: Change, *, command: str) -> str:
+def reason(baseline: Baseline, tool: ToolName, change: ToolChange, *, command: str) -> str:
     """Return why a tool is withheld, for a model and its user; `command` shows the difference."""
     how = {
         ADDED: "is not among the tools that were trusted",
@@ -246,7 +248,7 @@ def texts(tools: Iterable[tuple[ToolName, bytes]]) -> dict[ToolName, bytes]:
     return {name: canonical(written) for name, written in tools}
 
 
-def _change(baseline: Baseline, name: ToolName, text: bytes, now: float) -> Change | None:
+def _change(baseline: Baseline, name: ToolName, text: bytes, now: float) -> ToolChange | None:
     each = digest(text)
     known, old = baseline.known.get(name), baseline.changes.get(name)
     if known is not None and each in known.digests:
@@ -254,17 +256,17 @@ def _change(baseline: Baseline, name: ToolName, text: bytes, now: float) -> Chan
     if old is not None and old.digest == each and old.kind != REMOVED:
         return old
     is_rejected = known is not None and each in known.rejected
-    return Change(CHANGED if known is not None else ADDED, each, text, now, is_rejected)
+    return ToolChange(CHANGED if known is not None else ADDED, each, text, now, is_rejected)
 
 
-def _differs(old: Change, new: Change) -> bool:
+def _differs(old: ToolChange, new: ToolChange) -> bool:
     return (old.kind, old.digest) != (new.kind, new.digest)
 
 
 def _with(
     baseline: Baseline,
     known: Mapping[ToolName, TrustedTool],
-    changes: Mapping[ToolName, Change],
+    changes: Mapping[ToolName, ToolChange],
     *,
     is_lost: bool,
 ) -> Baseline:
@@ -290,7 +292,7 @@ def _bounded(baseline: Baseline) -> Baseline:
     return msgspec.structs.replace(baseline, known=known, changes=changes)
 
 
-def _size(parts: Sequence[TrustedTool | Change]) -> int:
+def _size(parts: Sequence[TrustedTool | ToolChange]) -> int:
     return sum(len(part.text) for part in parts)
 
 
@@ -329,9 +331,9 @@ class Instances:
             name: text if name in changed else b"" for name, text in texts.items()
         }
 
-    def unreported(self, news: Mapping[ToolName, Change]) -> dict[ToolName, Change]:
+    def unreported(self, news: Mapping[ToolName, ToolChange]) -> dict[ToolName, ToolChange]:
         """Return the part of `news` that was not reported before, and mark it as reported."""
-        found: dict[ToolName, Change] = {}
+        found: dict[ToolName, ToolChange] = {}
         for name, change in news.items():
             key = (name, change.kind, change.digest)
             if key not in self._reported:

@@ -73,3 +73,11 @@ def entry_texts(entry: IndexEntry) -> Iterator[str]:
         yield f' "{phrase}".'
     if entry.tools is not None:
         yield f" COST {entry.tools} tools, {entry.tokens or 0} tokens"
+
+
+def new_texts(entries: Iterable[IndexEntry], before: Iterable[IndexEntry]) -> Iterator[str]:
+    """Yield the texts of those entries that are not the same in `before`."""
+    known = {entry.id: entry for entry in before}
+    for entry in entries:
+        if known.get(entry.id) != entry:
+            yield from entry_texts(entry)

@@ -95,4 +95,9 @@ def _phrase(text: str) -> str:
     plain = _LEAD.sub("", plain).strip(" .,:;-\"'`").lower()
     while len(plain) > LONGEST_PHRASE:
         plain = plain.rpartition(" ")[0]
-    return plain if plain.isprintable() and not _MARKUP.search(plain) else ""
+    return plain if is_plain(plain) else ""
+
+
+def is_plain(phrase: str) -> bool:
+    """Tell whether `phrase` is plain text that may be told to a model."""
+    return phrase.isprintable() and not _MARKUP.search(phrase)

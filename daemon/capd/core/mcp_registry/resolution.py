@@ -103,7 +103,7 @@ LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class InstalledLaunchers:
     """The programs of `LAUNCHERS` that are on this machine's PATH."""
 
     programs: frozenset[str] = frozenset()
@@ -114,7 +114,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class InputQuestion:
     """An input of an entry: a value that a person may be asked for."""
 
     name: str
@@ -130,7 +130,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class CommandWord:
     """One part of a command line: a flag and its value, either of which may be absent."""
 
     flag: str = ""
@@ -166,12 +166,12 @@ class Resolution:
     package_version: str = ""
     base_url: str = ""
     file_sha256: str = ""
-    before: tuple[Word, ...] = ()
-    after: tuple[Word, ...] = ()
+    before: tuple[CommandWord, ...] = ()
+    after: tuple[CommandWord, ...] = ()
     env: Mapping[str, Template] = field(default_factory=dict)
     headers: Mapping[str, Template] = field(default_factory=dict)
     url: Template = ()
-    inputs: tuple[Asked, ...] = ()
+    inputs: tuple[InputQuestion, ...] = ()
     others: tuple[str, ...] = ()
     """The kinds of the other packages and remotes that work on this machine."""
     notes: tuple[str, ...] = ()
@@ -202,7 +202,7 @@ class Image:
         return f"{self.host}/{self.path}"
 
 
-def resolve(entry: Entry, machine: Machine, wanted: Kind | None = None) -> Resolution:
+def resolve(entry: Entry, machine: InstalledLaunchers, wanted: Kind | None = None) -> Resolution:
     """Return how to start an entry on this machine; `wanted` allows only that kind.
 
     Raises:
@@ -284,7 +284,9 @@ def image_of(resolution: Resolution) -> Image:
     return _image(resolution.identifier, resolution.package_version, resolution.base_url)
 
 
-def missing_inputs(inputs: Sequence[Asked], values: Mapping[str, Sequence[str]]) -> list[Asked]:
+def missing_inputs(
+    inputs: Sequence[InputQuestion], values: Mapping[str, Sequence[str]]
+) -> list[InputQuestion]:
     """Return the required inputs that have neither a value nor a default."""
     return [
         each
@@ -293,7 +295,7 @@ def missing_inputs(inputs: Sequence[Asked], values: Mapping[str, Sequence[str]])
     ]
 
 
-def value_problem(asked: Asked, value: str) -> str:
+def value_problem(asked: InputQuestion, value: str) -> str:
     """Return why `value` is not valid for an input; empty if it is."""
     if len(value) > _LONGEST_VALUE or any(each in value for each in "\0\r\n"):
         return f"a value is one line of at most {_LONGEST_VALUE} characters"
@@ -316,7 +318,7 @@ def _shown(text: str) -> str:
     return "".join(each if each.isprintable() else "?" for each in text[:120])
 
 
-def _package(entry: Entry, package: Package, machine: Machine) -> Resolution:
+def _package(entry: Entry, package: Package, machine: InstalledLaunchers) -> Resolution:
     written = package.registry_type.lower()
     kind = _KINDS.get(written)
     if kind is None:
@@ -420,10 +422,10 @@ class _Asking:
     """Collects the inputs of one package or remote, and gives each a unique name."""
 
     def __init__(self) -> None:
-        self._inputs: dict[str, Asked] = {}
+        self._inputs: dict[str, InputQuestion] = {}
 
     @property
-    def inputs(self) -> tuple[Asked, ...]:
+    def inputs(self) -> tuple[InputQuestion, ...]:
         return tuple(self._inputs.values())
 
     def slot(
@@ -443,7 +445,7 @@ class _Asking:
                 break
             unique = f"{base}_{number}"
         choices = tuple(plain(each) for each in given.choices or () if plain(each))
-        self._inputs[unique] = Asked(
+        self._inputs[unique] = InputQuestion(
             unique,
             where,
             (given.description or "")[:600],
@@ -510,7 +512,7 @@ def _own_text(text: str, what: str) -> str:
 
 def _arguments(
     given: Sequence[Argument] | None, asking: _Asking, launcher: Kind | None
-) -> Iterator[Word]:
+) -> Iterator[CommandWord]:
     """Yield the words of arguments.
 
     With `launcher`, they are options of that launcher: they have to be in a list, and those that
@@ -524,7 +526,7 @@ def _arguments(
             word = _named_word(each, name, asking, launcher)
         elif each.type == "positional":
             hint = each.value_hint or "argument"
-            word = Word(
+            word = CommandWord(
                 value=asking.template(each, hint, "argument"), is_repeated=bool(each.is_repeated)
             )
         else:
@@ -537,26 +539,28 @@ def _arguments(
             yield passed
 
 
-def _named_word(each: Argument, name: str, asking: _Asking, launcher: Kind | None) -> Word:
+def _named_word(each: Argument, name: str, asking: _Asking, launcher: Kind | None) -> CommandWord:
     is_asked = any((each.description, each.value_hint, each.choices, each.is_required))
     has_value = each.value is not None or each.default is not None
     flags = _FLAGS[launcher] if launcher is not None else frozenset()
     if name in flags or (not has_value and each.format in (None, "string") and not is_asked):
-        return Word(name)
+        return CommandWord(name)
     if each.value is not None and plain(each.value) == "":
-        return Word(name)
+        return CommandWord(name)
     is_repeated = bool(each.is_repeated)
     # Some entries repeat the flag in its value, as in `--port={port}`.
     value = asking.template(each, name, "argument")
-    return Word(name, value, is_repeated, is_switch=each.value is None and each.format == "boolean")
+    return CommandWord(
+        name, value, is_repeated, is_switch=each.value is None and each.format == "boolean"
+    )
 
 
-def _of_launcher(word: Word, kind: Kind) -> Word | None:
+def _of_launcher(word: CommandWord, kind: Kind) -> CommandWord | None:
     if not word.flag and all(isinstance(part, str) for part in word.value):
         text = filled(word.value, {}) or ""
         flag, equals, value = text.partition("=")
         # Half of the registry writes `-y`, or `-e NAME=VALUE`, as a positional argument.
-        word = Word(flag, (value,) if equals else ())
+        word = CommandWord(flag, (value,) if equals else ())
     if not word.flag.startswith("-") and word.flag in _OWN_FLAGS | _SPELLED:
         return None
     if word.flag in _FLAGS[kind] and not word.value:
@@ -569,7 +573,7 @@ def _of_launcher(word: Word, kind: Kind) -> Word | None:
     return word
 
 
-def _is_fixed_host_path(word: Word) -> bool:
+def _is_fixed_host_path(word: CommandWord) -> bool:
     first = word.value[0]
     if not isinstance(first, str):
         return False
@@ -582,7 +586,7 @@ def _is_fixed_host_path(word: Word) -> bool:
 
 
 def _words(
-    words: Sequence[Word], given: Mapping[str, Sequence[str]], single: Mapping[str, str]
+    words: Sequence[CommandWord], given: Mapping[str, Sequence[str]], single: Mapping[str, str]
 ) -> Iterator[str]:
     for word in words:
         if not word.value:
@@ -603,7 +607,7 @@ def _words(
 
 
 def _checked(
-    inputs: Sequence[Asked], values: Mapping[str, Sequence[str]]
+    inputs: Sequence[InputQuestion], values: Mapping[str, Sequence[str]]
 ) -> dict[str, tuple[str, ...]]:
     known = {each.name for each in inputs}
     for name in values:

@@ -13,7 +13,7 @@ MOST = 5000
 """The most memories with counts. Those whose counts changed longest ago are dropped."""
 
 
-class Outcome(msgspec.Struct, frozen=True, array_like=True):
+class MemoryOutcome(msgspec.Struct, frozen=True, array_like=True):
     """The counts of one memory."""
 
     delivered: int = 0
@@ -26,11 +26,11 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
 class Outcomes:
     """The counts of all memories, by `tap/name`."""
 
-    by_name: dict[str, Outcome] = field(default_factory=dict)
+    by_name: dict[str, MemoryOutcome] = field(default_factory=dict)
 
     def of(self, memory: MemorySpec) -> tuple[int, int, int]:
         """Return the counts of a memory: delivered, refused, worked."""
-        found = self.by_name.get(_name(memory), Outcome())
+        found = self.by_name.get(_name(memory), MemoryOutcome())
         return found.delivered, found.refused, found.worked
 
     def add(
@@ -38,8 +38,8 @@ class Outcomes:
     ) -> None:
         """Add to the counts of a memory."""
         name = _name(memory)
-        old = self.by_name.pop(name, Outcome())
-        self.by_name[name] = Outcome(
+        old = self.by_name.pop(name, MemoryOutcome())
+        self.by_name[name] = MemoryOutcome(
             old.delivered + delivered, old.refused + refused, old.worked + worked
         )
         while len(self.by_name) > MOST:

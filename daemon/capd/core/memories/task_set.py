@@ -21,7 +21,7 @@ NO_USE = "nothing speaks for it"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TaskItem:
     """A tool, a capability or a memory that may be useful for the task."""
 
     key: str
@@ -36,8 +36,8 @@ class Part:
 class TaskSet:
     """The chosen parts, in the order in which they were offered."""
 
-    chosen: tuple[Part, ...] = ()
-    left_out: tuple[tuple[Part, str], ...] = ()
+    chosen: tuple[TaskItem, ...] = ()
+    left_out: tuple[tuple[TaskItem, str], ...] = ()
     """The other parts, each with the reason why it was left out."""
 
     @cached_property
@@ -61,7 +61,7 @@ class _State:
 _EMPTY = _State(0, 0.0, frozenset())
 
 
-def best_set(parts: Sequence[Part], budget: int, most_states: int = MOST_STATES) -> TaskSet:
+def best_set(parts: Sequence[TaskItem], budget: int, most_states: int = MOST_STATES) -> TaskSet:
     """Return the parts with the greatest worth that have at most `budget` tokens together."""
     by_key = {each.key: at for at, each in enumerate(parts)}
     usable = [
@@ -88,7 +88,9 @@ def best_set(parts: Sequence[Part], budget: int, most_states: int = MOST_STATES)
     return _set(parts, best.taken, budget)
 
 
-def _options(parts: Sequence[Part], root: int, below: Sequence[int], budget: int) -> list[_State]:
+def _options(
+    parts: Sequence[TaskItem], root: int, below: Sequence[int], budget: int
+) -> list[_State]:
     """Return the combinations of the part `root` with some of the parts `below` that need it."""
     options = [_State(parts[root].tokens, parts[root].worth, frozenset({root}))]
     for at in below:
@@ -118,7 +120,7 @@ def _kept(states: Sequence[_State], budget: int, most: int) -> list[_State]:
     return [kept[min(len(kept) - 1, int((at + 1) * step) - 1)] for at in range(most)]
 
 
-def _greedy(parts: Sequence[Part], usable: Sequence[int], budget: int) -> _State:
+def _greedy(parts: Sequence[TaskItem], usable: Sequence[int], budget: int) -> _State:
     """Return the result of taking the parts with the best worth per token first."""
     state = _EMPTY
     keys: set[str] = set()
@@ -140,7 +142,7 @@ def _greedy(parts: Sequence[Part], usable: Sequence[int], budget: int) -> _State
         state = _joined(state, _State(parts[at].tokens, parts[at].worth, frozenset({at})))
 
 
-def _set(parts: Sequence[Part], taken: frozenset[int], budget: int) -> TaskSet:
+def _set(parts: Sequence[TaskItem], taken: frozenset[int], budget: int) -> TaskSet:
     chosen = tuple(parts[at] for at in sorted(taken))
     keys = {each.key for each in chosen}
     left_out = tuple(
@@ -149,7 +151,7 @@ def _set(parts: Sequence[Part], taken: frozenset[int], budget: int) -> TaskSet:
     return TaskSet(chosen, left_out)
 
 
-def _reason(part: Part, chosen: set[str], budget: int) -> str:
+def _reason(part: TaskItem, chosen: set[str], budget: int) -> str:
     if part.worth <= 0:
         return NO_USE
     if part.tokens > budget:

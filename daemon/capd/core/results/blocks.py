@@ -98,7 +98,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class ResultParts:
     """A `tools/call` result, split into its members and content blocks."""
 
     members: Members
@@ -118,7 +118,7 @@ class Parts:
 
     @property
     def characters(self) -> int:
-        """The larger of the two forms, content and structured: a model is shown one of them."""
+        """The number of characters that a model may be shown: of content or structured content."""
         return max(self.text_characters, width(self.structured))
 
     @property
@@ -127,7 +127,7 @@ class Parts:
         return bytes(self.members.get("isError", b"")) == b"true"
 
 
-def parts_of(result: bytes) -> Parts:
+def parts_of(result: bytes) -> ResultParts:
     """Split a result, which is JSON.
 
     Raises:
@@ -136,7 +136,7 @@ def parts_of(result: bytes) -> Parts:
     members = _MEMBERS.decode(result)
     blocks = _BLOCKS.decode(members.get("content", msgspec.Raw(b"[]")))
     structured = bytes(members.get("structuredContent", b"")).strip()
-    return Parts(
+    return ResultParts(
         members, [Block(each) for each in blocks], b"" if structured == b"null" else structured
     )
 

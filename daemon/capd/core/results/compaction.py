@@ -15,7 +15,7 @@ import msgspec
 
 from capd.core.protocol.generations import joined, members_or_none, raw
 from capd.core.results import schema_fit
-from capd.core.results.blocks import Block, Parts, parts_of
+from capd.core.results.blocks import Block, ResultParts, parts_of
 from capd.core.results.handles import link_to
 from capd.core.results.json_cut import (
     SHORT,
@@ -270,7 +270,7 @@ _SCALES = (1.0, 0.75, 0.5, 0.25, 0.1)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class CompactionOptions:
     """The limits and facts by which one result is shortened."""
 
     tool: str
@@ -302,12 +302,12 @@ class Compacted:
     characters_out: int
 
 
-def is_over(parts: Parts, limit: int, media_limit: int) -> bool:
+def is_over(parts: ResultParts, limit: int, media_limit: int) -> bool:
     """Tell whether a result has more characters, or more base64, than its limits allow."""
     return parts.characters > limit or parts.media_characters > media_limit
 
 
-def compacted(parts: Parts, wanted: Wanted) -> Compacted | None:
+def compacted(parts: ResultParts, wanted: CompactionOptions) -> Compacted | None:
     """Return the short result; None if nothing within the limit is possible."""
     found = hints(_main_text(parts))
     for scale in _SCALES:
@@ -319,7 +319,9 @@ def compacted(parts: Parts, wanted: Wanted) -> Compacted | None:
     return None
 
 
-def compacted_beginning(beginning: bytes, wanted: Wanted, *, is_error: bool) -> Compacted | None:
+def compacted_beginning(
+    beginning: bytes, wanted: CompactionOptions, *, is_error: bool
+) -> Compacted | None:
     """Return the short result made of the first bytes of a result that is too large for memory.
 
     None if they cannot be parsed, or if nothing within the limit is possible.
@@ -345,7 +347,9 @@ class _Part:
 class _Attempt:
     """One attempt to fit a result into a given room."""
 
-    def __init__(self, parts: Parts, wanted: Wanted, room: int, found: Sequence[str]) -> None:
+    def __init__(
+        self, parts: ResultParts, wanted: CompactionOptions, room: int, found: Sequence[str]
+    ) -> None:
         self.passed: list[Block] = []
         """The blocks whose media stay in the result."""
         self._parts, self._wanted, self._room = parts, wanted, room
@@ -565,7 +569,7 @@ class _Attempt:
         return whole if whole and whole != "a JSON value" else described_text(text)
 
 
-def _main_text(parts: Parts) -> str:
+def _main_text(parts: ResultParts) -> str:
     texts = [block.text for block in parts.blocks if block.text is not None]
     if width(parts.structured) > sum(map(len, texts)):
         return parts.structured.decode(errors="replace")

@@ -10,7 +10,7 @@ import msgspec
 
 from capd.core.errors import CapdError
 from capd.core.protocol.generations import raw
-from capd.core.results.blocks import Parts
+from capd.core.results.blocks import ResultParts
 from capd_protos.codec import JsonCodec, MalformedError
 from capd_protos.types import WireName
 
@@ -109,7 +109,7 @@ def foreign() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ResultPage:
     """A range of the part that is read, from `start` to `end` of `whole`."""
 
     start: int
@@ -123,7 +123,7 @@ class Page:
         return f"[capd] {self.unit} {self.start} to {self.end} of {self.whole:,}.{more}"
 
 
-def page(wanted: Arguments, whole: int, unit: str = "characters") -> Page:
+def page(wanted: Arguments, whole: int, unit: str = "characters") -> ResultPage:
     """Return the range that the arguments ask for, of a part with `whole` characters or bytes.
 
     Raises:
@@ -136,10 +136,10 @@ def page(wanted: Arguments, whole: int, unit: str = "characters") -> Page:
             f"Offset {start} is out of range: this part has {whole:,} {unit}, so offsets go from "
             f"0 to {max(whole - 1, 0)}."
         )
-    return Page(start, min(start + (wanted.length or LENGTH), whole), whole, unit)
+    return ResultPage(start, min(start + (wanted.length or LENGTH), whole), whole, unit)
 
 
-def part_of(parts: Parts, result: bytes, part: str) -> str:
+def part_of(parts: ResultParts, result: bytes, part: str) -> str:
     """Return the text of the part that a model names; `result` is the whole result.
 
     Raises:
@@ -162,7 +162,7 @@ def part_of(parts: Parts, result: bytes, part: str) -> str:
     return text if text is not None else msgspec.json.encode(parts.blocks[index].members).decode()
 
 
-def _choices(parts: Parts) -> str:
+def _choices(parts: ResultParts) -> str:
     numbers = f"0 to {len(parts.blocks) - 1}" if parts.blocks else ""
     named = [numbers, STRUCTURED if parts.structured else "", RAW]
     return f"Its parts are: {', '.join(each for each in named if each)}."

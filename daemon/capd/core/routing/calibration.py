@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from capd.core.routing.evidence import CAPABILITY_EVIDENCE, NONE_EVIDENCE
+from capd.core.routing.evidence import CAPABILITY_EVIDENCE, evidence_names
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -25,7 +25,6 @@ NONE_SHARE = 0.4
 PENALTY = 1e-3
 MEANING_PENALTY = 3e-4
 """The penalty on the weights of the message's vector, whose dimensions have equal spreads."""
-_NAMED = len(CAPABILITY_EVIDENCE) + len(NONE_EVIDENCE)
 _STEPS = 50
 _CLOSE = 1e-6
 _SMALLEST_STEP = 1e-6
@@ -69,7 +68,7 @@ def probabilities(one: TuningSet, weights: "Numbers") -> "Numbers":
 
     `weights` are those of the capability evidence, then those of the evidence for "none".
     """
-    count = len(CAPABILITY_EVIDENCE)
+    count = one.capabilities.shape[2]
     logits = np.concatenate(
         [one.capabilities @ weights[:count], (one.none @ weights[count:])[:, np.newaxis]], axis=1
     )
@@ -86,7 +85,7 @@ def fitted(
     The search begins at `start`, or at 0.
     """
     ridge = penalty * _spreads(sets) ** 2
-    ridge[_NAMED:] = MEANING_PENALTY
+    ridge[len(_names(sets[0].capabilities.shape[2])) :] = MEANING_PENALTY
     weights = np.zeros(len(ridge)) if start is None else start.copy()
     best = _likelihood(sets, weights, ridge)
     for _ in range(_STEPS):
@@ -107,16 +106,27 @@ def fitted(
     return weights
 
 
-def named(weights: "Numbers") -> dict[str, float]:
+def named(weights: "Numbers", *, has_projection: bool = False) -> dict[str, float]:
     """Return the weights by the name of their evidence, rounded to four decimals."""
-    names = (*CAPABILITY_EVIDENCE, *NONE_EVIDENCE)
-    named_weights = zip(names, weights[:_NAMED], strict=True)
+    names = _all_names(has_projection=has_projection)
+    named_weights = zip(names, weights[: len(names)], strict=True)
     return {name: round(float(weight), 4) for name, weight in named_weights}
 
 
-def meaning(weights: "Numbers") -> tuple[float, ...]:
+def meaning(weights: "Numbers", *, has_projection: bool = False) -> tuple[float, ...]:
     """Return the weights of the message's vector, rounded; empty if none were fitted."""
-    return tuple(round(float(weight), 3) for weight in weights[_NAMED:])
+    named_count = len(_all_names(has_projection=has_projection))
+    return tuple(round(float(weight), 3) for weight in weights[named_count:])
+
+
+def _names(capability_count: int) -> tuple[str, ...]:
+    """Return the names of all evidence, by how many kinds there are for a capability."""
+    return _all_names(has_projection=capability_count > len(CAPABILITY_EVIDENCE))
+
+
+def _all_names(*, has_projection: bool) -> tuple[str, ...]:
+    for_capabilities, for_none = evidence_names(has_projection=has_projection)
+    return (*for_capabilities, *for_none)
 
 
 def _spreads(sets: Sequence[TuningSet]) -> "Numbers":
@@ -142,7 +152,7 @@ def _slope_and_curve(
     sets: Sequence[TuningSet], weights: "Numbers", ridge: "Numbers"
 ) -> "tuple[Numbers, Numbers]":
     """Return the gradient, and the negated curvature of the likelihood's convex part."""
-    count = len(CAPABILITY_EVIDENCE)
+    count = sets[0].capabilities.shape[2]
     slope = -2 * ridge * weights
     curve = np.diag(2 * ridge)
     for one in sets:

@@ -7,6 +7,7 @@ to the end of the first such closing tag is removed.
 """
 
 import re
+from typing import Literal, TypeAlias
 
 MIN_CHARACTERS = 8
 """A message with fewer non-space characters is too short to route (docs/design/routing.md)."""
@@ -55,6 +56,18 @@ _SYSTEM_STARTS = (
 def is_system_content(text: str) -> bool:
     """Tell whether a message begins as those that client programs write, not users."""
     return text.lstrip().startswith(_SYSTEM_STARTS)
+
+
+Unfit: TypeAlias = Literal["system_content", "too_short"]
+"""Why a message needs no routing."""
+
+
+def own_words(text: str) -> tuple[str, Unfit | None]:
+    """Return what `clean` leaves of a message, and why it needs no routing, if it needs none."""
+    if is_system_content(text):
+        return "", "system_content"
+    words = clean(text).strip()
+    return words, "too_short" if is_too_short(words) else None
 
 
 def is_too_short(cleaned: str) -> bool:

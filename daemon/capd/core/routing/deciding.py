@@ -127,7 +127,7 @@ def _among_siblings(
     if decision.outcome == "abstain" or decision.reason == "whole_trigger":
         return decision
     wanted = known.learnt.wanted_in(known.project) if known.project else frozenset()
-    here = [each.id for each in ranked if str(each.id) in wanted]
+    here = [each.id for each in ranked if str(each.id) in wanted] if wanted else []
     favoured = {**known.favoured, "learnt": here}
     if decision.outcome == "activate":
         unclear = siblings.unclear(text, ranked, favoured)

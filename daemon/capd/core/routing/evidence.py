@@ -11,6 +11,10 @@ normalised by its mean and deviation over background messages. A background mess
 repeats a trigger is ignored for that catalog, unless a server gave that trigger itself: otherwise a
 server that says "thanks, that solved it" of its tools would be switched on by thanks.
 
+Cosines are compared twice: those of the model's vectors, and those of the same vectors after a map
+that was learnt from labelled messages (`core.routing.projection`; `LEARNT_EVIDENCE`). A profile
+without a projection has the first alone.
+
 The message's own vector speaks for or against "none", with one weight for each dimension
 (`meaning` in the profile). A complaint about a mail server and a request to send mail share their
 subject, and have different vectors.
@@ -30,8 +34,9 @@ from typing import TYPE_CHECKING
 
 from capd.core.lexical import Bm25, Coverage, Ngrams, words
 from capd.core.routing.manner import SIGNS, signs
+from capd.core.routing.projection import Projection
 from capd.core.routing.sentences import SENTENCE_SIGNS, sentence_signs
-from capd.core.routing.standing import STANDING, standing
+from capd.core.routing.standing import LEARNT_STANDING, STANDING, learnt_standing, standing
 from capd_protos.types import CapabilityId, Score
 
 if TYPE_CHECKING:
@@ -55,6 +60,12 @@ CAPABILITY_EVIDENCE = (
 )
 _OF_THE_MESSAGE = ("bias", "background", "nearest_background", "length", *SIGNS, *SENTENCE_SIGNS)
 NONE_EVIDENCE = (*_OF_THE_MESSAGE, *STANDING)
+_LEARNT = ("triggers", "triggers_z", "description_z", "nearest", "phrases", "phrases_z")
+LEARNT_EVIDENCE = tuple(f"learnt_{name}" for name in _LEARNT)
+"""What a projection adds for a capability: the same as without it, of the projected vectors."""
+_LEARNT_OF_THE_MESSAGE = ("learnt_background", "learnt_nearest_background", "learnt_none")
+LEARNT_NONE_EVIDENCE = (*_LEARNT_OF_THE_MESSAGE, *LEARNT_STANDING)
+"""What a projection adds for none."""
 
 SHARPNESS = 5.0
 """Sharpness of the log-mean-exp over a capability's triggers; 0 would give their mean, infinity the
@@ -77,13 +88,22 @@ MOST_AGAIN = 2048
 MOST_RANKED = 1024
 """The most capabilities that are returned. The others have almost no probability, and sorting ten
 thousand takes 20 ms."""
-_BLOCK = 1024
+_BLOCK = 512
 """How many rows are converted to float32 at a time, so that they stay in a core's own cache."""
+_MEASURED = 1024
+"""How many rows are compared with all background messages at a time, for the same reason."""
 _FINER = 254
 """Into how many steps the second byte of a number divides one step of the first byte."""
 # In units of the standardised cosines, which are larger than cosines by about this factor.
 SMALLEST_PHRASE_DEVIATION = 0.1
 LARGEST_PHRASE_Z = 40.0
+
+
+def evidence_names(*, has_projection: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of the evidence for a capability, and for none."""
+    if not has_projection:
+        return CAPABILITY_EVIDENCE, NONE_EVIDENCE
+    return (*CAPABILITY_EVIDENCE, *LEARNT_EVIDENCE), (*NONE_EVIDENCE, *LEARNT_NONE_EVIDENCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +139,12 @@ class MessageEvidence:
         """Return the evidence as if the catalog had only the capabilities in `rows`."""
         if len(rows) == len(self.capabilities):
             return self
-        of_message = self.none[: len(_OF_THE_MESSAGE)]
-        return _message_evidence(self.capabilities[rows], of_message)
+        plain, added = self.none[: len(NONE_EVIDENCE)], self.none[len(NONE_EVIDENCE) :]
+        return _message_evidence(
+            self.capabilities[rows],
+            plain[: len(_OF_THE_MESSAGE)],
+            added[: len(_LEARNT_OF_THE_MESSAGE)],
+        )
 
 
 class Lexicon:
@@ -192,17 +216,23 @@ class _Rows:
         exact *= self._steps[part]
         return exact
 
-    def cosines(self, message: "Vectors") -> "Vectors":
-        """Return the cosine of each row with `message`, in eight bits if there are many."""
+    def cosines(self, vectors: "Sequence[Vectors]") -> "list[Vectors]":
+        """Return the products of each row with each vector, in eight bits if there are many."""
         import numpy as np  # noqa: PLC0415 - as above
 
         if not self.is_coarse:
-            cosines: Vectors = self._rows @ message
-            return cosines
-        found = np.empty(self.count, np.float32)
+            return [self._rows @ vector for vector in vectors]
+        found = [np.empty(self.count, np.float32) for _ in vectors]
+        # One array for all parts, which stays in a core's own cache. A new array for each part may
+        # be fetched from the system each time, which takes four times as long as the comparison.
+        widened = np.empty((min(_BLOCK, self.count), self._coarse.shape[1]), np.float32)
         for part in self.parts():
-            found[part] = self._coarse[part].astype(np.float32) @ message
-        found *= self._factors
+            rows = self._coarse[part]
+            np.copyto(widened[: len(rows)], rows)
+            for vector, products in zip(vectors, found, strict=True):
+                np.matmul(widened[: len(rows)], vector, out=products[part])
+        for products in found:
+            np.multiply(products, self._factors, out=products)
         return found
 
 
@@ -222,6 +252,16 @@ def _blocks(groups: "Sequence[Vectors]") -> "Iterator[Vectors]":
         yield np.concatenate(together, dtype=np.float32)
 
 
+@dataclass(frozen=True, slots=True)
+class _Scales:
+    """Mean and deviation of each kind of evidence over background messages."""
+
+    each: "tuple[Vectors, Vectors]"
+    triggers: "tuple[Vectors, Vectors]"
+    phrases: "tuple[Vectors, Vectors]"
+    description: "tuple[Vectors, Vectors]"
+
+
 class EvidenceIndex:
     """A catalog, prepared for comparison with messages."""
 
@@ -230,6 +270,7 @@ class EvidenceIndex:
         described: Sequence[Described],
         background: Background,
         lexicon: Lexicon | None = None,
+        projection: Projection | None = None,
     ) -> None:
         """Prepare the catalog. `lexicon` is given if one for the same texts exists already."""
         import numpy as np  # noqa: PLC0415 - as above
@@ -265,24 +306,49 @@ class EvidenceIndex:
             [each.description_vector is not None for each in described], bool
         )
         self._background = background.vectors
-        self._measure()
+        self._leave_out_claimed()
+        self._scales = self._measured(self._background, self._descriptions, None)
+        known = self._scales.triggers[0][self._has_vectors]
+        self._neutral = float(known.mean()) if len(known) else 0.0
+        self._projection = projection
+        if projection is not None:
+            # A row stays as it is: its projection's length and the message's image say the cosine.
+            self._lengths = np.zeros(self._rows.count, np.float32)
+            self._learnt_background = projection.projected(self._background)
+            self._learnt_descriptions = projection.projected(self._descriptions)
+            self._learnt_scales = self._measured(
+                projection.images(self._background), self._learnt_descriptions, projection
+            )
+            learnt = self._learnt_scales.triggers[0][self._has_vectors]
+            self._learnt_neutral = float(learnt.mean()) if len(learnt) else 0.0
 
-    def _measure(self) -> None:
-        """Compute the mean and deviation of each kind of evidence over background messages."""
+    def _leave_out_claimed(self) -> None:
+        """Leave out the background messages that nearly repeat a trigger."""
         import numpy as np  # noqa: PLC0415 - as above
 
-        groups = list(self._groups())
         if self._rows.count:
             nearest = [
                 (self._background @ self._rows.exact(rows).T).max(
                     axis=1, where=self._claims[rows], initial=-1.0
                 )
-                for _, rows in groups
+                for _, rows in self._groups()
             ]
             self._background = self._background[np.max(nearest, axis=0) < CLAIMED]
+
+    def _measured(
+        self, background: "Vectors", descriptions: "Vectors", projection: Projection | None
+    ) -> _Scales:
+        """Return the mean and deviation of each kind of evidence over background messages.
+
+        With a projection, `background` has their images, and the rows' lengths are kept as well.
+        """
         each_scale, trigger_scale, phrase_scale = [], [], []
-        for capabilities, rows in groups:
-            cosines = self._background @ self._rows.exact(rows).T
+        for capabilities, rows in self._groups():
+            compared = self._rows.exact(rows)
+            cosines = background @ compared.T
+            if projection is not None:
+                self._lengths[rows] = projection.lengths(compared)
+                cosines /= self._lengths[rows]
             own = _scale(cosines)
             starts = self._starts[capabilities] - rows.start
             counts = self._counts[capabilities]
@@ -290,20 +356,21 @@ class EvidenceIndex:
             trigger_scale.append(_scale(_pooled(cosines, SHARPNESS, starts, counts)))
             against = _pooled(_against(cosines, own), PHRASE_SHARPNESS, starts, counts)
             phrase_scale.append(_scale(against, SMALLEST_PHRASE_DEVIATION))
-        self._each_scale = _joined(each_scale)
-        self._trigger_scale = _joined(trigger_scale)
-        self._phrase_scale = _joined(phrase_scale)
-        self._description_scale = _scale(self._background @ self._descriptions.T)
-        known = self._trigger_scale[0][self._has_vectors]
-        self._neutral = float(known.mean()) if len(known) else 0.0
+        messages = background if projection is None else self._learnt_background
+        return _Scales(
+            _joined(each_scale),
+            _joined(trigger_scale),
+            _joined(phrase_scale),
+            _scale(messages @ descriptions.T),
+        )
 
     def _groups(self) -> Iterator[tuple[slice, slice]]:
-        """Yield groups of capabilities with the slice of their rows, about `MOST_EXACT` each."""
+        """Yield groups of capabilities with the slice of their rows, about `_MEASURED` each."""
         first = 0
         ends = self._starts + self._counts
         for at in range(len(ends)):
             is_last = at + 1 == len(ends)
-            if is_last or ends[at + 1] - self._starts[first] > MOST_EXACT:
+            if is_last or ends[at + 1] - self._starts[first] > _MEASURED:
                 yield slice(first, at + 1), slice(int(self._starts[first]), int(ends[at]))
                 first = at + 1
 
@@ -313,34 +380,27 @@ class EvidenceIndex:
 
         terms = words(text)
         bm25 = self.lexicon.bm25.scores(terms)
-        cosines = self._cosines(message, bm25)
-        triggers = self._pooled(cosines, SHARPNESS)
-        phrases = self._pooled(_against(cosines, self._each_scale), PHRASE_SHARPNESS)
-        triggers_z = _standardised(triggers, self._trigger_scale)
-        phrases_z = _standardised(phrases, self._phrase_scale, LARGEST_PHRASE_Z)
-        best = _best(cosines, self._starts)
-        if not self._is_whole:
-            triggers = np.where(self._has_vectors, triggers, self._neutral)
-            best = np.where(self._has_vectors, best, self._neutral)
-            triggers_z, phrases, phrases_z = (
-                each * self._has_vectors for each in (triggers_z, phrases, phrases_z)
-            )
-        descriptions = _standardised(self._descriptions @ message, self._description_scale)
+        image = [self._projection.images(message)] if self._projection is not None else []
+        cosines, *with_image = self._cosines([message, *image], bm25)
+        triggers, triggers_z, best, phrases, phrases_z = self._compared(
+            cosines, self._scales, self._neutral
+        )
+        descriptions = _standardised(self._descriptions @ message, self._scales.description)
         nearest = np.sort(self._background @ message)[::-1][:NEAREST]
+        columns = [
+            triggers,
+            triggers_z,
+            bm25 / (bm25 + BM25_HALF),
+            _best(self.lexicon.ngrams.similarities(text), self.lexicon.starts),
+            descriptions * self._has_description,
+            best,
+            phrases,
+            phrases_z,
+            self.lexicon.coverage.shares(terms),
+        ]
+        learnt, learnt_of_message = self._learnt(message, with_image)
         return _message_evidence(
-            np.column_stack(
-                [
-                    triggers,
-                    triggers_z,
-                    bm25 / (bm25 + BM25_HALF),
-                    _best(self.lexicon.ngrams.similarities(text), self.lexicon.starts),
-                    descriptions * self._has_description,
-                    best,
-                    phrases,
-                    phrases_z,
-                    self.lexicon.coverage.shares(terms),
-                ]
-            ).astype(np.float64),
+            np.column_stack([*columns, *learnt]).astype(np.float64),
             np.array(
                 [
                     1.0,
@@ -352,15 +412,76 @@ class EvidenceIndex:
                 ],
                 np.float64,
             ),
+            np.array(learnt_of_message, np.float64),
         )
 
-    def _cosines(self, message: "Vectors", bm25: "Vectors") -> "Vectors":
-        """Return the cosine of each trigger, more exactly for the nearest capabilities."""
+    def _compared(
+        self, cosines: "Vectors", scales: _Scales, neutral: float
+    ) -> "tuple[Vectors, ...]":
+        """Return `triggers`, `triggers_z`, `nearest`, `phrases` and `phrases_z`."""
         import numpy as np  # noqa: PLC0415 - as above
 
-        cosines = self._rows.cosines(message)
-        if not self._rows.is_coarse:
-            return cosines
+        triggers = self._pooled(cosines, SHARPNESS)
+        phrases = self._pooled(_against(cosines, scales.each), PHRASE_SHARPNESS)
+        triggers_z = _standardised(triggers, scales.triggers)
+        phrases_z = _standardised(phrases, scales.phrases, LARGEST_PHRASE_Z)
+        best = _best(cosines, self._starts)
+        if not self._is_whole:
+            triggers = np.where(self._has_vectors, triggers, neutral)
+            best = np.where(self._has_vectors, best, neutral)
+            triggers_z, phrases, phrases_z = (
+                each * self._has_vectors for each in (triggers_z, phrases, phrases_z)
+            )
+        return triggers, triggers_z, best, phrases, phrases_z
+
+    def _learnt(
+        self, message: "Vectors", with_image: "Sequence[Vectors]"
+    ) -> "tuple[list[Vectors], list[float]]":
+        """Return what the projection adds; nothing if there is none.
+
+        `with_image` has the product of each trigger with the message's image.
+        """
+        import numpy as np  # noqa: PLC0415 - as above
+
+        if self._projection is None:
+            return [], []
+        cosines = with_image[0] / self._lengths
+        triggers, triggers_z, best, phrases, phrases_z = self._compared(
+            cosines, self._learnt_scales, self._learnt_neutral
+        )
+        projected = self._projection.projected(message)
+        descriptions = _standardised(
+            self._learnt_descriptions @ projected, self._learnt_scales.description
+        )
+        nearest = np.sort(self._learnt_background @ projected)[::-1][:NEAREST]
+        return (
+            [
+                triggers,
+                triggers_z,
+                descriptions * self._has_description,
+                best,
+                phrases,
+                phrases_z,
+            ],
+            [
+                float(nearest.mean()) if len(nearest) else 0.0,
+                float(nearest[0]) if len(nearest) else 0.0,
+                float(projected @ self._projection.none),
+            ],
+        )
+
+    def _cosines(self, vectors: "Sequence[Vectors]", bm25: "Vectors") -> "list[Vectors]":
+        """Return each trigger's product with each vector, more exactly for near capabilities."""
+        found = self._rows.cosines(vectors)
+        if self._rows.is_coarse:
+            for vector, cosines in zip(vectors, found, strict=True):
+                self._compare_again(vector, cosines, bm25)
+        return found
+
+    def _compare_again(self, vector: "Vectors", cosines: "Vectors", bm25: "Vectors") -> None:
+        """Replace the products of the nearest capabilities' triggers with exact ones."""
+        import numpy as np  # noqa: PLC0415 - as above
+
         best = _best(cosines, self._starts)
         # Not `np.unique`, which imports numpy.ma: 1 MB for good.
         is_near = np.zeros(len(best), bool)
@@ -373,21 +494,32 @@ class EvidenceIndex:
         )
         if len(again) > MOST_AGAIN:
             again = again[_largest(cosines[again], MOST_AGAIN)]
-        cosines[again] = self._rows.exact(again) @ message
-        return cosines
+        cosines[again] = self._rows.exact(again) @ vector
 
     def _pooled(self, values: "Vectors", sharpness: float) -> "Vectors":
         return _pooled(values, sharpness, self._starts, self._counts)
 
 
-def _message_evidence(capabilities: "Numbers", of_message: "Numbers") -> MessageEvidence:
-    """Return the evidence of a message, of which `of_message` has the part without a catalog."""
+def _message_evidence(
+    capabilities: "Numbers", of_message: "Numbers", learnt_of_message: "Numbers"
+) -> MessageEvidence:
+    """Return the evidence of a message.
+
+    `of_message` is what the message says by itself, `learnt_of_message` the same after the
+    projection; it is empty without one.
+    """
     import numpy as np  # noqa: PLC0415 - as above
 
-    columns: dict[str, Numbers] = dict(zip(CAPABILITY_EVIDENCE, capabilities.T, strict=True))
+    count = len(CAPABILITY_EVIDENCE)
+    columns: dict[str, Numbers] = dict(
+        zip(CAPABILITY_EVIDENCE, capabilities.T[:count], strict=True)
+    )
     message_signs = of_message[-len(SIGNS) - len(SENTENCE_SIGNS) :].tolist()
-    stands = np.array(standing(columns, message_signs))
-    return MessageEvidence(capabilities, np.concatenate([of_message, stands]))
+    none = [of_message, np.array(standing(columns, message_signs))]
+    if len(learnt_of_message):
+        learnt: dict[str, Numbers] = dict(zip(_LEARNT, capabilities.T[count:], strict=True))
+        none += [learnt_of_message, np.array(learnt_standing(learnt, message_signs))]
+    return MessageEvidence(capabilities, np.concatenate(none))
 
 
 def _pooled(values: "Vectors", sharpness: float, starts: "Indexes", counts: "Indexes") -> "Vectors":
@@ -443,18 +575,21 @@ class Evidence:
         background: Background,
         weights: Mapping[str, float],
         lexicon: Lexicon | None = None,
+        *,
         meaning: Sequence[float] = (),
+        projection: Projection | None = None,
     ) -> None:
         """`meaning` has the weight of each dimension of a message for "none"; empty is all 0."""
         import numpy as np  # noqa: PLC0415 - as above
 
-        self._index = EvidenceIndex(described, background, lexicon)
+        self._index = EvidenceIndex(described, background, lexicon, projection)
+        for_capabilities, for_none = evidence_names(has_projection=projection is not None)
         self._meaning = np.zeros(background.vectors.shape[1], np.float32)
         if meaning:
             self._meaning[:] = meaning
-        self._weights = np.array([weights[name] for name in CAPABILITY_EVIDENCE])
+        self._weights = np.array([weights[name] for name in for_capabilities])
         self._last: tuple[Collection[CapabilityId] | None, Indexes] = None, np.zeros(0, np.intp)
-        self._none_weights = np.array([weights[name] for name in NONE_EVIDENCE])
+        self._none_weights = np.array([weights[name] for name in for_none])
 
     @property
     def lexicon(self) -> Lexicon:

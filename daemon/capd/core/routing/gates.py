@@ -78,6 +78,8 @@ class RoutingProfile:
     """The weight of each kind of evidence, for the scorer `evidence`."""
     meaning: tuple[float, ...] = ()
     """The weight of each dimension of a message's vector, for "none"; of `evidence`."""
+    projection: bytes = b""
+    """The learnt map of vectors (`core.routing.projection`), of `evidence`; empty for none."""
     activate_at: float = 0.0
     """The sum of all scores from which the best may be activated: under it the message may want
     nothing at all."""
@@ -157,18 +159,16 @@ def fingerprint(text: str) -> str:
 
 
 def before_model(text: str, *, is_enabled: bool) -> Decision | str:
-    """Return an abstention if the message needs no routing, else its cleaned text.
+    """Return an abstention if the message needs no routing, else the part that is compared.
 
     `is_enabled` says that routing is on in the session.
     """
     if not is_enabled:
         return Decision("abstain", "disabled", fingerprint=fingerprint(text))
-    if cleaning.is_system_content(text):
-        return Decision("abstain", "system_content", fingerprint=fingerprint(text))
-    cleaned = cleaning.clean(text).strip()
-    if cleaning.is_too_short(cleaned):
-        return Decision("abstain", "too_short", fingerprint=fingerprint(text))
-    return cleaned
+    words, unfit = cleaning.own_words(text)
+    if unfit is not None:
+        return Decision("abstain", unfit, fingerprint=fingerprint(text))
+    return compared_part(words)
 
 
 def compared_part(cleaned: str) -> str:

@@ -68,6 +68,9 @@ def shifted(
 
     `favoured` has the capabilities that each prior speaks for, `weights` the weight of each prior.
     """
+    favoured = {name: ids for name, ids in favoured.items() if ids}
+    if not favoured:
+        return list(ranked)
     factors = [
         math.exp(sum(weights.get(name, 0.0) for name, ids in favoured.items() if score.id in ids))
         for score in ranked

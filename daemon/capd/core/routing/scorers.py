@@ -11,6 +11,7 @@ from capd.core.errors import CapdError
 from capd.core.routing.evidence import Background, Described, Evidence, Lexicon
 from capd.core.routing.gates import Candidate, RoutingProfile, scores
 from capd.core.routing.phrases import written_triggers
+from capd.core.routing.projection import Projection
 from capd_protos.types import CapabilityId, CapabilitySpec, Score
 
 if TYPE_CHECKING:
@@ -84,12 +85,17 @@ def scorer(
         )
     if profile.scorer != "evidence":
         raise UnknownScorerError(f"no scorer {profile.scorer!r}: there are {' and '.join(SCORERS)}")
+    behind = background_of(background, vectors)
+    projection = None
+    if profile.projection:
+        projection = Projection.from_bytes(profile.projection, behind.vectors.shape[1])
     return Evidence(
         described_all(capabilities, vectors),
-        background_of(background, vectors),
+        behind,
         profile.weights,
         lexicon,
-        profile.meaning,
+        meaning=profile.meaning,
+        projection=projection,
     )
 
 

@@ -18,8 +18,9 @@ There are two sorts of families:
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 
-from capd.core.lexical import STOP_WORDS, stem, words
+from capd.core.lexical import LONGEST, STOP_WORDS, stem, words
 from capd_protos.types import CapabilityId, CapabilitySpec, Score
 
 SHARE = 0.06
@@ -39,12 +40,14 @@ EXCLUSIVE = 4.0
 alternative."""
 
 _RUN = re.compile(r"[^\W_]+")
+# Otherwise the words of an ASCII text include those that `_whole` returns.
+_MORE_AS_A_WHOLE = re.compile(r"[A-Z][A-Z]|'")
 _LEAST_CAPITALS = 2
 _ONCE = 1.5
 """A word of a single phrase is there by chance."""
 
 
-class Siblings:
+class _Families:
     """The families of siblings in a catalog, and the words that name each member."""
 
     def __init__(self, capabilities: Sequence[CapabilitySpec]) -> None:
@@ -53,10 +56,10 @@ class Siblings:
             family, dash, _ = each.id.name.partition("-")
             if dash:
                 families.setdefault(family, []).append(each)
-        self._of: dict[CapabilityId, frozenset[CapabilityId]] = {}
+        self.of: dict[CapabilityId, frozenset[CapabilityId]] = {}
         """The siblings of each capability, itself included; all siblings share one set object."""
-        self._marks: dict[CapabilityId, frozenset[str]] = {}
-        self._alternatives: set[CapabilityId] = set()
+        self.marks: dict[CapabilityId, frozenset[str]] = {}
+        self.alternatives: set[CapabilityId] = set()
         together = [members for members in families.values() if len(members) > 1]
         usage = _Usage(capabilities) if together else None
         for members in together:
@@ -71,7 +74,7 @@ class Siblings:
             usage.share_with_any(each.id, own[each.id]) >= NAMED for each in members
         )
         if are_alternatives:
-            self._alternatives.update(each.id for each in members)
+            self.alternatives.update(each.id for each in members)
         texts = {each.id: usage.words_of(each.id) for each in members}
         having = Counter(word for each in texts.values() for word in each)
         family = frozenset(each.id for each in members)
@@ -81,8 +84,27 @@ class Siblings:
                 marks = {word for word in typical if usage.is_own(each.id, word)}
             else:
                 marks = {word for word in typical if having[word] == 1}
-            self._of[each.id] = family
-            self._marks[each.id] = own[each.id] | {word for word in marks if not word.isdigit()}
+            self.of[each.id] = family
+            self.marks[each.id] = own[each.id] | {word for word in marks if not word.isdigit()}
+
+
+class Siblings:
+    """Finds near ties between the siblings of a catalog.
+
+    The families are found with the first message that needs them, or by `prepare`: for ten thousand
+    capabilities that takes as long as a quarter of everything else that routing prepares.
+    """
+
+    def __init__(self, capabilities: Sequence[CapabilitySpec]) -> None:
+        self._capabilities = capabilities
+
+    def prepare(self) -> None:
+        """Find the families, unless that is done. Ten thousand capabilities take 0.7 s."""
+        _ = self._families
+
+    @cached_property
+    def _families(self) -> _Families:
+        return _Families(self._capabilities)
 
     def unclear(
         self,
@@ -98,10 +120,10 @@ class Siblings:
         if not ranked:
             return ()
         winner = ranked[0].id
-        least = OF_ALTERNATIVES if winner in self._alternatives else LEAST
+        least = OF_ALTERNATIVES if winner in self._families.alternatives else LEAST
         siblings = self._siblings_in(ranked)
         rivals = tuple(each.id for each in siblings if each.score >= least)
-        if not rivals or self._is_named(text, winner, rivals, favoured):
+        if not rivals or self._is_named(_said(text), winner, rivals, favoured):
             return ()
         return (winner, *rivals)
 
@@ -116,28 +138,32 @@ class Siblings:
         Whoever means one of alternatives and does not name it may mean any of them, whatever their
         scores are. Empty if the best capability has no alternatives.
         """
-        if not ranked or ranked[0].id not in self._alternatives:
+        if not ranked or ranked[0].id not in self._families.alternatives:
             return ()
         best = ranked[0].id
         others = tuple(each.id for each in self._siblings_in(ranked))
-        if not others or any(self._is_named(text, id_, (), {}) for id_ in others):
+        said = _said(text)
+        if not others or any(self._is_named(said, id_, (), {}) for id_ in others):
             return ()
-        return () if self._is_named(text, best, others, favoured) else (best, *others)
+        return () if self._is_named(said, best, others, favoured) else (best, *others)
 
     def _siblings_in(self, ranked: Sequence[Score]) -> list[Score]:
         """Return the siblings of the first, in their order."""
-        family = self._of.get(ranked[0].id, frozenset())
+        family = self._families.of.get(ranked[0].id, frozenset())
         return [each for each in ranked[1:] if each.id in family]
 
     def _is_named(
         self,
-        text: str,
+        said: frozenset[str],
         one: CapabilityId,
         others: Collection[CapabilityId],
         favoured: Mapping[str, Collection[CapabilityId]],
     ) -> bool:
-        """Tell whether the message or the project says that `one` is meant and none of `others`."""
-        if not self._marks[one].isdisjoint(_said(text)):
+        """Tell whether the message or the project says that `one` is meant and none of `others`.
+
+        `said` are the words of the message.
+        """
+        if not self._families.marks[one].isdisjoint(said):
             return True
         for evidence in SPEAKING:
             here = favoured.get(evidence, ())
@@ -150,12 +176,18 @@ class _Usage:
     """Which words the phrases of each capability of a catalog have, and how many of them."""
 
     def __init__(self, capabilities: Sequence[CapabilitySpec]) -> None:
+        known: dict[str, str] = {}
+
+        def said(text: str) -> tuple[str, ...]:
+            # Tuples of shared words: sets would take 60 MB for 50,000 phrases.
+            return tuple([known.setdefault(word, word) for word in _said(text)])
+
         self._phrases = {
-            each.id: [_said(text) for text in (*each.triggers, *each.extra_triggers)]
+            each.id: [said(text) for text in (*each.triggers, *each.extra_triggers)]
             for each in capabilities
         }
         self._described = {
-            each.id: _said(f"{each.description} {each.extra_description}") for each in capabilities
+            each.id: said(f"{each.description} {each.extra_description}") for each in capabilities
         }
         self._shares: dict[CapabilityId, dict[str, float]] = {}
         self._largest: dict[str, list[tuple[float, CapabilityId]]] = {}
@@ -164,12 +196,16 @@ class _Usage:
             counted = Counter(word for phrase in phrases for word in phrase)
             self._shares[id_] = {word: count / len(phrases) for word, count in counted.items()}
             for word, share in self._shares[id_].items():
-                best = [*self._largest.get(word, ()), (share, id_)]
-                self._largest[word] = sorted(best, key=lambda each: -each[0])[:2]
+                best = self._largest.setdefault(word, [])
+                if not best or share > best[0][0]:
+                    best.insert(0, (share, id_))
+                elif len(best) == 1 or share > best[1][0]:
+                    best.insert(1, (share, id_))
+                del best[2:]
 
     def words_of(self, id_: CapabilityId) -> frozenset[str]:
         """Return every word of a capability's texts."""
-        return self._described[id_].union(*self._phrases[id_])
+        return frozenset(self._described[id_]).union(*self._phrases[id_])
 
     def typical(self, id_: CapabilityId) -> set[str]:
         """Return the words that a fair share of a capability's phrases has."""
@@ -181,10 +217,10 @@ class _Usage:
         others = max((each for each, whose in self._largest[word] if whose != id_), default=0.0)
         return share * len(self._phrases[id_]) > _ONCE and others * EXCLUSIVE <= share
 
-    def share_with_any(self, id_: CapabilityId, some: Collection[str]) -> float:
+    def share_with_any(self, id_: CapabilityId, some: frozenset[str]) -> float:
         """Return the share of a capability's phrases that have one of `some` words."""
         phrases = self._phrases[id_]
-        return sum(not each.isdisjoint(some) for each in phrases) / max(1, len(phrases))
+        return sum(not some.isdisjoint(each) for each in phrases) / max(1, len(phrases))
 
 
 def _names(capability: CapabilitySpec) -> frozenset[str]:
@@ -201,6 +237,8 @@ def _names(capability: CapabilitySpec) -> frozenset[str]:
 
 def _said(text: str) -> frozenset[str]:
     """Return the words of a text, identifiers in parts and as a whole."""
+    if text.isascii() and len(text) <= LONGEST and not _MORE_AS_A_WHOLE.search(text):
+        return frozenset(words(text))
     return frozenset((*words(text), *_whole(text)))
 
 

@@ -35,6 +35,17 @@ STANDING = (
 """The names of the values that `standing` returns, in order. `lead` is by how much the best
 `triggers` exceeds the second, and `above_mean` by how much it exceeds the mean."""
 
+_LEARNT_GATED = ("nearest", "phrases_z")
+LEARNT_STANDING = (
+    "learnt_best_nearest",
+    "learnt_best_nearest_squared",
+    "learnt_best_phrases_z",
+    "learnt_lead",
+    "learnt_above_mean",
+    *(f"learnt_best_{evidence}_if_{gate}" for gate in _GATES for evidence in _LEARNT_GATED),
+)
+"""The same for the evidence of projected vectors, which has no words."""
+
 _SIGN_AT = {name: at for at, name in enumerate((*SIGNS, *SENTENCE_SIGNS))}
 
 
@@ -49,7 +60,7 @@ def standing(columns: "Mapping[str, Numbers]", message_signs: Sequence[float]) -
         return (0.0,) * len(STANDING)
     best = {name: float(columns[name].max()) for name in (*_GATED, "coverage")}
     first = float(triggers.max())
-    second = sorted(triggers.tolist())[-2] if len(triggers) > 1 else first
+    second = _second(triggers) if len(triggers) > 1 else first
     gated = (
         message_signs[_SIGN_AT[gate]] * best[evidence] for gate in _GATES for evidence in _GATED
     )
@@ -59,6 +70,38 @@ def standing(columns: "Mapping[str, Numbers]", message_signs: Sequence[float]) -
         best["phrases_z"],
         best["bm25"],
         best["coverage"],
+        first - second,
+        first - float(triggers.mean()),
+        *gated,
+    )
+
+
+def _second(values: "Numbers") -> float:
+    """Return the second largest of two or more values."""
+    import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without turns never pays
+
+    return float(np.partition(values, -2)[-2])
+
+
+def learnt_standing(
+    columns: "Mapping[str, Numbers]", message_signs: Sequence[float]
+) -> tuple[float, ...]:
+    """Return the values of `LEARNT_STANDING`; all are 0 if there are no capabilities."""
+    triggers = columns["triggers"]
+    if not len(triggers):
+        return (0.0,) * len(LEARNT_STANDING)
+    best = {name: float(columns[name].max()) for name in _LEARNT_GATED}
+    first = float(triggers.max())
+    second = _second(triggers) if len(triggers) > 1 else first
+    gated = (
+        message_signs[_SIGN_AT[gate]] * best[evidence]
+        for gate in _GATES
+        for evidence in _LEARNT_GATED
+    )
+    return (
+        best["nearest"],
+        best["nearest"] ** 2,
+        best["phrases_z"],
         first - second,
         first - float(triggers.mean()),
         *gated,

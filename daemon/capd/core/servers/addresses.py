@@ -22,6 +22,8 @@ PATIENCE = 8.0
 """Seconds for an address to become ready if there is another one to try. A session waits 30 s for a
 server, which is enough for three addresses."""
 
+_BACKOFF = Backoff(FIRST_BACKOFF, LAST_BACKOFF)
+
 
 class Addresses:
     """The addresses of one server by their index in its definition, and how they did."""
@@ -32,7 +34,6 @@ class Addresses:
             raise ValueError("a server has at least one address")
         self._failures = [0] * count
         self._not_before = [float("-inf")] * count
-        self._backoff = Backoff(FIRST_BACKOFF, LAST_BACKOFF)
 
     def choose(self, now: float, tried: Collection[int] = ()) -> int | None:
         """Return the address to try at `now`; None if each was `tried` in this start."""
@@ -45,7 +46,7 @@ class Addresses:
     def failed(self, at: int, now: float, jitter: float) -> None:
         """Note that an address could not be used, or failed a call; `jitter` is in [0, 1)."""
         self._failures[at] += 1
-        self._not_before[at] = now + self._backoff.delay(self._failures[at], jitter)
+        self._not_before[at] = now + _BACKOFF.delay(self._failures[at], jitter)
 
     def served(self, at: int) -> None:
         """Note that an address has answered the handshake."""

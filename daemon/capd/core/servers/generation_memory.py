@@ -15,7 +15,7 @@ from enum import Enum
 from capd_protos.types import ServerIdentity, ServerSpec
 
 
-class Speaks(Enum):
+class SpokenGenerations(Enum):
     """The generations that a server has proved to speak."""
 
     HANDSHAKE = "handshake"
@@ -39,12 +39,14 @@ class GenerationMemory:
 
     def __init__(self) -> None:
         # In the order of their last start.
-        self._seen: dict[ServerIdentity, Speaks] = {}
+        self._seen: dict[ServerIdentity, SpokenGenerations] = {}
 
     def restore(self, written: Mapping[ServerIdentity, str]) -> None:
         """Restore what `written` returned; unknown values are ignored."""
-        kept = {Speaks.STATELESS.value, Speaks.BOTH.value}
-        self._seen = {each: Speaks(seen) for each, seen in written.items() if seen in kept}
+        kept = {SpokenGenerations.STATELESS.value, SpokenGenerations.BOTH.value}
+        self._seen = {
+            each: SpokenGenerations(seen) for each, seen in written.items() if seen in kept
+        }
 
     def written(self) -> dict[ServerIdentity, str]:
         """Return the state to save.
@@ -52,23 +54,30 @@ class GenerationMemory:
         HANDSHAKE is not saved: another version of the server may speak both.
         """
         known = {
-            each: seen.value for each, seen in self._seen.items() if seen is not Speaks.HANDSHAKE
+            each: seen.value
+            for each, seen in self._seen.items()
+            if seen is not SpokenGenerations.HANDSHAKE
         }
         return dict(list(known.items())[-MOST_SERVERS:])
 
     def note_start(
         self, server: ServerIdentity, *, tried_stateless: bool, is_stateless: bool
-    ) -> None:
-        """Note a successful start: which generation was tried first, and which one is spoken."""
+    ) -> bool:
+        """Note a successful start: which generation was tried first, and which one is spoken.
+
+        Return whether `written` has changed.
+        """
+        before = self.written()
         seen = self._seen.pop(server, None)
         if is_stateless and not tried_stateless:
-            seen = Speaks.STATELESS
+            seen = SpokenGenerations.STATELESS
         elif is_stateless:
-            seen = seen if seen is Speaks.STATELESS else Speaks.BOTH
+            seen = seen if seen is SpokenGenerations.STATELESS else SpokenGenerations.BOTH
         elif tried_stateless:
-            seen = Speaks.HANDSHAKE
+            seen = SpokenGenerations.HANDSHAKE
         if seen is not None:
             self._seen[server] = seen
+        return self.written() != before
 
     def is_tried_stateless(
         self, server: ServerIdentity, *, by_stateless: bool, has_failed: bool
@@ -86,7 +95,7 @@ class GenerationMemory:
 
     def probe_patience(self, server: ServerIdentity, transport: str) -> float:
         """Return the seconds for which a start waits for the answer to `server/discover`."""
-        is_known = self._seen.get(server) in {Speaks.STATELESS, Speaks.BOTH}
+        is_known = self._seen.get(server) in {SpokenGenerations.STATELESS, SpokenGenerations.BOTH}
         return SURE_PATIENCE if is_known or transport == "http" else PROBE_PATIENCE
 
     def scope(self, server: ServerSpec, identity: ServerIdentity, *, by_stateless: bool) -> str:
@@ -103,6 +112,8 @@ class GenerationMemory:
         return server.scope
 
     @staticmethod
-    def _starts_stateless(seen: Speaks, *, by_stateless: bool) -> bool:
+    def _starts_stateless(seen: SpokenGenerations, *, by_stateless: bool) -> bool:
         # A server that knows both is started in the client's generation, as without capd.
-        return seen is Speaks.STATELESS or (seen is Speaks.BOTH and by_stateless)
+        return seen is SpokenGenerations.STATELESS or (
+            seen is SpokenGenerations.BOTH and by_stateless
+        )

@@ -62,26 +62,24 @@ def server_identity(server: ServerSpec) -> ServerIdentity:
     return ServerIdentity(hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:16])
 
 
-def instance_key(
+def instance_keys(
     server: ServerSpec,
     project: str,
     session: SessionKey,
     values: Mapping[str, str],
     pepper: bytes,
     *,
-    scope: str = "",
     sandbox_request: SandboxRequest = _USUAL,
     bridge: str = "",
     far_folder: str = "",
     account: str = "",
-) -> InstanceKey:
-    """Return the key of the instance of `server` that `session` uses.
+) -> dict[str, InstanceKey]:
+    """Return the key of the instance of `server` that `session` would use, by scope.
 
-    `project` is the session's project. `scope` replaces the definition's scope unless it is empty.
-    `values` are the secrets by key. `pepper` is a random key of this run of the daemon, so that a
-    digest of secrets reveals nothing about them. A session over a `bridge` shares no instance
-    with local sessions, or with those of another bridge. On its far side, an instance is also of
-    one `far_folder`, the session's folder there.
+    `project` is the session's project. `values` are the secrets by key. `pepper` is a random key of
+    this run of the daemon, so that a digest of secrets reveals nothing about them. A session over a
+    `bridge` shares no instance with local sessions, or with those of another bridge. On its far
+    side, an instance is also of one `far_folder`, the session's folder there.
     """
     # A definition with `{{PROJECT}}` or `{{CWD}}` gives each project another command line, so it
     # is shared within one project only (docs/design/catalog.md).
@@ -96,11 +94,8 @@ def instance_key(
     if keys:
         pairs = msgspec.json.encode([(key, values.get(key, "")) for key in keys])
         credentials = hashlib.blake2b(pairs, key=pepper, digest_size=8).hexdigest()
-    return InstanceKey(
-        server_identity(server),
-        server.name,
-        sharers[scope or server.scope],
-        credentials,
-        account,
-        sandbox_request,
-    )
+    identity = server_identity(server)
+    return {
+        scope: InstanceKey(identity, server.name, sharer, credentials, account, sandbox_request)
+        for scope, sharer in sharers.items()
+    }

@@ -28,7 +28,7 @@ _MOST_PORT = 65535
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ClusterService:
     """A service of a cluster, with the port and the path of its MCP endpoint."""
 
     namespace: str
@@ -59,7 +59,7 @@ class Place:
         return f"http://127.0.0.1:{port}{self.path}"
 
 
-def place(text: str) -> Place:
+def place(text: str) -> ClusterService:
     """Return the place that `NAMESPACE/SERVICE[:PORT][/PATH]` names.
 
     Raises:
@@ -71,7 +71,7 @@ def place(text: str) -> Place:
     port = match["port"] or DEFAULT_PORT
     if port.isdecimal() and not 1 <= int(port) <= _MOST_PORT:
         raise ValueError("`kubernetes` has a port that is not within 1 to 65535")
-    return Place(match["namespace"], match["service"], port, match["path"] or DEFAULT_PATH)
+    return ClusterService(match["namespace"], match["service"], port, match["path"] or DEFAULT_PATH)
 
 
 def is_place(url: str) -> bool:
@@ -79,7 +79,7 @@ def is_place(url: str) -> bool:
     return url.startswith(SCHEME)
 
 
-def place_of(url: str) -> Place:
+def place_of(url: str) -> ClusterService:
     """Return the place that the URL of a definition stands for.
 
     Raises:

@@ -203,7 +203,7 @@ _MOST_WORDS = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class FilesRead:
     """The files that a server's command line reads in its working directory."""
 
     launcher: str = ""
@@ -228,7 +228,7 @@ class Reading:
         return bool(self.names or self.reads_modules or self.is_always)
 
 
-_NOTHING = Reading()
+_NOTHING = FilesRead()
 
 
 def reading(
@@ -237,7 +237,7 @@ def reading(
     *,
     script: str = "",
     shim_folder: str = "",
-) -> Reading:
+) -> FilesRead:
     """Return which files of its working directory the command `argv` would read or load.
 
     No file is read here: the result follows from the words of `argv` and from `declared`, the
@@ -293,7 +293,7 @@ class Launch:
 
 def launch(
     argv: Sequence[str],
-    found: Reading,
+    found: FilesRead,
     there: Sequence[str],
     *,
     project: str,
@@ -342,8 +342,8 @@ def outside(folders: str, project: str) -> str:
 # Command lines
 
 
-def _of_words(words: Sequence[str]) -> Reading:
-    """Return what a command line reads, including the words that name parts of the project."""
+def _of_words(words: Sequence[str]) -> FilesRead:
+    """Return which project files the command `words` reads, those named in it included."""
     if not words:
         return _NOTHING
     program = program_name(words[0])
@@ -355,7 +355,7 @@ def _of_words(words: Sequence[str]) -> Reading:
     return _PARSERS[launcher.runs](words, launcher)
 
 
-def _wrapped(words: Sequence[str]) -> Reading:
+def _wrapped(words: Sequence[str]) -> FilesRead:
     """Return what the command after a wrapper reads, as in `env A=b npx ...`."""
     at = 1
     while at < len(words) and "=" in words[at] and not words[at].startswith("-"):
@@ -374,8 +374,8 @@ def _wrapped(words: Sequence[str]) -> Reading:
     return _mentioned([part for word in words[1:] for part in _SPLIT.split(word)])
 
 
-def _mentioned(words: Sequence[str]) -> Reading:
-    """Return what the launchers mentioned in a text read."""
+def _mentioned(words: Sequence[str]) -> FilesRead:
+    """Return the project files that are read by the launchers which a text mentions."""
     found = _NOTHING
     for at, word in enumerate(words):
         if program_name(word) in _BY_PROGRAM:
@@ -386,7 +386,7 @@ def _mentioned(words: Sequence[str]) -> Reading:
     return replace(found, project_file="", is_always=is_always)
 
 
-def _of_text(text: str) -> Reading:
+def _of_text(text: str) -> FilesRead:
     """Return what the commands in the text of a shell read."""
     found = _NOTHING
     for part in _COMMANDS.split(text)[:_MOST_WORDS]:
@@ -405,10 +405,10 @@ def _of_text(text: str) -> Reading:
     return replace(found, project_file="", is_always=is_always)
 
 
-def _joined(one: Reading, other: Reading, launcher: str) -> Reading:
+def _joined(one: FilesRead, other: FilesRead, launcher: str) -> FilesRead:
     if not other.is_reading and not other.project_file:
         return one
-    return Reading(
+    return FilesRead(
         launcher or other.launcher,
         one.names | other.names,
         "elsewhere",
@@ -451,11 +451,11 @@ def _options(words: Sequence[str], start: int, valued: frozenset[str]) -> _Optio
     return _Options(at, tuple(flags))
 
 
-def _general(words: Sequence[str], launcher: Launcher) -> Reading:
-    return Reading(program_name(words[0]), frozenset(launcher.names), launcher.method)
+def _general(words: Sequence[str], launcher: Launcher) -> FilesRead:
+    return FilesRead(program_name(words[0]), frozenset(launcher.names), launcher.method)
 
 
-def _npm(words: Sequence[str], launcher: Launcher) -> Reading:
+def _npm(words: Sequence[str], launcher: Launcher) -> FilesRead:
     program = program_name(words[0])
     valued = _VALUED["npm"]
     options = _options(words, 1, valued)
@@ -471,7 +471,7 @@ def _npm(words: Sequence[str], launcher: Launcher) -> Reading:
     return _with_package(found, words, options)
 
 
-def _package(words: Sequence[str], launcher: Launcher) -> Reading:
+def _package(words: Sequence[str], launcher: Launcher) -> FilesRead:
     """Return what a runner of packages or files reads.
 
     pnpm dlx PACKAGE, uvx PACKAGE, pipx run PACKAGE, deno run FILE, bun FILE
@@ -492,7 +492,7 @@ def _package(words: Sequence[str], launcher: Launcher) -> Reading:
     return found
 
 
-def _with_package(found: Reading, words: Sequence[str], options: _Options) -> Reading:
+def _with_package(found: FilesRead, words: Sequence[str], options: _Options) -> FilesRead:
     """Add what the package or file that a launcher runs reads itself."""
     found = _with_paths(found, options)
     at = options.at
@@ -514,7 +514,7 @@ def _with_package(found: Reading, words: Sequence[str], options: _Options) -> Re
     return replace(found, own_arguments_at=at + 1)
 
 
-def _with_paths(found: Reading, options: _Options) -> Reading:
+def _with_paths(found: FilesRead, options: _Options) -> FilesRead:
     for value in options.values(_PATH_OPTIONS):
         if not _URL.match(value) and _is_of(value):
             # The option explicitly names settings or code of the project.
@@ -522,7 +522,7 @@ def _with_paths(found: Reading, options: _Options) -> Reading:
     return found
 
 
-def _uv(words: Sequence[str], launcher: Launcher) -> Reading:
+def _uv(words: Sequence[str], launcher: Launcher) -> FilesRead:
     valued = _VALUED["uv"]
     options = _options(words, 1, valued)
     command = words[options.at] if options.at < len(words) else ""
@@ -555,7 +555,7 @@ def _uv(words: Sequence[str], launcher: Launcher) -> Reading:
     return replace(found, project_file=found.project_file or below.project_file)
 
 
-def _python(words: Sequence[str], _: Launcher) -> Reading:
+def _python(words: Sequence[str], _: Launcher) -> FilesRead:
     program = posixpath.basename(words[0])
     at = 1
     is_safe = False
@@ -568,7 +568,7 @@ def _python(words: Sequence[str], _: Launcher) -> Reading:
         if ending in {"m", "c"}:
             if is_safe:
                 return replace(_NOTHING, own_arguments_at=at + 2)
-            return Reading(
+            return FilesRead(
                 program,
                 method="safe_path",
                 reads_modules=True,
@@ -580,7 +580,7 @@ def _python(words: Sequence[str], _: Launcher) -> Reading:
     if at >= len(words) or words[at] in {"-", "--"}:
         if is_safe:
             return _NOTHING
-        return Reading(program, method="safe_path", reads_modules=True, safe_path_at=1)
+        return FilesRead(program, method="safe_path", reads_modules=True, safe_path_at=1)
     if _is_of(words[at]):
         return replace(_NOTHING, launcher=program, project_file=words[at])
     return replace(_NOTHING, own_arguments_at=at + 1)
@@ -593,7 +593,7 @@ def _cut_at(letters: str, ends: str) -> tuple[str, str, str]:
     return letters, "", ""
 
 
-def _node(words: Sequence[str], launcher: Launcher) -> Reading:
+def _node(words: Sequence[str], launcher: Launcher) -> FilesRead:
     options = _options(words, 1, _VALUED["node"])
     found = replace(_NOTHING, launcher="node", own_arguments_at=options.at + 1)
     found = _with_paths(found, options)
@@ -610,7 +610,7 @@ def _node(words: Sequence[str], launcher: Launcher) -> Reading:
     return found if found.project_file else replace(_NOTHING, own_arguments_at=options.at + 1)
 
 
-def _file(words: Sequence[str], launcher: Launcher) -> Reading:
+def _file(words: Sequence[str], launcher: Launcher) -> FilesRead:
     options = _options(words, 1, _VALUED["file"])
     found = _general(words, launcher)
     found = replace(_with_paths(found, options), own_arguments_at=options.at + 1)
@@ -621,7 +621,7 @@ def _file(words: Sequence[str], launcher: Launcher) -> Reading:
     return found if found.is_reading or found.project_file else _NOTHING
 
 
-def _shell(words: Sequence[str], _: Launcher) -> Reading:
+def _shell(words: Sequence[str], _: Launcher) -> FilesRead:
     options = _options(words, 1, _VALUED["shell"])
     has_text = any(
         not name.startswith("--") and "c" in name.removeprefix("-") for name, _ in options.flags
@@ -636,7 +636,7 @@ def _shell(words: Sequence[str], _: Launcher) -> Reading:
     return _NOTHING
 
 
-def _docker(words: Sequence[str], launcher: Launcher) -> Reading:
+def _docker(words: Sequence[str], launcher: Launcher) -> FilesRead:
     reads = {"compose", "build", "buildx", "bake", "stack", "play", "kube"}
     options = _options(words, 1, frozenset({"-H", "--host", "-c", "--context", "--config"}))
     if options.at < len(words) and words[options.at] in reads:
@@ -644,7 +644,7 @@ def _docker(words: Sequence[str], launcher: Launcher) -> Reading:
     return _NOTHING
 
 
-_PARSERS: Mapping[str, Callable[[Sequence[str], Launcher], Reading]] = {
+_PARSERS: Mapping[str, Callable[[Sequence[str], Launcher], FilesRead]] = {
     "": _general,
     "npm": _npm,
     "package": _package,
@@ -660,7 +660,7 @@ _PARSERS: Mapping[str, Callable[[Sequence[str], Launcher], Reading]] = {
 # Words
 
 
-def _with_variable(found: Reading, name: str, value: str) -> Reading:
+def _with_variable(found: FilesRead, name: str, value: str) -> FilesRead:
     parts = [part for part in re.split(r"[:\s=]+", value) if part]
     if any(_is_placeholder(part) for part in parts):
         return replace(found, project_file=found.project_file or f"{name}={value}")

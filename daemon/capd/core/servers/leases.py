@@ -191,6 +191,14 @@ class Leases(Generic[K]):
         lease = self._leases.get(key)
         return lease.state if lease is not None else None
 
+    def is_up(self, key: K) -> bool:
+        """Tell whether an instance of `key` runs or starts, and is not being stopped."""
+        return self.state(key) not in {None, State.DOWN, State.STOPPING}
+
+    def serves(self, key: K, session: SessionKey) -> bool:
+        """Tell whether the instance of `key` is ready, and `session` holds a lease on it."""
+        return self.state(key) is State.READY and session in self.holders(key)
+
     def keys(self) -> tuple[K, ...]:
         """Return every key that is not absent."""
         return tuple(self._leases)

@@ -64,7 +64,7 @@ class OwnFolders:
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class FolderNeeds:
     """The facts of a server that decide which parts of capd's folders it needs."""
 
     command: str
@@ -80,7 +80,7 @@ class Needs:
 
 
 @dataclass(frozen=True, slots=True)
-class Cover:
+class FolderCover:
     """Which folders are hidden from a server, and which parts stay visible."""
 
     hidden: tuple[str, ...] = ()
@@ -90,7 +90,7 @@ class Cover:
     """Folders that cannot be hidden because the server or its program is there."""
 
 
-def cover(own: OwnFolders, needs: Needs) -> Cover:
+def cover(own: OwnFolders, needs: FolderNeeds) -> FolderCover:
     """Return which of capd's folders to hide from a server, and which parts to leave visible."""
     hidden = own.by_kind()
     left: list[str] = []
@@ -109,7 +109,7 @@ def cover(own: OwnFolders, needs: Needs) -> Cover:
     inside = [
         each for each in kept if any(each.startswith(folder + "/") for folder in hidden.values())
     ]
-    return Cover(
+    return FolderCover(
         tuple(hidden.values()),
         tuple(each for each in inside if kept[each] == "write"),
         tuple(each for each in inside if kept[each] == "read"),
@@ -117,7 +117,7 @@ def cover(own: OwnFolders, needs: Needs) -> Cover:
     )
 
 
-def _paths_in(folder: str, needs: Needs) -> Iterator[tuple[str, bool]]:
+def _paths_in(folder: str, needs: FolderNeeds) -> Iterator[tuple[str, bool]]:
     """Yield the paths in `folder` that the server needs, and whether each is indispensable."""
     for path in (needs.command, needs.cwd):
         if path == folder or path.startswith(folder + "/"):
@@ -136,7 +136,7 @@ def _until_its_end(text: str, at_least: int) -> str:
     return text[:end]
 
 
-def _kept(kind: Kind, below: str, needs: Needs) -> dict[str, Access]:
+def _kept(kind: Kind, below: str, needs: FolderNeeds) -> dict[str, Access]:
     """Return the entries of a folder to keep for the path `below` it."""
     first, _, rest = below.partition("/")
     if kind == "state":

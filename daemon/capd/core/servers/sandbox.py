@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from capd.core.errors import CapdError
-from capd.core.servers.own_folders import PACKAGES, Cover
+from capd.core.servers.own_folders import PACKAGES, FolderCover
 from capd_protos.types import SandboxLevel
 
 Level = SandboxLevel
@@ -133,7 +133,7 @@ PRIVILEGED = frozenset(
 """Programs that a confined process cannot run: they are setuid or start setuid programs, mount file
 systems, or trace other processes."""
 
-_NOTHING = Cover()
+_NOTHING = FolderCover()
 _TEMPORARY = "/tmp"  # noqa: S108  # nothing is written there: it is what others write that is hidden
 _NO_BWRAP = "bwrap is not there or may make no namespaces: install bubblewrap"
 _OR_LESS = "or let it have less of it: [sandbox] in config.toml"
@@ -159,7 +159,7 @@ class Surroundings:
     """The folders of its PATH."""
     tops: tuple[str, ...] = ()
     """The entries of the root folder `/`, as absolute paths."""
-    cover: Cover = _NOTHING
+    cover: FolderCover = _NOTHING
     """The parts of capd's folders that are hidden at `guard`."""
     ssh_files: tuple[str, ...] = ()
     """Files owned by root that the system's `ssh` configuration includes."""
@@ -176,7 +176,7 @@ class Masked:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class SandboxFeatures:
     """The sandboxing features of the machine, as tested."""
 
     bwrap: str = ""
@@ -238,7 +238,7 @@ def masked_paths(sandbox_request: SandboxRequest, home: str, own: Sequence[str])
 
 
 def confined(
-    sandbox_request: SandboxRequest, machine: Machine, where: Surroundings, masked: Masked
+    sandbox_request: SandboxRequest, machine: SandboxFeatures, where: Surroundings, masked: Masked
 ) -> Confinement:
     """Return how to start a server in the sandbox that was asked for.
 
@@ -269,7 +269,7 @@ def confined(
 
 
 def _guard_options(
-    sandbox_request: SandboxRequest, machine: Machine, where: Surroundings
+    sandbox_request: SandboxRequest, machine: SandboxFeatures, where: Surroundings
 ) -> tuple[tuple[str, ...], str]:
     """Return the guard's options, and why there are fewer than usual; empty if there are not."""
     if where.takes_privilege:
@@ -292,7 +292,7 @@ def _guard_options(
     return tuple(options), aside
 
 
-def _guard(machine: Machine, where: Surroundings, masked: Masked) -> tuple[str, ...]:
+def _guard(machine: SandboxFeatures, where: Surroundings, masked: Masked) -> tuple[str, ...]:
     mounts = [_Mount("--dev-bind", "/"), *_masks(masked)]
     if where.cwd not in masked.folders and _hidden_by(where.cwd, masked):
         mounts.append(_Mount("--bind", where.cwd))
@@ -347,7 +347,7 @@ def _is_shown(path: str, mounts: Iterable[_Mount]) -> bool:
 
 
 def _strict(
-    sandbox_request: SandboxRequest, machine: Machine, where: Surroundings, masked: Masked
+    sandbox_request: SandboxRequest, machine: SandboxFeatures, where: Surroundings, masked: Masked
 ) -> Confinement:
     description = "strict" if sandbox_request.has_network else "strict, no network"
     environment = {}
@@ -375,7 +375,7 @@ def _strict(
 
 
 def _bwrap(
-    sandbox_request: SandboxRequest, machine: Machine, where: Surroundings, masked: Masked
+    sandbox_request: SandboxRequest, machine: SandboxFeatures, where: Surroundings, masked: Masked
 ) -> tuple[str, ...]:
     mounts = [
         _Mount("--ro-bind", "/"),
@@ -406,7 +406,7 @@ def _writable(where: Surroundings) -> list[str]:
 
 
 def _landlock(
-    sandbox_request: SandboxRequest, machine: Machine, where: Surroundings, masked: Masked
+    sandbox_request: SandboxRequest, machine: SandboxFeatures, where: Surroundings, masked: Masked
 ) -> tuple[str, ...]:
     hidden = {"/" + where.home.strip("/").partition("/")[0], "/run", _TEMPORARY, "/dev"}
     system = [top for top in where.tops if top not in hidden]

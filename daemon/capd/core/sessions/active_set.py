@@ -44,7 +44,7 @@ class Activation:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ActiveSetChange:
     """The changes of one step, in the order in which they were decided."""
 
     added: tuple[Grant, ...] = ()
@@ -125,7 +125,7 @@ class ActiveSet:
         servers: Iterable[ServerIdentity],
         grants: Iterable[Grant],
         now: float,
-    ) -> Change:
+    ) -> ActiveSetChange:
         """Switch `capability` on with its grants, then evict what is over the cap.
 
         A capability that is on already counts as used and gets the new grants.
@@ -139,7 +139,7 @@ class ActiveSet:
 
     def activate_tools(
         self, grants: Iterable[Grant], now: float, spared: Sequence[Grant] = ()
-    ) -> Change:
+    ) -> ActiveSetChange:
         """Switch on the first `tool_cap` of `grants`, then evict what is over that cap.
 
         A tool that is on already keeps its time of last use: being found again is not a use.
@@ -153,7 +153,7 @@ class ActiveSet:
         evicted = self._evict_tools(keep=frozenset(wanted), spared=spared)
         return self._change(before, evicted_tools=evicted)
 
-    def pin(self, server: ServerIdentity, grants: Iterable[Grant]) -> Change:
+    def pin(self, server: ServerIdentity, grants: Iterable[Grant]) -> ActiveSetChange:
         """Switch these tools of `server` on for the whole session, beside those pinned before."""
         before = self._before()
         self._pins[server] = tuple(dict.fromkeys((*self._pins.get(server, ()), *grants)))
@@ -168,13 +168,13 @@ class ActiveSet:
         self._evict_over_cap()
         self._evict_tools()
 
-    def deactivate(self, capability: CapabilityId) -> Change:
+    def deactivate(self, capability: CapabilityId) -> ActiveSetChange:
         """Switch `capability` off. If it is not on, nothing changes."""
         before = self._before()
         self._activations.pop(capability, None)
         return self._change(before)
 
-    def deactivate_tool(self, grant: Grant) -> Change:
+    def deactivate_tool(self, grant: Grant) -> ActiveSetChange:
         """Switch a single tool off. If it is not on by itself, nothing changes."""
         before = self._before()
         self._tools.pop(grant, None)
@@ -186,7 +186,7 @@ class ActiveSet:
         grants: Mapping[CapabilityId, tuple[Grant, ...]],
         offered: Container[Grant],
         pinned: tuple[Grant, ...] = (),
-    ) -> Change:
+    ) -> ActiveSetChange:
         """Replace the grants on `server` after its list of tools changed.
 
         `grants` has the new grants on `server` of each capability. A single tool of `server` that
@@ -262,9 +262,9 @@ class ActiveSet:
         before: _Before,
         evicted: tuple[CapabilityId, ...] = (),
         evicted_tools: tuple[Grant, ...] = (),
-    ) -> Change:
+    ) -> ActiveSetChange:
         grants, servers = self.grants, self.servers
-        return Change(
+        return ActiveSetChange(
             added=tuple(g for g in grants if g not in before.grants),
             removed=tuple(g for g in before.grants if g not in grants),
             evicted=evicted,

@@ -1,11 +1,14 @@
 """Decides what a `tools/call` reaches, for the client, `tool_call` and scripts alike.
 
-    name ──a tool that is on──────────> Listed    its arguments may have to be checked, then sent
-      ├──a tool of capd's own─────────> Own       `tool_call` may call unlisted ones, a script none
-      ├──the tool of prompt hooks─────> Turn      only for the client itself, not for a bare view
-      └──anything else────────────────> NotOn     looked up in the catalog, or refused
+    name ──a server's active tool────> ActiveTool      check its arguments if needed, then send
+      ├──a tool of capd's own────────> CapdTool        `tool_call` may call unlisted ones, a
+      │                                                script none
+      ├──the tool of prompt hooks────> PromptHookCall  only for the client itself, and not if the
+      │                                                session has no tools of capd's own
+      ├──anything else───────────────> NotActive       look it up in the catalog, or refuse
+      └──not for this caller─────────> NotCallable     answer with the reason
 
-A denied tool is never on: `SessionState.restrict` removes it from the surface.
+A denied tool is never active: `SessionState.restrict` removes it from the surface.
 """
 
 from dataclasses import dataclass
@@ -17,41 +20,41 @@ from capd.core.sessions.hook_context import TURN
 from capd.core.sessions.own_tool_list import SCRIPT_TOOL, OwnTool
 from capd.core.sessions.session import ServerLease, SessionState
 from capd.core.sessions.session_view import SessionView
-from capd.core.sessions.surface import Shown
+from capd.core.sessions.surface import ShownTool
 from capd.core.tools.names import wire_name
 from capd.core.tools.read_only import is_read_only
 from capd.core.tools.tool_edits import DISABLED
 from capd_protos.types import ToolName, WireName
 
-By = Literal["client", "tool_call", "tool_call_readonly", "script"]
+CallOrigin = Literal["client", "tool_call", "tool_call_readonly", "script"]
 """Where the tool's name comes from: a client's own `tools/call`, the arguments of `tool_call` or
 `tool_call_readonly`, or a script."""
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """A tool of a server that is on."""
+class ActiveTool:
+    """An active tool of a server, with the lease under which it is called."""
 
-    shown: Shown
+    shown: ShownTool
     lease: ServerLease
     checks_arguments: bool
     """Whether its arguments are checked against its schema before the call is sent."""
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class CapdTool:
     """A tool of capd's own."""
 
     tool: OwnTool
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class PromptHookCall:
     """A prompt hook's call on the session's own connection."""
 
 
 @dataclass(frozen=True, slots=True)
-class NotOn:
+class NotActive:
     """No active tool has this name."""
 
 
@@ -62,15 +65,15 @@ class NotCallable:
     reason: str
 
 
-Admission = Listed | Own | Turn | NotOn | NotCallable
+Admission = ActiveTool | CapdTool | PromptHookCall | NotActive | NotCallable
 
 
-def admit(name: str, by: By, state: SessionState, view: SessionView) -> Admission:
+def admit(name: str, by: CallOrigin, state: SessionState, view: SessionView) -> Admission:
     """Return what a call of the tool with the wire name `name` reaches."""
-    listed = admit_shown(state.surface.find(name), state, view)
-    if listed is not None:
-        reason = kept_for_apps(listed.shown, by)
-        return NotCallable(reason) if reason else listed
+    active = active_tool(state.surface.find(name), state, view)
+    if active is not None:
+        reason = app_only_refusal(active.shown, by)
+        return NotCallable(reason) if reason else active
     own = view.own.get(WireName(name))
     unlisted = view.unlisted_own.get(WireName(name))
     if by == "script" and (own is not None or unlisted is not None):
@@ -80,23 +83,25 @@ def admit(name: str, by: By, state: SessionState, view: SessionView) -> Admissio
     if own is not None and by != "client":
         return NotCallable(f"{name} is capd's own: call it by its name.")
     if own is not None or unlisted is not None:
-        return Own(own or SCRIPT_TOOL)
+        return CapdTool(own or SCRIPT_TOOL)
     if name == TURN and by == "client" and not view.is_bare:
-        return Turn()
-    return NotOn()
+        return PromptHookCall()
+    return NotActive()
 
 
-def admit_shown(shown: Shown | None, state: SessionState, view: SessionView) -> Listed | None:
+def active_tool(
+    shown: ShownTool | None, state: SessionState, view: SessionView
+) -> ActiveTool | None:
     """Return how to call `shown`; None if it is None, or if nothing grants it any longer."""
     lease = state.granted_by(shown.grant) if shown is not None else None
     return (
         None
         if shown is None or lease is None
-        else Listed(shown, lease, view.checks(lease.spec.name))
+        else ActiveTool(shown, lease, view.checks(lease.spec.name))
     )
 
 
-def kept_for_apps(shown: Shown, by: By) -> str:
+def app_only_refusal(shown: ShownTool, by: CallOrigin) -> str:
     """Return why a tool is not called for a model (MCP Apps, `visibility`); empty if it may be.
 
     A client itself may call it: it passes on the calls of apps.
@@ -111,7 +116,7 @@ def denied(name: str, reason: str) -> str:
     return f"{name} cannot be called: {reason}."
 
 
-def check_read_only(shown: Shown, by: By, view: SessionView) -> None:
+def check_read_only(shown: ShownTool, by: CallOrigin, view: SessionView) -> None:
     """Check that `tool_call_readonly` calls only a tool whose server marks it read-only.
 
     Raises:

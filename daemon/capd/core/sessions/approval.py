@@ -109,7 +109,7 @@ class ToolKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Lasting:
+class PermanentApproval:
     """A tool with a permanent approval (the answer `always`)."""
 
     key: ToolKey
@@ -161,7 +161,7 @@ def shown_word(text: str) -> str:
 class Approvals:
     """The open questions of all sessions, and the tools with a lasting approval."""
 
-    def __init__(self, lasting: Iterable[Lasting] = ()) -> None:
+    def __init__(self, lasting: Iterable[PermanentApproval] = ()) -> None:
         self._lasting = {each.key: each for each in lasting}
         self._of_sessions: dict[SessionKey, set[ToolKey]] = {}
         self._open: dict[int, Question] = {}
@@ -174,7 +174,7 @@ class Approvals:
         return dict(self._open)
 
     @property
-    def lasting(self) -> tuple[Lasting, ...]:
+    def lasting(self) -> tuple[PermanentApproval, ...]:
         """The permanently approved tools, oldest first."""
         return tuple(self._lasting.values())
 
@@ -207,7 +207,7 @@ class Approvals:
         if answer == "session":
             self._of_sessions.setdefault(question.session, set()).add(question.key)
         elif answer == "always":
-            self.put(Lasting(question.key, question.server))
+            self.put(PermanentApproval(question.key, question.server))
         others = [
             n for n, q in self._open.items() if self.is_approved(q.session, q.key, is_far=q.is_far)
         ]
@@ -223,14 +223,14 @@ class Approvals:
         self._open.pop(number, None)
         return self._answered.pop(number, None)
 
-    def put(self, lasting: Lasting) -> None:
+    def put(self, lasting: PermanentApproval) -> None:
         """Approve a tool permanently."""
         self._lasting.pop(lasting.key, None)
         self._lasting[lasting.key] = lasting
         while len(self._lasting) > MOST_LASTING:
             del self._lasting[next(iter(self._lasting))]
 
-    def forget(self, name: str) -> list[Lasting]:
+    def forget(self, name: str) -> list[PermanentApproval]:
         """Withdraw the permanent approvals of `name`; return them.
 
         `name` is `server:tool`, or a server's name for all of its tools. Approvals for a session of

@@ -92,7 +92,7 @@ def _is_named(folded: str, pattern: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SurfacePlan:
     """The mode of a session's surface, and the reason."""
 
     mode: Mode
@@ -114,7 +114,7 @@ def plan(
     known_bytes: int = 0,
     share: float = 0.1,
     is_whole: bool = False,
-) -> Plan:
+) -> SurfacePlan:
     """Return the mode for a session, and why.
 
     `wanted` is the user's mode for all clients: `auto`, or one of `Mode`. `was_seen` tells whether
@@ -128,20 +128,20 @@ def plan(
     if chosen == "pass-through":
         limit = traits.context * share
         if size_bytes is not None and size_bytes / BYTES_PER_TOKEN <= limit:
-            return Plan("pass-through", f"everything fits into {limit:.0f} tokens")
+            return SurfacePlan("pass-through", f"everything fits into {limit:.0f} tokens")
         why = "not every server's tools are known" if size_bytes is None else "too much for it"
         automatic = _automatic(
             *(traits, size_bytes, known_bytes), is_stateless=is_stateless, was_seen=was_seen
         )
-        return Plan(automatic.mode, f"pass-through was set: {why}; {automatic.reason}")
+        return SurfacePlan(automatic.mode, f"pass-through was set: {why}; {automatic.reason}")
     if chosen == "dynamic":
-        return Plan("dynamic", "set by the user")
+        return SurfacePlan("dynamic", "set by the user")
     if chosen == "stable":
-        return Plan("stable", "set by the user")
+        return SurfacePlan("stable", "set by the user")
     # A model that does not see the list would find nothing: it is told call cards instead.
     if is_whole and not traits.defers_tools:
         reason = "all tools cost less than capd's own and searches would"
-        return Plan("pass-through", reason, is_whole=True)
+        return SurfacePlan("pass-through", reason, is_whole=True)
     return _automatic(
         *(traits, size_bytes, known_bytes), is_stateless=is_stateless, was_seen=was_seen
     )
@@ -154,21 +154,21 @@ def _automatic(
     *,
     is_stateless: bool,
     was_seen: bool | None,
-) -> Plan:
+) -> SurfacePlan:
     if is_stateless and not traits.stateless_relists:
-        return Plan("stable", "this client does not list again in the stateless generation")
+        return SurfacePlan("stable", "this client does not list again in the stateless generation")
     if was_seen is False:
-        return Plan("stable", "the client was seen not to list again")
+        return SurfacePlan("stable", "the client was seen not to list again")
     if traits.relists == "never" and not was_seen:
         reason = "the client is known not to list again"
-        return Plan("stable", reason, is_from_table_alone=not traits.is_relists_set)
+        return SurfacePlan("stable", reason, is_from_table_alone=not traits.is_relists_set)
     if size_bytes:
         # Where listing every tool costs least, `is_whole` has decided before.
-        return Plan("stable", "all tools are known: a changing list would cost more")
+        return SurfacePlan("stable", "all tools are known: a changing list would cost more")
     if known_bytes / BYTES_PER_TOKEN > CHANGING_TOKENS:
         many = f"over {CHANGING_TOKENS} tokens of tools"
-        return Plan("stable", f"{many}: a changing list would cost more")
-    return Plan("dynamic", "the client lists again")
+        return SurfacePlan("stable", f"{many}: a changing list would cost more")
+    return SurfacePlan("dynamic", "the client lists again")
 
 
 class RelistWatch:
@@ -176,6 +176,9 @@ class RelistWatch:
 
     A client that lists again in every turn, without a notification, also counts as one that does.
     """
+
+    # Every idle session has one.
+    __slots__ = ("_has_turned", "_is_behind", "_turns", "_unasked", "was_seen")
 
     TURNS = 2
     """After this many turns without a `tools/list`, the client is one that does not list again. One

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from capd.core.memories.telling import DEFAULT_BUDGET, MemoryDelivery
+from capd.core.memories.delivery import DEFAULT_BUDGET, MemoryDelivery
 from capd.core.sessions.active_set import Grant
 from capd.core.sessions.session_record import SessionRecord
 from capd_protos.types import CapabilityId, WireName

@@ -4,6 +4,8 @@ It tells a model how to use capd, and what is installed. A client reads it once,
 begins, so it contains nothing that may change later.
 """
 
+from collections.abc import Mapping
+
 from capd.core.scripts.script_tool import SCRIPT_RUN
 from capd.core.sessions.own_tool_list import OwnTool
 from capd.core.sessions.own_tools import CAPABILITY
@@ -17,7 +19,7 @@ _HEAD = (
 
 
 def instructions(
-    own: dict[WireName, OwnTool], *, is_fixed: bool, index: str = "", has_scripts: bool = False
+    own: Mapping[WireName, OwnTool], *, is_fixed: bool, index: str = "", has_scripts: bool = False
 ) -> str:
     """Return the text for a client that is offered `own`, capd's own tools by their wire names.
 

@@ -4,8 +4,9 @@ They come first on every list, in this order, and are never evicted. If a client
 tool names, theirs get the prefix `capd_`, so that they differ from those of other programs.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import msgspec
 
@@ -52,6 +53,7 @@ SCRIPT_TOOL = OwnTool(script_tool.SCRIPT_RUN, script_tool.DEFINITION)
 call it through `tool_call`, and the instructions and searches name it."""
 
 
+@lru_cache(maxsize=64)
 def offered(
     *,
     has_deferred: bool = True,
@@ -59,8 +61,8 @@ def offered(
     has_results: bool = True,
     asks_per_tool: bool = False,
     has_scripts: bool = False,
-) -> dict[WireName, OwnTool]:
-    """Return capd's own tools for a session, by their wire names.
+) -> Mapping[WireName, OwnTool]:
+    """Return capd's own tools for a session, by their wire names: one mapping for all alike.
 
     `has_deferred` says that there are more tools than the list shows, `has_results` that long
     results are stored, `asks_per_tool` that the client asks its user about each tool by name.

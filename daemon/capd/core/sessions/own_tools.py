@@ -92,7 +92,7 @@ def echo(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedCapability:
     """A capability in the answers to `list` and `discover`."""
 
     id: CapabilityId
@@ -111,7 +111,7 @@ class Listed:
 
 
 def listing(
-    shown: Sequence[Listed], hidden_by_domain: int, domain: str, hidden_by_policy: int = 0
+    shown: Sequence[ListedCapability], hidden_by_domain: int, domain: str, hidden_by_policy: int = 0
 ) -> str:
     """Return the answer to `list`: a line for each capability, then how many are hidden and why."""
     if shown:
@@ -137,7 +137,7 @@ def listing(
     return "No capability is installed. Add a tap with: capd tap add PATH"
 
 
-def discovered(intent: str, hits: Sequence[Listed], hidden_by_policy: int = 0) -> str:
+def discovered(intent: str, hits: Sequence[ListedCapability], hidden_by_policy: int = 0) -> str:
     """Return the answer to `discover`."""
     if not hits:
         denied = f" {hidden_by_policy} that are denied by policy were not compared."
@@ -208,7 +208,7 @@ def nothing_to_activate(name: CapabilityName) -> str:
 
 
 def builtin_unsupported(name: CapabilityName) -> str:
-    """Return the answer to `enable` for a capability that needs the program of its tap."""
+    """Return the answer to `enable` for a capability that is built into another program."""
     return (
         f"Capability '{name}' is built into the program that its tap was written for; capd cannot "
         "run it (builtin_unsupported)."

@@ -10,7 +10,7 @@ An ask rule forbids nothing: a person approves each call of a tool that it match
 `destructive` also stands for every tool that counts as destructive (`core/sessions/approval`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -18,7 +18,7 @@ from capd.core.globs import GlobSet, matches
 from capd.core.protocol.resource_uris import spellings
 from capd.core.sessions.approval import DESTRUCTIVE, AskRule, Hint, counts_as_destructive
 from capd.core.tools.tool_search import Restriction
-from capd_protos.types import CapabilityId, ServerName
+from capd_protos.types import CapabilityId, ServerName, ToolName
 
 DENIED = "denied"
 _MOST_VERDICTS = 8192
@@ -71,6 +71,16 @@ class Policy:
                 self._verdicts.clear()
             self._verdicts[asked] = self._first_restriction(server, name)
         return self._verdicts[asked]
+
+    def permitted(self, servers: Collection[ServerName], names: list[ToolName]) -> list[ToolName]:
+        """Return those of `names` that no rule denies under any of the server's names."""
+        if not self.tables:
+            return names
+        return [
+            name
+            for name in names
+            if all(self.restriction(server, name) is None for server in servers)
+        ]
 
     def _first_restriction(self, server: str, name: str) -> Restriction | None:
         # A deny rule matches whatever the case: a capital letter must not evade it.
@@ -155,7 +165,13 @@ def policy_for(
         if any(matches(name, pattern.casefold()) for name in known)
     ]
     tables += [rules for folder, rules in projects if _is_within(project, folder)]
-    return Policy(tuple(table for table in tables if not table.is_empty))
+    return shared_policy(tuple(table for table in tables if not table.is_empty))
+
+
+@lru_cache(maxsize=64)
+def shared_policy(tables: tuple[PolicyRules, ...], off: tuple[tuple[str, str], ...] = ()) -> Policy:
+    """Return the policy of these tables: one object, with one cache, for all sessions."""
+    return Policy(tables, off)
 
 
 def _by_rule(pattern: str, table: PolicyRules) -> Restriction:

@@ -52,7 +52,7 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class SessionFacts:
     """The facts of a session that conditions of profiles are compared with."""
 
     clients: Sequence[str] = ()
@@ -62,7 +62,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ProfileChoice:
     """The profile that was chosen for a session, and the reason."""
 
     profile: Profile | None = None
@@ -78,16 +78,16 @@ class Choice:
 
 def choose(
     profiles: Mapping[str, Profile],
-    facts: Facts,
+    facts: SessionFacts,
     *,
     by_hand: str = "",
     variable: str = "",
     inherited: str = "",
-) -> Choice:
+) -> ProfileChoice:
     """Return the profile of a session.
 
     `by_hand`, `variable` (CAPD_PROFILE) and `inherited` are names; the first that is not empty
-    decides. If no profile has that name, the session has none, and `Choice.problem` says so:
+    decides. If no profile has that name, the session has none, and `ProfileChoice.problem` says so:
     conditions could choose a profile that the user did not mean.
     """
     named = (
@@ -99,13 +99,13 @@ def choose(
         if name:
             return _named(profiles, name, why)
     found = next((each for each in profiles.values() if _fits(each, facts)), None)
-    return Choice(found, _reason(found, facts)) if found is not None else Choice()
+    return ProfileChoice(found, _reason(found, facts)) if found is not None else ProfileChoice()
 
 
-def _named(profiles: Mapping[str, Profile], name: str, why: str) -> Choice:
+def _named(profiles: Mapping[str, Profile], name: str, why: str) -> ProfileChoice:
     if name in profiles:
-        return Choice(profiles[name], why)
-    return Choice(None, why, unknown(profiles, name))
+        return ProfileChoice(profiles[name], why)
+    return ProfileChoice(None, why, unknown(profiles, name))
 
 
 def unknown(profiles: Iterable[str], name: str) -> str:
@@ -121,7 +121,7 @@ def unknown(profiles: Iterable[str], name: str) -> str:
     return f"there is no profile {name[:60]!a}; {hint}"
 
 
-def _fits(profile: Profile, facts: Facts) -> bool:
+def _fits(profile: Profile, facts: SessionFacts) -> bool:
     if not profile.has_conditions:
         return False
     kinds = (
@@ -133,7 +133,7 @@ def _fits(profile: Profile, facts: Facts) -> bool:
     return all(any(map(fits, patterns)) for patterns, fits in kinds if patterns)
 
 
-def _reason(profile: Profile, facts: Facts) -> str:
+def _reason(profile: Profile, facts: SessionFacts) -> str:
     parts = (
         ("folder", bool(profile.folders), facts.project),
         ("remote", bool(profile.remotes), ", ".join(facts.checkout.remotes)),

@@ -40,7 +40,7 @@ MOST_SKILLS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownHit:
     """One hit, with its wire name in the session."""
 
     name: WireName
@@ -61,14 +61,14 @@ class Reply:
     """Those of `full` whose definitions say that they change nothing."""
 
 
-def lay_out(hits: Sequence[Shown], detail: str) -> Reply:
+def lay_out(hits: Sequence[ShownHit], detail: str) -> Reply:
     """Return the text of each hit; `detail` is empty, one of `DETAILS`, or `STUBS`."""
     reply = _laid_out(hits, detail)
     read_only = (hit.name for hit in hits if is_read_only(hit.definition))
     return replace(reply, read_only=frozenset(reply.full).intersection(read_only))
 
 
-def _laid_out(hits: Sequence[Shown], detail: str) -> Reply:
+def _laid_out(hits: Sequence[ShownHit], detail: str) -> Reply:
     if detail in {"names", "summary"}:
         return Reply((), tuple(_short(hit, detail) for hit in hits))
     if detail == "full":
@@ -93,7 +93,7 @@ def _laid_out(hits: Sequence[Shown], detail: str) -> Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class QuestionAnswer:
     """The answer to one question."""
 
     question: str
@@ -115,7 +115,7 @@ class OwnNames:
 
 
 def reply_text(
-    answers: Sequence[Answer],
+    answers: Sequence[QuestionAnswer],
     *,
     on: Sequence[WireName],
     evicted: Sequence[WireName],
@@ -152,7 +152,7 @@ def reply_text(
 
 
 def _how(
-    answers: Sequence[Answer],
+    answers: Sequence[QuestionAnswer],
     on: Sequence[WireName],
     found: int,
     names: OwnNames,
@@ -175,14 +175,14 @@ def _how(
     return f"On, to be called {by}: {', '.join(on)}.{apart} Whole schemas: select:name."
 
 
-def _full(hit: Shown) -> str:
+def _full(hit: ShownHit) -> str:
     members = _members(hit.definition)
     description = "\n  ".join(_text(members.get("description")).splitlines())
     schema = _on_one_line(msgspec.json.encode(short_schema(members.get("inputSchema", {}))))
     return "\n".join(part for part in (f"## {hit.name}", description, schema) if part)
 
 
-def _short(hit: Shown, detail: str) -> str:
+def _short(hit: ShownHit, detail: str) -> str:
     if detail == "names":
         return f"- {hit.name}"
     members = _members(hit.definition)

@@ -11,12 +11,13 @@ nothing grants it any longer.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from capd.core.globs import matches
 from capd.core.servers.identity import server_identity
-from capd.core.sessions.active_set import Activation, ActiveSet, Change, Grant
+from capd.core.sessions.active_set import Activation, ActiveSet, ActiveSetChange, Grant
 from capd.core.sessions.policy import Policy
-from capd.core.sessions.surface import Shown, Surface
+from capd.core.sessions.surface import ShownTool, Surface
 from capd.core.tools.tool_filter import kept_tools
 from capd_protos.types import (
     CapabilityId,
@@ -64,6 +65,14 @@ class SingleTool:
         return Grant(self.identity, self.definition.name)
 
 
+class _Offer(NamedTuple):
+    """What a capability offers of one server."""
+
+    grants: list[Grant]
+    denied: int
+    """How many of the tools that its filters keep policy denies."""
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """What one change of a session's state has changed for the client and for leases."""
@@ -78,6 +87,8 @@ class Step:
     """Leases to release: on servers that nothing needs any longer, and on replaced instances."""
     changes_list: bool = False
     """Whether the step changes the list of tools that the client sees."""
+    denied: int = 0
+    """How many tools policy denies of a capability that the step switches on."""
 
     def then(self, later: "Step") -> "Step":
         """Return one step with the changes of this one, followed by those of `later`."""
@@ -89,6 +100,7 @@ class Step:
             self.evicted_tools + later.evicted_tools,
             self.unheld + later.unheld,
             self.changes_list or later.changes_list,
+            self.denied + later.denied,
         )
 
 
@@ -101,7 +113,7 @@ class SessionState:
     policy: Policy = field(default_factory=Policy)
     is_mid_turn: bool = False
     """Whether evicted tools stay listed until the next turn: a model may be about to call one."""
-    _held: dict[ServerIdentity, ServerLease] = field(default_factory=dict)
+    _leases: dict[ServerIdentity, ServerLease] = field(default_factory=dict)
     _specs: dict[CapabilityId, CapabilitySpec] = field(default_factory=dict)
     _pins: dict[ServerIdentity, tuple[str, ...]] = field(default_factory=dict)
     _leaving: dict[Grant, None] = field(default_factory=dict)
@@ -118,14 +130,14 @@ class SessionState:
         replaced: list[ServerLease] = []
         relisted = Step()
         for server in servers:
-            old = self._held.get(server.identity)
+            old = self._leases.get(server.identity)
             if old is not None and old.instance != server.instance:
                 replaced.append(old)
             if old is not None and old.tools != server.tools:
                 # Other capabilities' tools of this server follow its newest list too.
                 step = self.update_server(server.identity, server.instance, server.tools)
                 relisted = relisted.then(step)
-            self._held[server.identity] = server
+            self._leases[server.identity] = server
         self._specs[capability.id] = capability
         for server in servers:
             origin = (capability.id, server.spec.name)
@@ -133,10 +145,12 @@ class SessionState:
             if before_it != server.identity:
                 self.surface.replace_server(before_it, server.identity)
             self._origins[origin] = server.identity
-        grants = [grant for server in servers for grant in self._granted(capability, server)]
+        offers = [self._offer(capability, server) for server in servers]
+        grants = [grant for offer in offers for grant in offer.grants]
         identities = [server.identity for server in servers]
         change = self.active.activate(capability.id, identities, grants, now)
         step = self._follow(change, before, replaced=tuple(replaced), evicts=True)
+        step = replace(step, denied=sum(offer.denied for offer in offers))
         return _without(relisted, identities).then(step)
 
     def activate_tools(
@@ -149,30 +163,30 @@ class SessionState:
         """
         before = self.surface.listed
         wanted: list[Grant] = []
-        was_held = set(self._held)
+        was_leased = set(self._leases)
         for tool in tools:
             if self.policy.restriction(tool.spec.name, tool.definition.name) is not None:
                 continue
             if self.policy.restrict_capability(tool.via) is not None:
                 continue
-            held = self._held.get(tool.identity)
-            if held is None:
+            lease = self._leases.get(tool.identity)
+            if lease is None:
                 none = ServerLease(tool.spec, tool.identity, NO_INSTANCE, (), tool.via)
-                held = self._held[tool.identity] = none
-            if tool.definition.name not in {each.name for each in held.tools}:
-                if held.instance != NO_INSTANCE or held.via is None:
+                lease = self._leases[tool.identity] = none
+            if tool.definition.name not in {each.name for each in lease.tools}:
+                if lease.instance != NO_INSTANCE or lease.via is None:
                     continue
-                more = (*held.tools, tool.definition)
-                self._held[tool.identity] = replace(held, tools=more)
+                more = (*lease.tools, tool.definition)
+                self._leases[tool.identity] = replace(lease, tools=more)
             wanted.append(tool.grant)
             self._vias[tool.grant] = tool.via
         granted = self.active.grants
         new = [grant for grant in wanted if grant not in granted]
         step = self._follow(self.active.activate_tools(new, now, spared), before, evicts=True)
         # These leases were for tools that did not fit under the cap.
-        for identity in [i for i in self._held if i not in was_held]:
+        for identity in [i for i in self._leases if i not in was_leased]:
             if identity not in self.active.servers:
-                del self._held[identity]
+                del self._leases[identity]
         return step
 
     def pin(self, server: ServerLease, patterns: Sequence[str]) -> Step:
@@ -184,17 +198,17 @@ class SessionState:
             return Step()
         before = self.surface.listed
         relisted = Step()
-        old = self._held.get(server.identity)
+        old = self._leases.get(server.identity)
         if old is None or (old.instance == NO_INSTANCE and server.instance != NO_INSTANCE):
             relisted = self.update_server(server.identity, server.instance, server.tools)
-            self._held[server.identity] = server
+            self._leases[server.identity] = server
         elif old.instance == NO_INSTANCE and old.via is not None:
             known = {tool.name for tool in old.tools}
             more = tuple(tool for tool in server.tools if tool.name not in known)
-            self._held[server.identity] = replace(old, tools=old.tools + more)
+            self._leases[server.identity] = replace(old, tools=old.tools + more)
         pins = dict.fromkeys((*self._pins.get(server.identity, ()), *patterns))
         self._pins[server.identity] = tuple(pins)
-        grants = self._pinned(self._held[server.identity])
+        grants = self._pinned(self._leases[server.identity])
         self.surface.pin(grants)
         step = self._follow(self.active.pin(server.identity, grants), before)
         return _without(relisted, [server.identity]).then(step)
@@ -203,9 +217,9 @@ class SessionState:
     def pinned(self) -> list[tuple[ServerLease, tuple[str, ...]]]:
         """The servers of which tools are pinned, without their instances, and the patterns."""
         return [
-            (replace(self._held[identity], instance=NO_INSTANCE), patterns)
+            (replace(self._leases[identity], instance=NO_INSTANCE), patterns)
             for identity, patterns in self._pins.items()
-            if identity in self._held
+            if identity in self._leases
         ]
 
     def deactivate(self, capability: CapabilityId) -> Step:
@@ -235,20 +249,20 @@ class SessionState:
         What capabilities and pins grant of it follows the new list, and so does the surface. A
         single tool that is no longer listed is switched off. Without a lease nothing changes.
         """
-        old = self._held.get(server)
+        old = self._leases.get(server)
         if old is None:
             return Step()
         before = self.surface.listed
         via = old.via if instance == NO_INSTANCE else None
-        held = self._held[server] = ServerLease(old.spec, server, instance, tuple(tools), via)
+        lease = self._leases[server] = ServerLease(old.spec, server, instance, tuple(tools), via)
         grants = {
-            activation.id: tuple(self._granted(self._specs[activation.id], held))
+            activation.id: tuple(self._granted(self._specs[activation.id], lease))
             for activation in self.active.activations
             if server in activation.servers
         }
         listed = [Grant(server, tool.name) for tool in tools]
         offered = {grant for grant in listed if self._permits(grant)}
-        pinned = tuple(self._pinned(held))
+        pinned = tuple(self._pinned(lease))
         self.surface.unpin(g for g in self.active.pins.get(server, ()) if g not in pinned)
         self.surface.pin(pinned)
         change = self.active.replace_grants(server, grants, offered, pinned)
@@ -259,12 +273,14 @@ class SessionState:
         """Replace the policy; switch off what it denies, and on again what it permits."""
         self.policy = policy
         step = Step()
-        for held in self.servers:
-            step = step.then(self.update_server(held.identity, held.instance, held.tools))
+        for lease in self.servers:
+            step = step.then(self.update_server(lease.identity, lease.instance, lease.tools))
         return step
 
     def begin_turn(self) -> Step:
         """Begin a turn: remove the tools that were evicted during the last one."""
+        if not self._leaving:
+            return Step()
         before = self.surface.listed
         removed = self._drop_leaving()
         return Step(removed=removed, changes_list=before != self.surface.listed)
@@ -285,17 +301,17 @@ class SessionState:
         `tools` are the single tools with the times of their last use. What is over the caps, what
         policy denies, and what needs a server that is not in `servers` is left out.
         """
-        for held in servers:
-            pinned = self._held.get(held.identity)
-            known = {tool.name for tool in held.tools}
+        for lease in servers:
+            pinned = self._leases.get(lease.identity)
+            known = {tool.name for tool in lease.tools}
             more = tuple(t for t in pinned.tools if t.name not in known) if pinned else ()
-            self._held[held.identity] = replace(held, tools=held.tools + more)
+            self._leases[lease.identity] = replace(lease, tools=lease.tools + more)
         definitions = self._definitions()
         self.active.restore(
             (
                 self._permitted(each, specs[each.id])
                 for each in activations
-                if each.id in specs and all(server in self._held for server in each.servers)
+                if each.id in specs and all(server in self._leases for server in each.servers)
             ),
             {
                 grant: used_at
@@ -305,7 +321,7 @@ class SessionState:
         )
         self._specs = {key: spec for key, spec in specs.items() if key in self.active}
         needed = self.active.servers
-        self._held = {key: held for key, held in self._held.items() if key in needed}
+        self._leases = {key: lease for key, lease in self._leases.items() if key in needed}
         self._origins = {
             (id_, spec.name): server_identity(spec)
             for id_, capability in self._specs.items()
@@ -318,16 +334,16 @@ class SessionState:
 
     def lease_on(self, server: ServerIdentity) -> ServerLease | None:
         """Return the session's lease on a server; None if it has none."""
-        return self._held.get(server)
+        return self._leases.get(server)
 
     def granted_by(self, grant: Grant) -> ServerLease | None:
         """Return the lease of a tool's server; None if nothing grants the tool any longer."""
-        return None if grant in self._leaving else self._held.get(grant.server)
+        return None if grant in self._leaving else self._leases.get(grant.server)
 
     @property
     def servers(self) -> tuple[ServerLease, ...]:
         """The leases on all servers, in the order in which they were first needed."""
-        return tuple(self._held.values())
+        return tuple(self._leases.values())
 
     def spec(self, capability: CapabilityId) -> CapabilitySpec:
         """Return the definition with which an active capability was switched on."""
@@ -335,7 +351,7 @@ class SessionState:
 
     def lease_served_by(self, instance: InstanceId) -> ServerLease | None:
         """Return the lease that `instance` serves; None if the session has no lease on it."""
-        return next((h for h in self._held.values() if h.instance == instance), None)
+        return next((h for h in self._leases.values() if h.instance == instance), None)
 
     def find_active(self, name: str) -> CapabilityId | None:
         """Return the active capability called `name`, or `tap/name`; else None."""
@@ -350,10 +366,6 @@ class SessionState:
                 return [shown.name for shown in self.surface.shown if shown.grant in granted]
         return []
 
-    def denied(self, capability: CapabilitySpec, server: ServerLease) -> int:
-        """Return how many tools of a capability on `server` the policy denies."""
-        return len(kept_by(capability, server)[1]) - len(self._granted(capability, server))
-
     def is_leaving(self, grant: Grant) -> bool:
         """Tell whether a tool was evicted during this turn, and is shown until the next one."""
         return grant in self._leaving
@@ -362,12 +374,12 @@ class SessionState:
     def available(self) -> int:
         """The number of tools of all leased servers, plus that of capd's own tools."""
         own = len(self.surface.own)
-        return own + sum(len(held.tools) for held in self._held.values())
+        return own + sum(len(lease.tools) for lease in self._leases.values())
 
     def _follow(
         self,
-        change: Change,
-        before: tuple[Shown, ...],
+        change: ActiveSetChange,
+        before: tuple[ShownTool, ...],
         redefined: tuple[WireName, ...] = (),
         replaced: tuple[ServerLease, ...] = (),
         *,
@@ -394,7 +406,7 @@ class SessionState:
             removed += self._drop_leaving()
         for evicted in change.evicted:
             self._specs.pop(evicted, None)
-        unheld = tuple(self._held.pop(server) for server in change.unheld)
+        unheld = tuple(self._leases.pop(server) for server in change.unheld)
         return Step(
             tuple(added),
             removed,
@@ -406,22 +418,22 @@ class SessionState:
         )
 
     def _drop_leaving(self) -> tuple[WireName, ...]:
+        if not self._leaving:
+            return ()
         removed = self.surface.remove(self._leaving)
         self._leaving.clear()
         return tuple(removed)
 
     def _granted(self, capability: CapabilitySpec, server: ServerLease) -> list[Grant]:
-        if self.policy.restrict_capability(capability.id) is not None:
-            return []
+        return self._offer(capability, server).grants
+
+    def _offer(self, capability: CapabilitySpec, server: ServerLease) -> _Offer:
         spec, kept = kept_by(capability, server)
-        return [
-            Grant(server.identity, name)
-            for name in kept
-            if all(
-                self.policy.restriction(each, name) is None
-                for each in {spec.name, server.spec.name}
-            )
-        ]
+        if self.policy.restrict_capability(capability.id) is not None:
+            return _Offer([], len(kept))
+        permitted = self.policy.permitted({spec.name, server.spec.name}, kept)
+        grants = [Grant(server.identity, name) for name in permitted]
+        return _Offer(grants, len(kept) - len(grants))
 
     def _pinned(self, server: ServerLease) -> list[Grant]:
         name = server.spec.name
@@ -437,23 +449,23 @@ class SessionState:
         via = self._vias.get(grant)
         if via is not None and self.policy.restrict_capability(via) is not None:
             return False
-        return self.policy.restriction(self._held[grant.server].spec.name, grant.tool) is None
+        return self.policy.restriction(self._leases[grant.server].spec.name, grant.tool) is None
 
     def _permitted(self, activation: Activation, spec: CapabilitySpec) -> Activation:
         """Return a saved activation with only the grants that policy permits."""
-        kept = {g for s in activation.servers for g in self._granted(spec, self._held[s])}
+        kept = {g for s in activation.servers for g in self._granted(spec, self._leases[s])}
         grants = tuple(grant for grant in activation.grants if grant in kept)
         return replace(activation, grants=grants)
 
     def _definitions(self) -> dict[Grant, ToolDefinition]:
         return {
-            Grant(held.identity, tool.name): tool
-            for held in self._held.values()
-            for tool in held.tools
+            Grant(lease.identity, tool.name): tool
+            for lease in self._leases.values()
+            for tool in lease.tools
         }
 
     def _server_names(self) -> dict[ServerIdentity, ServerName]:
-        return {held.identity: held.spec.name for held in self._held.values()}
+        return {lease.identity: lease.spec.name for lease in self._leases.values()}
 
 
 def kept_by(capability: CapabilitySpec, server: ServerLease) -> tuple[ServerSpec, list[ToolName]]:
@@ -467,4 +479,22 @@ def kept_by(capability: CapabilitySpec, server: ServerLease) -> tuple[ServerSpec
 
 def _without(step: Step, kept: Sequence[ServerIdentity]) -> Step:
     """Return `step` without the releases of leases on the servers in `kept`."""
-    return replace(step, unheld=tuple(held for held in step.unheld if held.identity not in kept))
+    return replace(step, unheld=tuple(lease for lease in step.unheld if lease.identity not in kept))
+
+
+def capabilities_of_project(state: SessionState, project: str) -> list[CapabilityId]:
+    """Return the active capabilities that use a server of `project`, a path without symlinks."""
+    theirs = {lease.identity for lease in state.servers if lease.spec.project == project}
+    return [each.id for each in state.active.activations if theirs.intersection(each.servers)]
+
+
+def without_project(state: SessionState, project: str) -> Step:
+    """Switch off every capability, single tool and pin that needs a server of `project`."""
+    step = Step()
+    for capability in capabilities_of_project(state, project):
+        step = step.then(state.deactivate(capability))
+    for lease in state.servers:
+        if lease.spec.project == project:
+            # Single tools and pins are removed once their server lists no tool.
+            step = step.then(state.update_server(lease.identity, lease.instance, ()))
+    return step

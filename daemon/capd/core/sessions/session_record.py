@@ -2,18 +2,21 @@
 
 A record has the definitions of servers, and no instances: servers start again when they are needed.
 It contains no secrets: of the resume token it has a digest, and definitions have placeholders where
-secrets belong.
+secrets belong. The record also decides whether a connection may use the session that its hello
+names (`claim_refusal`).
 """
 
 import hashlib
 import hmac
 from collections.abc import Mapping
+from typing import Literal
 
 import msgspec
 
 from capd.core.protocol.generations import members_or_none
 from capd.core.sessions.active_set import Activation, Grant
 from capd.core.sessions.session import NO_INSTANCE, ServerLease, SessionState
+from capd.core.sessions.session_keys import is_key
 from capd_protos.types import (
     CapabilityId,
     CapabilitySpec,
@@ -211,3 +214,32 @@ def restore(record: SessionRecord, state: SessionState) -> None:
     specs = {saved.spec.id: saved.spec for saved in record.activations}
     tools = {Grant(each.server, each.tool): each.last_used_at for each in record.tools}
     state.restore(activations, specs, servers, names, order, tools=tools)
+
+
+def claim_refusal(
+    key: str,
+    resume: str,
+    record: SessionRecord | None,
+    *,
+    is_ending: bool = False,
+    token: str | None = None,
+) -> tuple[Literal["bad_hello", "resume_refused", "session_in_use"], str] | None:
+    """Return the error code and the reason to refuse a hello; None if the session is granted.
+
+    `key` and `resume` are those of the hello; both may be empty. `token` is the resume token of the
+    open session with this key, None if no session with it is open. Then `record`, its saved record,
+    decides: an empty `resume` or the record's last token is accepted.
+    """
+    if key and not is_key(key):
+        return "bad_hello", "a session key is 1 to 128 of A-Z a-z 0-9 . _ : -"
+    if token is None:
+        if record is None or may_resume(record, resume):
+            return None
+        return "resume_refused", f"session {key} has another token by now"
+    if is_ending:
+        return "session_in_use", f"session {key} is just ending; try again"
+    # As bytes: `compare_digest` takes only ASCII strings, and one of them is the client's.
+    if hmac.compare_digest(resume.encode(), token.encode()):
+        return None
+    text = f"session {key} is not over; resume it with its last token"
+    return ("resume_refused" if resume else "session_in_use"), text

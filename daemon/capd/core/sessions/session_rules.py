@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from capd.core.memories.bootstrap import BootstrapRules
-from capd.core.memories.telling import DEFAULT_BUDGET
+from capd.core.memories.delivery import DEFAULT_BUDGET
 from capd.core.sessions.active_set import DEFAULT_CAP, DEFAULT_TOOL_CAP
 from capd.core.sessions.approval import ASK_TIMEOUT
 from capd.core.sessions.client_traits import ClientTraits
-from capd.core.sessions.policy import Policy, PolicyRules, policy_for
+from capd.core.sessions.policy import Policy, PolicyRules, policy_for, shared_policy
 from capd.core.sessions.routing_switch import RoutingSwitch
 from capd.core.tools.curation import CurationRules
 
@@ -58,4 +58,4 @@ class SessionRules:
         """Return the policy for a client that uses any of `names`, in `project`."""
         found = policy_for(self.everyone, self.clients, self.projects, names, project)
         is_same = not self.added and not self.off
-        return found if is_same else Policy((*found.tables, *self.added), self.off)
+        return found if is_same else shared_policy((*found.tables, *self.added), self.off)

@@ -13,7 +13,7 @@ from capd.core.globs import matches
 from capd.core.memories.bootstrap import BootstrapRules
 from capd.core.results.reading import RESULT_READ
 from capd.core.scripts.script_tool import SCRIPT_RUN
-from capd.core.sessions.client_traits import UNKNOWN, Plan, RelistWatch, plan, traits_of
+from capd.core.sessions.client_traits import UNKNOWN, RelistWatch, SurfacePlan, plan, traits_of
 from capd.core.sessions.habits import Habits
 from capd.core.sessions.own_tool_list import (
     OWN_TOOLS,
@@ -28,7 +28,7 @@ from capd.core.sessions.search_tools import TOOL_CALL, TOOL_CALL_READONLY, TOOL_
 from capd.core.sessions.session_record import SavedView
 from capd.core.sessions.session_rules import SessionRules
 from capd.core.sessions.surface import Surface
-from capd.core.sessions.whole_list import WHOLE_BYTES, Catalog, is_listed_whole
+from capd.core.sessions.whole_list import WHOLE_BYTES, ToolTotals, is_listed_whole
 from capd.core.tools.tool_filter import is_named
 from capd_protos.types import WireName
 
@@ -42,6 +42,15 @@ cards (bench/tokens)."""
 
 class SessionView:
     """The decisions about one session's surface, and the facts that they rest on."""
+
+    # Every idle session has one.
+    __slots__ = (
+        *("_catalog", "_client", "_client_version", "_habits", "_has_deferred", "_has_everything"),
+        *("_has_results", "_is_routed", "_is_stateless", "_kept", "_key", "_known"),
+        *("_names", "_project", "_shares", "_version", "_watch", "domain"),
+        *("has_listed", "is_bare", "line", "own", "own_routing", "plan"),
+        *("policy", "refused_pins", "rules", "traits"),
+    )
 
     def __init__(
         self,
@@ -70,7 +79,7 @@ class SessionView:
         self.rules = rules
         self.is_bare = is_bare
         self.traits = UNKNOWN
-        self.plan = Plan("dynamic", "")
+        self.plan = SurfacePlan("dynamic", "")
         self.own: Mapping[WireName, OwnTool] = {}
         """capd's own tools by their wire names in this session."""
         self.policy = Policy()
@@ -92,7 +101,7 @@ class SessionView:
         self._known: tuple[int, int, bool] | None = None
         self._is_routed = True
         self._is_stateless = False
-        self._catalog: Catalog | None = None
+        self._catalog: ToolTotals | None = None
         self._has_deferred = True
         self._kept: SavedView | None = None
         self._has_everything = False
@@ -105,7 +114,7 @@ class SessionView:
         *,
         is_all: bool,
         pinned: int = 0,
-        catalog: Catalog | None = None,
+        catalog: ToolTotals | None = None,
     ) -> None:
         """Note the number of installed tools and the bytes of their definitions.
 
@@ -139,7 +148,7 @@ class SessionView:
         self._key = self.line or own_name or self._client
         self._version = own_version or self._client_version
         if self.is_bare:
-            self.plan = Plan("pass-through", "set for this listener")
+            self.plan = SurfacePlan("pass-through", "set for this listener")
             surface.own = ()
             return
         self._is_stateless = is_stateless
@@ -158,7 +167,7 @@ class SessionView:
             )
         )
         if self.wants_all and not self._has_everything and self._shares is None:
-            self.plan = Plan("dynamic", "its client said who it is after the session began")
+            self.plan = SurfacePlan("dynamic", "its client said who it is after the session began")
         is_prefixed = self.traits.prefix == ""
         self.own = offered(
             has_deferred=self._has_deferred,
@@ -179,15 +188,15 @@ class SessionView:
 
     # A sub-agent's
 
-    def _shared_plan(self) -> Plan | None:
+    def _shared_plan(self) -> SurfacePlan | None:
         if self._shares is None:
             return None
         # A list that has everything is the sub-agent's too.
         reason = "a sub-agent's client shows the list of its conversation"
-        return self._shares.plan if self._shares.wants_all else Plan("stable", reason)
+        return self._shares.plan if self._shares.wants_all else SurfacePlan("stable", reason)
 
     def follow_shared(self) -> None:
-        """Have the own tools that the conversation is listed at this moment."""
+        """Copy the own tools that the conversation's list has at this moment."""
         if self._shares is not None:
             self.own = self._shares.own
 
@@ -222,11 +231,11 @@ class SessionView:
     def _is_set(self) -> bool:
         return self.rules.mode != "auto" or self.traits.mode != "auto"
 
-    def _kept_plan(self) -> Plan | None:
+    def _kept_plan(self) -> SurfacePlan | None:
         kept = self._kept
         if kept is None or self._is_set or (self._is_stateless and not kept.is_stateless):
             return None
-        return Plan("stable" if kept.mode == "stable" else "dynamic", kept.reason)
+        return SurfacePlan("stable" if kept.mode == "stable" else "dynamic", kept.reason)
 
     def follow(self, rules: SessionRules) -> None:
         """Apply the policy and the routing switch of new rules. The mode stays until `decide`."""

@@ -18,6 +18,7 @@ A granted tool that is not listed can still be called by its name.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import msgspec
 
@@ -49,7 +50,7 @@ _definition = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownTool:
     """A granted tool, with its wire name and the JSON that the client gets."""
 
     name: WireName
@@ -74,8 +75,21 @@ class Shown:
         return self.whole or self.json
 
 
+@lru_cache(maxsize=64)
+def _by_wire_name(own: tuple[tuple[WireName, bytes], ...]) -> Mapping[WireName, bytes]:
+    """Return own tools by wire name: one mapping for all sessions that have the same."""
+    return dict(own)
+
+
 class Surface:
     """The surface of one session."""
+
+    # Every idle session has one.
+    __slots__ = (
+        *("_by_name", "_former", "_is_bare", "_late_own", "_names", "_own"),
+        *("_own_names", "_pinned", "_shown", "_taken", "_unlisted", "cuts_results"),
+        *("is_fixed", "limit", "most_at_once", "name_limit", "note"),
+    )
 
     def __init__(
         self,
@@ -106,12 +120,12 @@ class Surface:
         self.note: Callable[[Grant, WireName], str] = lambda *_: ""
         """Returns the text to add to a tool's description when it is shown; empty for none."""
         self._is_bare = is_bare
-        self._own = dict(own)
+        self._own = _by_wire_name(tuple(own))
         self._late_own: dict[WireName, bytes] = {}
         """Own tools that were added after the first list. They are at the end of the list."""
         self._pinned: dict[Grant, None] = {}
-        self._shown: dict[Grant, Shown] = {}
-        self._by_name: dict[WireName, Shown] = {}
+        self._shown: dict[Grant, ShownTool] = {}
+        self._by_name: dict[WireName, ShownTool] = {}
         # A wire name is never given to another tool: a model may remember it and call it.
         self._names: dict[Grant, WireName] = {}
         # For tools that an overlay renames: the overlay's name that the wire name was made of, and
@@ -138,7 +152,7 @@ class Surface:
     @own.setter
     def own(self, own: Iterable[tuple[WireName, bytes]]) -> None:
         """Replace capd's own tools. After the client's first list use `append_own`."""
-        self._own = dict(own)
+        self._own = _by_wire_name(tuple(own))
         self._taken = {}
 
     def append_own(self, own: Iterable[tuple[WireName, bytes]]) -> None:
@@ -147,12 +161,12 @@ class Surface:
         self._taken = {}
 
     @property
-    def shown(self) -> tuple[Shown, ...]:
+    def shown(self) -> tuple[ShownTool, ...]:
         """Every granted tool, in order."""
         return tuple(self._shown.values())
 
     @property
-    def listed(self) -> tuple[Shown, ...]:
+    def listed(self) -> tuple[ShownTool, ...]:
         """The granted tools that are listed, in order."""
         room = self.limit - len(self._listed_own()) - len(self._late_own)
         pinned = [self._shown[grant] for grant in self._pinned if grant in self._shown]
@@ -195,7 +209,7 @@ class Surface:
             if grant not in self._names and name not in taken:
                 self._names[grant] = name
 
-    def find(self, name: str) -> Shown | None:
+    def find(self, name: str) -> ShownTool | None:
         """Return the granted tool with this wire name; None if there is none."""
         return self._by_name.get(WireName(name))
 
@@ -322,15 +336,15 @@ class Surface:
         """Return the result of `tools/list` as JSON."""
         return b'{"tools":[' + b",".join(self.definitions()) + b"]}"
 
-    def _made(self, name: WireName, grant: Grant, definition: ToolDefinition) -> Shown:
+    def _made(self, name: WireName, grant: Grant, definition: ToolDefinition) -> ShownTool:
         whole = renamed(definition.json, name)
         note = self.note(grant, name)
         if note:
             whole = described(whole, note)
         if self.cuts_results and promises_too_much(whole):
             shown = without_output_schema(whole)
-            return Shown(name, grant, shown, whole, definition.edit, page_of(whole))
-        return Shown(name, grant, whole, edit=definition.edit, page=page_of(whole))
+            return ShownTool(name, grant, shown, whole, definition.edit, page_of(whole))
+        return ShownTool(name, grant, whole, edit=definition.edit, page=page_of(whole))
 
     def _listed_own(self) -> list[bytes]:
         return list(self._own.values())[: self.limit]

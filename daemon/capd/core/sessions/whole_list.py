@@ -25,7 +25,7 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 @dataclass(frozen=True, slots=True)
-class Catalog:
+class ToolTotals:
     """The number and the size of all tools that a session could be shown."""
 
     tools: int
@@ -36,13 +36,13 @@ class Catalog:
     skills: int = 0
 
 
-def is_listed_whole(catalog: Catalog, tool_limit: int) -> bool:
+def is_listed_whole(totals: ToolTotals, tool_limit: int) -> bool:
     """Tell whether a session lists every tool; `tool_limit` is the most its client accepts."""
     return (
-        catalog.is_all
-        and not catalog.skills
-        and 0 < catalog.tools <= tool_limit
-        and catalog.model_bytes <= WHOLE_BYTES
+        totals.is_all
+        and not totals.skills
+        and 0 < totals.tools <= tool_limit
+        and totals.model_bytes <= WHOLE_BYTES
     )
 
 

@@ -108,6 +108,11 @@ class Catalog:
         """The capabilities that bare names mean: each name once, from the first tap that has it."""
         return tuple(self._winners.values())
 
+    @cached_property
+    def with_files(self) -> tuple[CapabilitySpec, ...]:
+        """Those of `winners` that have patterns for a project's files."""
+        return tuple(each for each in self.winners if each.files)
+
     @property
     def skills(self) -> dict[WireName, SkillSpec]:
         """Every skill by the wire name of its prompt, in the order of taps and folders."""

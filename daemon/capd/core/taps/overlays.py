@@ -39,7 +39,7 @@ _BETWEEN_WORDS = re.compile(r"[\W_]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class AddedWords:
     """What an overlay adds to one capability."""
 
     name: CapabilityName
@@ -68,7 +68,7 @@ class Overlay:
     """The name of the tap that it is for; None for any tap with at least `least_in_common` of its
     capabilities."""
     least_in_common: int
-    words: tuple[Words, ...]
+    words: tuple[AddedWords, ...]
     findings: tuple[Finding, ...]
 
     def is_for(self, tap: Tap) -> bool:
@@ -168,7 +168,7 @@ def _whose(head: Mapping[str, Any], folder: TomlFolder) -> tuple[TapName | None,
     return None, 0
 
 
-def _words(name: CapabilityName, file: str, folder: TomlFolder) -> Words | None:
+def _words(name: CapabilityName, file: str, folder: TomlFolder) -> AddedWords | None:
     body = folder.parsed(file)
     if body is None:
         return None
@@ -188,7 +188,7 @@ def _words(name: CapabilityName, file: str, folder: TomlFolder) -> Words | None:
         if EDITS not in body:
             folder.add(file, "neither `triggers` nor `description` nor `files` nor `tool`")
         return None
-    return Words(name, triggers, description.strip(), frozenset(parts), files, edits)
+    return AddedWords(name, triggers, description.strip(), frozenset(parts), files, edits)
 
 
 def _report_foreign(
@@ -229,7 +229,7 @@ def _with_words(tap: Tap, overlay: Overlay) -> Tap:
     return replace(tap, reads=tuple(reads))
 
 
-def _said_more(capability: CapabilitySpec, words: Words) -> CapabilitySpec:
+def _said_more(capability: CapabilitySpec, words: AddedWords) -> CapabilitySpec:
     return msgspec.structs.replace(
         capability,
         extra_triggers=(*capability.extra_triggers, *lacking(capability, words.triggers)),

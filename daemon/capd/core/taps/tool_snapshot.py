@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from capd.core.tools.tool_intake import Intake
+from capd.core.tools.tool_intake import ToolIntake
 from capd_protos.codec import JsonCodec, MalformedError
 from capd_protos.types import Finding, ServerIdentity, ServerName, ToolDefinition
 
@@ -62,7 +62,7 @@ def read_snapshot(data: bytes) -> SnapshotRead:
     lists: dict[ServerIdentity, list[ToolDefinition]] = {}
     findings: list[Finding] = []
     for identity, server in list(snapshot.servers.items())[:MOST_SERVERS]:
-        intake = Intake()
+        intake = ToolIntake()
         for entry in server.tools:
             # On one line, because clients get definitions unchanged in messages of one line.
             intake.take(msgspec.json.format(bytes(entry), indent=-1))

@@ -23,13 +23,20 @@ from itertools import islice
 import msgspec
 
 from capd.core.lexical import words
+from capd.core.mcp_registry.proposals import is_plain
 from capd.core.protocol.generations import members_or_none, text_of
 from capd.core.servers.identity import server_identity
 from capd.core.taps.catalog import Tap
 from capd.core.taps.overlays import lacking
 from capd.core.taps.tap_format import CapabilityRead
 from capd_protos.codec import MalformedError
-from capd_protos.types import CapabilityId, ServerIdentity, ServerName, ToolDefinition
+from capd_protos.types import (
+    CapabilityId,
+    ServerIdentity,
+    ServerName,
+    ToolDefinition,
+    ToolName,
+)
 
 MOST_TOOLS = 64
 """How many tools of a list are read. At most ten triggers come of them."""
@@ -69,6 +76,17 @@ def texts_of_tools(tools: Iterable[ToolDefinition]) -> list[tuple[str, str]]:
             described = text_of(members_or_none(tool.json).get("description"))
             texts.append((tool.name, described[:LONGEST_DESCRIPTION]))
     return texts
+
+
+def presentable(saved: Phrases) -> dict[ServerIdentity, tuple[str, ...]]:
+    """Return `saved` without phrases that a tool list would not give today.
+
+    Earlier versions saved phrases without looking for published attacks in them.
+    """
+    return {
+        server: tuple(each for each in phrases if is_plain(each) and not _is_flagged_phrase(each))
+        for server, phrases in saved.items()
+    }
 
 
 def with_tool_triggers(
@@ -132,6 +150,11 @@ def _is_flagged(tool: ToolDefinition) -> bool:
         return any(each.code in attacks for each in flags(tool.name, tool.json))
     except MalformedError:
         return True
+
+
+def _is_flagged_phrase(phrase: str) -> bool:
+    json = msgspec.json.encode({"name": "phrase", "description": phrase})
+    return _is_flagged(ToolDefinition(ToolName("phrase"), json))
 
 
 def _with_phrases(read: CapabilityRead, phrases: Phrases, said: _Said) -> CapabilityRead:

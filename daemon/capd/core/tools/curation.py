@@ -79,7 +79,7 @@ class CurationRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Curated:
+class BestTool:
     """One of the best k tools for a message."""
 
     tool: Tool
@@ -101,7 +101,7 @@ class Field:
 
 def curated(
     index: ToolIndex, message: str, k: int, field: Field, vector: "Vectors | None" = None
-) -> list[Curated]:
+) -> list[BestTool]:
     """Return the best `k` tools: pins in their order, then the others by score.
 
     `vector` is the unit vector of `message`; None to compare words alone.
@@ -114,7 +114,7 @@ def curated(
     rows = _best(index, evidence, field, k - len(pinned), frozenset(pinned))
     best = max((float(evidence.scores[row]) for row in rows), default=0.0)
     return [
-        Curated(
+        BestTool(
             index.tools[row],
             score=float(evidence.scores[row]) + _use(index.tools[row], field),
             is_clear=float(evidence.scores[row]) >= best - AS_GOOD
@@ -207,7 +207,9 @@ def _is_clear(index: ToolIndex, evidence: Evidence, row: int) -> bool:
     return shared >= CLEAR_WORDS and float(evidence.cosines[row]) >= CLEAR_COSINE
 
 
-def curated_by_keywords(tools: Sequence[Tool], message: str, k: int, field: Field) -> list[Curated]:
+def curated_by_keywords(
+    tools: Sequence[Tool], message: str, k: int, field: Field
+) -> list[BestTool]:
     """Return the best `k` of `tools` by the scorer `keyword`, which is the published rule.
 
     `tools` are in the order of the catalog, and stay so if there are at most `k`.
@@ -222,7 +224,7 @@ def curated_by_keywords(tools: Sequence[Tool], message: str, k: int, field: Fiel
         for tool, number in zip(inside, overlaps, strict=True)
     ]
     return [
-        Curated(
+        BestTool(
             inside[at],
             scores[at],
             is_clear=overlaps[at] >= max(CLEAR_OVERLAP, CLEAR_SHARE * len(wanted)),

@@ -63,22 +63,22 @@ _NAMED: Mapping[str, _About] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
+class SchemaCheck:
     """Why a schema exceeds the limits, empty if it does not; and how many steps the check took."""
 
     reason: str
     steps: int
 
 
-def examined(schema: Mapping[str, Any]) -> Examined:
+def examined(schema: Mapping[str, Any]) -> SchemaCheck:
     """Check a decoded schema."""
     look = _Look(schema)
     try:
         look.collect()
         look.count()
     except _OverError as error:
-        return Examined(str(error), look.steps)
-    return Examined("", look.steps)
+        return SchemaCheck(str(error), look.steps)
+    return SchemaCheck("", look.steps)
 
 
 _Documents = tuple[Mapping[str, Any], ...]

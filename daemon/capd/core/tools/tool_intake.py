@@ -51,7 +51,7 @@ _WHOLE: JsonCodec[object] = JsonCodec(object)
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class AcceptedTool:
     """A tool that was accepted."""
 
     definition: ToolDefinition
@@ -60,7 +60,7 @@ class Taken:
     """The definition as its server wrote it, which is saved and compared."""
 
 
-class Intake:
+class ToolIntake:
     """The tools of one server, given one by one to `take`.
 
     The cost of `take` is linear in the bytes of the entry.
@@ -71,12 +71,12 @@ class Intake:
         """One line for each entry that is left out."""
         self.cleaned: list[str] = []
         """One line for each entry that had hidden characters in its texts."""
-        self._taken: dict[ToolName, Taken] = {}
+        self._taken: dict[ToolName, AcceptedTool] = {}
         self._bytes = 0
         self._beyond = 0
 
     @property
-    def taken(self) -> list[Taken]:
+    def taken(self) -> list[AcceptedTool]:
         """The accepted tools in order, each name once."""
         return list(self._taken.values())
 
@@ -121,7 +121,7 @@ class Intake:
         self._bytes += len(entry)
         if gone:
             self.cleaned.append(f"{name} had {_counted(gone)} in its texts")
-        self._taken[name] = Taken(ToolDefinition(name, clean), entry)
+        self._taken[name] = AcceptedTool(ToolDefinition(name, clean), entry)
 
     def _no_room(self, name: str, entry: bytes) -> str:
         if name in self._taken:
@@ -137,7 +137,7 @@ class Intake:
 
 def accepted(entries: Iterable[bytes]) -> tuple[list[ToolDefinition], list[str]]:
     """Return the accepted tools, and one line for each entry that is left out."""
-    intake = Intake()
+    intake = ToolIntake()
     for entry in entries:
         intake.take(entry)
     return [taken.definition for taken in intake.taken], intake.left_out

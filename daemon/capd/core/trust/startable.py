@@ -23,7 +23,7 @@ Parts = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Agreed:
+class Agreement:
     """The saved part of a trusted server: digests only, as a definition may contain a secret."""
 
     name: str
@@ -65,13 +65,13 @@ class Startable:
         """The digest of all its parts."""
         return _digest([self.project, sorted(self.parts.items())])
 
-    def state(self, agreed: Mapping[str, Agreed]) -> Literal["untrusted", "trusted", "changed"]:
+    def state(self, agreed: Mapping[str, Agreement]) -> Literal["untrusted", "trusted", "changed"]:
         """Return its state; `agreed` is what a person trusts in its project, by digest."""
         if self.digest in agreed and not self.problem:
             return TRUSTED
         return UNTRUSTED if self._older(agreed) is None else CHANGED
 
-    def changes(self, agreed: Mapping[str, Agreed]) -> list[str]:
+    def changes(self, agreed: Mapping[str, Agreement]) -> list[str]:
         """Return what has changed since a person trusted it."""
         kept = self._older(agreed)
         if kept is None:
@@ -80,18 +80,18 @@ class Startable:
         names = dict.fromkeys([*kept.parts, *now])
         return [name for name in names if kept.parts.get(name) != now.get(name)]
 
-    def agreement(self) -> Agreed:
+    def agreement(self) -> Agreement:
         """Return what to save if a person trusts it."""
-        return Agreed(self.server.name, self.digest, self.parts)
+        return Agreement(self.server.name, self.digest, self.parts)
 
-    def _older(self, agreed: Mapping[str, Agreed]) -> Agreed | None:
+    def _older(self, agreed: Mapping[str, Agreement]) -> Agreement | None:
         """Return the agreement to a server of this name."""
         return next((each for each in agreed.values() if each.name == self.server.name), None)
 
 
 def agreements_after(
-    startables: Iterable[Startable], agreed: Mapping[str, Agreed], digests: Collection[str]
-) -> dict[str, Agreed]:
+    startables: Iterable[Startable], agreed: Mapping[str, Agreement], digests: Collection[str]
+) -> dict[str, Agreement]:
     """Return what is trusted in a project after a person trusts `digests` as well.
 
     Entries for what the project no longer has are removed: if an older state comes back, it must be

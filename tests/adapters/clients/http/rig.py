@@ -1,4 +1,4 @@
-"""A front without a daemon: real connections over memory, a conversation that does as told."""
+"""The HTTP front without a daemon: connections in memory, and a scripted conversation."""
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -15,7 +15,7 @@ from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 from capd.adapters.clients.client_connection import ClientConnection
 from capd.adapters.clients.conversation import Request
 from capd.adapters.clients.http_front.admission import Admission, Refusal
-from capd.adapters.clients.http_front.endpoint import Endpoint, Opener
+from capd.adapters.clients.http_front.endpoint import Endpoint, SessionOpener
 from capd.adapters.clients.http_front.http_connection import HttpConnection, HttpRequest
 from capd.adapters.clients.http_front.http_session import HttpSession
 from capd.adapters.clients.upstream import Upstream
@@ -110,7 +110,7 @@ class Talk:
 
 @dataclass
 class Heard:
-    """An answer, as far as it has come."""
+    """The part of an answer that has been received."""
 
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
@@ -146,7 +146,7 @@ class Visitor:
     async def ask(
         self, method: str, body: Json | bytes = b"", headers: dict[str, str] | None = None
     ) -> Heard:
-        """Send a request and return what came of its answer until nothing more happens."""
+        """Send a request; return what was received of its answer once nothing more arrives."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         said = {
             "host": HOST,
@@ -165,7 +165,7 @@ class Visitor:
         return await self.hear()
 
     async def hear(self) -> Heard:
-        """Return what has come of the answer until nothing more happens."""
+        """Return what was received of the answer once nothing more arrives."""
         heard = self._heard
         await wait_all_tasks_blocked()
         while not heard.is_over:
@@ -199,7 +199,7 @@ class Front:
         """Until it is set nothing is switched on."""
         self.gate.set()
         self.script: Callable[[Talk], None] = lambda _: None
-        self.endpoint = Endpoint(Opener(self._open, self._prepare), poll_after=poll_after)
+        self.endpoint = Endpoint(SessionOpener(self._open, self._prepare), poll_after=poll_after)
 
     async def _open(self, session: HttpSession, name: str, is_kept: bool) -> None:
         self.sessions.append((name, is_kept))

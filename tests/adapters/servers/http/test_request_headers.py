@@ -1,4 +1,4 @@
-"""Headers of a message, held against the SDK's own rules."""
+"""The headers of requests, compared with the SDK's own rules."""
 
 import json
 from typing import Any
@@ -138,7 +138,7 @@ def test_a_tool_whose_marks_are_gone_sends_none() -> None:
     assert sorted(sent) == ["mcp-method", "mcp-name", "mcp-protocol-version"]
 
 
-def test_a_handshake_era_request_carries_what_was_negotiated() -> None:
+def test_a_handshake_generation_request_carries_what_was_negotiated() -> None:
     headers = RequestHeaders()
     headers.learn("initialize", b'{"protocolVersion":"2025-06-18"}')
 

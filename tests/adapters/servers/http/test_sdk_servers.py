@@ -1,4 +1,4 @@
-"""Servers of the SDK over each transport: what goes in as lines comes out as lines."""
+"""SDK servers over each HTTP transport: lines in, the matching lines out."""
 
 from pathlib import Path
 
@@ -79,7 +79,7 @@ async def test_a_servers_own_request_is_answered_on_its_session(
 
 
 @pytest.mark.parametrize(("mode", "path"), STREAMING_SITES)
-async def test_a_cancelled_call_is_cancelled_at_a_handshake_era_server(
+async def test_a_cancelled_call_is_cancelled_at_a_handshake_generation_server(
     mode: str, path: str, sdk_site: Start, tmp_path: Path
 ) -> None:
     async with talking(RemoteSpec("plain", sdk_site(mode) + path), logins_in(tmp_path)) as talk:
@@ -107,7 +107,7 @@ async def test_a_changed_tool_list_is_told(
         assert changed == {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
 
 
-async def test_a_stateless_era_server_is_discovered_and_called(
+async def test_a_stateless_generation_server_is_discovered_and_called(
     sdk_site: Start, tmp_path: Path
 ) -> None:
     spec = RemoteSpec("plain", sdk_site("streamable") + "/mcp")
@@ -155,7 +155,7 @@ async def test_a_cancelled_stateless_call_ends_with_its_stream(
         assert ends["result"]["structuredContent"]["result"][-1] == "cancelled"
 
 
-async def test_an_unknown_method_of_the_stateless_era_is_the_servers_own_error(
+async def test_an_unknown_method_of_the_stateless_generation_is_the_servers_own_error(
     sdk_site: Start, tmp_path: Path
 ) -> None:
     spec = RemoteSpec("plain", sdk_site("streamable") + "/mcp")

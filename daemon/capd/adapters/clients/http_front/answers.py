@@ -8,8 +8,8 @@ import trio
 from capd.adapters.clients.http_front.http_connection import (
     EVENTS,
     JSON,
-    Answer,
     Headers,
+    HttpAnswer,
     HttpRequest,
 )
 from capd.adapters.clients.http_front.http_session import Exchange
@@ -81,7 +81,7 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StreamPosition:
     """A position in a stream. If the stream has no name, its events have no ids."""
 
     name: str
@@ -89,7 +89,7 @@ class Place:
     claim: int
 
 
-async def follow(answer: Answer, outbox: Outbox, place: Place, until: float) -> bool:
+async def follow(answer: HttpAnswer, outbox: Outbox, place: StreamPosition, until: float) -> bool:
     """Send the lines of `outbox` after `place`; return whether all of the stream was sent.
 
     Sending stops at the end of the stream, when another reader takes over, or at the time `until`.
@@ -136,7 +136,9 @@ def error_line(message_id: msgspec.Raw | None, error: frames.RpcError) -> bytes:
     return b'{"jsonrpc":"2.0","id":%s,"error":%s}' % (said, msgspec.json.encode(error))
 
 
-async def send_line(answer: Answer, accepted: Accepted, line: bytes, headers: Headers = ()) -> None:
+async def send_line(
+    answer: HttpAnswer, accepted: Accepted, line: bytes, headers: Headers = ()
+) -> None:
     """Send one line as the whole answer: as JSON if the client accepts it, or as an event."""
     if accepted.json:
         await answer.send(200, line, headers)

@@ -24,15 +24,15 @@ from capd.adapters.clients.http_front import stateless_headers
 from capd.adapters.clients.http_front.answers import (
     STATUS,
     Accepted,
-    Place,
     RefusedError,
+    StreamPosition,
     error_line,
     follow,
     only,
     send_line,
     status,
 )
-from capd.adapters.clients.http_front.http_connection import EVENTS, JSON, Answer, HttpRequest
+from capd.adapters.clients.http_front.http_connection import EVENTS, JSON, HttpAnswer, HttpRequest
 from capd.adapters.clients.http_front.http_session import Exchange, HttpSession
 from capd.adapters.clients.http_front.posted_message import (
     Message,
@@ -79,7 +79,7 @@ class NoSessionError(CapdError):
 
 
 @dataclass(frozen=True, slots=True)
-class Opener:
+class SessionOpener:
     """How the front opens sessions."""
 
     open: Callable[[HttpSession, str, bool], Awaitable[None]]
@@ -90,7 +90,7 @@ class Opener:
 
 
 class _Shared:
-    """The session of one client program in the stateless generation."""
+    """The session that one client program's stateless requests share."""
 
     def __init__(self) -> None:
         self.session = HttpSession()
@@ -101,7 +101,7 @@ class _Shared:
 class Endpoint:
     """Answers requests; `run` it in a task of its own."""
 
-    def __init__(self, opener: Opener, *, poll_after: float = 0.0) -> None:
+    def __init__(self, opener: SessionOpener, *, poll_after: float = 0.0) -> None:
         """Close an unfinished answer once, after `poll_after` seconds; 0 for never.
 
         The client then fetches the rest with a GET (MCP, "Streamable HTTP", polling).
@@ -126,7 +126,7 @@ class Endpoint:
                         except Exception as error:  # noqa: BLE001 - the boundary of one session
                             log.error("task_failed", task="idle session", **described(error))
 
-    async def respond(self, request: HttpRequest, answer: Answer) -> None:
+    async def respond(self, request: HttpRequest, answer: HttpAnswer) -> None:
         """Answer one accepted request."""
         try:
             if request.path != PATH:
@@ -155,7 +155,7 @@ class Endpoint:
 
     # Requests
 
-    async def _post(self, request: HttpRequest, answer: Answer) -> None:
+    async def _post(self, request: HttpRequest, answer: HttpAnswer) -> None:
         if request.value("content-type").partition(";")[0].strip().lower() != JSON:
             raise RefusedError(415, f"a body is of type {JSON}")
         accepted = Accepted.of(request)
@@ -174,7 +174,7 @@ class Endpoint:
             with _answering(session):
                 await self._answer(session, exchange, accepted, answer)
 
-    async def _initialize(self, message: Message, accepted: Accepted, answer: Answer) -> None:
+    async def _initialize(self, message: Message, accepted: Accepted, answer: HttpAnswer) -> None:
         self._drop_ended()
         if len(self._sessions) >= MOST_SESSIONS:
             raise RefusedError(503, f"{MOST_SESSIONS} sessions are open; end one first")
@@ -203,7 +203,7 @@ class Endpoint:
                     await session.end()
 
     async def _stateless(
-        self, request: HttpRequest, message: Message, accepted: Accepted, answer: Answer
+        self, request: HttpRequest, message: Message, accepted: Accepted, answer: HttpAnswer
     ) -> None:
         if not message.is_request:
             # In this generation, notifications and responses of clients mean nothing.
@@ -274,7 +274,7 @@ class Endpoint:
 
     # Streams and ends
 
-    async def _get(self, request: HttpRequest, answer: Answer) -> None:
+    async def _get(self, request: HttpRequest, answer: HttpAnswer) -> None:
         session = self._named(request)
         if not Accepted.of(request).events:
             raise RefusedError(406, f"a GET must accept {EVENTS}")
@@ -299,12 +299,12 @@ class Endpoint:
             if not last and _is_primed(session):
                 await answer.event(b"", f"{name}/0", retry=RETRY_MILLISECONDS)
             # A client that has come back once gets the rest without another interruption.
-            place = Place(name, number, outbox.claim())
+            place = StreamPosition(name, number, outbox.claim())
             is_whole = await follow(answer, outbox, place, float("inf"))
             if is_whole and (exchange := session.exchange(name)) is not None:
                 session.sent(exchange)
 
-    async def _delete(self, request: HttpRequest, answer: Answer) -> None:
+    async def _delete(self, request: HttpRequest, answer: HttpAnswer) -> None:
         session = self._named(request)
         del self._sessions[request.value(SESSION_HEADER)]
         await session.end()
@@ -338,7 +338,7 @@ class Endpoint:
     # Answers
 
     async def _answer(
-        self, session: HttpSession, exchange: Exchange, accepted: Accepted, answer: Answer
+        self, session: HttpSession, exchange: Exchange, accepted: Accepted, answer: HttpAnswer
     ) -> None:
         """Send the answer to a request as a document or as a stream."""
         outbox = exchange.outbox
@@ -364,7 +364,7 @@ class Endpoint:
         if name and _is_primed(session):
             until = trio.current_time() + self._poll_after
             await answer.event(b"", f"{name}/0", retry=RETRY_MILLISECONDS)
-        if await follow(answer, outbox, Place(name, 0, claim), until):
+        if await follow(answer, outbox, StreamPosition(name, 0, claim), until):
             session.sent(exchange)
 
 

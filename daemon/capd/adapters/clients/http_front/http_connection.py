@@ -70,7 +70,7 @@ class Refused(Protocol):
         ...
 
 
-class Answer:
+class HttpAnswer:
     """The answer to one request."""
 
     def __init__(self, http: h11.Connection, stream: trio.abc.Stream) -> None:
@@ -180,7 +180,7 @@ class HttpConnection:
     async def serve(
         self,
         refusal: Callable[[HttpRequest], Awaitable[Refused | None]],
-        respond: Callable[[HttpRequest, Answer], Awaitable[None]],
+        respond: Callable[[HttpRequest, HttpAnswer], Awaitable[None]],
     ) -> None:
         """Answer requests until the client disconnects or violates HTTP.
 
@@ -190,7 +190,7 @@ class HttpConnection:
             while await self._exchange(refusal, respond):
                 self._http.start_next_cycle()
         except h11.RemoteProtocolError as error:
-            answer = Answer(self._http, self._stream)
+            answer = HttpAnswer(self._http, self._stream)
             if self._http.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
                 await answer.refused(error.error_status_hint or _BAD_REQUEST, str(error))
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -201,7 +201,7 @@ class HttpConnection:
     async def _exchange(
         self,
         refusal: Callable[[HttpRequest], Awaitable[Refused | None]],
-        respond: Callable[[HttpRequest, Answer], Awaitable[None]],
+        respond: Callable[[HttpRequest, HttpAnswer], Awaitable[None]],
     ) -> bool:
         """Answer one request; return whether another may follow."""
         head: HttpRequest | None = None
@@ -209,7 +209,7 @@ class HttpConnection:
             head = await self._head()
         if head is None:
             return False
-        answer = Answer(self._http, self._stream)
+        answer = HttpAnswer(self._http, self._stream)
         refused = await refusal(head)
         if refused is not None:
             await answer.refused(refused.status, refused.text)

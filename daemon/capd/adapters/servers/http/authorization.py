@@ -38,8 +38,8 @@ from capd.adapters.servers.http.login_dialogue import LoginDialogue
 from capd.adapters.servers.http.login_record import (
     LoginFailedError,
     LoginNeededError,
+    LoginRecord,
     NoRevocationError,
-    Record,
 )
 from capd.adapters.servers.http.redirect_listener import RedirectListener, listening
 from capd.adapters.servers.http.remote_spec import RemoteSpec
@@ -166,7 +166,7 @@ def _following(answer: httpx2.Response) -> httpx2.Request | None:
 
 async def authorize(
     spec: RemoteSpec, show: Show, lacking: Challenge | None, dialogue: LoginDialogue
-) -> Record:
+) -> LoginRecord:
     """Log a person in at `spec`'s server, and return the login.
 
     `lacking` is what the server demanded in an answer to an earlier request. `dialogue` says which
@@ -221,7 +221,7 @@ async def _authorize(
     *,
     lacking: Challenge | None,
     dialogue: LoginDialogue,
-) -> Record:
+) -> LoginRecord:
     is_device = dialogue.way == "device"
 
     async def shown(url: str) -> None:
@@ -378,7 +378,9 @@ def _with_challenge(response: httpx2.Response, earlier: Challenge) -> httpx2.Res
     )
 
 
-async def refresh(spec: RemoteSpec, record: Record, advice: Callable[[int], str]) -> Record:
+async def refresh(
+    spec: RemoteSpec, record: LoginRecord, advice: Callable[[int], str]
+) -> LoginRecord:
     """Return `record` with fresh tokens from the authorization server.
 
     `advice` returns what a person should do about an HTTP status code.
@@ -420,7 +422,7 @@ async def refresh(spec: RemoteSpec, record: Record, advice: Callable[[int], str]
     return _record(provider)
 
 
-async def revoke(spec: RemoteSpec, record: Record) -> str:
+async def revoke(spec: RemoteSpec, record: LoginRecord) -> str:
     """Ask the authorization server to revoke the tokens of a login (RFC 7009).
 
     Return why that failed; empty if they are revoked.
@@ -466,13 +468,13 @@ async def revoke(spec: RemoteSpec, record: Record) -> str:
     return ""
 
 
-def _record(provider: OAuthClientProvider) -> Record:
+def _record(provider: OAuthClientProvider) -> LoginRecord:
     context = provider.context
     assert context.current_tokens
     assert context.client_info
     assert context.oauth_metadata
     resource = context.protected_resource_metadata
-    return Record(
+    return LoginRecord(
         tokens=_plain(context.current_tokens),
         client=_plain(context.client_info),
         server_metadata=_plain(context.oauth_metadata),
@@ -496,7 +498,7 @@ def _check_pkce(metadata: OAuthMetadata | None) -> None:
 
 
 def _gist(error: Exception) -> str:
-    """Return the SDK's error text without what it quotes after a colon."""
+    """Return the SDK's error text without the quotation after its colon."""
     if isinstance(error, ValueError):
         return "its metadata is not valid"
     return str(error).partition(":")[0].partition(" (")[0] or type(error).__name__

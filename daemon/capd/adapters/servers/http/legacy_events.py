@@ -14,7 +14,7 @@ import trio
 from capd.adapters.servers.http.event_stream import EventParser, EventTooLargeError
 from capd.adapters.servers.http.guarded_client import Answer, Ask, Dispatch, answered
 from capd.adapters.servers.http.login_record import LoginNeededError
-from capd.adapters.servers.http.remote_link import Link, Loss
+from capd.adapters.servers.http.remote_link import ConnectionLoss, RemoteLink
 from capd.adapters.servers.http.request_headers import RequestHeaders
 from capd.adapters.servers.http.wire_messages import (
     MessageId,
@@ -44,7 +44,7 @@ _LONGEST_ENDPOINT_BYTES = 16 * 1024
 class LegacyWire:
     """One connection."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: RemoteLink) -> None:
         self._spec = link.spec
         self._client = link.client
         self._login = link.login
@@ -84,7 +84,7 @@ class LegacyWire:
     async def _post(self, message: Incoming, line: bytes) -> None:
         headers = {"content-type": "application/json", **self._headers.of(message)}
         reply = b""
-        loss: Loss | None = None
+        loss: ConnectionLoss | None = None
         message_id = None if isinstance(message.id, msgspec.UnsetType) else message.id
         try:
             async with self._ask(Ask("POST", self._endpoint, headers, line), Dispatch()) as answer:
@@ -100,7 +100,7 @@ class LegacyWire:
                     else status_reply(message_id, self._spec.name, status)
                 )
         except LoginNeededError as error:
-            loss = Loss(str(error), is_parked=True)
+            loss = ConnectionLoss(str(error), is_parked=True)
             reply = failure_reply(message_id, NotSentError(str(error)))
         except CallFailedError as failure:
             reply = failure_reply(message_id, failure)
@@ -116,9 +116,9 @@ class LegacyWire:
             if not self._endpoint:
                 raise
             is_parked = isinstance(error, LoginNeededError)
-            self._outlet.lose(Loss(str(error), is_parked=is_parked))
+            self._outlet.lose(ConnectionLoss(str(error), is_parked=is_parked))
             return
-        self._outlet.lose(Loss("closed the connection"))
+        self._outlet.lose(ConnectionLoss("closed the connection"))
 
     async def _take_events(self, task_status: trio.TaskStatus[None]) -> None:
         ask = Ask("GET", self._spec.url, {"accept": "text/event-stream"})

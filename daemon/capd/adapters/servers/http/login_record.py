@@ -19,7 +19,7 @@ class NoRevocationError(CapdError):
     """The authorization server names no way to revoke tokens."""
 
 
-class Record(msgspec.Struct, frozen=True):
+class LoginRecord(msgspec.Struct, frozen=True):
     """One login: its tokens, the client they were issued to, and the server that issued them."""
 
     tokens: dict[str, Any]

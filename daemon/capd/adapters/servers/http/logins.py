@@ -24,8 +24,8 @@ from capd.adapters.servers.http.login_dialogue import LoginDialogue
 from capd.adapters.servers.http.login_record import (
     LoginFailedError,
     LoginNeededError,
+    LoginRecord,
     NoRevocationError,
-    Record,
 )
 from capd.adapters.servers.http.remote_spec import RemoteSpec
 from capd.core.protocol.outcomes import NotSentError
@@ -48,7 +48,7 @@ REVOKE_TIMEOUT = 8.0
 _UNAUTHORIZED, _FORBIDDEN = 401, 403
 
 
-_RECORD: JsonCodec[Record] = JsonCodec(Record)
+_RECORD: JsonCodec[LoginRecord] = JsonCodec(LoginRecord)
 
 
 class Logins:
@@ -100,7 +100,7 @@ class _SharedLogin:
 
     key: str
     lock: trio.Lock = field(default_factory=trio.Lock)
-    record: Record | None = field(default=None, repr=False)
+    record: LoginRecord | None = field(default=None, repr=False)
     is_loaded: bool = False
     lacking: Challenge | None = None
     """What the server has demanded since a person last logged in."""
@@ -143,7 +143,7 @@ class Login:
         account = f" --account {self._spec.account}" if self._spec.account else ""
         return f"wants a login (HTTP status {status}): run: capd login {self._spec.name}{account}"
 
-    async def keep(self, record: Record) -> None:
+    async def keep(self, record: LoginRecord) -> None:
         """Use `record` from now on; a person has just logged in."""
         async with self._kept.lock:
             self._kept.lacking = None
@@ -194,7 +194,7 @@ class Login:
             self._kept.record, self._kept.is_loaded = None, True
         return LoggedOut(was_kept=False) if record is None else await self._revoked(record)
 
-    async def _revoked(self, record: Record) -> "LoggedOut":
+    async def _revoked(self, record: LoginRecord) -> "LoggedOut":
         try:
             with trio.fail_after(REVOKE_TIMEOUT):
                 authorization = await trio.to_thread.run_sync(_authorization)
@@ -243,7 +243,7 @@ class Login:
                 return record.access_token
             if not record.tokens.get("refresh_token"):
                 raise LoginNeededError(self.advice(_UNAUTHORIZED))
-            fresh: Record | None = None
+            fresh: LoginRecord | None = None
             with trio.CancelScope(shield=True), trio.move_on_after(REFRESH_TIMEOUT):
                 fresh = await self._refresh(record)
                 await self._save(fresh)
@@ -252,12 +252,12 @@ class Login:
         await trio.lowlevel.checkpoint_if_cancelled()
         return fresh.access_token
 
-    async def _refresh(self, record: Record) -> Record:
+    async def _refresh(self, record: LoginRecord) -> LoginRecord:
         try:
             authorization = await trio.to_thread.run_sync(_authorization)
         except LoginFailedError as error:
             raise LoginNeededError(str(error)) from None
-        refreshed: Record = await authorization.refresh(self._spec, record, self.advice)
+        refreshed: LoginRecord = await authorization.refresh(self._spec, record, self.advice)
         return refreshed
 
     async def _load(self) -> None:
@@ -272,7 +272,7 @@ class Login:
             log.warning("login_unreadable", server=self._spec.name, reason=why)
         self._kept.is_loaded = True
 
-    async def _save(self, record: Record) -> None:
+    async def _save(self, record: LoginRecord) -> None:
         self._kept.record, self._kept.is_loaded = record, True
         store = await self._store()
         await trio.to_thread.run_sync(store.save, self._kept.key, _RECORD.encode(record).decode())

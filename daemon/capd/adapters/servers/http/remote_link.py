@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class ConnectionLoss:
     """Why a connection is lost, in words that continue a sentence beginning with `it`."""
 
     reason: str
@@ -28,20 +28,20 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlet:
+class LinkCallbacks:
     """The callbacks for what a transport receives: lines, and the loss of the connection."""
 
     deliver: Callable[[bytes], Awaitable[None]]
-    lose: Callable[[Loss], None]
+    lose: Callable[[ConnectionLoss], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class RemoteLink:
     """The definition, the HTTP client, the login and the callbacks of one connection."""
 
     spec: RemoteSpec
     client: "httpx2.AsyncClient"
     login: "Login"
-    outlet: Outlet
+    outlet: LinkCallbacks
     nursery: trio.Nursery
     """The nursery of the connection's tasks."""

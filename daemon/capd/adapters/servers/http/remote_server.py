@@ -23,7 +23,7 @@ from capd.adapters.line_texts import recover_id
 from capd.adapters.servers.http.line_pipe import LineReceiver, line_pipe
 from capd.adapters.servers.http.login_record import LoginNeededError
 from capd.adapters.servers.http.logins import Logins
-from capd.adapters.servers.http.remote_link import Link, Loss, Outlet
+from capd.adapters.servers.http.remote_link import ConnectionLoss, LinkCallbacks, RemoteLink
 from capd.adapters.servers.http.remote_spec import RemoteSpec
 from capd.adapters.servers.http.wire_messages import failure_reply
 from capd.adapters.servers.processes import SpawnFailedError
@@ -67,7 +67,7 @@ class RemoteServer:
     def __init__(self) -> None:
         self.stdin, self._lines = line_pipe()
         self._said, self.stdout = line_pipe()
-        self._loss: Loss | None = None
+        self._loss: ConnectionLoss | None = None
         self._gone = trio.Event()
         self._ended = trio.Event()
         self._scope = trio.CancelScope()
@@ -81,7 +81,7 @@ class RemoteServer:
         """Return nothing, because a remote server's stderr cannot be seen."""
         return []
 
-    async def wait(self) -> Loss:
+    async def wait(self) -> ConnectionLoss:
         """Return why the connection was lost, once it is."""
         await self._gone.wait()
         assert self._loss is not None
@@ -99,15 +99,15 @@ class RemoteServer:
             self._scope.cancel()
             await self._ended.wait()
 
-    async def _run(self, carry: Callable[[LineReceiver, Outlet], Awaitable[None]]) -> None:
+    async def _run(self, carry: Callable[[LineReceiver, LinkCallbacks], Awaitable[None]]) -> None:
         """Carry lines until they end or the connection is cancelled."""
         try:
             with self._scope:
                 # Shielded: `stop` still needs the connection when the caller is cancelled.
                 self._scope.shield = True
-                await carry(self._lines, Outlet(self._deliver, self._lose))
+                await carry(self._lines, LinkCallbacks(self._deliver, self._lose))
         finally:
-            self._lose(Loss("was stopped"))
+            self._lose(ConnectionLoss("was stopped"))
             self._said.close()
             self._lines.close()
             self._ended.set()
@@ -118,7 +118,7 @@ class RemoteServer:
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return  # nobody listens any more
 
-    def _lose(self, loss: Loss) -> None:
+    def _lose(self, loss: ConnectionLoss) -> None:
         if self._loss is None:
             self._loss = loss
             self._gone.set()
@@ -133,12 +133,12 @@ class _Carrier:
         self._login = logins.of(spec)
         self._wire: Wire | None = None
 
-    async def carry(self, lines: LineReceiver, outlet: Outlet) -> None:
+    async def carry(self, lines: LineReceiver, outlet: LinkCallbacks) -> None:
         """Carry the lines from `lines` until they end."""
         from capd.adapters.servers.http import legacy_events, streamable  # noqa: PLC0415 - slow
 
         async with trio.open_nursery() as nursery:
-            link = Link(self._spec, self._client, self._login, outlet, nursery)
+            link = RemoteLink(self._spec, self._client, self._login, outlet, nursery)
 
             async def fall_back(message: Incoming, line: bytes) -> bool:
                 legacy = legacy_events.LegacyWire(link)
@@ -155,7 +155,9 @@ class _Carrier:
                 try:
                     await legacy.open()
                 except (CallFailedError, LoginNeededError) as error:
-                    outlet.lose(Loss(str(error), is_parked=isinstance(error, LoginNeededError)))
+                    outlet.lose(
+                        ConnectionLoss(str(error), is_parked=isinstance(error, LoginNeededError))
+                    )
                     await trio.sleep_forever()  # until it is stopped
             else:
                 is_given = self._spec.transport == "http"
@@ -169,7 +171,7 @@ class _Carrier:
             await self._wire.goodbye()
             nursery.cancel_scope.cancel()
 
-    async def _send(self, line: bytes, outlet: Outlet) -> None:
+    async def _send(self, line: bytes, outlet: LinkCallbacks) -> None:
         try:
             message = INCOMING.decode(line)
         except MalformedError as error:

@@ -22,7 +22,7 @@ import trio
 from capd.adapters.servers.http.event_stream import Event, EventParser, EventTooLargeError
 from capd.adapters.servers.http.guarded_client import Answer, Ask, Dispatch, answered
 from capd.adapters.servers.http.login_record import LoginNeededError
-from capd.adapters.servers.http.remote_link import Link, Loss
+from capd.adapters.servers.http.remote_link import ConnectionLoss, RemoteLink
 from capd.adapters.servers.http.request_headers import RequestHeaders, modern_version
 from capd.adapters.servers.http.wire_messages import (
     MessageId,
@@ -89,7 +89,7 @@ class _Post:
 class StreamableWire:
     """One connection."""
 
-    def __init__(self, link: Link, fall_back: FallBack | None = None) -> None:
+    def __init__(self, link: RemoteLink, fall_back: FallBack | None = None) -> None:
         """`fall_back` tries the older transport with a line; it returns whether that worked."""
         self._spec = link.spec
         self._client = link.client
@@ -402,7 +402,7 @@ class StreamableWire:
             yield answer
 
     def _lose(self, reason: str, *, is_parked: bool = False) -> None:
-        self._outlet.lose(Loss(reason, is_parked=is_parked))
+        self._outlet.lose(ConnectionLoss(reason, is_parked=is_parked))
 
 
 class _NoStreamError(CallFailedError):

@@ -1,0 +1,74 @@
+"""Gives freed memory back to the operating system.
+
+The objects of an ended session are freed, but the C library keeps the memory. It is asked to return
+that memory when no session has ended for a moment. So an editor that closes many sessions at once
+causes one pass over the heap, not one for each. The same goes for what calls have left, once the
+daemon has worked and is quiet again: a few results of a megabyte leave 7 MB.
+"""
+
+import gc
+import time
+from collections.abc import Callable
+
+import trio
+
+from capd.adapters import platform
+
+QUIET = 2.0
+"""Seconds without a further end before memory is returned."""
+LONGEST_WAIT = 30.0
+"""Seconds after which memory is returned although sessions keep ending."""
+LOOK = 5.0
+"""Seconds between two looks at how much the daemon has worked."""
+STILL = 0.05
+"""CPU seconds within `LOOK` up to which the daemon is quiet."""
+WORKED = 0.3
+"""CPU seconds since the last return from which another one is worth its few milliseconds."""
+
+
+class MemoryTrimmer:
+    """Returns memory to the system after sessions have ended."""
+
+    def __init__(
+        self, is_idle: Callable[[], bool], give_back: Callable[[], None] = platform.trim_memory
+    ) -> None:
+        """`is_idle` tells whether no session is open."""
+        self._is_idle = is_idle
+        self._give_back = give_back
+        self._ended = trio.Event()
+
+    def ended(self) -> None:
+        """Note that a session has ended."""
+        self._ended.set()
+
+    async def run(self) -> None:
+        """Return memory after sessions have ended, until cancelled."""
+        while True:
+            await self._ended.wait()
+            with trio.move_on_after(LONGEST_WAIT):
+                while self._ended.is_set():
+                    self._ended = trio.Event()
+                    with trio.move_on_after(QUIET):
+                        await self._ended.wait()
+            self._ended = trio.Event()
+            if self._is_idle():
+                # Sessions are built without reference cycles. This is for one that was overlooked,
+                # at a time when a collection delays nobody.
+                gc.collect()
+            # In a thread: it takes milliseconds, and does not hold the interpreter's lock.
+            await trio.to_thread.run_sync(self._give_back)
+
+
+async def return_after_work(
+    give_back: Callable[[], None] = platform.trim_memory,
+    cpu_seconds: Callable[[], float] = time.process_time,
+) -> None:
+    """Return memory whenever the daemon is quiet after it has worked, until cancelled."""
+    returned_at = last = cpu_seconds()
+    while True:
+        await trio.sleep(LOOK)
+        now = cpu_seconds()
+        if now - last <= STILL and now - returned_at >= WORKED:
+            await trio.to_thread.run_sync(give_back)
+            returned_at = cpu_seconds()
+        last = now

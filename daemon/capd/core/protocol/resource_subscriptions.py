@@ -1,0 +1,40 @@
+"""The resources that a session has subscribed to, and their servers.
+
+The caller subscribes again to those of a server whenever its instance is replaced.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from capd_protos.types import ServerIdentity
+
+
+class ResourceSubscriptions:
+    """The subscribed resources of one session, each with the server that has it."""
+
+    def __init__(self) -> None:
+        self._servers: dict[str, ServerIdentity] = {}
+
+    def add(self, uri: str, server: ServerIdentity) -> None:
+        """Note that `server` reports changes of `uri`."""
+        self._servers[uri] = server
+
+    def discard(self, uri: str) -> None:
+        """Note that the session unsubscribed from `uri`."""
+        self._servers.pop(uri, None)
+
+    def at(self, server: ServerIdentity) -> list[str]:
+        """Return the resources that `server` reports."""
+        return [uri for uri, each in self._servers.items() if each == server]
+
+    def among(self, uris: Iterable[str]) -> dict[str, ServerIdentity]:
+        """Return the server of each of `uris` that the session has subscribed to."""
+        return {uri: self._servers[uri] for uri in uris if uri in self._servers}
+
+    def restore(self, servers: Mapping[str, ServerIdentity]) -> None:
+        """Restore the subscriptions of an earlier session with this key."""
+        self._servers.update(servers)
+
+    @property
+    def servers(self) -> set[ServerIdentity]:
+        """Every server with a subscription."""
+        return set(self._servers.values())

@@ -1,0 +1,88 @@
+"""A learnt linear map of the embedding model's vectors.
+
+The model puts texts of one subject near each other. The projection turns its vectors so that a
+message comes nearer to the phrases of the capability that it asks for: a vector x of length 1
+becomes x + x @ down @ up, of length 1 again. `bench/routing_projection.py` learns the two matrices
+and `none`, a vector that speaks for "no capability".
+
+Nothing that is kept changes: phrases stay the model's vectors. The cosine of two projected vectors
+a and c is c @ image(a) / length(c), so a catalog needs one number more for each phrase.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from capd.core.errors import CapdError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Vectors = npt.NDArray[np.float32]
+
+
+class BadProjectionError(CapdError):
+    """The bytes of a projection do not fit the dimensions of the model."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Projection:
+    """The map: `down` has the shape dimensions x rank, `up` rank x dimensions."""
+
+    down: "Vectors"
+    up: "Vectors"
+    none: "Vectors"
+
+    def turned(self, vectors: "Vectors") -> "Vectors":
+        """Return x + x @ down @ up for one vector or for rows, of any length."""
+        inner: Vectors = vectors @ self.down
+        turned: Vectors = inner @ self.up
+        return vectors + turned
+
+    def lengths(self, vectors: "Vectors") -> "Vectors":
+        """Return the length of each row after the map; never 0."""
+        import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without turns never pays
+
+        lengths: Vectors = np.maximum(
+            np.linalg.norm(self.turned(vectors), axis=-1), np.float32(1e-6)
+        ).astype(np.float32)
+        return lengths
+
+    def projected(self, vectors: "Vectors") -> "Vectors":
+        """Return the projection of one vector or of rows, each of length 1; 0 stays 0."""
+        projected: Vectors = self.turned(vectors) / self.lengths(vectors)[..., None]
+        return projected
+
+    def images(self, vectors: "Vectors") -> "Vectors":
+        """Return what an unprojected row is multiplied with for its cosine, times its length."""
+        projected = self.projected(vectors)
+        inner: Vectors = projected @ self.up.T
+        images: Vectors = inner @ self.down.T
+        return projected + images
+
+    def to_bytes(self) -> bytes:
+        """Return the map as float16."""
+        import numpy as np  # noqa: PLC0415 - as above
+
+        parts = (self.down, self.up, self.none)
+        return np.concatenate([part.ravel() for part in parts]).astype("<f2").tobytes()
+
+    @classmethod
+    def from_bytes(cls, data: bytes, dimensions: int) -> "Projection":
+        """Read a map for vectors of that many dimensions.
+
+        Raises:
+            BadProjectionError: the size is wrong.
+        """
+        import numpy as np  # noqa: PLC0415 - as above
+
+        rank, rest = divmod(len(data) // 2 - dimensions, 2 * dimensions)
+        if len(data) % 2 or rest or rank < 0:
+            raise BadProjectionError(f"a projection of {len(data)} bytes for {dimensions} numbers")
+        numbers = np.frombuffer(data, "<f2").astype(np.float32)
+        half = rank * dimensions
+        return cls(
+            numbers[:half].reshape(dimensions, rank),
+            numbers[half : 2 * half].reshape(rank, dimensions),
+            numbers[2 * half :],
+        )
