@@ -179,11 +179,11 @@ def test_what_cannot_be_read_is_never_written_over(file: IndexFile, text: str) -
 
 @pytest.mark.parametrize("opening", ["[", "{a: ", "- ", "? "])
 def test_a_text_that_is_nested_without_end_is_refused(file: IndexFile, opening: str) -> None:
-    """The parser of C has no bound on its depth, and ends the whole process."""
+    """libyaml before PyYAML 6.0.4 has no limit and ends the process; since then it reports one."""
     file.path.parent.mkdir()
     file.path.write_text(opening * 50_000)
 
-    with pytest.raises(IndexFileError, match="nested more than 100 levels deep"):
+    with pytest.raises(IndexFileError, match=r"nested more than|maximum nesting depth"):
         file.overrides()
 
 

@@ -77,8 +77,8 @@ def loaded(text: str) -> Mapping[str, Any]:
 def _loader() -> Any:
     """Return a safe loader, in C if available, that limits how deep a text is nested.
 
-    libyaml itself has no limit: 50,000 brackets overflow its stack and end the process. Both kinds
-    of PyYAML's loaders call the two methods around each node.
+    libyaml itself has no limit before PyYAML 6.0.4: 50,000 brackets overflow its stack and end the
+    process. Both kinds of PyYAML's loaders call the two methods around each node.
     """
     import yaml  # noqa: PLC0415 - as above
 

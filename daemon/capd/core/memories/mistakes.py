@@ -17,6 +17,8 @@ from capd.core.errors import CapdError
 
 LARGEST_BYTES = 8 * 1024
 DEEPEST = 16
+_ANY = r"[\s\S]"
+"""Any character in a pattern, a line break too."""
 
 _OF_TYPES: Mapping[str, tuple[str, ...]] = {
     "object": (
@@ -92,9 +94,11 @@ def _value_of(glob: str) -> dict[str, Any]:
 
 
 def _expression(glob: str) -> str:
-    # Python's own translation has `\Z` and atomic groups, which other engines do not read.
-    parts = [".*" if p == "*" else "." if p == "?" else re.escape(p) for p in _parts(glob)]
-    return f"^(?s:{''.join(parts)})$"
+    # Python's own translation has `\Z` and atomic groups, which other engines do not read. Nor has
+    # a pattern of JSON Schema flags: jsonschema-rs 0.61 ignores `(?s:...)`, and a glob with it does
+    # not match a text with a line break.
+    wildcards = {"*": rf"{_ANY}*", "?": _ANY}
+    return f"^{''.join(wildcards.get(part) or re.escape(part) for part in _parts(glob))}$"
 
 
 def _parts(glob: str) -> list[str]:
