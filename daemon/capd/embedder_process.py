@@ -15,7 +15,7 @@ from capd.actors.embedder import embedder
 from capd.adapters import platform
 from capd.adapters.log import configure_logs
 from capd.adapters.model.minilm import MiniLM
-from capd.runtime.frame_channel import ChannelOverError, FramePostbox
+from capd.runtime.frame_channel import ChannelOverError, FrameEndpoint
 
 FAREWELL = 2.0
 """Seconds for writing the last answers."""
@@ -45,7 +45,7 @@ def load_model() -> MiniLM:
 async def _run(idle: float) -> None:
     """Serve as the embedder until idle, or until the daemon is gone."""
     stream = trio.SocketStream(trio.socket.from_stdlib_socket(socket.socket(fileno=os.dup(0))))
-    endpoint = FramePostbox(EMBEDDER, stream)
+    endpoint = FrameEndpoint(EMBEDDER, stream)
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(endpoint.write)

@@ -19,7 +19,7 @@ from capd.actors.embedder.embedder import MOST_TEXTS, REQUESTS, Embedder
 from capd.actors.embedder.process import EmbedderProcess
 from capd.adapters.model.minilm import MODEL, ModelUnusableError
 from capd.runtime.bus import AskFailedError
-from capd.runtime.frame_channel import FRAMES, ChannelOverError, Frame, FramePostbox
+from capd.runtime.frame_channel import FRAMES, ChannelOverError, Frame, FrameEndpoint
 from capd_protos import embedder as messages
 from capd_protos.codec import MsgpackCodec
 from capd_protos.types import ActorName, MessageId
@@ -244,7 +244,7 @@ async def test_a_daemon_that_is_killed_after_a_request_ends_its_embedder_quietly
     body = msgspec.Raw(REQUESTS.encode(request_))
     frames = [FRAMES.encode(Frame(MessageId(number), 10.0, body)) for number in range(3)]
     stream = CutStream(b"".join(len(each).to_bytes(4, "big") + each for each in frames))
-    actor = Embedder(FramePostbox(NAME, stream), FakeModel().load, idle=IDLE, on_idle="end")
+    actor = Embedder(FrameEndpoint(NAME, stream), FakeModel().load, idle=IDLE, on_idle="end")
 
     with trio.fail_after(PATIENCE), pytest.RaisesGroup(ChannelOverError):
         await actor.run()

@@ -29,6 +29,10 @@ WORDS = {
     "lane": "server connection",
     "lanes": "server connections",
     "rooms": "folders",
+    "keeper": "saver or store",
+    "keepers": "savers or stores",
+    "postbox": "endpoint",
+    "postboxes": "endpoints",
     "wish": "request or options",
     "wishes": "requests or options",
 }

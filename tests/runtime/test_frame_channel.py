@@ -14,7 +14,7 @@ from capd.runtime.frame_channel import (
     MOST_FRAME_BYTES,
     ChannelOverError,
     FrameClient,
-    FramePostbox,
+    FrameEndpoint,
     FrameTooLargeError,
 )
 from capd.runtime.mailbox import IncomingRequest
@@ -34,9 +34,9 @@ REQUESTS: MsgpackCodec[Say] = MsgpackCodec(Say)
 
 
 @asynccontextmanager
-async def linked() -> AsyncIterator[tuple[FrameClient, FramePostbox, trio.Nursery]]:
+async def linked() -> AsyncIterator[tuple[FrameClient, FrameEndpoint, trio.Nursery]]:
     near, far = memory_stream_pair()
-    client, endpoint = FrameClient(near), FramePostbox(ECHO, far)
+    client, endpoint = FrameClient(near), FrameEndpoint(ECHO, far)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(client.run)
         nursery.start_soon(endpoint.write)
@@ -44,7 +44,7 @@ async def linked() -> AsyncIterator[tuple[FrameClient, FramePostbox, trio.Nurser
         nursery.cancel_scope.cancel()
 
 
-async def echo(endpoint: FramePostbox) -> None:
+async def echo(endpoint: FrameEndpoint) -> None:
     async with endpoint.mailbox(ECHO, REQUESTS) as mailbox:
         async for incoming in mailbox:
             async with incoming:
@@ -152,7 +152,7 @@ async def test_an_asker_that_gives_up_leaves_the_next_one_its_own_answer() -> No
 
 async def test_answers_that_are_queued_go_out_before_the_process_ends() -> None:
     near, far = memory_stream_pair()
-    client, endpoint = FrameClient(near), FramePostbox(ECHO, far)
+    client, endpoint = FrameClient(near), FrameEndpoint(ECHO, far)
     said: list[bytes] = []
 
     async def ask(text: str) -> None:
@@ -180,7 +180,7 @@ def test_frames_come_whole_however_the_stream_cuts_them(texts: list[str], step: 
     async def main() -> list[Say]:
         near, far = memory_stream_pair()
         assert isinstance(far.receive_stream, MemoryReceiveStream)
-        client, endpoint = FrameClient(near), FramePostbox(ECHO, far)
+        client, endpoint = FrameClient(near), FrameEndpoint(ECHO, far)
         whole, said = far.receive_some, []
 
         async def cut(max_bytes: int | None = None) -> bytearray:

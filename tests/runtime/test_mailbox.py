@@ -338,7 +338,7 @@ async def test_an_answer_to_a_sender_that_is_gone_is_counted(
 
 
 async def wait_until_unknown(bus: Bus, incoming: IncomingRequest[Add]) -> None:
-    endpoint = bus._postboxes[ADDER]
+    endpoint = bus._endpoints[ADDER]
     while not bus.counts:
         endpoint.fail(incoming._arrival, "crashed", "")
         await trio.sleep(0.001)

@@ -277,7 +277,7 @@ class Bus:
         self._shared_context = context
         self._ids = itertools.count(1)
         self._peers: dict[ActorName, Peer] = {}
-        self._postboxes: dict[ActorName, ActorEndpoint] = {}
+        self._endpoints: dict[ActorName, ActorEndpoint] = {}
         self._publisher: _Publisher | None = None
 
     async def __aenter__(self) -> Self:
@@ -304,7 +304,7 @@ class Bus:
             # Without `error`, so that the nursery does not wrap it in an exception group.
             await self._nursery_manager.__aexit__(None, None, None)
         finally:
-            for endpoint in self._postboxes.values():
+            for endpoint in self._endpoints.values():
                 endpoint.close()
             for peer in self._peers.values():
                 peer.close()
@@ -367,10 +367,10 @@ class Bus:
     async def _mailbox(
         self, actor: ActorName, request_codec: MsgpackCodec[Q]
     ) -> AsyncIterator[Mailbox[Q]]:
-        endpoint = self._postboxes.get(actor)
+        endpoint = self._endpoints.get(actor)
         if endpoint is None:
             endpoint = ActorEndpoint(self._context, actor, self._addresses[actor], self.counts)
-            self._postboxes[actor] = endpoint
+            self._endpoints[actor] = endpoint
             self._nursery.start_soon(endpoint.collect, name=f"requests to {actor}")
         if endpoint.has_reader:
             raise RuntimeError(f"{actor} has a mailbox in this process already")

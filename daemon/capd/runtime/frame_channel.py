@@ -205,7 +205,7 @@ class FrameClient:
                 question.answered.set()
 
 
-class FramePostbox:
+class FrameEndpoint:
     """The end in the other process, which has one actor: receives requests, and sends answers."""
 
     def __init__(self, actor: ActorName, stream: trio.abc.Stream) -> None:

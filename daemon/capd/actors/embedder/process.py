@@ -38,7 +38,7 @@ END_TIMEOUT = 5.0
 """Seconds for the process to end after its channel was closed."""
 CANNOT_START = 127
 
-log = structlog.get_logger(actor="embedder_keeper")
+log = structlog.get_logger(actor="embedder_process")
 
 
 class EmbedderProcess:
