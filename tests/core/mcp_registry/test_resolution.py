@@ -1,6 +1,7 @@
 """Real kinds of registry entries: each is started one way, or refused with the reason."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -373,6 +374,27 @@ def test_a_value_that_an_input_does_not_take_is_refused(
         launch(found, FETCHED, answers)
 
     assert why in str(refused.value)
+
+
+@pytest.mark.parametrize("brace", [{"default": "{"}, {"choices": ["{"], "default": "{"}])
+@pytest.mark.parametrize(
+    "said",
+    [
+        lambda named: of_package(environmentVariables=[named]),
+        lambda named: remote("https://a.test/mcp", headers=[named]),
+        lambda named: of_package(packageArguments=[{"type": "named", **named}]),
+    ],
+)
+def test_a_secret_of_another_server_is_not_put_together_from_parts(
+    said: Callable[[dict[str, Any]], dict[str, Any]], brace: dict[str, Any]
+) -> None:
+    named = {"name": "A", "value": "{x}{ENV:GITHUB_TOKEN}}", "variables": {"x": brace}}
+    found = resolve(read(**said(named)), ALL)
+
+    with pytest.raises(EntryError) as refused:
+        launch(found, FETCHED, {})
+
+    assert "which capd would fill in" in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -75,10 +75,18 @@ def slots(text: Template) -> tuple[str, ...]:
 
 
 def filled(text: Template, values: Mapping[str, str]) -> str | None:
-    """Return the text with its values; None if one of them is missing."""
+    """Return the text with its values; None if one of them is missing.
+
+    Raises:
+        EntryError: literal parts and values make up a `{{` that none of them has by itself.
+    """
     if any(name not in values for name in slots(text)):
         return None
-    return "".join(part if isinstance(part, str) else values[part.name] for part in text)
+    words = [part if isinstance(part, str) else values[part.name] for part in text]
+    # A value that a person gave may have a placeholder of its own.
+    if "{{" in "".join("?" if "{{" in word else word for word in words):
+        raise EntryError("makes up `{{` of several parts, which capd would fill in")
+    return "".join(words)
 
 
 def filled_url(text: Template, values: Mapping[str, str]) -> str | None:
