@@ -37,6 +37,12 @@ def remote(url: str, kind: str = "streamable-http", **more: Any) -> dict[str, An
     return {"remotes": [{"type": kind, "url": url, **more}]}
 
 
+def of_mount(value: str, **variables: dict[str, Any]) -> dict[str, Any]:
+    """An image with a mount, whose variables its publisher describes."""
+    argument = {"type": "named", "name": "--mount", "value": value, "variables": variables}
+    return of_package("oci", "owner/image", runtimeArguments=[argument])
+
+
 @dataclass(frozen=True)
 class Case:
     """An entry, the answers to its inputs, and the expected definition."""
@@ -269,6 +275,28 @@ REFUSED = {
         ),
         "its publisher chose",
     ),
+    "an image with a folder that its publisher chose, in docker's other spelling": (
+        of_mount("Type=Bind,SRC=/,dst=/host"),
+        "its publisher chose",
+    ),
+    "an image with a folder that its publisher chose, in quotes": (
+        of_mount('type=bind,"source=/",dst=/host'),
+        "its publisher chose",
+    ),
+    "an image with a volume that is a folder of this machine": (
+        of_mount(
+            "type=volume,dst=/host,volume-opt=type=none,volume-opt=o=bind,volume-opt=device=/"
+        ),
+        "its publisher chose",
+    ),
+    "an image with a folder whose last part alone is asked for": (
+        of_mount("type=bind,src=/{rest},dst=/host", rest={}),
+        "its publisher chose",
+    ),
+    "an image with a mount of a kind that is asked for": (
+        of_mount("{kind},src=/,dst=/host", kind={}),
+        "its publisher chose",
+    ),
     "npx with words of its own": (
         of_package(runtimeArguments=[{"type": "positional", "value": "--call=evil"}]),
         "does not pass on",
@@ -374,6 +402,26 @@ def test_a_value_that_an_input_does_not_take_is_refused(
         launch(found, FETCHED, answers)
 
     assert why in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "variable", [{"default": "/"}, {"choices": ["/"]}, {"default": "/", "choices": ["/"]}]
+)
+@pytest.mark.parametrize(
+    ("flag", "value"), [("-v", "{folder}:/host"), ("--mount", "type=bind,src={folder},dst=/host")]
+)
+def test_a_folder_that_is_mounted_is_a_persons_choice_whatever_its_publisher_proposes(
+    flag: str, value: str, variable: dict[str, Any]
+) -> None:
+    mount = {"type": "named", "name": flag, "value": value, "variables": {"folder": variable}}
+    found = resolve(read(**of_package("oci", "owner/image", runtimeArguments=[mount])), ALL)
+
+    with pytest.raises(EntryError) as refused:
+        launch(found, FETCHED, {})
+
+    assert "needs folder" in str(refused.value)
+    (asked,) = found.inputs
+    assert (asked.default, asked.choices, asked.is_required) == ("", (), True)
 
 
 @pytest.mark.parametrize("brace", [{"default": "{"}, {"choices": ["{"], "default": "{"}])

@@ -96,6 +96,7 @@ _FLAGS: Mapping[Kind, frozenset[str]] = {
 _OWN_FLAGS = frozenset({"-y", "--yes", "-i", "--interactive", "--rm", "run"})
 """Words that capd passes itself, and that are ignored in an entry."""
 _MOUNTS = frozenset({"-v", "--volume", "--mount"})
+_VOLUME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _SPELLED = {"wheel", "python", "stdio"}
 _LONGEST_VALUE = 4096
 _NAME_NUMBER = 100
@@ -459,6 +460,11 @@ class _Asking:
         )
         return Slot(unique)
 
+    def leave_to_person(self, name: str) -> None:
+        """Require a person's own value for an input: its publisher proposes none."""
+        asked = self._inputs[name]
+        self._inputs[name] = replace(asked, is_required=True, default="", choices=())
+
     def variables(
         self, variables: Mapping[str, Input] | None, where: Where, *, is_secret: bool = False
     ) -> dict[str, str]:
@@ -534,7 +540,7 @@ def _arguments(
         if launcher is None:
             yield word
             continue
-        passed = _of_launcher(word, launcher)
+        passed = _of_launcher(word, launcher, asking)
         if passed is not None:
             yield passed
 
@@ -555,7 +561,7 @@ def _named_word(each: Argument, name: str, asking: _Asking, launcher: Kind | Non
     )
 
 
-def _of_launcher(word: CommandWord, kind: Kind) -> CommandWord | None:
+def _of_launcher(word: CommandWord, kind: Kind, asking: "_Asking") -> CommandWord | None:
     if not word.flag and all(isinstance(part, str) for part in word.value):
         text = filled(word.value, {}) or ""
         flag, equals, value = text.partition("=")
@@ -568,21 +574,51 @@ def _of_launcher(word: CommandWord, kind: Kind) -> CommandWord | None:
     if word.flag not in _PASSED[kind] or not word.value:
         what = word.flag or "an argument"
         raise EntryError(f"it gives its launcher {_shown(what)!r}, which capd does not pass on")
-    if word.flag in _MOUNTS and _is_fixed_host_path(word):
-        raise EntryError("it mounts a folder of this machine that its publisher chose")
+    if word.flag in _MOUNTS:
+        sources = _mount_source(word)
+        if sources is None:
+            raise EntryError("it mounts a folder of this machine that its publisher chose")
+        for name in sources:
+            asking.leave_to_person(name)
     return word
 
 
-def _is_fixed_host_path(word: CommandWord) -> bool:
-    first = word.value[0]
-    if not isinstance(first, str):
-        return False
-    if word.flag == "--mount":
-        source = re.search(r"(?:^|,)(?:src|source)=([^,]*)", first)
-        is_last = source is not None and source.end() == len(first) and len(word.value) > 1
-        text = source[1] if source is not None else ""
-        return text != "" or ("type=bind" in first and not is_last)
-    return first[:1] in "/.~$"
+def _mount_source(word: CommandWord) -> tuple[str, ...] | None:
+    """Return the inputs that begin the folder which a mount takes of this machine.
+
+    They are empty for a volume that docker keeps by its name. None if the folder is the
+    publisher's own choice, or if the options cannot be read as docker reads them: docker takes keys
+    in any case and quotes around a field, and a volume's driver can mount any folder.
+    """
+    text = "".join(part if isinstance(part, str) else "\0" for part in word.value)
+    names = iter(slots(word.value))
+    if word.flag != "--mount":
+        source, colon, _ = text.partition(":")
+        return _source_inputs(source, names) if colon else None
+    if '"' in text:
+        return None
+    found: tuple[str, ...] | None = ()
+    kind = "volume"
+    for option in text.split(","):
+        key, _, value = option.partition("=")
+        key = key.strip().lower()
+        if "\0" in key or key.startswith("volume-"):
+            return None
+        if key in {"src", "source"}:
+            found = _source_inputs(value, names)
+        else:
+            for _ in range(value.count("\0")):
+                next(names)
+        if key == "type":
+            kind = value.strip().lower()
+    is_known = kind in {"volume", "tmpfs"} or (kind == "bind" and bool(found))
+    return found if is_known else None
+
+
+def _source_inputs(source: str, names: Iterator[str]) -> tuple[str, ...] | None:
+    if source.startswith("\0"):
+        return tuple(next(names) for _ in range(source.count("\0")))
+    return () if _VOLUME.fullmatch(source) else None
 
 
 def _words(
