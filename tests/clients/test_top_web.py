@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from aiohttp import ClientSession, CookieJar
+from aiohttp import ClientSession, CookieJar, web
 from aiohttp.test_utils import TestServer
+from yarl import URL
 
 from capd_client.top.web import HOST, TokenServer, free_port
 
@@ -34,29 +35,65 @@ async def status_of(browser: ClientSession, url: str, **headers: str) -> int:
         return answer.status
 
 
+async def opened(browser: ClientSession, address: str) -> str:
+    """Open the address that was printed, and return the page that it leads to."""
+    async with browser.get(address, allow_redirects=False) as answer:
+        assert answer.status == 302
+        return str(answer.url.join(URL(answer.headers["Location"])))
+
+
 def test_the_token_is_good_once_and_becomes_the_cookie_of_that_browser() -> None:
     async def visit(browser: ClientSession, served: TokenServer, root: str) -> None:
         address = served.address
         assert address.startswith(f"{root}/?token=")
         assert await status_of(browser, root) == 403
         assert await status_of(browser, f"{root}/?token=") == 403
-        assert await status_of(browser, address) == 302
-        assert await status_of(browser, root) == 200
-        async with browser.get(root) as page:
+        page_url = await opened(browser, address)
+        async with browser.get(page_url) as page:
+            assert page.status == 200
             assert "connect-src 'self'" in page.headers["Content-Security-Policy"]
+            text = await page.text()
+        assert f"ws://{page_url.removeprefix('http://')}ws" in text
+        assert await status_of(browser, f"{page_url}static/js/textual.js") == 200
         async with ClientSession() as other:
             assert await status_of(other, address) == 403
-            assert await status_of(other, f"{root}/ws") == 403
-            assert await status_of(other, f"{root}/static/") == 403
+            assert await status_of(other, f"{page_url}ws") == 403
+            assert await status_of(other, f"{page_url}static/") == 403
 
     visited(visit)
 
 
 def test_another_site_gets_nothing_even_in_the_browser_that_has_the_cookie() -> None:
     async def visit(browser: ClientSession, served: TokenServer, root: str) -> None:
-        await status_of(browser, served.address)
-        assert await status_of(browser, root, Host="evil.example") == 403
-        assert await status_of(browser, f"{root}/ws", Origin="http://evil.example") == 403
-        assert await status_of(browser, root, Origin=root) == 200
+        page_url = await opened(browser, served.address)
+        assert await status_of(browser, page_url, Host="evil.example") == 403
+        assert await status_of(browser, f"{page_url}ws", Origin="http://evil.example") == 403
+        assert await status_of(browser, page_url, Origin=root) == 200
 
     visited(visit)
+
+
+def test_another_server_on_this_machine_is_not_shown_the_cookie() -> None:
+    """A browser sends a cookie to every port of a host: to an MCP server's own page as well."""
+    shown: list[str] = []
+
+    async def noted(request: web.Request) -> web.Response:
+        shown.append(request.headers.get("Cookie", ""))
+        return web.Response()
+
+    async def visit(browser: ClientSession, served: TokenServer, _: str) -> None:
+        page_url = await opened(browser, served.address)
+        assert await status_of(browser, page_url) == 200
+        app = web.Application()
+        app.router.add_get("/{rest:.*}", noted)
+        other = TestServer(app, host=HOST)
+        await other.start_server()
+        try:
+            for path in ("", "ws", "static/js/textual.js"):
+                await status_of(browser, f"http://{HOST}:{other.port}/{path}")
+        finally:
+            await other.close()
+
+    visited(visit)
+
+    assert shown == ["", "", ""]

@@ -1,7 +1,10 @@
 """`capd top --web`: the same screen in a browser on this machine, protected by a token.
 
-    /?token=...   valid once: it sets a cookie in this browser
-    anything      needs that cookie, and a Host header that names this machine; otherwise 403
+    /?token=...   valid once: it sets a cookie in this browser, and leads to a secret folder
+    /FOLDER/...   needs that cookie, and a Host header that names this machine; otherwise 403
+
+A browser sends a cookie to all ports of a host, and so to a page of an MCP server as well. The
+cookie is therefore for the secret folder alone, which no other server can name.
 
 Each page that is open runs a `capd top` of its own, which ends with it (textual-serve).
 """
@@ -33,6 +36,7 @@ class TokenServer(Server):
         super().__init__(shlex.join(command), host=HOST, port=port, title="capd top")
         self._token = secrets.token_urlsafe(32)
         self._cookie = secrets.token_urlsafe(32)
+        self._folder = f"/{secrets.token_urlsafe(32)}/"
 
     @property
     def address(self) -> str:
@@ -40,8 +44,8 @@ class TokenServer(Server):
         return f"{self.public_url}/?token={self._token}"
 
     async def _make_app(self) -> web.Application:
-        app = await super()._make_app()
-        app.middlewares.append(self._guard())
+        app = web.Application(middlewares=[self._guard()])
+        app.add_subapp(self._folder, await super()._make_app())
         return app
 
     async def on_startup(self, app: web.Application) -> None:
@@ -62,8 +66,10 @@ class TokenServer(Server):
             token = request.query.get("token", "")
             if self._token and secrets.compare_digest(token.encode(), self._token.encode()):
                 self._token = ""
-                found = web.HTTPFound("/")
-                found.set_cookie(_COOKIE, self._cookie, httponly=True, samesite="Strict")
+                found = web.HTTPFound(self._folder)
+                found.set_cookie(
+                    _COOKIE, self._cookie, path=self._folder, httponly=True, samesite="Strict"
+                )
                 raise found
             cookie = request.cookies.get(_COOKIE, "")
             if not secrets.compare_digest(cookie.encode(), self._cookie.encode()):
