@@ -1,16 +1,24 @@
 """Which sessions hold which instance, and when an instance without holders is stopped.
 
-    absent ──acquire: Start──> starting ──ready──> ready <──acquire── lingering
-       ^                          │ failed           │ last release      │ due: Stop
-       │                          v                  v                   v
-       └──────────────────────  (gone) <──died──  lingering ──────> stopping ──stopped──> absent
-                                                                  (or Start, if held again)
+    state       event                       next state   effect
+    absent      acquire                     starting     Start
+    starting    ready                       ready
+                failed                      absent       all leases are removed
+                died                        down         holders keep their leases
+                last release                stopping     Stop: nobody waits for this start
+    ready       last release                lingering    the linger begins
+                died                        down         holders keep their leases
+    lingering   acquire                     ready
+                due, end_unheld             stopping     Stop
+                died                        absent
+    stopping    stopped or died, unheld     absent
+                stopped or died, held       starting     Start
+    down        acquire                     starting     Start
+                last release                absent
+    starting, ready, lingering: restart     stopping     Stop
 
-    restart: starting, ready and lingering ──> stopping ──> starting
-
-A refcount is the number of holders. However many sessions ask, an instance is started once. It is
-stopped only when it has no holder and its linger is over. If it dies, its holders keep their
-leases, and start it again with their next acquire.
+A refcount is the number of holders. However many sessions ask, an instance is started once. While
+it has holders, only `restart` stops it.
 """
 
 from collections.abc import Hashable
@@ -24,7 +32,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class State(Enum):
-    """The states of an instance."""
+    """The states of an instance; the module has their order. `DOWN`: it died, and is held."""
 
     STARTING = "starting"
     READY = "ready"
@@ -69,7 +77,7 @@ class Leases(Generic[K]):
     _leases: dict[K, _Lease] = field(default_factory=dict)
 
     def acquire(self, key: K, session: SessionKey) -> list[Effect[K]]:
-        """Add a lease of `session` on the instance `key`; start it unless it is running."""
+        """Add a lease of `session` on the instance `key`; start it if it is absent or down."""
         lease = self._leases.get(key)
         if lease is None:
             self._leases[key] = _Lease(State.STARTING, {session: None})
@@ -83,7 +91,10 @@ class Leases(Generic[K]):
         return []
 
     def release(self, key: K, session: SessionKey, now: float) -> list[Effect[K]]:
-        """Remove a lease. When the last holder leaves, the linger starts."""
+        """Remove a lease. When the last holder leaves a ready instance, the linger starts.
+
+        An instance that is still starting is stopped at once.
+        """
         lease = self._leases.get(key)
         if lease is None or session not in lease.holders:
             return []
