@@ -13,10 +13,7 @@ from capd_client import definition_texts, tables
 from capd_client.commands.shared import ask, fail, json_option, print_json
 
 _LAUNCHERS = "launchers"
-
-
 """The transport of the entry for the files that launchers read."""
-
 
 _NO_TERMINAL = (
     "capd trust asks a person, on a terminal, and this is none: nothing was trusted\n"
@@ -199,8 +196,6 @@ def _decide(server: dict[str, Any], *, is_accepted: bool) -> None:
 
 
 DEFAULT = "project"
-
-
 """The command for arguments that name none."""
 
 

@@ -23,21 +23,16 @@ from capd_protos.types import InstanceId, ServerIdentity, ServerName, ServerSpec
 
 MOST_DIGESTS = 8
 
-
 MOST_TOOLS = 4000
 
-
 MOST_TEXT_BYTES = 24 << 20
-
-
 """The most bytes of definitions that are kept of one server; beyond it, only digests are."""
-
 
 ADDED, CHANGED, REMOVED = "added", "changed", "removed"
 
 
 class TrustedTool(msgspec.Struct, frozen=True):
-    """A tool with its trusted definitions."""
+    """Which definitions of one tool are trusted, and which a person has rejected."""
 
     digests: tuple[str, ...]
     """The digests of the trusted definitions, the newest first."""

@@ -50,7 +50,6 @@ _COMPLETE = re.compile(
     re.DOTALL,
 )
 
-
 _DEEPEST = 200
 
 
@@ -97,17 +96,11 @@ def _whole(text: bytes) -> bytes:
 
 
 _HEAD_SHARE = 0.7
-
-
 """The share of the room for the beginning of a cut text; its end gets the rest. Tables and source
 code begin with what explains the rest, and logs end with what matters."""
 
-
 _WHOLE_LINES = 0.8
-
-
 """A cut is moved to the end of a line if that keeps at least this share of its part."""
-
 
 _TRIES = 12
 
@@ -162,29 +155,20 @@ def _note(start: int, end: int, lines: int) -> str:
 
 
 LONGEST = 300
-
-
 """The most characters of a path or URL. A longer one is data, and would be useless if cut."""
 
 
 # Matched backwards: from the front, the search would start at every character.
 _BEFORE = re.compile(r"[^\s\"'`<>()\[\]{}|,;=\\\x00-\x1f\x7f]*")
 
-
 _AFTER = re.compile(r"[^\s\"'`<>()\[\]{}|,;\\\x00-\x1f\x7f]*")
-
 
 _NAMED = re.compile(r"[^\W\d_]{2}")
 
-
 _MOST_LOOKS = 10_000
-
-
 """How many slashes are examined: a text of nothing but slashes would take seconds."""
 
-
 _MOST_FOUND = 1_000
-
 
 _TRAILING = ".:!?*"
 
@@ -253,18 +237,12 @@ def _is_hint(word: str) -> bool:
 
 _META = "capd/compacted"
 
-
 _FAIR_BLOCKS = 8
-
 
 _SMALL = 200
 
-
 _TOLD = 1500
-
-
 """The characters reserved for the sentences of a summary; nearly all take fewer."""
-
 
 _SCALES = (1.0, 0.75, 0.5, 0.25, 0.1)
 
