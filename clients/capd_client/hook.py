@@ -2,8 +2,7 @@
 
 It reads the client's hook JSON from standard input and prints what that client understands
 (`capd_client.hooks`). It never blocks an editor: after `BUDGET`, or after any error, it ends with
-code 0 and prints nothing (docs/design/relay.md). In two cases it waits for as long as the client
-allows a hook to run:
+code 0 and prints nothing. In two cases it waits for as long as the client allows a hook to run:
 
 - while the daemon is being started, at the first message after a boot;
 - if the daemon answers that the turn is `held`, because its model is being loaded.

@@ -102,7 +102,7 @@ class LogLine:
         self.facts: Mapping[str, Any] | None = _facts(line)
 
     def is_wanted(self, session: str, level: str) -> bool:
-        """Tell whether it belongs to `session` and is of `level` or above; empty means any."""
+        """Tell whether the line is of `session`, and of `level` or above; empty means any."""
         if self.facts is None:
             # A line of an interpreter or a library belongs to no session and has no level.
             return not session and not level

@@ -16,7 +16,8 @@ _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "
 def printable(text: object, *, keep_lines: bool = False) -> str:
     """Return `text` with every character escaped that is not visible.
 
-    These are control characters, marks of writing direction, and invisible characters.
+    These are control characters, marks of writing direction, and invisible characters. With
+    `keep_lines`, line breaks and tabs stay.
     """
     kept = "\n\t" if keep_lines else ""
     return "".join(

@@ -67,7 +67,7 @@ ALIKE = 0.99
 
 @dataclass(slots=True)
 class Report:
-    """The findings of one check."""
+    """The taps that were checked, and the findings."""
 
     taps: list[Tap] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)

@@ -81,7 +81,7 @@ async def run_daemon(environment: "os._Environ[str]", problems: Sequence[str] = 
     # The variable is for this process, not for processes that it starts.
     environment.pop("PYTHONMALLOC", None)
     where = places(environment, os.getuid())
-    # Before the first secret: other processes of this user could read it (docs/design/trust.md).
+    # Before the first secret: other processes of this user could read it from this one's memory.
     platform.set_dumpable(environment.get("CAPD_DEBUG", "") not in {"", "0"})
     # Orphaned descendants become children of this process, so that they can be found.
     platform.become_subreaper()

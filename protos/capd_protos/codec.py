@@ -1,7 +1,7 @@
 """The decoders that every byte from outside passes.
 
-msgspec raises more than its own error on hostile input (docs/design/actors.md): every decoder here
-turns all of it into `MalformedError`.
+On hostile input msgspec raises errors besides its own, such as `RecursionError`. Every decoder here
+turns all of them into `MalformedError` (docs/design/relay.md, "Reading").
 """
 
 from typing import Any, Generic, TypeVar

@@ -228,7 +228,7 @@ class ActiveEntry(msgspec.Struct, frozen=True):
 
 
 class SessionEntry(msgspec.Struct, frozen=True):
-    """One session."""
+    """One session, as the status and the list of sessions show it."""
 
     key: SessionKey
     client: str
@@ -358,7 +358,7 @@ class RoutingTaught(msgspec.Struct, frozen=True, tag="session.routing_taught"):
 
 
 class ResultCompacted(msgspec.Struct, frozen=True, tag="session.result_compacted"):
-    """A result exceeded its limit and was shortened; the whole is stored until the session ends."""
+    """A result exceeded its limit and was shortened; the whole is stored for 24 hours."""
 
     session: SessionKey
     tool: str

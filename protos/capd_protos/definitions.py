@@ -96,7 +96,7 @@ class DefinitionFlag(msgspec.Struct, frozen=True):
 
 
 class ServerDefinitions(msgspec.Struct, frozen=True):
-    """One server's definitions."""
+    """One server: how many tools are trusted, and what has changed or was flagged."""
 
     name: ServerName
     identity: ServerIdentity

@@ -97,7 +97,7 @@ class ToolsFound(msgspec.Struct, frozen=True, tag="finder.found"):
 
 
 class SkillHit(msgspec.Struct, frozen=True):
-    """One skill that fits."""
+    """A skill that fits the query, with its prompt and its score."""
 
     prompt: WireName
     skill: SkillSpec
@@ -268,7 +268,7 @@ class CurateTools(msgspec.Struct, frozen=True, tag="finder.curate"):
 
 
 class CuratedTool(msgspec.Struct, frozen=True):
-    """One of the best tools."""
+    """One of the best tools for a message, and how clearly it fits."""
 
     hit: ToolHit
     is_clear: bool

@@ -64,7 +64,7 @@ class CapabilityResolved(msgspec.Struct, frozen=True, tag="registry.resolved"):
 
 
 class MessageRouted(msgspec.Struct, frozen=True, tag="registry.routed"):
-    """The decision."""
+    """The decision on a message, with the capability that it switches on."""
 
     decision: Decision
     resolved: CapabilityResolved | None = None
@@ -165,7 +165,7 @@ class DescribeRegistry(msgspec.Struct, frozen=True, tag="registry.describe"):
 
 
 class TapEntry(msgspec.Struct, frozen=True):
-    """One tap as loaded."""
+    """A tap as it was last loaded: how many capabilities it has, and what is wrong."""
 
     name: TapName
     path: str
@@ -221,7 +221,7 @@ class PartlyDecided(msgspec.Struct, frozen=True):
 
 
 class ProgressDescribed(msgspec.Struct, frozen=True, tag="registry.progress_described"):
-    """How many of the catalog's texts have vectors; the others are compared letter by letter."""
+    """How many of the catalog's texts have vectors; the others are compared by their words."""
 
     percent: int
     """The share of the catalog's texts that have vectors, in percent."""

@@ -86,7 +86,7 @@ class ListServers(msgspec.Struct, frozen=True, tag="supervisor.list"):
 
 
 class ServerEntry(msgspec.Struct, frozen=True):
-    """One instance."""
+    """One instance of a server, as the status and the list of servers show it."""
 
     name: ServerName
     identity: ServerIdentity

@@ -1,4 +1,8 @@
-"""Builds the one file that a bridge copies to the far side: the shim, and what holds it there."""
+"""Builds the one file that a bridge copies to the far side.
+
+It has the shim, the program that keeps the bridge open there and removes its files at the end
+(`far_side`), and the program that runs servers there (`runner`).
+"""
 
 import io
 import zipfile
@@ -39,7 +43,7 @@ def far_side_program() -> bytes:
 
 
 def bundle() -> bytes:
-    """Return the shim as a single-file program; the same version always gives the same bytes."""
+    """Return these programs as one zip file that Python runs; one version gives the same bytes."""
     data = io.BytesIO(b"#!/usr/bin/env python3\n")
     data.seek(0, io.SEEK_END)
     package = files("capd_client")

@@ -30,7 +30,7 @@ _OWN = {"podman": ("--detach-keys=",), "docker": ()}
 
 
 class ContainerBridge(FarBridge):
-    """One bridge to one container."""
+    """A bridge into a container, over a command that the engine runs there (`exec`)."""
 
     kind = "container"
 

@@ -48,7 +48,7 @@ _LAST_WORDS = 1.0
 
 
 class SshBridge(FarBridge):
-    """One bridge to one host."""
+    """A bridge to another host, over ssh and a forwarded socket."""
 
     kind = "ssh"
 

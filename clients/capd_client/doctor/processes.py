@@ -22,7 +22,10 @@ _WAYS = {
 
 
 def check_processes(seen: Surroundings, proc: Path = Path("/proc")) -> Iterator[Finding]:
-    """Report processes with the marks of this state folder that are not below its daemon.
+    """Report processes of servers that this state folder's daemons started and that outlived them.
+
+    A process is found by its marks, and counts as left over if the present daemon is not among its
+    ancestors.
 
     `proc` replaces `/proc` in tests.
     """

@@ -99,7 +99,7 @@ def hook_command(launcher: Path, client: str, event: str) -> str:
 
 
 def codex_hooks_file(env: Mapping[str, str]) -> Path:
-    """Return the path of Codex' hooks."""
+    """Return the path of the file with Codex' hooks, which need not exist."""
     return _folder(env, "CODEX_HOME", ".codex") / "hooks.json"
 
 

@@ -16,7 +16,7 @@ _MOST_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class SourceRecord:
-    """The source of one server."""
+    """Where a server of a registry came from, and the answers to its inputs."""
 
     name: str
     """In the registry: `io.github.owner/server`."""

@@ -107,8 +107,8 @@ and does so within that time."""
 _SLOW = 0.25
 """Seconds after which the shim itself answers what an editor waits for. A running daemon answers
 within 10 ms, and one that starts needs longer. A prompt hook has 300 ms in all
-(docs/design/relay.md). Claude Code waits 3 s for `server/discover`, 5 s for a server's start and
-5 s for a hook."""
+(`capd_client.hook.BUDGET`). Claude Code waits 3 s for `server/discover`, 5 s for a server's start
+and 5 s for a hook."""
 _SLOW_LIST = 0.75
 """The same for an empty list, after which the host has to list again. It is longer because a daemon
 that has to be started answers after 0.2 to 0.5 s."""

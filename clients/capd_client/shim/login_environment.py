@@ -5,11 +5,13 @@ others: an agent may strip or set a variable such as SSL_CERT_FILE for its own c
 project's `.envrc` may set any. What the daemon gets:
 
 - `USER_VARIABLES` and `CAPD_*` come from the client: they name the user and capd's folders, on
-which the client and the daemon must agree. PATH comes without folders of a project: relative ones,
-those in the client's folder, and each `node_modules/.bin`, which npm puts first. Otherwise every
-editor would use a clone's `npx`. - `NETWORK_VARIABLES` come from the login environment (`systemctl
---user show-environment`). Without systemd they come from /etc/environment, and then from the client
-unless direnv has changed its environment. - Nothing else.
+  which the client and the daemon must agree. PATH comes without folders of a project: relative
+  ones, those in the client's folder, and each `node_modules/.bin`, which npm puts first. Otherwise
+  every editor would use a clone's `npx`.
+- `NETWORK_VARIABLES` come from the login environment (`systemctl --user show-environment`).
+  Without systemd they come from /etc/environment, and then from the client unless direnv has
+  changed its environment.
+- Nothing else.
 
 The daemon itself asks the login shell for PATH and for the network's variables, which takes longer.
 """

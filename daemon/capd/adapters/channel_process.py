@@ -41,23 +41,23 @@ class ChannelProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id."""
         return self._process.pid
 
     @property
     def is_alive(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the process is still running."""
         return self._waiting.is_alive()
 
     @property
     def returncode(self) -> int | None:
-        """Its exit status, negative for a signal; None while it runs."""
+        """The exit status, negative for a signal; None while the process runs."""
         return self._process.returncode
 
     def wait(self, seconds: float) -> None:
-        """Wait until it has ended, for at most `seconds`. Blocks."""
+        """Wait until the process has ended, for at most `seconds`. Blocks."""
         self._waiting.join(seconds)
 
     def kill(self) -> None:
-        """Kill it; return at once."""
+        """Kill the process, without waiting for its end."""
         self._process.kill()

@@ -46,7 +46,7 @@ Stamp = tuple[str, str, int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class ClientSkill:
-    """A skill of a client, as it is found."""
+    """A skill of a client: its name, and where its SKILL.md is."""
 
     name: str
     file: Path

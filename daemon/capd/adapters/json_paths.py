@@ -34,7 +34,7 @@ class BadPathError(CapdError):
 
 
 class Values(msgspec.Struct, frozen=True):
-    """The values that a path matches."""
+    """How many values a path matches, and the first of them."""
 
     count: int
     """At most `MOST_VALUES`."""

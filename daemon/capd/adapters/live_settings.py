@@ -243,9 +243,9 @@ class LiveSettings:
         return replace(rules, projects=projects, kept_pins=found.kept_pins)
 
     def domain(self, client: str, project: str) -> str:
-        """Return a session's domain.
+        """Return a session's domain; empty if it has none.
 
-        The user's setting for its project or client, or the project's own.
+        The user's setting for the project or the client counts before the project's own file.
         """
         return self.current.domains().of(client, project) or self.of(project).domain
 

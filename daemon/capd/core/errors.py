@@ -1,4 +1,4 @@
-"""The root of capd's exceptions, and what is told of an exception or a group of them."""
+"""The root of capd's exceptions, and what is logged of an exception or a group of them."""
 
 import traceback
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ E = TypeVar("E", bound=BaseException)
 
 _TEXT_LIMIT = 300
 _MOST_CALLS = 12
-"""Calls of a traceback that are told, the innermost ones."""
+"""The most calls of a traceback that are logged: the innermost ones."""
 
 
 class CapdError(Exception):

@@ -46,7 +46,11 @@ _STORED_SECRETS = (
 
 
 def redactor(values: Iterable[str]) -> Callable[[str], str]:
-    """Return a function that replaces every one of `values` in a text."""
+    """Return a function that replaces each of `values` in a text by `MARK`.
+
+    A value is also found quoted for a URL and in base64. One of fewer than `SHORTEST` characters
+    is left alone.
+    """
     forms: set[str] = set()
     for value in values:
         if len(value) < SHORTEST:

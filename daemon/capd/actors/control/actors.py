@@ -40,7 +40,7 @@ _REGISTRY_CODES = {
 
 
 class MethodError(Exception):
-    """The error answer of a method."""
+    """A control method fails: the caller gets this JSON-RPC error code and message."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)

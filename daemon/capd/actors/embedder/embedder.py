@@ -42,7 +42,7 @@ class Vectors(Protocol):
 
 
 class Model(Protocol):
-    """A loaded model."""
+    """A loaded embedding model."""
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Return one unit vector for each text. Blocks."""

@@ -24,7 +24,7 @@ MOST_BESIDE_TOOLS = 3
 
 
 class SkillFinder:
-    """Searches the skills of the catalog."""
+    """Searches the skills of the catalog: their index, and the vectors of their texts."""
 
     def __init__(self, bus: Bus, cache_file: Path) -> None:
         self._vectors = ToolVectors(bus, cache_file, announces=False)

@@ -2,8 +2,9 @@
 
 Nothing is computed before somebody uses capd: before the first session, and the first query.
 
-Beyond as many tools as can be compared with each question, the vectors are searched by a graph, in
-a file beside theirs (`adapters/model/vector_graph`). Until it is built, words decide alone.
+A question is compared with every tool. If there are too many tools for that, a graph finds the
+nearest ones instead (`adapters/model/vector_graph`). It is in a file beside that of the vectors.
+Until it is built, words decide alone.
 
 Batches are small, because a user's message has to wait for the batch that the model works on.
 Vectors are saved by text hash, so that nothing is embedded again after a restart.

@@ -51,7 +51,7 @@ log = structlog.get_logger(actor=NAME)
 
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
-    """The settings of the HTTP front."""
+    """Whom the HTTP front admits, and what its sessions begin with."""
 
     admission: Admission
     is_bare: bool = False

@@ -5,7 +5,7 @@
 
 A vector comes from the cache on disk (by model and text hash), from the tap that ships it, or from
 the model. While 256 or more are missing, messages are compared with the vectors that exist, and by
-letters with all texts; `percent` says how many exist. While fewer are missing, messages are
+words with all texts; `percent` says how many exist. While fewer are missing, messages are
 compared with the catalog before the change. `compared` never waits for the loading: a caller that
 comes too early gets `NotReadyError`, and its request starts the loading. A user's text is embedded
 and not stored.

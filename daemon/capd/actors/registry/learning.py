@@ -77,7 +77,7 @@ class Learning:
     def reply(
         self, request: messages.DescribeLearning | messages.ForgetLearning
     ) -> messages.LearningDescribed | messages.LearningForgotten:
-        """Return the reply to a request."""
+        """Describe what was learnt, or forget a part of it; return the reply."""
         if isinstance(request, messages.DescribeLearning):
             return self._describe(request.project)
         return self._forget(request)

@@ -37,7 +37,7 @@ class ProjectTrust:
         self._projects = projects
 
     async def reply(self, request: Request) -> messages.Reply:
-        """Return the reply to a request."""
+        """List, grant or revoke trust, as the request asks; return its reply."""
         match request:
             case messages.ListStartables(project):
                 return await self.startables(project)

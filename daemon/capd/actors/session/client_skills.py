@@ -51,7 +51,7 @@ def reads_skills(context: SessionContext) -> bool:
 
 
 class ClientSkills:
-    """The clients' skills as one session uses them."""
+    """Finds and uses the skills of the client, in one session."""
 
     def __init__(self, context: SessionContext, activation: Activation, search: ToolSearch) -> None:
         self._context = context

@@ -38,7 +38,7 @@ class TurnInProgress:
         self.is_over = trio.Event()
 
     async def run(self, take: Callable[[], Awaitable[messages.TurnTaken]]) -> None:
-        """Take the turn."""
+        """Take the turn with `take`, and keep its result for the hook."""
         try:
             self.taken = await take()
         finally:
@@ -47,7 +47,7 @@ class TurnInProgress:
 
 
 class HeldTurns:
-    """The held turns of one session."""
+    """One session's turns whose hooks were asked to come again, at most `MOST_HELD`."""
 
     def __init__(self) -> None:
         self._held: list[TurnInProgress] = []

@@ -150,7 +150,7 @@ class IndexCache:
 
 
 class SessionIndex:
-    """The index as one session sees it."""
+    """The part of the index that one session may name, and what its model was given of it."""
 
     __slots__ = (
         *("_denials", "_denied", "_cache", "_place", "_state", "_view"),

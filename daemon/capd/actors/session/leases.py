@@ -56,7 +56,7 @@ log = structlog.get_logger(actor="curator")
 
 
 class SessionLeases:
-    """The servers that one session leases."""
+    """Acquires, keeps and releases the leases of one session, and asks about its servers."""
 
     def __init__(self, context: SessionContext) -> None:
         self.subscribed = ResourceSubscriptions()

@@ -53,7 +53,7 @@ class SessionHosting:
 
 
 class PartsOwner(Protocol):
-    """A session, as its parts call it back."""
+    """The methods of a session that its parts call."""
 
     def on_step(self, step: Step) -> None:
         """Carry out what follows from a change of what is on."""
@@ -78,7 +78,7 @@ class SessionParts:
         """None before the session is opened by a curator."""
 
     def begin(self, owner: PartsOwner) -> None:
-        """Call `owner` back from now on. It is called weakly, because it owns the parts."""
+        """Call `owner` back from now on. The parts keep only a weak reference to it."""
         # Parts refer to their session weakly, so that it is freed without a garbage collection.
         self._owner_ref = ref(owner)
 
@@ -99,7 +99,7 @@ class SessionParts:
 
     @cached_property
     def agents(self) -> SessionAgents:
-        """The sub-agents of the session."""
+        """The sub-agents of the session's conversation, each with a session of its own."""
         agents, hosting = SessionAgents(weakly(self._owner.record_now)), self.hosting
         if hosting is not None:
             key = self.context.place.key
@@ -211,7 +211,7 @@ class SessionParts:
 
     @cached_property
     def skills(self) -> Skills | NoSkills:
-        """The skills of taps."""
+        """Lists and uses the skills of taps; none in the session of a plain aggregator."""
         return NoSkills() if self.context.view.is_bare else Skills(self.context, self.activation)
 
     @cached_property

@@ -51,7 +51,7 @@ class ProfileChange(NamedTuple):
 
 
 class SessionProfile:
-    """The profile of one session."""
+    """Chooses the profile of one session, and remembers the choice."""
 
     # Every idle session has one.
     __slots__ = (

@@ -143,7 +143,7 @@ class _InnerCaller:
 
 
 class SessionScripts:
-    """The scripts of one session."""
+    """Runs the scripts of one session: their steps, and the tool calls between them."""
 
     def __init__(self, parts: SessionParts, search: ToolSearch, call_tool: CallTool) -> None:
         """`call_tool` makes a call as the client would, without shortening its result."""

@@ -196,8 +196,8 @@ class ServerRequests:
     async def watch_task(self, task: str) -> bytes | None:
         """Listen for a task; return its state, which may have changed while nobody listened.
 
-        None if its server does not tell of it, and empty if it does not tell the state. Raises as
-        `relay`.
+        Return None if the task's server does not announce changes of it, and an empty text if the
+        server does not say in which state it is. Raises what `relay` raises.
         """
         found = self.tasks.of(task)
         if len(found) != 1:

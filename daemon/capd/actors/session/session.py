@@ -146,7 +146,7 @@ class Session:
 
     @property
     def agents(self) -> SessionAgents:
-        """The sub-agents of the session."""
+        """The sub-agents that this session's conversation has started."""
         return self._parts.agents
 
     @property

@@ -35,7 +35,7 @@ USE_TIMEOUT = 45.0
 
 
 class Skills:
-    """The skills as one session uses them."""
+    """Lists, finds and uses the skills of taps in one session."""
 
     are_listed = True
     """Whether the client sees skills as prompts."""

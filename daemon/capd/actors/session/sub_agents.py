@@ -28,7 +28,7 @@ log = structlog.get_logger(actor="curator")
 
 @dataclass(frozen=True, slots=True)
 class AgentSession:
-    """The session of one sub-agent, as its conversation's session uses it."""
+    """What a conversation's session uses of the session of a sub-agent."""
 
     key: SessionKey
     calls: Conversation
@@ -53,7 +53,7 @@ async def _none(agent: AgentId, record: SessionRecord) -> AgentSession | None:
 
 
 class SessionAgents:
-    """The sub-agents of one session."""
+    """Follows the sub-agents of one session by its client's hooks, and opens their sessions."""
 
     # Every idle session has one.
     __slots__ = ("_agents", "_known", "_record", "end", "has_any", "open")

@@ -31,7 +31,7 @@ class HookCounts:
         self._counts: dict[str, messages.HookCount] = {}
 
     def note(self, client: str, found: HookLink) -> None:
-        """Count one hook."""
+        """Count a hook of `client`, and why its session was not found, if it was not."""
         if client not in self._counts and len(self._counts) >= MOST_CLIENTS:
             return
         count = self._counts.get(client) or messages.HookCount(client, 0, 0)

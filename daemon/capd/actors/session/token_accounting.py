@@ -158,7 +158,7 @@ class TokenAccounting:
 
 
 class SessionTokenCount:
-    """The token account of one session."""
+    """Notes the texts that one session sends, in its token account."""
 
     __slots__ = ("_accounting", "_place", "account", "view")
 

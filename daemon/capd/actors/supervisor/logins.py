@@ -3,7 +3,7 @@
     opened: the person gets the address ──they log in, or paste the redirect's address──> done
        └───────────── they do not, within ten minutes ──> failed
 
-Only a person's command starts a login. A server cannot request one (docs/design/trust.md).
+Only a person's command starts a login (docs/logins.md). A server cannot request one.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ class _Login:
 
 
 class LoginRequests:
-    """The logins in progress."""
+    """Starts logins for persons, and holds those in progress by their tickets."""
 
     def __init__(self, logins: Logins) -> None:
         self._logins = logins

@@ -1,7 +1,7 @@
 """Turns the definition of a server into a running process, or a connection by URL.
 
 Placeholders are filled in here, from the values of the instance. Apart from the server, only the
-redactor gets these values (docs/design/catalog.md).
+redactor gets these values (docs/design/trust.md, "Secrets").
 """
 
 import os

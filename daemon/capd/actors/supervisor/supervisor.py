@@ -260,7 +260,7 @@ class Supervisor:
         """Restart the user's servers in a project whose launchers' trust has changed.
 
         A launcher such as npx reads files of the folder in which it runs, so it runs there only if
-        the project is trusted (docs/design/trust.md).
+        the project is trusted (docs/configuration.md, "Files that launchers read").
         """
         restarted = []
         for instance in list(self._instances.values()):

@@ -157,5 +157,5 @@ class ClientCall:
         self._connection.notify(method, params, self.request_id)
 
     async def ask(self, method: str, params: bytes, on_progress: OnProgress) -> bytes:
-        """Ask the client."""
+        """Return the client's answer to a server's request, as `Peer.ask` says."""
         return await self._connection.ask(method, params, on_progress, self.request_id)

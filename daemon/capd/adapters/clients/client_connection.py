@@ -28,7 +28,7 @@ _URI: JsonCodec[_UriParams] = JsonCodec(_UriParams)
 
 
 class OpenConnection(Protocol):
-    """A connection that is open at this moment."""
+    """What a session uses of its connection while the client is connected."""
 
     is_draining: bool
     """Whether new calls are refused, because the daemon stops."""

@@ -89,7 +89,7 @@ class DirectRoute(Protocol):
 
 
 class Conversation(Protocol):
-    """A session, as its connection sees it."""
+    """What a connection asks of its session."""
 
     def on_client_info(self, client: ClientFacts) -> None:
         """Take the client info of the handshake or of a stateless request."""

@@ -68,7 +68,7 @@ class DirectCall(Pending):
             self._calls.on_cancelled(self)
 
     def on_outcome(self) -> None:
-        """Answer the call."""
+        """Have the client get the outcome, in `result` or `error`."""
         self._calls.on_outcome(self)
 
 

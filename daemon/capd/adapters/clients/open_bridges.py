@@ -37,7 +37,7 @@ class NoBridgeError(CapdError):
 
 @dataclass(slots=True, eq=False)
 class OpenBridge:
-    """One bridge that is open."""
+    """An open bridge: its socket, who holds it, and the connections that came over it."""
 
     name: str
     kind: str
@@ -64,7 +64,7 @@ class OpenBridge:
 
     @property
     def open_runners(self) -> int:
-        """How many connections of its runner are open."""
+        """How many connections of the bridge's runner are open."""
         self.runners = {each for each in self.runners if each.socket.fileno() >= 0}
         return len(self.runners)
 
@@ -100,7 +100,7 @@ class OpenBridges:
 
     @property
     def configured(self) -> list[str]:
-        """The bridges of the configuration."""
+        """The names of the bridges that the configuration has a table for."""
         return list(self._rules())
 
     @contextlib.contextmanager

@@ -32,7 +32,7 @@ log = structlog.get_logger(actor="curator")
 
 
 class RequestsInFlight:
-    """The requests of one connection."""
+    """Starts, finds, cancels and counts the requests of one connection."""
 
     def __init__(
         self,

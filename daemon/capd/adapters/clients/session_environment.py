@@ -1,7 +1,7 @@
 """The values of the keys that definitions ask for: those that clients sent, and stored ones.
 
 Values are secrets. They stay in this process's memory, separate for each session, and never appear
-on the bus, in a log or in a state file (docs/design/catalog.md).
+on the bus, in a log or in a state file (docs/design/trust.md, "Secrets").
 """
 
 from collections.abc import Collection, Mapping

@@ -31,7 +31,7 @@ GUARD = SandboxRule("guard", ())
 
 @dataclass(frozen=True, slots=True)
 class ListedTools:
-    """The tools that a server listed."""
+    """The tools that a server listed, and the sandbox in which it did so."""
 
     tools: list[ToolDefinition]
     server_version: str

@@ -24,7 +24,7 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 @dataclass(frozen=True, slots=True)
 class NpmSettings:
-    """npm's settings."""
+    """The settings of npm that say where packages come from, and with which login."""
 
     values: Mapping[str, str] = field(default_factory=dict, repr=False)
 

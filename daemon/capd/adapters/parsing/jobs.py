@@ -91,12 +91,12 @@ class SkillText(msgspec.Struct, frozen=True):
 
 
 class ReadProjectSettings(msgspec.Struct, frozen=True, tag="settings"):
-    """`.capd.toml`, without the keys that a project may not set."""
+    """Parse a project's `.capd.toml`, without the keys that a project may not set."""
 
     text: str
 
     def run(self) -> SettingsRead:
-        """Read it."""
+        """Return the settings that the project may set, or why the file cannot be used."""
         text = self.text
         try:
             kept = permitted(tables_of(text), text)
@@ -115,7 +115,7 @@ class ReadProjectSettings(msgspec.Struct, frozen=True, tag="settings"):
 
 
 class ReadCapability(msgspec.Struct, frozen=True, tag="capability"):
-    """A capability's folder."""
+    """Parse the files of a capability's folder."""
 
     tap: TapName
     name: CapabilityName
@@ -124,7 +124,7 @@ class ReadCapability(msgspec.Struct, frozen=True, tag="capability"):
     provider: str = ""
 
     def run(self) -> CapabilityRead:
-        """Read it."""
+        """Return the capability that the files of the folder define."""
         files = CapabilityFiles(self.name, self.path, self.texts)
         return read_capability(self.tap, files, self.provider)
 
@@ -135,13 +135,13 @@ class ReadCapability(msgspec.Struct, frozen=True, tag="capability"):
 
 
 class ReadSkill(msgspec.Struct, frozen=True, tag="skill"):
-    """A SKILL.md."""
+    """Parse a SKILL.md of a tap."""
 
     tap: TapName
     file: SkillFile
 
     def run(self) -> SkillRead:
-        """Read it."""
+        """Return the skill that the file defines."""
         return read_skill(self.tap, self.file)
 
     def unread(self, reason: str) -> SkillRead:
@@ -151,12 +151,12 @@ class ReadSkill(msgspec.Struct, frozen=True, tag="skill"):
 
 
 class ReadSkillText(msgspec.Struct, frozen=True, tag="skill_text"):
-    """A SKILL.md whose text is needed."""
+    """Get the text of a SKILL.md, without its front matter."""
 
     content: bytes
 
     def run(self) -> SkillText:
-        """Read it."""
+        """Return the text of the skill."""
         return SkillText(body(self.content))
 
     def unread(self, reason: str) -> SkillText:  # noqa: ARG002 - who asks is told that it is none
@@ -165,12 +165,12 @@ class ReadSkillText(msgspec.Struct, frozen=True, tag="skill_text"):
 
 
 class ReadSkillNeeds(msgspec.Struct, frozen=True, tag="skill_needs"):
-    """A SKILL.md of a client, of which the tools that it names are wanted."""
+    """Get the tools and capabilities that a SKILL.md of a client names."""
 
     content: bytes
 
     def run(self) -> SkillNeeds:
-        """Read it."""
+        """Return the tools and capabilities that the skill names."""
         return skill_needs(self.content)
 
     def unread(self, reason: str) -> SkillNeeds:
@@ -179,13 +179,13 @@ class ReadSkillNeeds(msgspec.Struct, frozen=True, tag="skill_needs"):
 
 
 class ReadMemory(msgspec.Struct, frozen=True, tag="memory"):
-    """A file in a folder `memories`."""
+    """Parse a file of a folder `memories`."""
 
     tap: TapName
     file: MemoryFile
 
     def run(self) -> MemoryRead:
-        """Read it."""
+        """Return the memory that the file defines."""
         return read_memory(self.tap, self.file)
 
     def unread(self, reason: str) -> MemoryRead:
@@ -195,13 +195,13 @@ class ReadMemory(msgspec.Struct, frozen=True, tag="memory"):
 
 
 class ReadOverlay(msgspec.Struct, frozen=True, tag="overlay"):
-    """An overlay's folder."""
+    """Parse the files of an overlay's folder."""
 
     path: str
     texts: Mapping[str, str]
 
     def run(self) -> Overlay:
-        """Read it."""
+        """Return the overlay that the folder's files define."""
         return read_overlay(self.path, self.texts)
 
     def unread(self, reason: str) -> Overlay:
@@ -210,12 +210,12 @@ class ReadOverlay(msgspec.Struct, frozen=True, tag="overlay"):
 
 
 class ReadToolSnapshot(msgspec.Struct, frozen=True, tag="tools"):
-    """A tap's `tools.json`."""
+    """Parse a tap's `tools.json`."""
 
     data: bytes
 
     def run(self) -> SnapshotRead:
-        """Read it."""
+        """Return the tools that the file records."""
         return read_snapshot(self.data)
 
     def unread(self, reason: str) -> SnapshotRead:

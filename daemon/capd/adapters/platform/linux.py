@@ -31,7 +31,7 @@ def peer_credentials(connection: SocketOptions) -> PeerCredentials:
 
 
 def readiness_queue() -> ReadinessQueue | None:
-    """Return what tells which of many sockets can be read, and is itself readable then."""
+    """Return an epoll object. Its descriptor is readable while one of its sockets is."""
     return select.epoll()
 
 

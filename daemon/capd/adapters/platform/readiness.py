@@ -1,13 +1,13 @@
-"""What tells which of many sockets can be read: an epoll object, where there is one."""
+"""The interface of an epoll object: it tells which of many sockets can be read."""
 
 from typing import Protocol
 
 
 class ReadinessQueue(Protocol):
-    """The sockets that are waited for. Its own descriptor is readable while one of them is."""
+    """A set of sockets to wait for. Its own descriptor is readable while one of them is."""
 
     def fileno(self) -> int:
-        """Return its own descriptor."""
+        """Return the set's own descriptor."""
         ...
 
     def register(self, fd: int, eventmask: int, /) -> None:
@@ -23,5 +23,5 @@ class ReadinessQueue(Protocol):
         ...
 
     def close(self) -> None:
-        """Close its descriptor."""
+        """Close the set's own descriptor."""
         ...

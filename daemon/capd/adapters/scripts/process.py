@@ -74,7 +74,7 @@ class _TooMuchError(Exception):
 
 
 class Interpreter:
-    """The interpreter process, and the script that is in it."""
+    """Runs the steps of scripts in an interpreter process, which keeps the last script."""
 
     def __init__(self, on_calls: OnCalls = lambda _: None) -> None:
         """`on_calls` is called with a step's calls before the snapshot is made."""

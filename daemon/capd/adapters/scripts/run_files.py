@@ -87,7 +87,7 @@ def _digest(content: bytes) -> bytes:
 
 
 class RunFiles:
-    """The files of one daemon."""
+    """The folder of saved runs: finds, reads and removes their files."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -27,7 +27,7 @@ class SecretsFile:
         return f"SecretsFile({str(self._path)!r})"
 
     def values(self) -> Mapping[str, str]:
-        """Return its values by key; none if there is no file. Costs one `stat`."""
+        """Return the values in the file by key; none if there is no file. Costs one `stat`."""
         try:
             found = self._path.stat()
         except FileNotFoundError:

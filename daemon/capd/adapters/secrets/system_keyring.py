@@ -16,7 +16,7 @@ ANSWER_TIMEOUT = 20.0
 
 
 class SystemKeyring:
-    """The keyring of this user."""
+    """Asks this user's keyring for values, one question at a time."""
 
     def __init__(self) -> None:
         self._limiter = trio.CapacityLimiter(1)

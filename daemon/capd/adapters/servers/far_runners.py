@@ -179,18 +179,18 @@ class FarServer:
         self._sending = trio.Lock()
 
     def stderr_tail(self) -> list[str]:
-        """Return the last lines that it wrote to stderr, safe to print."""
+        """Return the last lines that the server wrote to stderr, safe to print."""
         lines = self._stderr.decode("utf-8", "replace").split("\n")
         return [printable(each.removesuffix("\r")) for each in lines if each]
 
     async def wait(self) -> ExitStatus | str:
-        """Return how it ended, as soon as it has."""
+        """Wait until the server has ended; return how it ended."""
         await self._exited.wait()
         assert self._status is not None
         return self._status
 
     async def stop(self, grace: float = 2.0) -> None:
-        """End its tree: close its input, later SIGTERM, later SIGKILL; then close the connection.
+        """End the tree: close its input, later SIGTERM, later SIGKILL; then close the connection.
 
         This runs to the end even if the caller is cancelled. Calling it again is harmless.
         """
@@ -210,7 +210,7 @@ class FarServer:
             self._scope.cancel()
 
     async def run(self) -> None:
-        """Carry its input and output until the connection ends."""
+        """Carry the server's input and output until the connection ends."""
         try:
             with self._scope:
                 async with trio.open_nursery() as nursery:

@@ -9,9 +9,9 @@
 kubectl is a process of the instance, so it runs exactly while a session needs the server, and ends
 with the daemon whatever happens to that.
 
-kubectl, and no library: kr8s forwards ports with asyncio alone (it says so and refuses trio), the
-official client blocks a thread for each connection, and lightkube forwards none. Who has a
-kubeconfig has kubectl, and with it every way to log in that the cluster's owner wants.
+kubectl is used instead of a library. kr8s forwards ports only under asyncio, and refuses trio. The
+official client blocks a thread for each connection, and lightkube forwards no ports. Somebody who
+has a kubeconfig usually has kubectl too, and it supports every login that a cluster may ask for.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -52,7 +52,7 @@ class ForwardedServer:
 
     @property
     def is_parked(self) -> bool:
-        """Whether it ended because a person has to do something first."""
+        """Whether the server ended because a person has to do something first."""
         return self._remote.is_parked
 
     def stderr_tail(self) -> list[str]:

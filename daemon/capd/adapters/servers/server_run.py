@@ -46,12 +46,12 @@ class ServerEnd(Protocol):
 
     @property
     def pid(self) -> int:
-        """The pid of its process; 0 for a connection by URL."""
+        """The pid of the server's process; 0 for a connection by URL."""
         ...
 
     @property
     def sandbox(self) -> str:
-        """How it is confined, in words for a person; empty for a connection by URL."""
+        """How the server is confined, for a person; empty for a connection by URL."""
         ...
 
     @property
@@ -61,12 +61,12 @@ class ServerEnd(Protocol):
 
     @property
     def cwd_reason(self) -> str:
-        """Why its launcher was restricted, in words for a person; empty if it was not."""
+        """Why the server's launcher was restricted, for a person; empty if it was not."""
         ...
 
     @property
     def membership(self) -> Membership | Literal[""]:
-        """How capd knows which processes belong to it; empty for a connection by URL."""
+        """How capd finds the processes of the server; empty for a connection by URL."""
         ...
 
     @property
@@ -81,7 +81,7 @@ class ServerEnd(Protocol):
 
     @property
     def is_parked(self) -> bool:
-        """Whether it ended because a person has to do something first."""
+        """Whether the server ended because a person has to do something first."""
         ...
 
     async def wait(self) -> object:

@@ -15,7 +15,8 @@ These stay, because ordinary text needs them, one at a time and never several in
 and the zero-width space among letters of scripts that have them, the joiner between emoji, a
 variation selector after what it varies, direction marks in texts that have right-to-left letters, a
 soft hyphen between letters, the fillers and selectors of Hangul and Mongolian, and the three flags
-that are spelled with tags. A regular expression says `\u200b` for a character, and means the same.
+that are spelled with tags. In a `pattern` of a schema nothing is removed: a hidden character is
+written as its escape, such as `\u200b`, with which the expression matches the same texts.
 """
 
 import json

@@ -46,7 +46,7 @@ _VERBS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The words for one capability."""
+    """The words by which the index describes a capability; the module says what each is."""
 
     verb: str
     do: str

@@ -67,7 +67,7 @@ class KeyValue(TemplateInput):
 
 
 class Transport(msgspec.Struct, rename="camel"):
-    """The transport of a server."""
+    """How a client reaches a server: the transport of a package, or a remote server's URL."""
 
     type: str = "stdio"
     url: str | None = None
@@ -76,7 +76,7 @@ class Transport(msgspec.Struct, rename="camel"):
 
 
 class Package(msgspec.Struct, rename="camel"):
-    """A package that holds the server."""
+    """A package on npm, PyPI or an image registry that contains the server."""
 
     registry_type: str
     identifier: str
@@ -97,7 +97,7 @@ class Repository(msgspec.Struct):
 
 
 class Server(msgspec.Struct, rename="camel"):
-    """A `server.json`."""
+    """The members of a `server.json` that capd reads."""
 
     name: str
     version: str = ""
@@ -139,7 +139,7 @@ class _Page(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One version of one server."""
+    """One version of a server, with what the registry says about it."""
 
     server: Server
     status: Status = "active"

@@ -34,7 +34,7 @@ class PricedMemory:
 
 @dataclass(frozen=True, slots=True)
 class ToolMemories:
-    """The memories of one tool."""
+    """The memories of one tool, and what they add to its description and calls."""
 
     memories: tuple[PricedMemory, ...] = ()
     refusing: tuple[MemorySpec, ...] = ()

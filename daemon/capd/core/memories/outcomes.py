@@ -14,7 +14,7 @@ MOST = 5000
 
 
 class MemoryOutcome(msgspec.Struct, frozen=True, array_like=True):
-    """The counts of one memory."""
+    """How often one memory was delivered, refused a call, and was followed by success."""
 
     delivered: int = 0
     refused: int = 0

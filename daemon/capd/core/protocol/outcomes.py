@@ -30,7 +30,7 @@ class NotSentError(CallFailedError):
 
 
 class OutcomeUnknownError(CallFailedError):
-    """The server may have run it: check before repeating."""
+    """The server may have run the call: check before repeating it."""
 
     outcome: FailedOutcome = "outcome_unknown"
     code = 4002

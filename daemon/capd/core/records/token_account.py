@@ -105,7 +105,7 @@ class _Open:
 
 
 class TokenAccount:
-    """The account of one session."""
+    """Sums up what one session was sent, as far as it is counted."""
 
     __slots__ = ("_instructions", "_last", "_list", "_listed", "_open", "_own", "_sums", "_text")
 

@@ -25,8 +25,8 @@ from itertools import chain
 from capd_protos.types import LearntEntry, RoutingLabel, Score
 
 HIGHEST = 0.5
-"""The largest offset. With a threshold of 0.55, no message activates anything below a score of
-0.43."""
+"""The largest offset. With the threshold of the shipped profile, 0.65, no message activates
+anything below a score of 0.53 (`lowest_activated`)."""
 LOWEST = -2.0
 MOST_OF_A_PART = 0.3
 """The largest value of each of the three parts of an offset."""
@@ -84,7 +84,7 @@ def project_mark(path: str) -> str:
 def lowest_activated(threshold: float) -> float:
     """Return the lowest score that the highest offset can raise to `threshold`.
 
-    The same holds for the sum of all scores and the bar on it.
+    The limit on the sum of all scores (`activate_at` of the profile) moves in the same way.
     """
     return threshold / (threshold + (1 - threshold) * math.exp(HIGHEST))
 

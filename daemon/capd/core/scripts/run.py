@@ -131,7 +131,7 @@ class _Call:
 
 
 class ScriptRun:
-    """The calls of one script."""
+    """Follows the calls of one script from their issue to their answers."""
 
     def __init__(self) -> None:
         self._open: dict[int, _Call] = {}

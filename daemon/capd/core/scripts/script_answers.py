@@ -1,8 +1,10 @@
 """The answer to a script's call from a tool's result, and the model's text from a script's end.
 
-a tool's result   ──> its structured content; else its text, parsed if it is a JSON object or list;
-with `isError`, a ToolError with its text a script's end    ──> the value as JSON, then what was
-printed, then the table of its calls
+The parts of each, in order:
+
+    a tool's result   ──> its structured content; else its text, parsed if it is a JSON object
+                          or list; with `isError`, a ToolError with its text
+    a script's end    ──> the value as JSON, then what was printed, then the table of its calls
 """
 
 from collections.abc import Mapping, Sequence
@@ -110,7 +112,7 @@ def _text(block: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ScriptEnd:
-    """How a script ended."""
+    """How a script ended: its value or its error, its output, and its time."""
 
     value: bytes = b""
     """The value as JSON; empty if the script ended with an error, or without a value."""

@@ -1,4 +1,4 @@
-"""Decides when a server that failed may be started again (docs/design/outcomes.md).
+"""Decides when a server that failed may be started again (docs/design/processes.md).
 
     fine ──failure──> backing off ──5 failures in 60 s──> failed: one attempt a minute
       ^                   │                                  │

@@ -4,9 +4,12 @@
     where = "project"   over there, in the session's folder, with the bridge's runner
 
 The far side is not trusted. It gets the command, the arguments and the environment that the
-definition names, and nothing else of this machine. The user names the servers of taps that may run
-there: a tap can be somebody else's. A secret among them leaves this machine, so the user permits
-that for the bridge. No sandbox of capd's is there, so what needs one is refused.
+definition names, and nothing else of this machine.
+
+A server of a tap other than the user's own runs there only if the bridge's `starts` names it,
+because a tap can be somebody else's. Secrets go there only with the bridge's `secrets = true`,
+because they leave this machine. A server that needs the sandbox level `strict` is refused, because
+capd has no sandbox on the far side.
 """
 
 from collections.abc import Mapping

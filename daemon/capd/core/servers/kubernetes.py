@@ -39,7 +39,7 @@ class ClusterService:
 
     @property
     def url(self) -> str:
-        """The URL that stands for it in a definition."""
+        """The URL that stands for the service in a definition."""
         return f"{SCHEME}{self.namespace}/{self.service}:{self.port}{self.path}"
 
     @property
@@ -55,7 +55,7 @@ class ClusterService:
         )
 
     def local_url(self, port: int) -> str:
-        """Return the URL of its endpoint on the forwarded `port` of loopback."""
+        """Return the URL of the endpoint on the forwarded `port` of loopback."""
         return f"http://127.0.0.1:{port}{self.path}"
 
 

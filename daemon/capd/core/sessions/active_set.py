@@ -30,7 +30,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """One capability that is on."""
+    """A capability that is on: its servers, its grants, and when it was last used."""
 
     id: CapabilityId
     servers: tuple[ServerIdentity, ...]

@@ -76,8 +76,8 @@ def shown_path(path: str) -> str:
 def far_folder(path: str) -> str:
     """Return a path on the far side, for servers that run there; empty if it cannot be one.
 
-    Only the far side opens it, so it may be any folder there. It stands in error messages, in
-    addresses of files and in arguments: without characters that are not printed.
+    Only the far side opens it, so it may be any folder there. Every character must be printable,
+    because the path becomes part of error messages, file URLs and arguments.
     """
     is_usable = path.startswith("/") and len(path) <= MOST_FOLDER_CHARACTERS and path.isprintable()
     return path if is_usable else ""

@@ -32,7 +32,7 @@ def card_key(grant: Grant, definition: bytes) -> tuple[Grant, str]:
 
 @dataclass(slots=True)
 class Conversation:
-    """One conversation."""
+    """What the model of one conversation has been given."""
 
     id: str = ""
     """The client's own id; empty until a hook has sent it."""

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 
 @dataclass(frozen=True, slots=True)
 class Domains:
-    """The configured domains."""
+    """The domains that the configuration sets for folders and for clients."""
 
     clients: Mapping[str, str] = field(default_factory=dict)
     """By the name that a client gives."""

@@ -39,7 +39,7 @@ class PolicyRules:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it restricts nothing and asks for nothing."""
+        """Whether the table restricts nothing and asks for nothing."""
         return not (self.allow or self.deny or self.ask) and self.capabilities is None
 
 

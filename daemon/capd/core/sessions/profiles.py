@@ -27,7 +27,7 @@ SEPARATOR = "__"
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One profile."""
+    """A profile of the configuration: the conditions to choose it, and what it changes."""
 
     name: str
     folders: tuple[str, ...] = ()

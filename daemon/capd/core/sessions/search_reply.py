@@ -94,7 +94,7 @@ def _laid_out(hits: Sequence[ShownHit], detail: str) -> Reply:
 
 @dataclass(frozen=True, slots=True)
 class QuestionAnswer:
-    """The answer to one question."""
+    """The answer to one question of a search, before it is written as text."""
 
     question: str
     reply: Reply

@@ -106,7 +106,7 @@ class Step:
 
 @dataclass(slots=True)
 class SessionState:
-    """The state of one session."""
+    """What is on in one session, what its client lists, and which servers it leases."""
 
     active: ActiveSet
     surface: Surface

@@ -130,7 +130,7 @@ def may_resume(record: SessionRecord, resume: str) -> bool:
     """Tell whether a client may resume a saved session that is not open.
 
     No connection uses the session, so an empty `resume` is accepted: the key is enough. A token
-    that is not empty must be the last one that the session had (docs/design/trust.md).
+    that is not empty must be the last one that the session had (docs/protocol.md, "Opening").
     """
     return not resume or hmac.compare_digest(token_digest(resume), record.resume_digest)
 

@@ -82,7 +82,7 @@ def _by_wire_name(own: tuple[tuple[WireName, bytes], ...]) -> Mapping[WireName, 
 
 
 class Surface:
-    """The surface of one session."""
+    """The tools of one session: which are granted, which are listed, and their wire names."""
 
     # Every idle session has one.
     __slots__ = (

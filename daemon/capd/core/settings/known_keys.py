@@ -18,7 +18,7 @@ ANY = "*"
 
 @dataclass(frozen=True, slots=True)
 class KnownKey:
-    """One key."""
+    """A key of the configuration, with its type, its default and its table."""
 
     path: Path
     table: type[msgspec.Struct]

@@ -68,12 +68,12 @@ class Tap:
 
     @property
     def skills(self) -> tuple[SkillSpec, ...]:
-        """The skills that can be used, by folder."""
+        """The skills that can be used, in the order of their folders."""
         return tuple(read.skill for read in self.skill_reads if read.skill is not None)
 
     @property
     def memories(self) -> tuple[MemorySpec, ...]:
-        """The memories about its capabilities and tools, by file."""
+        """The memories about its capabilities and tools, in the order of their files."""
         return tuple(read.memory for read in self.memory_reads if read.memory is not None)
 
 

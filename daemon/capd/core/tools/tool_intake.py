@@ -52,7 +52,7 @@ _WHOLE: JsonCodec[object] = JsonCodec(object)
 
 @dataclass(frozen=True, slots=True)
 class AcceptedTool:
-    """A tool that was accepted."""
+    """An accepted tool, as clients get it and as its server wrote it."""
 
     definition: ToolDefinition
     """The definition for clients."""

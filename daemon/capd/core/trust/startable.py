@@ -45,7 +45,7 @@ class Startable:
 
     @property
     def parts(self) -> dict[str, str]:
-        """The digests of its parts, so that a change can be named."""
+        """The digest of each part of the server, so that a change can be named."""
         server = self.server
         parts = {
             "command line": [server.command, *server.args],
@@ -62,11 +62,11 @@ class Startable:
 
     @property
     def digest(self) -> str:
-        """The digest of all its parts."""
+        """The digest of all parts together, by which the server is trusted."""
         return _digest([self.project, sorted(self.parts.items())])
 
     def state(self, agreed: Mapping[str, Agreement]) -> Literal["untrusted", "trusted", "changed"]:
-        """Return its state; `agreed` is what a person trusts in its project, by digest."""
+        """Return the state; `agreed` is what a person trusts in the project, by digest."""
         if self.digest in agreed and not self.problem:
             return TRUSTED
         return UNTRUSTED if self._older(agreed) is None else CHANGED

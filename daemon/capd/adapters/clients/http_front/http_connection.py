@@ -71,7 +71,7 @@ class Refused(Protocol):
 
 
 class HttpAnswer:
-    """The answer to one request."""
+    """Writes the answer to one request: a document, or a stream of events."""
 
     def __init__(self, http: h11.Connection, stream: trio.abc.Stream) -> None:
         self._http = http
@@ -132,7 +132,7 @@ class HttpAnswer:
         """Send an event that is too large for memory.
 
         Raises:
-            trio.BrokenResourceError: as `whole_large`.
+            trio.BrokenResourceError: as `send_large`.
         """
         await self._send((f"id: {number}\n" if number else "").encode() + b"data: ", end=False)
         await self._send_pieces(frame, bytes.maketrans(b"\r\n", b"  "))

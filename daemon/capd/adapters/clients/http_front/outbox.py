@@ -39,12 +39,12 @@ class Outbox:
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes it keeps."""
+        """The size of the kept lines, in bytes."""
         return self._size_bytes
 
     @property
     def holds_large(self) -> bool:
-        """Whether it keeps a file."""
+        """Whether a kept line is in a file, because it is too large for memory."""
         return any(isinstance(line, LargeFrame) for _, line in self._lines)
 
     def put(self, line: Line, *, is_last: bool = False) -> None:

@@ -1,9 +1,9 @@
-"""Which URLs that a server names capd connects to, such as that of an authorization server.
+"""Decides whether capd connects to a URL that a server names, such as an authorization server's.
 
 The URL of a server itself was written by a person, and is not restricted. A URL that the server
 names must be https, or plain http on loopback if the server itself is there. It must not resolve
 into a network that the server is not in; otherwise a server on the internet could make capd reach
-into the user's network (docs/design/trust.md). capd connects to the address that was checked.
+into the user's network. capd connects to the address that was checked.
 """
 
 import ipaddress

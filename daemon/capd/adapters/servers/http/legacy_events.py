@@ -42,7 +42,7 @@ _LONGEST_ENDPOINT_BYTES = 16 * 1024
 
 
 class LegacyWire:
-    """One connection."""
+    """One connection over HTTP+SSE, the transport of 2024-11-05."""
 
     def __init__(self, link: RemoteLink) -> None:
         self._spec = link.spec

@@ -108,7 +108,7 @@ class _SharedLogin:
 
 @dataclass(frozen=True, slots=True)
 class LoggedOut:
-    """The end of a login."""
+    """The result of a logout: what was deleted here, and revoked at the server."""
 
     was_kept: bool = True
     """Whether there was one."""
@@ -119,7 +119,7 @@ class LoggedOut:
 
 
 class Login:
-    """The login at one server."""
+    """The login at one server: adds its token to requests, and refreshes it when needed."""
 
     def __init__(
         self, spec: RemoteSpec, kept: _SharedLogin, store: "Callable[[], Awaitable[TokenStore]]"

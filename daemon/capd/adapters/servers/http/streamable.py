@@ -87,7 +87,7 @@ class _Post:
 
 
 class StreamableWire:
-    """One connection."""
+    """One connection over streamable HTTP."""
 
     def __init__(self, link: RemoteLink, fall_back: FallBack | None = None) -> None:
         """`fall_back` tries the older transport with a line; it returns whether that worked."""
