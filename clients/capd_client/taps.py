@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _STARTER = "starter"
 """The tap that comes with capd."""
+OWN = "own"
+"""The tap of what a person adds, in the folder of the same name beside the list. Its servers may do
+more than those of other taps, so no other tap has this name."""
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
 _BROKEN = re.compile(rf"^taps = \[((?:name = {_STRING}\npath = {_STRING}\n)+)\]", re.MULTILINE)
 """How an earlier capd wrote the first tap into `taps = []`, which removing the last one left."""
@@ -74,7 +77,8 @@ class TapList:
                 "Name the folder that holds it, or the address of a git repository."
             )
         name = folder.name if name is None else name
-        _check_name(name)
+        if folder != self._folder.absolute() / OWN or name != OWN:
+            _check_name(name)
         with self._locked():
             document = self._load()
             self._refuse_twice(name, self._entries(document))
@@ -166,6 +170,11 @@ def _check_name(name: str) -> None:
     if name == _STARTER:
         raise TapError(
             f"{_STARTER} is the tap that comes with capd\nGive this one another name with --name."
+        )
+    if name == OWN:
+        raise TapError(
+            f"{OWN} is the tap of what you add by `capd add`\n"
+            "Give this one another name with --name."
         )
 
 

@@ -140,7 +140,7 @@ def test_what_cannot_be_added_is_said_and_leaves_all_as_it_was(
 def test_a_tap_of_somebody_elses_with_that_name_is_not_written_into(tmp_path: Path) -> None:
     other = tmp_path / "other" / "capabilities"
     other.mkdir(parents=True)
-    TapList(str(tmp_path)).add(other.parent, "own")
+    (tmp_path / "taps.toml").write_text(f'[[taps]]\nname = "own"\npath = "{other.parent}"\n')
 
     with pytest.raises(TapError, match=f"the name `own` is taken by the tap at {other.parent}"):
         OwnTap(str(tmp_path)).add(OwnServer("a", ["a"]))

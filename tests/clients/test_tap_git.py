@@ -119,6 +119,50 @@ def test_a_repository_that_is_not_there_leaves_nothing(
     assert list((home / "data" / "taps").iterdir()) == []
 
 
+def test_a_clone_and_an_update_run_nothing_of_the_repository(
+    run: Run, home: Path, upstream: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """git follows a repository's submodules if its user has said so for his own repositories."""
+    ran = tmp_path / "ran"
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    git(inner, "init", "--quiet", "--initial-branch=main")
+    head = commit(inner, "x", "x")
+    config = tmp_path / "gitconfig"
+    config.write_text(
+        "[submodule]\nrecurse = true\n[protocol]\nallow = always\n"
+        f"[core]\nhooksPath = {upstream / 'hooks'}\n"
+    )
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
+
+    def spoil(name: str) -> None:
+        for hook in ("post-checkout", "post-merge", "reference-transaction"):
+            file = upstream / "hooks" / hook
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(f"#!/bin/sh\ntouch {ran}.{name}\n")
+            file.chmod(0o755)
+        git(upstream, "update-index", "--add", "--cacheinfo", f"160000,{full},{name}")
+        (upstream / ".gitmodules").write_text(
+            f'[submodule "{name}"]\n\tpath = {name}\n'
+            f"\turl = ext::sh -c touch% {ran}.{name}\n\tupdate = !touch {ran}.{name}\n"
+        )
+        (upstream / ".gitattributes").write_text("* filter=evil diff=evil merge=evil\n")
+        # Whoever commits has no hooks.
+        git(upstream, "-c", "core.hooksPath=/dev/null", "add", ".gitmodules", ".gitattributes")
+        git(upstream, "-c", "core.hooksPath=/dev/null", "commit", "--quiet", "--message", name)
+
+    full = git(inner, "rev-parse", head)
+    spoil("first")
+    added = run("add", upstream.as_uri())
+    spoil("second")
+
+    updated = run("update")
+
+    assert (added.exit_code, updated.exit_code) == (0, 0), added.stderr + updated.stderr
+    assert "second" in (home / "data" / "taps" / "a-tap" / ".gitmodules").read_text()
+    assert list(tmp_path.glob("ran*")) == []
+
+
 def test_a_name_that_is_taken_is_refused_before_anything_is_fetched(
     run: Run, home: Path, upstream: Path
 ) -> None:
@@ -128,6 +172,21 @@ def test_a_name_that_is_taken_is_refused_before_anything_is_fetched(
 
     assert result.stderr.startswith("capd: a tap named a-tap is there already, at ")
     assert result.exit_code == 1
+
+
+@pytest.mark.parametrize("is_local", [False, True])
+def test_a_strangers_tap_does_not_pass_for_the_users_own(
+    run: Run, home: Path, upstream: Path, tmp_path: Path, is_local: bool
+) -> None:
+    """The tap `own` may start servers on the far side of a bridge, and write into its folder."""
+    named = upstream.rename(upstream.with_name("own"))
+
+    result = run("add", str(named) if is_local else named.as_uri())
+
+    assert result.stderr.startswith("capd: own is the tap of what you add by `capd add`\n")
+    assert result.exit_code == 1
+    assert TapList(str(home / "config")).read() == []
+    assert not (home / "data" / "taps" / "own").exists()
 
 
 def test_an_update_says_what_changed_and_has_it_loaded(
