@@ -278,7 +278,7 @@ class World:
         # Others may have the machine as well.
         load = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
         assert max(honest.calls) <= HONEST_SECONDS * load, sorted(honest.calls)[-5:]
-        assert self.most_rss() <= MOST_RSS
+        assert self.most_rss() <= MOST_RSS, self.most_rss()
 
     def most_rss(self) -> int:
         """Return the most bytes that the daemon ever had in memory."""

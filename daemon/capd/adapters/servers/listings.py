@@ -10,7 +10,13 @@ import trio
 from capd.adapters.fair_share import FairShare
 from capd.adapters.servers.negotiation import HandshakeError
 from capd.adapters.servers.server_connection import ServerConnection
-from capd.adapters.servers.server_lines import ERROR_CODE, PAGE, ListPage
+from capd.adapters.servers.server_lines import (
+    ERROR_CODE,
+    MOST_PAGE_BYTES,
+    MOST_PAGE_VALUES,
+    PAGE,
+    ListPage,
+)
 from capd.core.definitions.entries import EntryIntake
 from capd.core.errors import CapdError
 from capd.core.protocol.generations import Members, raw
@@ -29,8 +35,6 @@ at every use."""
 SLOW_PAUSE = 30.0
 """Seconds for which a list that did not come in time counts as empty; then it is requested again.
 """
-MOST_PAGE_BYTES = 16 << 20
-MOST_PAGE_VALUES = 1_000_000
 MOST_PAGE_ENTRIES = 20_000
 _LONGEST_CURSOR = 64 * 1024
 _MOST_FETCHES = 3

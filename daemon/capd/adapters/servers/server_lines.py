@@ -12,6 +12,9 @@ from capd.core.results.half_pairs import as_written, mended
 from capd_protos.codec import JsonCodec, MalformedError
 from capd_protos.types import ServerName
 
+MOST_PAGE_BYTES = 16 << 20
+"""The largest page of a list that is read."""
+MOST_PAGE_VALUES = 1_000_000
 _NOTHING = msgspec.Raw(b"")
 
 

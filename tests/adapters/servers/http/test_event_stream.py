@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from capd.adapters.servers.http import event_stream
 from capd.adapters.servers.http.event_stream import Event, EventParser, EventTooLargeError
 
 STREAM = (
@@ -39,6 +40,16 @@ def test_what_brings_no_event_is_bounded(chunk: bytes) -> None:
 
     with pytest.raises(EventTooLargeError, match="more than 1000 bytes"):
         deque(map(parser.feed, repeat(chunk, 1000)), maxlen=0)
+
+
+def test_the_lines_of_one_event_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_stream, "MOST_LINES", 10)
+    parser = EventParser()
+    parser.feed(b"data:\n" * 10 + b"\n")
+    parser.feed(b"data:\n" * 10)
+
+    with pytest.raises(EventTooLargeError, match="more than 10 lines"):
+        parser.feed(b"data:\n")
 
 
 def test_events_that_end_are_not_bounded() -> None:

@@ -3,6 +3,7 @@
 import gzip
 import json
 import ssl
+import threading
 import zlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -194,6 +195,67 @@ async def test_each_message_of_a_batch_becomes_a_line(site: Site, tmp_path: Path
     assert talk.heard[1:] == [note, reply]
 
 
+def batch_of(count: int, size_bytes: int = 0) -> bytes:
+    note = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"x": "y" * size_bytes}}
+    return json.dumps([note] * count).encode()
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (batch_of(1001), "a batch of more than 1000 messages"),
+        (batch_of(9, 2 << 20), f"a batch of more than {16 << 20} bytes"),
+        (b"[" + b"0," * 1000 + b"0]", "Expected `object`, got `int` - at `$[0]`"),
+        (b"[" + b"{}," * 1000 + b"{}]", "Object missing required field `jsonrpc` - at `$[0]`"),
+    ],
+)
+async def test_a_batch_that_is_too_large_or_none_is_refused(
+    body: bytes, why: str, site: Site, tmp_path: Path
+) -> None:
+    served(site, lambda exchange: exchange.answer(body))
+    async with at(site, tmp_path) as talk:
+        await talk.shake_hands()
+
+        reply = await talk.ask("tools/call")
+
+    assert reply == failure(2, 4002, f"gave an answer that is unreadable: {why}")
+
+
+async def test_a_large_answer_waits_for_the_one_before_and_a_small_one_does_not(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from capd.adapters.servers.http import guarded_client
+
+    monkeypatch.setattr(guarded_client, "SMALL_BYTES", 1000)
+    may_go_on = {2: threading.Event(), 3: threading.Event(), 4: threading.Event()}
+    may_go_on[4].set()
+
+    def serve(exchange: Exchange) -> None:
+        number = exchange.message["id"]
+        result = {"x": "y" * (10 if number == 4 else 2000)}
+        text = json.dumps({"jsonrpc": "2.0", "id": number, "result": result}).encode()
+        begun = json.dumps({"jsonrpc": "2.0", "method": "begun"}).encode()
+        exchange.begin_events()
+        exchange.raw(b"data: %s\n\ndata: %s" % (begun, text[:1500]))
+        may_go_on[number].wait(PATIENCE)
+        exchange.raw(text[1500:] + b"\n\n")
+
+    served(site, serve)
+    async with at(site, tmp_path) as talk:
+        await talk.shake_hands()
+        await talk.request("tools/call")
+        await talk.until(lambda message: message.get("method") == "begun")
+        await talk.request("tools/call")
+        await talk.until(lambda message: message.get("method") == "begun")
+        may_go_on[3].set()
+
+        await talk.ask("tools/call")
+
+        may_go_on[2].set()
+        await talk.reply(3)
+    assert [message["id"] for message in talk.heard[1:] if "id" in message] == [4, 2, 3]
+
+
 async def test_a_session_that_the_server_forgot_ends_the_connection(
     site: Site, tmp_path: Path
 ) -> None:
@@ -255,7 +317,10 @@ async def test_a_server_that_lets_nobody_in_is_parked(
     assert site.asked() == ["POST /mcp"]
 
 
-async def test_a_cut_stream_is_resumed_after_its_last_event(site: Site, tmp_path: Path) -> None:
+@pytest.mark.parametrize("event_id", ["e7", "\N{SNOWMAN} é"])
+async def test_a_cut_stream_is_resumed_after_its_last_event(
+    event_id: str, site: Site, tmp_path: Path
+) -> None:
     def resumed(exchange: Exchange) -> None:
         exchange.begin_events()
         exchange.event({"jsonrpc": "2.0", "id": 2, "result": {"whole": True}})
@@ -267,7 +332,7 @@ async def test_a_cut_stream_is_resumed_after_its_last_event(site: Site, tmp_path
             exchange.answer(b"", status=202)
         elif exchange.command == "POST":
             exchange.begin_events()
-            exchange.event(b"", id="e7", retry="0")
+            exchange.event(b"", id=event_id, retry="0")
         else:
             resumed(exchange)
 
@@ -277,8 +342,13 @@ async def test_a_cut_stream_is_resumed_after_its_last_event(site: Site, tmp_path
 
         reply = await talk.ask("tools/call")
 
-    gets = [headers["last-event-id"] for command, _, headers, _ in site.journal if command == "GET"]
-    assert (reply["result"], gets) == ({"whole": True}, ["e7"])
+    gets = [
+        # The library of the site reads headers as Latin-1.
+        headers["last-event-id"].encode("latin-1").decode()
+        for command, _, headers, _ in site.journal
+        if command == "GET"
+    ]
+    assert (reply["result"], gets) == ({"whole": True}, [event_id])
 
 
 async def test_a_stream_that_cannot_be_resumed_is_given_up(site: Site, tmp_path: Path) -> None:
@@ -324,7 +394,7 @@ async def test_a_gzip_bomb_is_not_unpacked(
 ) -> None:
     from capd.adapters.servers.http import guarded_client
 
-    monkeypatch.setattr(guarded_client.Answer.read, "__defaults__", (1 << 20,))
+    monkeypatch.setattr(guarded_client.Answer.read, "__defaults__", (1 << 20, None))
     bomb = gzip.compress(bytes(8 << 20))
     encoding = "gzip"
     if layers == 2:

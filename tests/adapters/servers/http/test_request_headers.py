@@ -138,6 +138,45 @@ def test_a_tool_whose_marks_are_gone_sends_none() -> None:
     assert sorted(sent) == ["mcp-method", "mcp-name", "mcp-protocol-version"]
 
 
+def learnt(*tools: dict[str, object]) -> RequestHeaders:
+    headers = RequestHeaders()
+    for tool in tools:
+        headers.learn("tools/list", json.dumps({"tools": [tool]}).encode())
+    return headers
+
+
+def marks_of(headers: RequestHeaders, name: str) -> list[str]:
+    sent = headers_of("tools/call", modern(name=name, arguments={"region": "eu"}), headers)
+    return [each for each in sent if each.startswith("mcp-param-")]
+
+
+def test_the_marks_of_the_latest_thousand_tools_are_kept() -> None:
+    headers = learnt(*({"name": f"t{at}", "inputSchema": SCHEMA} for at in range(1001)))
+
+    found = [marks_of(headers, name) for name in ("t0", "t1", "t1000")]
+
+    assert [bool(each) for each in found] == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    "more", [{"description": "x" * (16 << 20)}, {"x": [0] * 1_000_001}], ids=["bytes", "values"]
+)
+def test_the_marks_of_a_page_that_cannot_be_listed_are_not_read(more: dict[str, object]) -> None:
+    headers = learnt({"name": "t", "inputSchema": SCHEMA, **more})
+
+    found = marks_of(headers, "t")
+
+    assert found == []
+
+
+def test_the_marks_of_a_schema_that_cannot_be_listed_are_not_read() -> None:
+    headers = learnt({"name": "t", "inputSchema": {**SCHEMA, "title": "x" * 256 * 1024}})
+
+    found = marks_of(headers, "t")
+
+    assert found == []
+
+
 def test_a_handshake_generation_request_carries_what_was_negotiated() -> None:
     headers = RequestHeaders()
     headers.learn("initialize", b'{"protocolVersion":"2025-06-18"}')

@@ -5,9 +5,14 @@ The data of an event stays bytes: it is a JSON-RPC message that is passed on unc
 
 from dataclasses import dataclass
 
+from capd.adapters.fair_share import FairShare
 from capd.core.errors import CapdError
+from capd.core.protocol.outcomes import OutcomeUnknownError
 
 CAP_BYTES = 256 * 1024 * 1024
+MOST_LINES = 1_000_000
+"""The most lines of data in one event. Each line costs more memory than its own bytes."""
+_STEP_BYTES = 64 * 1024
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _LONGEST_ID_BYTES = 8 * 1024
 
@@ -38,6 +43,11 @@ class EventParser:
         self._data: list[bytes] = []
         self._has_fields = False
         self._since_event_bytes = 0
+
+    @property
+    def pending_bytes(self) -> int:
+        """The bytes of the event that has begun."""
+        return self._since_event_bytes
 
     def restart(self) -> None:
         """Start with another stream, which continues after the last event of this one."""
@@ -85,6 +95,8 @@ class EventParser:
         field, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if field == b"data":
+            if len(self._data) >= MOST_LINES:
+                raise EventTooLargeError(f"sent an event of more than {MOST_LINES} lines")
             self._data.append(value)
             self._has_fields = True
         elif field == b"event":
@@ -95,3 +107,20 @@ class EventParser:
             self._has_fields = True
         elif field == b"retry" and value.isdigit() and len(value) < 10:  # noqa: PLR2004 - sane
             self.retry = int(value) / 1000
+
+
+async def fed_in_turns(parser: EventParser, chunk: bytes) -> list[Event]:
+    """Return the events that `chunk` completes; other tasks run meanwhile.
+
+    Raises:
+        OutcomeUnknownError: an event, or the text between two events, is too large.
+    """
+    share = FairShare()
+    events: list[Event] = []
+    try:
+        for at in range(0, len(chunk), _STEP_BYTES):
+            events += parser.feed(chunk[at : at + _STEP_BYTES])
+            await share.give_way()
+    except EventTooLargeError as error:
+        raise OutcomeUnknownError(str(error)) from None
+    return events

@@ -7,6 +7,7 @@ the HTTP library wrote, because a URL or a header may contain a secret.
 """
 
 import functools
+import io
 import logging
 import os
 import ssl
@@ -33,6 +34,8 @@ MOST_CONNECTIONS = 256
 MOST_REDIRECTS = 3
 HEADER_CAP_BYTES = 64 * 1024
 BODY_CAP_BYTES = 256 * 1024 * 1024
+SMALL_BYTES = 16 << 20
+"""A larger body is the only such one of its connection."""
 _STEP_BYTES = 1 << 20
 _ENCODINGS = {"": 0, "identity": 0, "gzip": 47, "x-gzip": 47, "deflate": 47}
 
@@ -105,20 +108,23 @@ class Answer:
         self._inflate: Inflate | None = None
         self._is_begun = False
 
-    async def read(self, cap_bytes: int = BODY_CAP_BYTES) -> bytes:
-        """Return all of the body.
+    async def read(
+        self, cap_bytes: int = BODY_CAP_BYTES, large: "LargeBody | None" = None
+    ) -> bytes:
+        """Return all of the body. If it is long, wait for the place of `large` to read the rest.
 
         Raises:
             OutcomeUnknownError: it is over `cap_bytes`, or as in `step`.
         """
-        steps = []
-        taken_bytes = 0
+        # Its buffer is the result, so that no body is in memory twice.
+        body = io.BytesIO()
         while step := await self.step():
-            taken_bytes += len(step)
-            if taken_bytes > cap_bytes:
+            if body.tell() + len(step) > cap_bytes:
                 raise OutcomeUnknownError(f"answered with more than {cap_bytes} bytes")
-            steps.append(step)
-        return b"".join(steps)
+            body.write(step)
+            if large is not None:
+                await large.note(body.tell())
+        return body.getvalue()
 
     async def step(self) -> bytes:
         """Return the next bytes of the body; empty at its end.
@@ -155,6 +161,29 @@ class Answer:
                 pass
 
 
+class LargeBody:
+    """A connection's place for one large body. Requests that bring small ones never wait for it.
+
+    Otherwise each of many requests could have 256 MiB in memory at the same time.
+    """
+
+    def __init__(self, place: trio.Lock) -> None:
+        self._place = place
+        self._is_held = False
+
+    async def note(self, size_bytes: int) -> None:
+        """Wait for the place if the body has become large."""
+        if size_bytes > SMALL_BYTES and not self._is_held:
+            await self._place.acquire()
+            self._is_held = True
+
+    def leave(self) -> None:
+        """Leave the place: the body has been passed on."""
+        if self._is_held:
+            self._is_held = False
+            self._place.release()
+
+
 class Inflate(Protocol):
     """A decoder of a content encoding."""
 
@@ -189,7 +218,8 @@ async def answered(
     request = client.build_request(
         ask.method,
         ask.url,
-        headers=ask.headers,
+        # An event's id may have any characters, and the library takes ASCII texts only.
+        headers=[(name.encode(), value.encode()) for name, value in ask.headers.items()],
         content=ask.content or None,
         extensions={"trace": dispatch.note},
     )

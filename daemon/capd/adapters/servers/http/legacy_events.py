@@ -11,7 +11,7 @@ import httpx2
 import msgspec
 import trio
 
-from capd.adapters.servers.http.event_stream import EventParser, EventTooLargeError
+from capd.adapters.servers.http.event_stream import EventParser, fed_in_turns
 from capd.adapters.servers.http.guarded_client import Answer, Ask, Dispatch, answered
 from capd.adapters.servers.http.login_record import LoginNeededError
 from capd.adapters.servers.http.remote_link import ConnectionLoss, RemoteLink
@@ -126,11 +126,7 @@ class LegacyWire:
             self._check(answer)
             events = EventParser()
             while chunk := await answer.step():
-                try:
-                    taken = events.feed(chunk)
-                except EventTooLargeError as error:
-                    raise OutcomeUnknownError(str(error)) from None
-                for event in taken:
+                for event in await fed_in_turns(events, chunk):
                     if event.name == "message" and event.data and self._endpoint:
                         await self._pass_on(event.data)
                     elif event.name == "endpoint" and not self._endpoint:

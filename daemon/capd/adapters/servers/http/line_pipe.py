@@ -6,11 +6,15 @@ connection is reported, all earlier lines have been read.
 
 import trio
 
+_Sent = tuple[bytes, bytes, trio.Event | None]
+"""Bytes, more bytes that follow them, and what is set when all were read. A long line is not copied
+to get its line break."""
+
 
 class LineSender(trio.abc.SendStream):
     """The end that is written to."""
 
-    def __init__(self, channel: trio.MemorySendChannel[bytes]) -> None:
+    def __init__(self, channel: trio.MemorySendChannel[_Sent]) -> None:
         self._channel = channel
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
@@ -19,7 +23,17 @@ class LineSender(trio.abc.SendStream):
         Raises:
             trio.BrokenResourceError, trio.ClosedResourceError: the reading end is closed.
         """
-        await self._channel.send(bytes(data))
+        await self._channel.send((bytes(data), b"", None))
+
+    async def send_line(self, line: bytes) -> None:
+        """Send `line` and a line break; return when all of it has been read, or never will be.
+
+        Raises:
+            trio.BrokenResourceError, trio.ClosedResourceError: the reading end is closed.
+        """
+        is_read = trio.Event()
+        await self._channel.send((line, b"\n", is_read))
+        await is_read.wait()
 
     async def wait_send_all_might_not_block(self) -> None:
         """Return after a checkpoint; only `send_all` waits for the reader."""
@@ -38,9 +52,11 @@ class LineSender(trio.abc.SendStream):
 class LineReceiver(trio.abc.ReceiveStream):
     """The end that is read from."""
 
-    def __init__(self, channel: trio.MemoryReceiveChannel[bytes]) -> None:
+    def __init__(self, channel: trio.MemoryReceiveChannel[_Sent]) -> None:
         self._channel = channel
         self._rest = memoryview(b"")
+        self._end = b""
+        self._is_read: trio.Event | None = None
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """Return the available bytes, at most `max_bytes`; empty at the end of the stream."""
@@ -48,16 +64,29 @@ class LineReceiver(trio.abc.ReceiveStream):
             await trio.lowlevel.checkpoint()
         else:
             try:
-                self._rest = memoryview(await self._channel.receive())
+                data, self._end, self._is_read = await self._channel.receive()
             except trio.EndOfChannel:
                 return b""
-        size_bytes = len(self._rest) if max_bytes is None else max_bytes
+            self._rest = memoryview(data)
+        size_bytes = len(self._rest) + 1 if max_bytes is None else max_bytes
         taken, self._rest = bytes(self._rest[:size_bytes]), self._rest[size_bytes:]
+        if not self._rest and self._end and len(taken) < size_bytes:
+            taken, self._end = taken + self._end, b""
+        elif not self._rest:
+            self._rest, self._end = memoryview(self._end), b""
+        if not self._rest:
+            self._note_read()
         return taken
+
+    def _note_read(self) -> None:
+        if self._is_read is not None:
+            self._is_read.set()
+            self._is_read = None
 
     def close(self) -> None:
         """Stop reading; the sender gets an error."""
         self._channel.close()
+        self._note_read()
 
     async def aclose(self) -> None:
         """Stop reading."""
@@ -67,5 +96,5 @@ class LineReceiver(trio.abc.ReceiveStream):
 
 def line_pipe() -> tuple[LineSender, LineReceiver]:
     """Return the two ends of a stream."""
-    sender, receiver = trio.open_memory_channel[bytes](0)
+    sender, receiver = trio.open_memory_channel[_Sent](0)
     return LineSender(sender), LineReceiver(receiver)

@@ -114,7 +114,7 @@ class RemoteServer:
 
     async def _deliver(self, line: bytes) -> None:
         try:
-            await self._said.send_all(line + b"\n")
+            await self._said.send_line(line)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return  # nobody listens any more
 

@@ -13,8 +13,9 @@ from typing import Any
 
 import msgspec
 
-from capd.adapters.servers.server_lines import Incoming
+from capd.adapters.servers.server_lines import MOST_PAGE_BYTES, MOST_PAGE_VALUES, Incoming
 from capd.core.protocol.tasks import TASK_METHODS
+from capd.core.tools.tool_intake import MOST_TOOL_BYTES
 from capd_protos.codec import JsonCodec, MalformedError
 
 _NAMED_BY = {
@@ -26,6 +27,9 @@ _NAMED_BY = {
 _PLAIN = re.compile(r"[\x21-\x7E]([\x20-\x7E]*[\x21-\x7E])?")
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _ENCODED = re.compile(r"=\?base64\?.*\?=")
+_MARK = b"x-mcp-header"
+MOST_TOOLS = 1000
+"""The most tools of a server whose marks are known."""
 _MARKABLE_TYPES = {"string", "integer", "boolean"}
 # Keywords of JSON Schema 2020-12 whose values are schemas, or lists or objects of them.
 _SUBSCHEMAS = {
@@ -52,7 +56,7 @@ class _Params(msgspec.Struct):
 
 class _Tool(msgspec.Struct):
     name: str
-    schema: Any = msgspec.field(name="inputSchema", default=None)
+    schema: msgspec.Raw = msgspec.field(name="inputSchema", default=msgspec.Raw(b"null"))
 
 
 class _Tools(msgspec.Struct):
@@ -65,6 +69,7 @@ class _Version(msgspec.Struct):
 
 _PARAMS: JsonCodec[_Params] = JsonCodec(_Params)
 _TOOLS: JsonCodec[_Tools] = JsonCodec(_Tools)
+_SCHEMA: JsonCodec[Any] = JsonCodec(Any)
 _VERSION: JsonCodec[_Version] = JsonCodec(_Version)
 
 
@@ -121,11 +126,24 @@ class RequestHeaders:
         try:
             if method == "initialize":
                 self._negotiated = field_value(_VERSION.decode(result).version)
-            elif method == "tools/list" and (self._marked or b"x-mcp-header" in result):
-                for tool in _TOOLS.decode(result).tools:
-                    self._marked[tool.name] = marked_arguments(tool.schema)
+            elif method == "tools/list" and (self._marked or _MARK in result):
+                self._learn_tools(result)
         except MalformedError:
             return  # whoever asked for it will say so
+
+    def _learn_tools(self, result: bytes) -> None:
+        # What is too large to be listed is not read here either.
+        if len(result) > MOST_PAGE_BYTES or result.count(b",") > MOST_PAGE_VALUES:
+            return
+        for tool in _TOOLS.decode(result).tools[:MOST_TOOLS]:
+            self._marked.pop(tool.name, None)
+            schema = bytes(tool.schema)
+            if _MARK in schema and len(schema) + len(tool.name) <= MOST_TOOL_BYTES:
+                marked = marked_arguments(_SCHEMA.decode(schema))
+                if marked:
+                    self._marked[tool.name] = marked
+        while len(self._marked) > MOST_TOOLS:
+            del self._marked[next(iter(self._marked))]
 
 
 def field_value(text: str) -> str:

@@ -19,8 +19,15 @@ from dataclasses import dataclass, field
 import msgspec
 import trio
 
-from capd.adapters.servers.http.event_stream import Event, EventParser, EventTooLargeError
-from capd.adapters.servers.http.guarded_client import Answer, Ask, Dispatch, answered
+from capd.adapters.servers.http.event_stream import Event, EventParser, fed_in_turns
+from capd.adapters.servers.http.guarded_client import (
+    SMALL_BYTES,
+    Answer,
+    Ask,
+    Dispatch,
+    LargeBody,
+    answered,
+)
 from capd.adapters.servers.http.login_record import LoginNeededError
 from capd.adapters.servers.http.remote_link import ConnectionLoss, RemoteLink
 from capd.adapters.servers.http.request_headers import RequestHeaders, modern_version
@@ -40,6 +47,7 @@ from capd.core.protocol.outcomes import (
     OutcomeUnknownError,
     RefusedError,
 )
+from capd.core.results.line_ends import line_ends
 from capd_protos.codec import JsonCodec, MalformedError
 
 NOTICE_TIMEOUT = 20.0
@@ -49,6 +57,7 @@ MOST_FAILED_RESUMPTIONS = 2
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 300.0
 ERROR_BODY_CAP_BYTES = 1 << 20
+_END_BYTES = 4 * 1024
 _ACCEPT = {
     "accept": "application/json, text/event-stream",
     "content-type": "application/json",
@@ -102,6 +111,7 @@ class StreamableWire:
         self._is_modern = False
         self._is_settled = False
         self._posts: dict[MessageId, _Post] = {}
+        self._large_place = trio.Lock()
 
     async def send(self, message: Incoming, line: bytes) -> None:
         """Send one line of the client. Answers arrive separately."""
@@ -212,12 +222,16 @@ class StreamableWire:
                 raise OutcomeUnknownError("accepted the request, but will not answer it")
             if post.message.method == "initialize":
                 self._session_id = answer.headers.get(_SESSION, "")
-            if answer.kind == "application/json":
-                await self._read_json(post, answer)
-            elif answer.kind == "text/event-stream":
-                await self._read_events(post, answer)
-            else:
-                raise OutcomeUnknownError("answered with neither JSON nor events")
+            large = LargeBody(self._large_place)
+            try:
+                if answer.kind == "application/json":
+                    await self._read_json(post, answer, large)
+                elif answer.kind == "text/event-stream":
+                    await self._read_events(post, answer, large)
+                else:
+                    raise OutcomeUnknownError("answered with neither JSON nor events")
+            finally:
+                large.leave()
 
     async def _refused(self, post: _Post, line: bytes, answer: Answer) -> None:
         status = answer.status
@@ -246,10 +260,10 @@ class StreamableWire:
             return
         await self._outlet.deliver(status_reply(post.message_id, self._spec.name, status))
 
-    async def _read_json(self, post: _Post, answer: Answer) -> None:
+    async def _read_json(self, post: _Post, answer: Answer, large: LargeBody) -> None:
         try:
             with trio.fail_after(self._spec.idle_timeout):
-                lines = lines_of(await answer.read())
+                lines = lines_of(await answer.read(large=large))
         except trio.TooSlowError:
             raise OutcomeUnknownError("did not finish its answer in time") from None
         except MalformedError as error:
@@ -262,6 +276,11 @@ class StreamableWire:
 
     async def _pass_on(self, post: _Post | None, line: bytes) -> bool:
         """Deliver a line; return whether it ended the request of `post`."""
+        if len(line) > SMALL_BYTES:
+            # Only its ends are read: to decode it would take all of the loop's time for a while.
+            ends = line_ends(line[:_END_BYTES], line[-_END_BYTES:])
+            await self._outlet.deliver(line)
+            return post is not None and ends is not None and ends.id == post.message_id
         try:
             message = INCOMING.decode(line)
         except MalformedError as error:
@@ -284,9 +303,9 @@ class StreamableWire:
         await self._outlet.deliver(line)
         return True
 
-    async def _read_events(self, post: _Post, answer: Answer) -> None:
+    async def _read_events(self, post: _Post, answer: Answer, large: LargeBody) -> None:
         events = EventParser()
-        if await self._take_events(post, answer, events):
+        if await self._take_events(post, answer, events, large):
             return
         failures = 0
         while events.last_id and failures < MOST_FAILED_RESUMPTIONS:
@@ -294,7 +313,7 @@ class StreamableWire:
             try:
                 async with self._resumed(events) as again:
                     failures = 0
-                    if await self._take_events(post, again, events):
+                    if await self._take_events(post, again, events, large):
                         return
             except LoginNeededError as error:
                 self._lose(str(error), is_parked=True)
@@ -303,7 +322,13 @@ class StreamableWire:
                 failures += 1
         raise OutcomeUnknownError("closed the stream without an answer")
 
-    async def _take_events(self, post: _Post | None, answer: Answer, events: EventParser) -> bool:
+    async def _take_events(
+        self,
+        post: _Post | None,
+        answer: Answer,
+        events: EventParser,
+        large: LargeBody | None = None,
+    ) -> bool:
         """Deliver the events of a stream; return whether the reply to `post` was among them.
 
         Return False if the stream ended, or was cut and can be resumed.
@@ -319,17 +344,16 @@ class StreamableWire:
             while True:
                 try:
                     chunk = await answer.step()
-                    taken = events.feed(chunk)
-                except EventTooLargeError as error:
-                    raise OutcomeUnknownError(str(error)) from None
                 except OutcomeUnknownError:
                     if events.last_id:
                         return False
                     raise
-                for event in taken:
+                for event in await fed_in_turns(events, chunk):
                     if await self._pass_event(post, event):
                         return True
                     patience.deadline = trio.current_time() + idle
+                if large is not None:
+                    await large.note(events.pending_bytes)
                 if not chunk:
                     return False
         raise OutcomeUnknownError(f"sent nothing for {idle:g} s")
@@ -348,7 +372,7 @@ class StreamableWire:
 
     async def _listen(self) -> None:
         """Receive what a handshake server sends without a request, as long as it offers that."""
-        events = EventParser()
+        events = EventParser(SMALL_BYTES)
         pause = FIRST_PAUSE
         while True:
             try:

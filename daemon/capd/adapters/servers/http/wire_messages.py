@@ -8,8 +8,19 @@ from capd_protos.codec import JsonCodec, MalformedError
 from capd_protos.socket import INVALID_REQUEST, METHOD_NOT_FOUND
 
 _NOT_FOUND_STATUSES = {404, 405}
+MOST_BATCH_BYTES = 16 << 20
+MOST_BATCH_MESSAGES = 1000
 _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 _BATCH: JsonCodec[list[msgspec.Raw]] = JsonCodec(list[msgspec.Raw])
+
+
+class _OfBatch(msgspec.Struct, gc=False):
+    """What every message of a batch has. Decoding stops at the first element without it."""
+
+    jsonrpc: str
+
+
+_HEADS: JsonCodec[list[_OfBatch]] = JsonCodec(list[_OfBatch])
 
 MessageId = int | str | None
 
@@ -20,12 +31,23 @@ def lines_of(body: bytes) -> list[bytes]:
     Line breaks become spaces, because in JSON they can only stand between tokens.
 
     Raises:
-        MalformedError: a batch is not valid JSON.
+        MalformedError: a batch is not valid JSON, or too large.
     """
-    text = body.translate(_ONE_LINE).strip()
+    # Most bodies have no line break: one of 256 MiB is not copied.
+    text = body.translate(_ONE_LINE) if b"\n" in body or b"\r" in body else body
+    text = text.strip()
     if text.startswith(b"["):  # 2025-03-26 has batches
-        return [bytes(each) for each in _BATCH.decode(text)]
+        return _messages_of(text)
     return [text] if text else []
+
+
+def _messages_of(batch: bytes) -> list[bytes]:
+    # A hundred million zeros fit into 256 MiB, and take gigabytes as a list.
+    if len(batch) > MOST_BATCH_BYTES:
+        raise MalformedError(f"a batch of more than {MOST_BATCH_BYTES} bytes")
+    if len(_HEADS.decode(batch)) > MOST_BATCH_MESSAGES:
+        raise MalformedError(f"a batch of more than {MOST_BATCH_MESSAGES} messages")
+    return [bytes(each) for each in _BATCH.decode(batch)]
 
 
 def is_reply(message: Incoming) -> bool:

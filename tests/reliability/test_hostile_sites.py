@@ -1,0 +1,93 @@
+"""A server by URL that answers with bombs: it costs its own calls, and nobody else anything."""
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .world import World, outcome, text_of
+
+pytestmark = pytest.mark.reliability
+
+SITE = Path(__file__).with_name("bombing_site.py")
+
+
+@contextlib.contextmanager
+def bombing(world: World, what: str) -> Iterator[None]:
+    """Run a site, define a capability on it, and start the daemon."""
+    process = subprocess.Popen([sys.executable, str(SITE), what], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        url = process.stdout.readline().strip()
+        world.home.plain("far")
+        (world.home.folder / "tap/capabilities/far/default.toml").write_text(
+            f'[[mcp.servers]]\nname = "far"\nurl = {json.dumps(url)}\ntransport = "http"\n'
+            "timeout_seconds = 20\n"
+        )
+        world.start()
+        yield
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("what", "why"),
+    [
+        ("batch", "a batch of more than 16777216 bytes"),
+        ("messages", "a batch of more than 1000 messages"),
+        ("lines", "an event of more than 1000000 lines"),
+    ],
+)
+def test_an_answer_that_bursts_ends_its_call_alone(world: World, what: str, why: str) -> None:
+    with bombing(world, what), world.beside_an_honest_session():
+        session = world.session("one", "far")
+
+        answer = session.call("far__echo")
+
+        assert outcome(answer) == "outcome_unknown"
+        assert why in text_of(answer)
+
+
+def test_a_list_whose_marks_burst_is_not_read(world: World) -> None:
+    with bombing(world, "marks"), world.beside_an_honest_session():
+        world.session("one")
+
+        enabled = world.enable("one", "far")
+
+        assert not enabled["ok"]
+        assert "far" in enabled["text"]
+
+
+def test_large_answers_of_one_server_are_in_memory_one_at_a_time(world: World) -> None:
+    with bombing(world, "large"), world.beside_an_honest_session():
+        session = world.session("one", "far")
+
+        calls = [session.begin("far__echo") for _ in range(4)]
+
+        outcomes = {outcome(session.answer(call)) for call in calls}
+        assert outcomes <= {"result", "outcome_unknown", "not_sent"}
+
+
+def test_a_stream_without_news_is_given_up_at_its_calls_time(world: World) -> None:
+    with bombing(world, "no_news"), world.beside_an_honest_session():
+        session = world.session("one", "far")
+
+        answer = session.call("far__echo")
+
+        assert outcome(answer) == "outcome_unknown"
+        assert "task_failed" not in world.log()
+
+
+def test_a_call_that_is_redirected_to_a_clouds_metadata_goes_nowhere(world: World) -> None:
+    with bombing(world, "redirect"):
+        session = world.session("one", "far")
+
+        answer = session.call("far__echo")
+
+        assert outcome(answer) == "refused"
+        assert "redirects elsewhere (HTTP 307), which is not followed" in text_of(answer)
