@@ -1,5 +1,6 @@
 """Which values are secrets, and how each client's variables are translated."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from capd.core.servers.placeholders import Folders, resolved
 from capd_client.importing import secret_detection
 from capd_client.importing.definition import Hidden, Text
+from capd_client.importing.entries import variables_in_file
 from capd_client.importing.variables import (
     NotImportedError,
     Reader,
@@ -183,6 +185,16 @@ def test_what_a_file_holds_is_a_secret(tmp_path: Path) -> None:
 def test_what_capd_has_no_words_for_is_refused(tmp_path: Path, syntax: str, value: str) -> None:
     with pytest.raises(NotImportedError):
         reader(tmp_path, syntax).text(value, "it")
+
+
+def test_a_pipe_that_a_clone_has_in_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    a_file = reader(tmp_path, "{file:PATH}")
+
+    with pytest.raises(NotImportedError, match="cannot be read"):
+        a_file.text("{file:pipe}", "it")
+    with pytest.raises(NotImportedError, match="cannot be read"):
+        variables_in_file("pipe", a_file)
 
 
 def test_a_secret_is_not_shown_with_what_it_is_in() -> None:

@@ -15,8 +15,14 @@ from typing import Any
 from capd_client.importing import secret_detection
 from capd_client.importing.definition import Definition, ProjectFolder, Reference, Text
 from capd_client.importing.source_files import SourceEntry
-from capd_client.importing.variables import NULL, NotImportedError, Reader, Surroundings
-from capd_protos.secret_places import FILE_LIMIT_BYTES, KEY
+from capd_client.importing.variables import (
+    NULL,
+    NotImportedError,
+    Reader,
+    Surroundings,
+    small_file,
+)
+from capd_protos.secret_places import KEY
 
 _ALLOWED = ("enabled_tools", "includeTools", "available_tools", "tools")
 _EXCLUDED = ("disabled_tools", "disabledTools", "excludeTools")
@@ -168,7 +174,7 @@ def _env(entry: SourceEntry, reader: Reader) -> dict[str, Text]:
     given = command.get("env", given) if isinstance(command, dict) else given
     found: dict[str, Text] = {}
     if shape.env_file and isinstance(value.get(shape.env_file), str):
-        found |= _env_file(value[shape.env_file], reader)
+        found |= variables_in_file(value[shape.env_file], reader)
     for name, each in (given if isinstance(given, dict) else {}).items():
         key = str(name)
         if not KEY.fullmatch(key):
@@ -184,7 +190,12 @@ def _env(entry: SourceEntry, reader: Reader) -> dict[str, Text]:
     return found
 
 
-def _env_file(name: str, reader: Reader) -> dict[str, Text]:
+def variables_in_file(name: str, reader: Reader) -> dict[str, Text]:
+    """Return the variables in the file that an entry names.
+
+    Raises:
+        NotImportedError: the file cannot be read, or its name has a variable.
+    """
     from dotenv.parser import parse_stream  # noqa: PLC0415 - as few files need it
 
     parts = reader.text(name, "its file of variables")
@@ -193,8 +204,7 @@ def _env_file(name: str, reader: Reader) -> dict[str, Text]:
         raise NotImportedError("its file of variables is named by a variable")
     path = reader.folder / "".join(map(str, pieces))
     try:
-        with path.open("rb") as file:
-            text = file.read(FILE_LIMIT_BYTES).decode()
+        text = small_file(path)
     except (OSError, ValueError):
         raise NotImportedError(f"its file of variables cannot be read: {name[:80]}") from None
     reader.notes.append(f"its variables are what {name[:80]} held at this moment")

@@ -4,7 +4,9 @@ Each client has its own placeholders (`variables` in the table of clients). Anyt
 text for that client, and stays so.
 """
 
+import os
 import re
+import stat
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -127,14 +129,27 @@ class Reader:
         if path.parts[:1] == ("~",):
             path = self.around.home.joinpath(*path.parts[1:])
         try:
-            with (self.folder / path).open("rb") as file:
-                value = file.read(FILE_LIMIT_BYTES).decode().strip()
+            value = small_file(self.folder / path).strip()
         except (OSError, ValueError):
             raise NotImportedError(
                 f"{where} is the content of the file {name[:80]}, which cannot be read"
             ) from None
         self.notes.append(f"{where} is what {name[:80]} held at this moment")
         return Hidden(value, key_of(path.name)) if value else ""
+
+
+def small_file(path: Path) -> str:
+    """Return the text of a regular file, at most `FILE_LIMIT_BYTES` of it.
+
+    A clone may have a pipe or a device in its place, which would be waited for.
+
+    Raises:
+        OSError, ValueError: it cannot be read, is no regular file, or is not UTF-8.
+    """
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError("it is no file")
+        return file.read(FILE_LIMIT_BYTES).decode()
 
 
 def key_of(text: str) -> str:
