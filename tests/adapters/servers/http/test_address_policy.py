@@ -10,6 +10,8 @@ NAMES = {
     "login.example": ["93.184.215.15", "2606:2800:21f:cb07::1"],
     "rebound.example": ["93.184.215.14", "10.0.0.1"],
     "localhost": ["127.0.0.1", "::1"],
+    # A network without IPv4 reaches a public address of it so.
+    "translated.example": ["64:ff9b::5db8:d70e"],
     "inside.example": ["10.1.2.3"],
     "mapped.example": ["::ffff:127.0.0.1"],
     "metadata.example": ["169.254.169.254"],
@@ -55,6 +57,11 @@ def policy(server: str, *, is_proxied: bool = False) -> AddressPolicy:
         (PUBLIC, "https://10.0.0.1/", strange("private")),
         (PUBLIC, "https://rebound.example/", strange("private")),
         (PUBLIC, "https://0.0.0.0/", strange("reserved")),
+        # Addresses with another one inside: NAT64, and 6to4.
+        (PUBLIC, "https://[64:ff9b::a9fe:a9fe]/", strange("link-local")),
+        (PUBLIC, "https://[64:ff9b::10.0.0.1]/", strange("private")),
+        (PUBLIC, "https://[2002:7f00:1::]/", strange("loopback")),
+        (PUBLIC, "https://[::ffff:169.254.169.254]/", strange("link-local")),
         (PUBLIC, "https://metadata.example/", strange("link-local")),
         (PUBLIC, "https://nowhere.example/", "is at an address whose name cannot be resolved"),
         (LOCAL, "http://login.example/", NOT_HTTPS),
@@ -76,6 +83,7 @@ async def test_what_leads_into_a_strange_network_is_refused(
     ("server", "url", "addresses"),
     [
         (PUBLIC, "https://login.example/", NAMES["login.example"]),
+        (PUBLIC, "https://translated.example/", NAMES["translated.example"]),
         (LOCAL, "http://127.0.0.1:9/", ["127.0.0.1"]),
         (LOCAL, "https://login.example/", NAMES["login.example"]),
         (INSIDE, "https://10.9.9.9/", ["10.9.9.9"]),

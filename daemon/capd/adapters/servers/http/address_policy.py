@@ -18,6 +18,8 @@ from capd.core.errors import CapdError
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 RESOLVE_TIMEOUT = 20.0
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+"""What a network without IPv4 translates (RFC 6052): the last 32 bits are the address."""
 
 
 class AddressRefusedError(CapdError):
@@ -99,24 +101,29 @@ class AddressPolicy:
 
     async def _addresses(self, url: httpx2.URL) -> list[Address]:
         try:
-            return [_plain(ipaddress.ip_address(url.host))]
+            return [ipaddress.ip_address(url.host)]
         except ValueError:
             pass
         if self._has_proxy(url):
             return []  # the proxy resolves it, and this machine may not be able to
         port = url.port or (443 if url.scheme == "https" else 80)
         return [
-            _plain(ipaddress.ip_address(each.partition("%")[0]))
+            ipaddress.ip_address(each.partition("%")[0])
             for each in await self._resolve(url.host, port)
         ]
 
 
 def _plain(address: Address) -> Address:
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return mapped or address
+    """Return the IPv4 address that an IPv6 address stands for, or the address itself."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    if address in _NAT64:
+        return ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
+    return address.ipv4_mapped or address.sixtofour or address
 
 
-def _kind(address: Address) -> str:
+def _kind(written: Address) -> str:
+    address = _plain(written)
     if address.is_loopback:
         return "loopback"
     if address.is_link_local:
