@@ -18,6 +18,7 @@ import msgspec
 
 from capd.core.errors import CapdError
 from capd.core.index import document
+from capd.core.lazy_patterns import lazy_pattern
 
 if TYPE_CHECKING:
     from ruamel.yaml import YAML
@@ -30,12 +31,12 @@ _HEAD = """\
 # Change verb, do, use_when and activation as you like: what is not capd's own word any more stays
 # as it is. The other values are facts and are written anew. Your own keys and comments stay.
 """
-_TOP = re.compile(r"^([A-Za-z_][\w-]*):", re.MULTILINE)
-_KEY = re.compile(
+_TOP = lazy_pattern(r"^([A-Za-z_][\w-]*):", re.MULTILINE)
+_KEY = lazy_pattern(
     r"^  (?! |#|-)(\"(?:[^\"\\]|\\.)*\"|'(?:[^']|'')*'|[^\s:][^\n]*?):[ \t]*$", re.MULTILINE
 )
-_DIGEST = re.compile(rf"^    {document.DIGEST}: [\"']?([0-9a-f]+)[\"']?[ \t]*$", re.MULTILINE)
-_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
+_DIGEST = lazy_pattern(rf"^    {document.DIGEST}: [\"']?([0-9a-f]+)[\"']?[ \t]*$", re.MULTILINE)
+_PLAIN = lazy_pattern(r"[A-Za-z][A-Za-z0-9_./-]*")
 _NO_TEXT = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
 
 

@@ -2,14 +2,15 @@
 
 import re
 
+from capd.core.lazy_patterns import lazy_pattern
 from capd_protos.codec import JsonCodec, MalformedError
 
 _SCAN_BYTES = 64 * 1024
 _MAX_ID_BYTES = 512
 
-_NOT_STRUCTURE = re.compile(rb'[^"{}\[\]]*')
-_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
-_ID_VALUE = re.compile(
+_NOT_STRUCTURE = lazy_pattern(rb'[^"{}\[\]]*')
+_STRING = lazy_pattern(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_ID_VALUE = lazy_pattern(
     rb'\s*:\s*(-?(?:0|[1-9][0-9]{0,18})|"[^"\\]*(?:\\.[^"\\]*)*")(?=\s*[,}])', re.DOTALL
 )
 _LINE_ENDS = tuple((chr(end).encode(), b"\\u%04x" % end) for end in (0x85, 0x2028, 0x2029))

@@ -12,7 +12,6 @@ has the result.
 import contextlib
 import hashlib
 import os
-import re
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ import trio
 
 from capd.adapters.private_files import write_whole
 from capd.core.errors import CapdError
+from capd.core.lazy_patterns import lazy_pattern
 from capd.core.results.handles import RETENTION, handle_of, is_handle
 from capd.core.results.large_results import LargeResult, Result
 from capd.core.results.store_index import StoreIndex
@@ -40,7 +40,7 @@ _SECRET_BYTES = 32
 _PIECE_BYTES = 1 << 18
 _FARTHEST = 1 << 32
 """The largest possible offset of a result in its line."""
-_SHA256 = re.compile("[0-9a-f]{64}")
+_SHA256 = lazy_pattern("[0-9a-f]{64}")
 
 T = TypeVar("T")
 

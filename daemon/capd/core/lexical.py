@@ -12,13 +12,14 @@ thousand documents take well under a millisecond.
 """
 
 import math
-import re
 import unicodedata
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
+
+from capd.core.lazy_patterns import lazy_pattern
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,8 +42,8 @@ _SHORTEST_STEMMED = 4
 _SHORTEST_STEM = 3
 
 # A run of letters or digits; within it, `fooBar`, `HTTPServer` and `utf8` are split.
-_RUN = re.compile(r"[^\W_]+")
-_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\WA-Z\d_]+|\d+|[A-Z]")
+_RUN = lazy_pattern(r"[^\W_]+")
+_PART = lazy_pattern(r"[A-Z]+(?![a-z])|[A-Z]?[^\WA-Z\d_]+|\d+|[A-Z]")
 
 _STOP_TEXT = """
 a about all also am an and any are as at be been but by can could did do does doing for from

@@ -10,12 +10,14 @@ import re
 from collections.abc import Callable, Iterable
 from urllib.parse import quote
 
+from capd.core.lazy_patterns import lazy_pattern
+
 SHORTEST = 4
 MARK = "[secret]"
 SHORTEST_ANYWHERE = 8
 """A shorter value is removed only from the texts of its own server, not from all texts."""
 
-_LOOKS = re.compile(
+_LOOKS = lazy_pattern(
     r"(?:"
     r"gh[pousr]_[A-Za-z0-9]{20,255}|github_pat_[A-Za-z0-9_]{20,255}|glpat-[A-Za-z0-9_-]{20,255}"
     r"|sk-[A-Za-z0-9_-]{20,255}|xox[abprs]-[A-Za-z0-9-]{10,255}|AKIA[0-9A-Z]{16}"
@@ -27,17 +29,17 @@ _LOOKS = re.compile(
 PyPI, Google, and JSON web tokens."""
 
 _STORED_SECRETS = (
-    re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----"),
-    re.compile(r"[a-z][a-z0-9+.-]{1,30}://[^\s/:@]{1,200}:[^\s/:@]{3,200}@", re.IGNORECASE),
+    lazy_pattern(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----"),
+    lazy_pattern(r"[a-z][a-z0-9+.-]{1,30}://[^\s/:@]{1,200}:[^\s/:@]{3,200}@", re.IGNORECASE),
     # A word for a secret, followed by a value that is no ordinary word.
-    re.compile(
+    lazy_pattern(
         r"(?:passw(?:or)?d|passphrase|secret|token|api[_-]?key|authorization|bearer)"
         r"[\"'`]?\s{0,3}(?:[:=]|\s)\s{0,3}[\"'`]?"
         r"(?=[^\s\"'`]{0,200}\d)(?=[^\s\"'`]{0,200}[A-Za-z])[A-Za-z0-9+/_=.~-]{16,}",
         re.IGNORECASE,
     ),
     # Forty letters and digits of both cases are a key: paths and digests do not look like that.
-    re.compile(
+    lazy_pattern(
         r"(?<![A-Za-z0-9+_-])(?=[A-Za-z0-9+_-]{0,200}[a-z])(?=[A-Za-z0-9+_-]{0,200}[A-Z])"
         r"(?=[A-Za-z0-9+_-]{0,200}\d)[A-Za-z0-9+_-]{40,}"
     ),

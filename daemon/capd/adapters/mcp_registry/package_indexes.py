@@ -9,17 +9,18 @@ uv      UV_INDEX, UV_EXTRA_INDEX_URL, UV_DEFAULT_INDEX, UV_INDEX_URL, then `uv.t
 import base64
 import binascii
 import os
-import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from capd.core.lazy_patterns import lazy_pattern
+
 NPM = "https://registry.npmjs.org"
 PYPI = "https://pypi.org/simple"
 _MOST_BYTES = 1 << 20
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_VARIABLE = lazy_pattern(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,14 +28,15 @@ import trio
 from capd.adapters.mcp_registry.fetching import Digests, Fetcher, FetchError
 from capd.adapters.mcp_registry.package_indexes import NPM, NpmSettings
 from capd.core.errors import CapdError
+from capd.core.lazy_patterns import lazy_pattern
 from capd.core.mcp_registry.resolution import LOCAL_HOSTS, Artifact, Resolution, image_of
 
 MOST_INDEX_BYTES = 64 << 20
 MOST_PACKAGE_BYTES = 256 << 20
 MOST_FILES = 20_000
-_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]{0,200}")
-_PROGRAM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
-_ANY_WHEEL = re.compile(r"-(?:py3|py2\.py3)-none-any\.whl")
+_FILE_NAME = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9._+!-]{0,200}")
+_PROGRAM = lazy_pattern(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+_ANY_WHEEL = lazy_pattern(r"-(?:py3|py2\.py3)-none-any\.whl")
 _SIMPLE = "application/vnd.pypi.simple.v1+json"
 _MANIFESTS = (
     "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json,"
@@ -43,7 +44,7 @@ _MANIFESTS = (
     " application/vnd.docker.distribution.manifest.v2+json"
 )
 _HUB = {"docker.io": "registry-1.docker.io", "index.docker.io": "registry-1.docker.io"}
-_CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
+_CHALLENGE = lazy_pattern(r'(\w+)="([^"]*)"')
 _UNAUTHORIZED = 401
 
 

@@ -6,16 +6,17 @@ word is split greedily, the longest known piece first. That package would add si
 (https://github.com/google-research/bert, tokenization.py).
 """
 
-import re
 import unicodedata
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+
+from capd.core.lazy_patterns import lazy_pattern
 
 LONGEST_WORD = 100
 """Characters; a longer word is unknown as a whole."""
 _KEPT_WORDS = 20_000
 
-_SPECIAL = re.compile(r"(\[(?:UNK|SEP|CLS|PAD|MASK)\])")
+_SPECIAL = lazy_pattern(r"(\[(?:UNK|SEP|CLS|PAD|MASK)\])")
 """A marker that is written in a text counts as that marker, as in the `tokenizers` package."""
 _CHINESE = (
     *((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F)),

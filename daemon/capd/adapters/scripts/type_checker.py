@@ -11,6 +11,7 @@ import re
 
 import pydantic_monty as monty
 
+from capd.core.lazy_patterns import lazy_pattern
 from capd.core.scripts.stubs import COMMON_STUBS
 
 SCRIPT_NAME = "script.py"
@@ -18,7 +19,7 @@ _STOP = "int('stop')\n"
 """A statement without type errors that fails when it runs."""
 _CHECKS_OF_ONE_SESSION = 1_000
 """Limits what the checker may keep of earlier scripts, although it should free that."""
-_PLACE = re.compile(rf"{re.escape(SCRIPT_NAME)}:(\d{{1,9}}):")
+_PLACE = lazy_pattern(rf"{re.escape(SCRIPT_NAME)}:(\d{{1,9}}):")
 
 
 class TypeChecker:

@@ -21,12 +21,13 @@ from capd.adapters.servers.processes import (
 )
 from capd.adapters.servers.stderr_tail import printable
 from capd.core.errors import CapdError
+from capd.core.lazy_patterns import lazy_pattern
 
 CHECK_TIMEOUT = 20.0
 INSTALL_TIMEOUT = 600.0
 TELL_PAUSE = 1.0
 """Seconds between two reports of a script's last line."""
-_CHECK = re.compile(r"^#\s*check:\s*(.+?)\s*$", re.MULTILINE)
+_CHECK = lazy_pattern(r"^#\s*check:\s*(.+?)\s*$", re.MULTILINE)
 _TAIL_LINES = 5
 _LONGEST_LINE = 200
 

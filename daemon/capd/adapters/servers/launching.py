@@ -19,6 +19,7 @@ from capd.adapters import platform
 from capd.adapters.regular_files import opened_regular
 from capd.adapters.trust.trust_check import UntrustedError
 from capd.core.errors import CapdError
+from capd.core.lazy_patterns import lazy_pattern
 from capd.core.servers.launchers import (
     LOADING_VARIABLES,
     FilesRead,
@@ -34,7 +35,7 @@ ENTER_PROJECT = Path(platform.__file__).with_name("enter_project.sh")
 _SCRIPT_BYTES = 65536
 _MOST_ENTRIES = 10_000
 _MODULES = (".py", ".pyc", ".so", ".pyd")
-_PYTHON = re.compile(r"(?:python|cpython-|pypy)(\d+)\.(\d+)")
+_PYTHON = lazy_pattern(r"(?:python|cpython-|pypy)(\d+)\.(\d+)")
 _FIND_INTERPRETERS = frozenset({"pipx", "uv", "uvx"})
 _VERSIONS = ".tool-versions"
 """Version managers that may be configured to run a program of the clone."""

@@ -16,7 +16,6 @@ its length.
 
 import base64
 import hashlib
-import re
 import threading
 import zlib
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from capd.core.errors import CapdError
+from capd.core.lazy_patterns import lazy_pattern
 
 if TYPE_CHECKING:
     import tiktoken
@@ -57,7 +57,7 @@ _PATTERN = "|".join(
 LONGEST_PIECE = 100_000
 SEAM_WITHIN = 5_000
 # A position that is always a border between two tokens.
-_SEAM = re.compile("[a-z](?= [a-z])")
+_SEAM = lazy_pattern("[a-z](?= [a-z])")
 
 _loading = threading.Lock()
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from capd.core.definitions.hidden_text import KINDS, cleaned
+from capd.core.lazy_patterns import lazy_pattern
 from capd_protos.codec import MalformedError
 from capd_protos.types import ServerName, ToolName
 
@@ -50,7 +51,7 @@ _SMUGGLING = "Rehberger, ASCII smuggling, January 2024; Butler, variation select
 
 
 def _words(pattern: str) -> "re.Pattern[str]":
-    return re.compile(pattern, re.IGNORECASE)
+    return lazy_pattern(pattern, re.IGNORECASE)
 
 
 PATTERNS: Final = (

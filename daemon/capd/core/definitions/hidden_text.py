@@ -27,6 +27,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
+from capd.core.lazy_patterns import lazy_pattern
+
 # The flags of England, Scotland and Wales: the only sequences of tags that fonts have.
 _BLACK_FLAG = "\U0001f3f4"
 _FLAGS = "|".join(
@@ -44,19 +46,19 @@ _INVISIBLE = (
     r"\u3164\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
     r"\U000e0080-\U000e00ff\U000e01f0-\U000e0fff"
 )
-_HIDDEN = re.compile(
+_HIDDEN = lazy_pattern(
     rf"(?P<flag>{_FLAGS})|(?P<terminal>{_TERMINAL})|(?P<control>[{_CONTROL}]|\r(?!\n))"
     rf"|(?P<direction>[{_DIRECTION}])|(?P<tag>[{_TAG}])|(?P<selector>[{_SELECTOR}])"
     rf"|(?P<invisible>[{_INVISIBLE}])"
 )
 # As JSON writes them: as they are, or escaped. A false alarm only costs a check.
-_RAW = re.compile(f"[{_CONTROL}{_DIRECTION}{_TAG}{_SELECTOR}{_INVISIBLE}]")
-_ESCAPE = re.compile(
+_RAW = lazy_pattern(f"[{_CONTROL}{_DIRECTION}{_TAG}{_SELECTOR}{_INVISIBLE}]")
+_ESCAPE = lazy_pattern(
     r"\\(?:[bf]|r(?!\\n)|u(?:00[018]|009|007[fF]|00[aA][dD]|034[fF]|061[cC]|115[fF]|1160"
     r"|17[bB][45]|180[b-fB-F]|200[b-fB-F]|202[a-eA-E]|206|3164|[fF][eE](?:0|[fF][fF])"
     r"|[fF][fF][aA]0|[fF]{3}|[dD]8(?:2[fF]|34)|[dD][bB]4))"
 )
-_STRING = re.compile(r'("pattern"\s*:\s*)?("[^"\\]*+(?:\\.[^"\\]*+)*+")')
+_STRING = lazy_pattern(r'("pattern"\s*:\s*)?("[^"\\]*+(?:\\.[^"\\]*+)*+")')
 
 KINDS: Final = {
     "terminal": "terminal sequences",

@@ -5,12 +5,12 @@ do         the first sentence of its description
 use_when   the shortest trigger phrases that a user would say
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from capd.core.index.token_costs import one_line
+from capd.core.lazy_patterns import lazy_pattern
 from capd_protos.types import CapabilitySpec
 
 ANY_VERB = "use"
@@ -20,8 +20,8 @@ MOST_PHRASES = 2
 LONGEST_DO = 160
 LONGEST_PHRASE = 60
 _LEAST_WORDS = 2
-_WORD = re.compile(r"[a-z]+")
-_SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s|(?<=[。！？])|[;:]\s|\s[-–—]\s")
+_WORD = lazy_pattern(r"[a-z]+")
+_SENTENCE_END = lazy_pattern(r"(?<=[.!?。！？])\s|(?<=[。！？])|[;:]\s|\s[-–—]\s")
 _VERBS = frozenset(
     """
     add analyze annotate answer apply archive ask assess audit automate back benchmark book browse

@@ -13,6 +13,7 @@ import msgspec
 from capd.core.errors import CapdError
 from capd.core.index.extraction import LONGEST_DO, LONGEST_PHRASE, LONGEST_VERB, MOST_PHRASES
 from capd.core.index.token_costs import one_line
+from capd.core.lazy_patterns import lazy_pattern
 from capd_protos.index import IndexEntry, Revision
 
 AT_ONCE = 20
@@ -26,8 +27,8 @@ _ASKED = (
     'is an object: the name as it stands, then {"verb": one English verb in lower case, "do": what '
     'it does in at most 12 words, "use_when": at most two short phrases that a user would say}.'
 )
-_VERB = re.compile(r"[a-z][a-z-]*")
-_OBJECT = re.compile(r"\{.*\}", re.DOTALL)
+_VERB = lazy_pattern(r"[a-z][a-z-]*")
+_OBJECT = lazy_pattern(r"\{.*\}", re.DOTALL)
 
 
 class BadAnswerError(CapdError):

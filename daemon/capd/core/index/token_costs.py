@@ -8,11 +8,11 @@ word as the most tokens that it can have. Every token has at least one byte, so 
 large but is never too small.
 """
 
-import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 
 from capd.core.index.usual_words import JOINTS, USUAL_WORDS
+from capd.core.lazy_patterns import lazy_pattern
 
 # Known words, so that a first turn has room for names even if nothing was or can be counted.
 FRAMES: dict[str, int] = {
@@ -83,7 +83,7 @@ FRAMES: dict[str, int] = {
 }
 
 
-_SEAM = re.compile(r"(?<=\S)(?= )|(?<=[^\W_])(?=[\W_])")
+_SEAM = lazy_pattern(r"(?<=\S)(?= )|(?<=[^\W_])(?=[\W_])")
 
 
 _CUT = "…"

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from capd.core.index.extraction import LONGEST_PHRASE
+from capd.core.lazy_patterns import lazy_pattern
 from capd.core.lexical import words
 from capd.core.routing.words_alone import FEWEST_WORDS
 
@@ -15,13 +16,13 @@ MOST_TRIGGERS = 10
 LONGEST_NAME = 40
 _SAME = 0.75
 """Two phrases collide if at least this share of their words is the same."""
-_MARKUP = re.compile(r"[\"`{}<>\[\]\\]")
+_MARKUP = lazy_pattern(r"[\"`{}<>\[\]\\]")
 """Phrases are told to models within quotation marks, which none of these may end."""
 _LAUNCHERS = frozenset({"npx", "bunx", "uvx"})
-_VERSION = re.compile(r"(?<=.)(?:@|==)[^@/]*$")
-_NOISE = re.compile(r"(?i)\b(?:an?|the)?\s*(?:mcp|model context protocol)(?:[ -]server)?\b")
-_SENTENCE = re.compile(r"(?<=[.!?])\s|\s[-–—]\s|[;:(]")
-_LEAD = re.compile(
+_VERSION = lazy_pattern(r"(?<=.)(?:@|==)[^@/]*$")
+_NOISE = lazy_pattern(r"(?i)\b(?:an?|the)?\s*(?:mcp|model context protocol)(?:[ -]server)?\b")
+_SENTENCE = lazy_pattern(r"(?<=[.!?])\s|\s[-–—]\s|[;:(]")
+_LEAD = lazy_pattern(
     r"(?i)^(?:(?:an?|the|official|simple|lightweight|server|tools?|integration|for|to|that|which"
     r"|with|provid\w+|enabl\w+|allow\w+|lets? you)\s+)+"
 )

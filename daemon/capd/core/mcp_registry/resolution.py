@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from capd.core.lazy_patterns import lazy_pattern
 from capd.core.mcp_registry.server_json import (
     Argument,
     Entry,
@@ -60,20 +61,20 @@ _UNSUPPORTED = {
     "cargo": "a crate, which has to be built; build it, then: capd add NAME -- PROGRAM",
 }
 
-_NPM_NAME = re.compile(r"(?:@[a-z0-9~][a-z0-9._~-]*/)?[a-z0-9~][a-z0-9._~-]*", re.IGNORECASE)
-_NPM_VERSION = re.compile(r"\d+\.\d+\.\d+[A-Za-z0-9.+-]*")
-_PYPI_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
-_PYPI_VERSION = re.compile(r"\d[A-Za-z0-9.!+]*(?:-[A-Za-z0-9.]+)*")
-_IMAGE = re.compile(
+_NPM_NAME = lazy_pattern(r"(?:@[a-z0-9~][a-z0-9._~-]*/)?[a-z0-9~][a-z0-9._~-]*", re.IGNORECASE)
+_NPM_VERSION = lazy_pattern(r"\d+\.\d+\.\d+[A-Za-z0-9.+-]*")
+_PYPI_NAME = lazy_pattern(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
+_PYPI_VERSION = lazy_pattern(r"\d[A-Za-z0-9.!+]*(?:-[A-Za-z0-9.]+)*")
+_IMAGE = lazy_pattern(
     r"(?:(?P<host>[a-z0-9-]+(?:\.[a-z0-9-]+)+(?::\d+)?|localhost(?::\d+)?)/)?"
     r"(?P<path>[a-z0-9]+(?:[._/-]+[a-z0-9]+)*)"
     r"(?::(?P<tag>\w[\w.-]{0,127}))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
 )
 _DOCKER_HUB = "docker.io"
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_SECRET = re.compile(r"(?i)token(?!s)|secret|passw|api[_-]?key|private[_-]?key|credential")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
+_VARIABLE = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_]*")
+_HEADER = lazy_pattern(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_SECRET = lazy_pattern(r"(?i)token(?!s)|secret|passw|api[_-]?key|private[_-]?key|credential")
+_SHA256 = lazy_pattern(r"[0-9a-f]{64}")
 _NOT_SET = LOADING_VARIABLES | {"PATH", "HOME", "SHELL", "DOCKER_HOST", "DOCKER_CONFIG", "TMPDIR"}
 _NOT_SET_PREFIXES = ("npm_config_", "uv_", "pip_", "capd_", "ld_", "dyld_")
 _PASSED: Mapping[Kind, frozenset[str]] = {

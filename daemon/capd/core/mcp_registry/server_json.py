@@ -5,7 +5,6 @@ length of each list and text. Unknown members are ignored. The schema is
 https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -13,6 +12,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from capd.core.errors import CapdError
+from capd.core.lazy_patterns import lazy_pattern
 
 MOST_ENTRY_BYTES = 256 << 10
 MOST_ITEMS = 64
@@ -24,8 +24,8 @@ LONGEST_NAME = 200
 Status = Literal["active", "deprecated", "deleted"]
 _STATUSES: dict[str, Status] = {each: each for each in get_args(Status)}
 OFFICIAL = "io.modelcontextprotocol.registry/official"
-_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9.-]*/[a-zA-Z0-9][a-zA-Z0-9._-]*")
-_VERSION = re.compile(r"[A-Za-z0-9][\w.+!-]*")
+_NAME = lazy_pattern(r"[a-zA-Z0-9][a-zA-Z0-9.-]*/[a-zA-Z0-9][a-zA-Z0-9._-]*")
+_VERSION = lazy_pattern(r"[A-Za-z0-9][\w.+!-]*")
 
 
 class EntryError(CapdError):

@@ -7,16 +7,16 @@ Publishers write the literal parts. One that contains `{{` is refused: capd repl
 by a secret, so a publisher could get a secret that was stored for another server.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
+from capd.core.lazy_patterns import lazy_pattern
 from capd.core.mcp_registry.server_json import EntryError
 
-_BRACES = re.compile(r"\{([A-Za-z0-9_.-]+)\}")
-SECRET = re.compile(r"\{\{ENV:[A-Za-z_][A-Za-z0-9_]*\}\}")
+_BRACES = lazy_pattern(r"\{([A-Za-z0-9_.-]+)\}")
+SECRET = lazy_pattern(r"\{\{ENV:[A-Za-z_][A-Za-z0-9_]*\}\}")
 """The placeholder of a stored secret in capd's own definitions."""
 
 

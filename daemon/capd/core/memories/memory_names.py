@@ -1,13 +1,14 @@
 """Names of memories: the names of their files, which a person types."""
 
-import re
 import unicodedata
 from collections.abc import Container
 
+from capd.core.lazy_patterns import lazy_pattern
+
 LONGEST = 100
 _LONGEST_MADE = 40
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_OTHER = re.compile(r"[^a-z0-9]+")
+_NAME = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_OTHER = lazy_pattern(r"[^a-z0-9]+")
 
 
 def is_name(name: str) -> bool:

@@ -6,13 +6,13 @@ the client's transcript. A URL is shown with its whole host, and must be https o
 """
 
 import ipaddress
-import re
 from itertools import pairwise
 from urllib.parse import urlsplit
 
 import msgspec
 
 from capd.core.definitions.hidden_text import cleaned
+from capd.core.lazy_patterns import lazy_pattern
 from capd.core.protocol.generations import (
     Members,
     input_required,
@@ -32,7 +32,7 @@ METHOD = "elicitation/create"
 MOST_BYTES = 256 * 1024
 """The most bytes of an elicitation's params: enough for a form with a few hundred fields."""
 
-_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_WORDS = lazy_pattern(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _LONGEST_NAME = 200
 _SECRETS = frozenset(
     {

@@ -4,11 +4,11 @@ A client's own extensions reach the servers with its capabilities, unchanged. To
 announces the extensions that it relays itself, and those of the session's running servers.
 """
 
-import re
 from collections.abc import Iterable
 
 import msgspec
 
+from capd.core.lazy_patterns import lazy_pattern
 from capd.core.protocol.apps import EXTENSION as APPS
 from capd.core.protocol.generations import Members, members_or_none
 from capd.core.protocol.tasks import EXTENSION as TASKS
@@ -18,7 +18,7 @@ RELAYED: tuple[str, ...] = (APPS, TASKS)
 MOST_EXTENSIONS = 32
 MOST_SETTINGS_BYTES = 4096
 """An extension with more bytes of settings is left out."""
-_IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,127}/[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_IDENTIFIER = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9.-]{0,127}/[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 def session_extensions(of_servers: Iterable[bytes]) -> dict[str, msgspec.Raw]:

@@ -5,15 +5,15 @@ it with their templates (RFC 6570, as far as MCP servers use it). If several ser
 none is asked, because a URI may contain something that only its own server should see.
 """
 
-import re
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from posixpath import normpath
 from urllib.parse import unquote
 
+from capd.core.lazy_patterns import lazy_pattern
 from capd_protos.types import ServerIdentity
 
-_EXPRESSION = re.compile(r"\{[^{}]*\}")
+_EXPRESSION = lazy_pattern(r"\{[^{}]*\}")
 
 
 def matches(template: str, uri: str) -> bool:

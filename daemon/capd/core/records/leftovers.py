@@ -5,17 +5,17 @@ exists; a server's private folder is kept while the server is started from time 
 """
 
 import hashlib
-import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from capd.core.lazy_patterns import lazy_pattern
 from capd.core.records.retention import DAY
 
 PROJECT_DELAY = 7 * DAY
 """The reason for the delay: somebody may agree again, and a disk may be mounted again."""
 SERVER_DELAY = 30 * DAY
-_VECTORS = re.compile(r"(?:tool_)?vectors\.([0-9a-f]{12})\.(?:bin|graph)")
-_IDENTITY = re.compile(r"[0-9a-f]{16}")
+_VECTORS = lazy_pattern(r"(?:tool_)?vectors\.([0-9a-f]{12})\.(?:bin|graph)")
+_IDENTITY = lazy_pattern(r"[0-9a-f]{16}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from capd.core.lazy_patterns import lazy_pattern
 from capd.core.protocol.generations import joined, members_or_none, raw
 from capd.core.results import schema_fit
 from capd.core.results.blocks import Block, ResultParts, parts_of
@@ -38,14 +39,14 @@ from capd.core.results.summary import (
 )
 from capd_protos.codec import MalformedError
 
-_TOKEN = re.compile(
+_TOKEN = lazy_pattern(
     rb'[ \t\r\n]*(?:([{\[])|([}\]])|([,:])|"((?:[^"\\]+|\\.)*)(")?|([^ \t\r\n",:{}\[\]]+))',
     re.DOTALL,
 )
 
 
 # A surrogate pair is two escapes and one character.
-_COMPLETE = re.compile(
+_COMPLETE = lazy_pattern(
     rb"(?:[^\\]+|\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u(?![dD][89abAB])[0-9a-fA-F]{4}|\\[^u])*",
     re.DOTALL,
 )
@@ -159,11 +160,11 @@ LONGEST = 300
 
 
 # Matched backwards: from the front, the search would start at every character.
-_BEFORE = re.compile(r"[^\s\"'`<>()\[\]{}|,;=\\\x00-\x1f\x7f]*")
+_BEFORE = lazy_pattern(r"[^\s\"'`<>()\[\]{}|,;=\\\x00-\x1f\x7f]*")
 
-_AFTER = re.compile(r"[^\s\"'`<>()\[\]{}|,;\\\x00-\x1f\x7f]*")
+_AFTER = lazy_pattern(r"[^\s\"'`<>()\[\]{}|,;\\\x00-\x1f\x7f]*")
 
-_NAMED = re.compile(r"[^\W\d_]{2}")
+_NAMED = lazy_pattern(r"[^\W\d_]{2}")
 
 _MOST_LOOKS = 10_000
 """How many slashes are examined: a text of nothing but slashes would take seconds."""

@@ -5,10 +5,10 @@ but msgspec refuses it. So capd replaces it by the escape of U+FFFD, which has t
 the copy that it parses itself, and passes the original bytes on.
 """
 
-import re
 from itertools import islice
 from typing import TypeVar
 
+from capd.core.lazy_patterns import lazy_pattern
 from capd_protos.codec import JsonCodec, MalformedError
 
 T = TypeVar("T")
@@ -17,7 +17,7 @@ MOST_HALVES = 10_000
 """JSON with more halves is left as it is: it was not made by cutting a text."""
 MOST_BYTES = 1 << 20
 """Longer JSON is left as it is, because the search would block the event loop for too long."""
-_HALF = re.compile(
+_HALF = lazy_pattern(
     rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
     rb"|[c-fC-F][0-9a-fA-F]{2}(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}))"
 )

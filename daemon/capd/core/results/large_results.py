@@ -1,10 +1,11 @@
 """A server's result that is too large for memory, and stays in a temporary file."""
 
-import re
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-_IS_ERROR = re.compile(rb'"isError"\s*:\s*true')
+from capd.core.lazy_patterns import lazy_pattern
+
+_IS_ERROR = lazy_pattern(rb'"isError"\s*:\s*true')
 
 
 class Spooled(Protocol):

@@ -10,11 +10,12 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from capd.core.lazy_patterns import lazy_pattern
 from capd_protos.codec import JsonCodec, MalformedError
 
 _SPACE = b" \t\r\n"
-_NAME = re.compile(rb'[ \t\r\n]*("[^"\\]*(?:\\.[^"\\]*)*")[ \t\r\n]*:[ \t\r\n]*', re.DOTALL)
-_SCALAR = re.compile(rb'(?:"[^"\\]*(?:\\.[^"\\]*)*"|[^ \t\r\n",:{}\[\]]+)[ \t\r\n]*,', re.DOTALL)
+_NAME = lazy_pattern(rb'[ \t\r\n]*("[^"\\]*(?:\\.[^"\\]*)*")[ \t\r\n]*:[ \t\r\n]*', re.DOTALL)
+_SCALAR = lazy_pattern(rb'(?:"[^"\\]*(?:\\.[^"\\]*)*"|[^ \t\r\n",:{}\[\]]+)[ \t\r\n]*,', re.DOTALL)
 _BARE_ENDS = b' \t\r\n",:{}[]'
 _MEMBERS: JsonCodec[dict[str, Any]] = JsonCodec(dict[str, Any])
 _TEXT: JsonCodec[str] = JsonCodec(str)

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from capd.core.lazy_patterns import lazy_pattern
 from capd.core.results.json_cut import Omission, Path, encoded_width
 from capd_protos.codec import JsonCodec, MalformedError
 
 _KEYS = 10
 _KEY_CHARACTERS = 60
 _MOST_LINES = 12
-_PLAIN = re.compile(r"[A-Za-z_]\w{0,59}\Z", re.ASCII)
+_PLAIN = lazy_pattern(r"[A-Za-z_]\w{0,59}\Z", re.ASCII)
 _LIST: JsonCodec[list[msgspec.Raw]] = JsonCodec(list[msgspec.Raw])
 _MEMBERS: JsonCodec[dict[str, msgspec.Raw]] = JsonCodec(dict[str, msgspec.Raw])
 _NAMES = {b"{": "object", b"[": "list", b'"': "text", b"t": "bool", b"f": "bool", b"n": "null"}

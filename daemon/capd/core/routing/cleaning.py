@@ -9,23 +9,25 @@ to the end of the first such closing tag is removed.
 import re
 from typing import Literal, TypeAlias
 
+from capd.core.lazy_patterns import lazy_pattern
+
 MIN_CHARACTERS = 8
 """A message with fewer non-space characters is too short to route (docs/design/routing.md)."""
 
-_TAG = re.compile(r"<([A-Za-z0-9_-]+)")
-_CLOSE = re.compile(r"</([A-Za-z0-9_-]+)>")
+_TAG = lazy_pattern(r"<([A-Za-z0-9_-]+)")
+_CLOSE = lazy_pattern(r"</([A-Za-z0-9_-]+)>")
 # The quantifiers are possessive where a paste without a newline would backtrack for minutes. A line
 # that begins with backticks and has more of them is inline code, not the beginning of a block
 # (CommonMark, "Fenced code blocks").
-_FENCE = re.compile(
+_FENCE = lazy_pattern(
     r"^(?P<fence>`{3,}+(?![^\n]*`)|~{3,}+)[^\n]*+\n.*?(?:^(?P=fence)[`~]*[^\S\n]*$|\Z)",
     re.MULTILINE | re.DOTALL,
 )
-_TRACEBACK = re.compile(
+_TRACEBACK = lazy_pattern(
     r"^[^\S\n]*Traceback \(most recent call last\):\n(?:[^\S\n]+.*\n?)*(?:^[\w.]+(?:: .*)?$\n?)?",
     re.MULTILINE,
 )
-_LOG_LINE = re.compile(
+_LOG_LINE = lazy_pattern(
     r"""^[^\S\n]*(?:
         \[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d           # 2026-11-22 10:00
       | \[?(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d      # 10:00:00

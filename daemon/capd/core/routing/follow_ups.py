@@ -9,6 +9,8 @@ import re
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
+from capd.core.lazy_patterns import lazy_pattern
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -22,18 +24,18 @@ MOST_WORDS = 9
 FEW_WORDS = 2
 MOST_CONVERSATIONS = 256
 
-_GOES_ON = re.compile(
+_GOES_ON = lazy_pattern(
     r"""^\W*(?:(?:ok|okay|great|good|nice|cool|perfect|thanks|yes|no|hm+|ooh|oh|pls|please)\W+)*
     (?:and|also|then|now|same|again|but|or|instead|another|one\s+more|what\s+about|how\s+about
       |only|too|next|wait|actually|with|without|for|in|on|to|from|until|since|sorted|as)\b""",
     re.IGNORECASE | re.VERBOSE,
 )
-_POINTS = re.compile(
+_POINTS = lazy_pattern(
     r"""\b(?:it|its|it's|that|them|those|these|this|one|ones|there|same|again|instead|too|else
       |another|other|others|both|rest|first|second|third|last|previous|more)\b""",
     re.IGNORECASE | re.VERBOSE,
 )
-_CLOSES = re.compile(
+_CLOSES = lazy_pattern(
     r"""^\W*(?:(?:ok(?:ay)?|great|good|nice|cool|perfect|thanks?|thank\s+you|thx|got\s+it|never\s?mind
       |forget\s+it|good\s+to\s+know|done|fine|noted|acknowledged|that's\s+(?:all|it)|interesting
       |i\s+see|makes\s+sense|lol|haha|wow)\b\W*)+(?:\w+\W*){0,3}$""",

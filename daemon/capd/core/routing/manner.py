@@ -11,6 +11,8 @@ broken, find out why" complains, but wants something.
 
 import re
 
+from capd.core.lazy_patterns import lazy_pattern
+
 SIGNS = (
     "about_a_word",
     "general_question",
@@ -30,7 +32,7 @@ SIGNS = (
 )
 """The names of the values that `signs` returns, in order."""
 
-_ABOUT_A_WORD = re.compile(
+_ABOUT_A_WORD = lazy_pattern(
     r"""\b(?:
         (?:is|are|was|were|it'?s|so|being|been|get|got)\s+(?:actually\s+)?(?:called|named|nicknamed)
       | (?:call|calls|name|named)\s+(?:it|them|themselves|itself)
@@ -46,7 +48,7 @@ _ABOUT_A_WORD = re.compile(
     )""",
     re.IGNORECASE | re.VERBOSE,
 )
-_GENERAL_QUESTION = re.compile(
+_GENERAL_QUESTION = lazy_pattern(
     r"""^\W*(?:(?:hey|hi|so|and|but|ok|okay|please
       |quick\s+question|just\s+curious|out\s+of\s+curiosity)\b\W*)*
     (?:(?:can|could|would)\s+you\s+)?(?:please\s+)?(?:
@@ -63,14 +65,14 @@ _GENERAL_QUESTION = re.compile(
     | \bthe\s+concept\s+of\b | \bversus\b | \bvs\b""",
     re.IGNORECASE | re.VERBOSE,
 )
-_INVENTION = re.compile(
+_INVENTION = lazy_pattern(
     r"""\b(?:poem|haiku|limerick|sonnet|song|lyrics|fairy\s?tale|short\s+story|bedtime\s+story|novel|
     joke|pun|riddle|rap|slogan|motto|tagline|toast|speech|essay|metaphor|analogy|trivia|quiz|
     story\s+(?:about|of|where)|pretend|imagine|role-?play)s?\b""",
     re.IGNORECASE | re.VERBOSE,
 )
 # Beginnings of machine output: a log level, an exception, a compiler's or a shell's prefix.
-_OUTPUT_LINE = re.compile(
+_OUTPUT_LINE = lazy_pattern(
     r"""^\W*(?:
         (?:npm|yarn|pip|make|gcc|clang|cargo|docker|git|bash|sh|zsh|ld|kernel)\b[^\n]{0,12}(?::|\bERR!|\bWARN)
       | (?:error|warning|warn|fatal|fail(?:ed|ure)?|panic|exception|traceback|info|debug|note
@@ -82,13 +84,13 @@ _OUTPUT_LINE = re.compile(
     )""",
     re.IGNORECASE | re.VERBOSE | re.MULTILINE,
 )
-_MACHINE_WORD = re.compile(
+_MACHINE_WORD = lazy_pattern(
     r"""^(?:[\w.@-]*(?:/[\w.@-]*){2,}.*|.*::.*|\w+=\S+|.*[\w)\]]:\d+(?::\d+)?\W*|0x[0-9a-f]+\W*|
     [\w-]+@\^?\d+(?:\.\d+)+\W*|\(?\w+(?:\.\w+)+\(.*|[{}()\[\];<>|]+|\d+(?:[.:]\d+){2,}\W*|.*[{};]|E[A-Z]{5,}\W*)$""",
     re.IGNORECASE | re.VERBOSE,
 )
 # Signs that a request is about something of the user's: possession, pointing, numbers, names.
-_SPECIFIC = re.compile(
+_SPECIFIC = lazy_pattern(
     r"""\b(?:my|our|us|we|this|these|that|those|the|it|its|here|today|yesterday|tomorrow|last|next|
     latest|current|recent|all|every|each|me)\b|\d|[\w-]+\.[a-z]{2,4}\b|[/#@_]|["'`“]\w""",
     re.IGNORECASE | re.VERBOSE,
@@ -98,7 +100,7 @@ LONGEST_READ = 2000
 """The later signs search only this many characters, because the time for some patterns grows faster
 than the text."""
 
-_REFUSAL = re.compile(
+_REFUSAL = lazy_pattern(
     r"""\b(?:
         (?:do\s?n[o']?t|do\s+not|never)\s+(?!know|forget|think|see|have|want\s+to|understand|remember)\w+
       | no\s+need | never\s?mind | nvm | forget\s+(?:it|about|that) | ignore | skip
@@ -108,7 +110,7 @@ _REFUSAL = re.compile(
     )\b""",
     re.IGNORECASE | re.VERBOSE,
 )
-_SETTLED = re.compile(
+_SETTLED = lazy_pattern(
     r"""\b(?:
         no\s+(?:further\s+)?(?:action|steps?|follow[-\s]?up) | nothing\s+(?:to\s+do|needed|else)
       | already\s+(?:\w+ed|done|sent|paid) | for\s+your\s+information | fyi | out\s+of\s+scope
@@ -120,18 +122,18 @@ _SETTLED = re.compile(
     )\b""",
     re.IGNORECASE | re.VERBOSE,
 )
-_COMPLAINT = re.compile(
+_COMPLAINT = lazy_pattern(
     r"""\b(?:hates?|ugh|annoy\w*|scares?|rant|wtf|mess|crap|slow|broken|down|terrible|horrible|
     noise|noisy|awful|weird|expensive|stupid|boring|overrated|beautiful|lovely|cool|great|crazy|bad|
     ugly|pain|crime|joke|nightmare|unusable|worst|best|full\s+of|lol|haha|phew|everyone|everybody)\b""",
     re.IGNORECASE | re.VERBOSE,
 )
-_REPORTED = re.compile(
+_REPORTED = lazy_pattern(
     r"""\b(?:says?|said|told\s+(?:me|us|him|her|them)|thinks?|heard|according\s+to|knows?|
     they\s+say|claims?|asked\s+me|likes?|forbids?|talk(?:s|ed|ing)?\s+about|reminds?)\b""",
     re.IGNORECASE | re.VERBOSE,
 )
-_STATEMENT = re.compile(
+_STATEMENT = lazy_pattern(
     r"""^\W*(?:(?:ok|so|well|btw|oh|and|remark|comment|note)\W+)*\w+\s+(?:\w+\s+){0,4}?
     (?:is|are|was|were|has|have|had|looks?|says?|got|went|came|\w{3,}ed)\b""",
     re.IGNORECASE | re.VERBOSE,
@@ -149,7 +151,7 @@ _VERBS = (
     "test|track|translate|turn|type|undo|update|upload|verify|view|write|"
 ).rstrip("|")
 
-_REQUEST = re.compile(
+_REQUEST = lazy_pattern(
     r"""(?:^|[.,;:!?\n]\s*|\b(?:and|then|so|but|please|pls|ok|okay|hey|hi|now|just|also|you|u)\s+)
     (?:"""
     + _VERBS

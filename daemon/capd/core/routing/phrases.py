@@ -7,11 +7,11 @@ at least suggested. A message that consists of a trigger usually switches its ca
 among these: two words such as "run tests" would bring it into every conversation.
 """
 
-import re
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from capd.core.lazy_patterns import lazy_pattern
 from capd_protos.types import CapabilityId, CapabilitySpec
 
 RUN = 5
@@ -20,7 +20,7 @@ LEAST_WHOLE = 2
 """A trigger of fewer words does not count within a longer message: people mention single words
 without wanting a tool."""
 
-_WORD = re.compile(r"[^\W_]+")
+_WORD = lazy_pattern(r"[^\W_]+")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ spaced dashes. A comma before "can", "please", "but" and such also ends one.
 import re
 from typing import Literal
 
+from capd.core.lazy_patterns import lazy_pattern
+
 Act = Literal["asks", "orders", "needs", "tells"]
 
 SENTENCE_SIGNS = (
@@ -39,12 +41,12 @@ LONGEST_READ = 2000
 MOST_SENTENCES = 12
 """Only this many sentences are read, from the beginning."""
 
-_END = re.compile(
+_END = lazy_pattern(
     r"(?<=[.!?…;])\s+|\n+|\s[-–—]+\s|,\s+(?=(?:can|could|would|will|please|pls|so|but|then|and)\b)",
     re.IGNORECASE,
 )
 # Words that may stand before the verb of an order.
-_LEAD = re.compile(
+_LEAD = lazy_pattern(
     r"""^\W*(?:(?:ok|okay|so|well|and|but|then|now|also|hey|hi|hello|yo|please|pls|just|quick
     |actually|right|alright|btw|um+|uh+|yes|yeah|no|thanks|sorry|oh|ah|first|next|finally|again
     |kindly|maybe|folks|team|dear)\b\W*)+""",
@@ -76,16 +78,16 @@ unpack unsubscribe untar unzip update upgrade upload use validate verify view vi
 visualize wait walk warn watch wire work wrap write zip
 """
 # "Post the notes" orders; "post is slow today" tells.
-_ORDER = re.compile(
+_ORDER = lazy_pattern(
     rf"(?:{'|'.join(_VERBS.split())})\b(?!\s+(?:is|are|was|were|has|had|keeps|does)\b)",
     re.IGNORECASE,
 )
-_ASK = re.compile(
+_ASK = lazy_pattern(
     r"""\?\s*\W*$ | ^(?:what|which|who|whom|whose|when|where|why|how|is|are|am|was|were|do|does|did
     |has|have|had|can|could|would|will|should|shall|may|any\s+(?:idea|chance|way))\b""",
     re.IGNORECASE | re.VERBOSE,
 )
-_NEED = re.compile(
+_NEED = lazy_pattern(
     r"""\b(?:i|we)(?:'?d|\s+would|\s+really|\s+just|\s+still|\s+also|\s+will|'?ll)?\s+
         (?:want|wanna|like\s+(?:to|a|an|the|you|it)|have\s+to|should|gotta|have\s+got\s+to)\b
     | \bneeds?\s+(?:to|a|an|the|me|you)\b | \bneed\b | \blooking\s+for\b | \blet'?s\b
@@ -93,29 +95,29 @@ _NEED = re.compile(
     | \bi\s+(?:wonder|forgot|don'?t\s+know)\b | \bhas\s+to\b | \bmust\b""",
     re.IGNORECASE | re.VERBOSE,
 )
-_TO_YOU = re.compile(
+_TO_YOU = lazy_pattern(
     r"""\b(?:can|could|would|will)\s+(?:you|u|ya|someone|we)\b | \bplease\b | \bpls\b | \bfor\s+me\b
     | \b(?:give|show|tell|send|get|bring|help|find)\s+(?:me|us)\b""",
     re.IGNORECASE | re.VERBOSE,
 )
-_PAST_OF_MINE = re.compile(
+_PAST_OF_MINE = lazy_pattern(
     r"""\b(?:i|we)(?:'ve|\s+have|\s+had)?\s+(?:(?:already|just|finally|once|never)\s+)?
     (?:\w{2,}ed|did|went|got|had|was|were|made|wrote|sent|put|ran|saw|found|took|spent|lost|told
     |said|gave|bought|paid|kept|left|met|read|thought|knew|built|broke|chose)\b""",
     re.IGNORECASE | re.VERBOSE,
 )
-_PAST_OF_OTHERS = re.compile(
+_PAST_OF_OTHERS = lazy_pattern(
     r"""\b[a-z]+\s+(?:(?:already|just|finally)\s+)?
     (?:was|were|went|got|had|said|told|did|made|wrote|sent|took|came|gave|broke
     |(?:has|have)\s+been|has\s+\w+ed)\b""",
     re.IGNORECASE | re.VERBOSE,
 )
-_FUTURE = re.compile(
+_FUTURE = lazy_pattern(
     r"""\b(?:will|gonna|going\s+to|tomorrow|next\s+(?:week|month|year|monday)|later|someday
     |one\s+day|soon)\b | 'll\b""",
     re.IGNORECASE | re.VERBOSE,
 )
-_OPINION = re.compile(
+_OPINION = lazy_pattern(
     r"""\b(?:do\s+you\s+(?:think|like|prefer|know)|what\s+do\s+you|have\s+you\s+ever|anyone|anybody
     |isn'?t\s+it|would\s+you\s+rather|should\s+(?:i|we|one)|worth|better\s+than|overrated
     |favou?rite|in\s+general|generally|typically|usually|in\s+theory)\b | \bright\?""",

@@ -15,11 +15,11 @@ There are two sorts of families:
   none of its siblings' texts.
 """
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 
+from capd.core.lazy_patterns import lazy_pattern
 from capd.core.lexical import LONGEST, STOP_WORDS, stem, words
 from capd_protos.types import CapabilityId, CapabilitySpec, Score
 
@@ -39,9 +39,9 @@ EXCLUSIVE = 4.0
 """How many times rarer a word must be in the phrases of any other capability to name an
 alternative."""
 
-_RUN = re.compile(r"[^\W_]+")
+_RUN = lazy_pattern(r"[^\W_]+")
 # Otherwise the words of an ASCII text include those that `_whole` returns.
-_MORE_AS_A_WHOLE = re.compile(r"[A-Z][A-Z]|'")
+_MORE_AS_A_WHOLE = lazy_pattern(r"[A-Z][A-Z]|'")
 _LEAST_CAPITALS = 2
 _ONCE = 1.5
 """A word of a single phrase is there by chance."""

@@ -11,7 +11,6 @@ limit.
 """
 
 import keyword
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
@@ -19,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from capd.core.lazy_patterns import lazy_pattern
 from capd.core.tools.call_cards import summary
 from capd_protos.types import WireName
 
@@ -60,12 +60,14 @@ COMMON_STUBS = "\n".join(
 )
 """Declarations for every script, whatever tools it calls."""
 
-_IS_IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-_NO_IDENTIFIER = re.compile(r"[^A-Za-z0-9_]+")
-_REFERENCE = re.compile(r"\b([A-Za-z][A-Za-z0-9_]{0,59})\s*\.\s*([A-Za-z][A-Za-z0-9_]{0,99})\s*\(")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_IS_IDENTIFIER = lazy_pattern(r"[A-Za-z][A-Za-z0-9_]*")
+_NO_IDENTIFIER = lazy_pattern(r"[^A-Za-z0-9_]+")
+_REFERENCE = lazy_pattern(
+    r"\b([A-Za-z][A-Za-z0-9_]{0,59})\s*\.\s*([A-Za-z][A-Za-z0-9_]{0,99})\s*\("
+)
+_NAME = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_]*")
 # `name = ...` at the start of a line; `for name, other in`; `as name`. Each is bounded in its work.
-_BINDING = re.compile(
+_BINDING = lazy_pattern(
     r"(?m)^[ \t]*[A-Za-z_]\w{0,99}[ \t]*=(?!=)"
     r"|\bfor[ \t]{1,8}[\w, \t()]{1,200}?[ \t]in\b"
     r"|\bas[ \t]{1,8}\w{1,99}"

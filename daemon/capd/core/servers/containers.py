@@ -9,12 +9,12 @@ Secrets come through a pipe, which a shell in the container reads before the ser
 are in no command line, in no file, and in nothing that the engine keeps or shows.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from capd.core.errors import CapdError
+from capd.core.lazy_patterns import lazy_pattern
 from capd.core.servers.placeholders import Folders, resolved, wanted_keys
 from capd_protos.types import ContainerSpec, ServerSpec
 
@@ -31,8 +31,8 @@ FEWEST_CPUS, MOST_CPUS = 0.1, 256
 MOST_PROCESSES = 512
 _TEMPORARY = "/tmp:rw,nosuid,nodev,size=64m,mode=1777"  # noqa: S108  # in the container
 _LABEL = "capd.home"
-_IMAGE = re.compile(r"(?:[A-Za-z0-9][\w./:-]*@)?sha256:[0-9a-f]{64}")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_IMAGE = lazy_pattern(r"(?:[A-Za-z0-9][\w./:-]*@)?sha256:[0-9a-f]{64}")
+_VARIABLE = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_]*")
 _READ_SECRETS = (
     'n=\'\n\'; while IFS= read -r l; do [ "$l" = . ] && break; eval "export $l"; done'
     f' <{SECRETS}; unset l n; exec "$@"'

@@ -7,8 +7,9 @@ compares or trusts a server by its URL does so for these as well. It is reached 
 `kubectl port-forward`, which uses the kubeconfig of the user.
 """
 
-import re
 from dataclasses import dataclass
+
+from capd.core.lazy_patterns import lazy_pattern
 
 DEFAULT_PORT = "http"
 """The name of a port: a service can give its ports names, and this is the usual one."""
@@ -18,12 +19,12 @@ PROGRAM = "kubectl"
 
 # RFC 1123 labels, as Kubernetes wants them for namespaces and services; RFC 6335 names for ports.
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
-_PLACE = re.compile(
+_PLACE = lazy_pattern(
     rf"(?P<namespace>{_LABEL})/(?P<service>{_LABEL})"
     r"(?::(?P<port>\d{1,5}|[a-z0-9](?:[a-z0-9-]{0,13}[a-z0-9])?))?"
     r"(?P<path>/[!-~]*)?"
 )
-_FORWARDING = re.compile(rb"Forwarding from 127\.0\.0\.1:(\d{1,5}) -> \d{1,5}\s*")
+_FORWARDING = lazy_pattern(rb"Forwarding from 127\.0\.0\.1:(\d{1,5}) -> \d{1,5}\s*")
 _MOST_PORT = 65535
 
 

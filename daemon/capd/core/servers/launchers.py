@@ -21,6 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from capd.core.lazy_patterns import lazy_pattern
+
 LaunchMethod = Literal["script_shell", "safe_path", "elsewhere"]
 
 _NODE = ("package.json", ".npmrc", "node_modules")
@@ -189,15 +191,15 @@ _PACKAGE_OPTIONS = frozenset({"-p", "--package", "--from", "--spec", "--with", "
 _RUN_WORDS = frozenset({"dlx", "exec", "x", "run", "tool", "test", "start", "create"})
 _EVALUATING = frozenset({"-e", "-p", "--eval", "--print", "-pe", "-i", "--interactive", "--run"})
 _LOADING = frozenset({"-r", "--require", "--import", "--loader", "--experimental-loader"})
-_SPLIT = re.compile(r"[\s;|&()\"'`<>]+")
-_COMMANDS = re.compile(r"[;|&()`{}\n]+")
+_SPLIT = lazy_pattern(r"[\s;|&()\"'`<>]+")
+_COMMANDS = lazy_pattern(r"[;|&()`{}\n]+")
 _KEYWORDS = frozenset(
     {"exec", "then", "do", "else", "elif", "if", "while", "until", "command", "eval", "!", "$"}
 )
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
-_VERSION_SUFFIX = re.compile(r"(?:(?<=[a-z])[\d.]+t?)?(?:\.exe|\.cmd)?$")
-_PLACE = re.compile(r"(?P<option>-[^=]*=)?(?P<path>\.{1,2}(?:/.*)?)")
-_URL = re.compile(r"[\w+.-]+://|(?:npm|jsr|node|data|git|github|gh):")
+_ASSIGNMENT = lazy_pattern(r"[A-Za-z_]\w*=")
+_VERSION_SUFFIX = lazy_pattern(r"(?:(?<=[a-z])[\d.]+t?)?(?:\.exe|\.cmd)?$")
+_PLACE = lazy_pattern(r"(?P<option>-[^=]*=)?(?P<path>\.{1,2}(?:/.*)?)")
+_URL = lazy_pattern(r"[\w+.-]+://|(?:npm|jsr|node|data|git|github|gh):")
 _NO_NAMES: frozenset[str] = frozenset()
 _MOST_WORDS = 2000
 

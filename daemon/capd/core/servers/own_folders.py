@@ -14,10 +14,11 @@ If the server's program or working directory is in such a folder, and the rules 
 folder, then the whole folder stays visible.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+from capd.core.lazy_patterns import lazy_pattern
 
 OWN_ENTRIES = ("config.toml", "clients.toml", "taps.toml", "secrets.env", "overlays", "own", ".")
 """Entries of `config` whose names begin like this are capd's own, temporary files included."""
@@ -28,7 +29,7 @@ PACKAGES = "packages"
 """The folder in `data` with downloaded packages, each in a folder named by its digest."""
 _SHARED = "shared"
 _EMPTY = "empty"
-_DIGEST = re.compile(r"[0-9a-f]{64}")
+_DIGEST = lazy_pattern(r"[0-9a-f]{64}")
 _ENDS_OF_A_PATH = " \t\n\"':;,="
 
 Kind = Literal["config", "state", "cache", "data", "run"]

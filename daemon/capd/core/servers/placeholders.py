@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import msgspec
 
 from capd.core.errors import CapdError
+from capd.core.lazy_patterns import lazy_pattern
 from capd_protos.types import ServerSpec
 
-_PLACEHOLDER = re.compile(
+_PLACEHOLDER = lazy_pattern(
     r"\{\{\{\{(?P<literal>[^{}]*)\}\}\}\}"
     r"|\{\{(?:ENV|INPUT):(?P<key>[A-Za-z_][A-Za-z0-9_]*)\}\}"
     r"|\{\{(?P<folder>CWD|PROJECT)\}\}"

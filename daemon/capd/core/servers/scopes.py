@@ -9,17 +9,18 @@ may be shared by all sessions (`core.servers.generation_memory`), unless `is_sco
 import re
 from collections.abc import Sequence
 
+from capd.core.lazy_patterns import lazy_pattern
 from capd_protos.types import Scope
 
 # One entry per family of servers whose state one session must not see of another.
-_STATEFUL = re.compile(
+_STATEFUL = lazy_pattern(
     r"playwright|puppeteer|chrome-devtools|browser|selenium|(?:^|[-/@_])(?:shell|repl|ssh|terminal)",
     re.IGNORECASE,
 )
 
 
 # `.`, `./x`, `../x`, `--path=.`, and names of files without a folder of the root before them.
-_BY_PLACE = re.compile(
+_BY_PLACE = lazy_pattern(
     r"(?:^|[=:,])\.{1,2}(?:$|[/\\=:,])|(?:^|=)(?![-/@~]|[\w+.-]+://)[^=@]*\.[A-Za-z]\w{0,6}$"
 )
 

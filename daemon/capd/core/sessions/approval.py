@@ -12,7 +12,6 @@ An approval is for one tool of one server definition. A server with another defi
 server, even under the same name.
 """
 
-import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -20,6 +19,7 @@ from typing import Any, Literal
 import msgspec
 
 from capd.core.definitions.hidden_text import cleaned
+from capd.core.lazy_patterns import lazy_pattern
 from capd.core.protocol.elicitation import is_secret
 from capd.core.redaction import MARK
 from capd_protos.types import ServerIdentity, ServerName, SessionKey, ToolName, WireName
@@ -46,7 +46,7 @@ _MEANINGS: dict[Hint, str] = {
     "not destructive": "that it changes something, and destroys nothing",
     "read-only": "that it changes nothing",
 }
-_BREAKS = re.compile(r"[\r\n\u2028\u2029]+")
+_BREAKS = lazy_pattern(r"[\r\n\u2028\u2029]+")
 
 
 class _Annotations(msgspec.Struct):

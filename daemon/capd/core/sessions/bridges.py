@@ -9,11 +9,11 @@ which no session of a bridge can name one of another bridge or a local one:
 A bridge's name has no colon, so no two bridges can produce the same key.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from capd.core.globs import matches
+from capd.core.lazy_patterns import lazy_pattern
 from capd.core.sessions.policy import PolicyRules
 from capd.core.sessions.session_rules import SessionRules
 from capd_protos.types import SessionKey
@@ -21,8 +21,8 @@ from capd_protos.types import SessionKey
 MOST_FOLDER_CHARACTERS = 1024
 MOST_SHOWN_CHARACTERS = 200
 """A person is shown at most this many characters of a path on the far side."""
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
-_NOT_SHOWN = re.compile(r"[^\x20-\x7e]")
+_NAME = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
+_NOT_SHOWN = lazy_pattern(r"[^\x20-\x7e]")
 _PREFIX = "bridge"
 _OWN_TAP = "own"
 """The tap of what the user has added (`capd add`)."""

@@ -19,6 +19,7 @@ from collections.abc import Collection
 
 import msgspec
 
+from capd.core.lazy_patterns import lazy_pattern
 from capd.core.taps.frontmatter import Field, FrontmatterError, frontmatter
 from capd.core.taps.skills import LARGEST_BYTES
 
@@ -41,12 +42,12 @@ _BESIDE_SKILL = frozenset(
 )
 """Words that stand beside `skill` in messages that call none by its name."""
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(:[A-Za-z0-9][A-Za-z0-9._-]{0,99})?")
-_CAPABILITY = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
-_ARGUMENTS = re.compile(r"\([^()]*\)")
-_OF_CAPD = re.compile(r"(mcp__|mcp_)?capd(__|[-_:/.]+)")
-_TOOL = re.compile(r"[A-Za-z0-9][\w.-]*?__[\w.-]+")
-_ANOTHER_WORD = re.compile(r"(?<![\w/.\\-])[/$@]?[A-Za-z0-9][A-Za-z0-9._:-]*(?!/)")
+_NAME = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(:[A-Za-z0-9][A-Za-z0-9._-]{0,99})?")
+_CAPABILITY = lazy_pattern(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+_ARGUMENTS = lazy_pattern(r"\([^()]*\)")
+_OF_CAPD = lazy_pattern(r"(mcp__|mcp_)?capd(__|[-_:/.]+)")
+_TOOL = lazy_pattern(r"[A-Za-z0-9][\w.-]*?__[\w.-]+")
+_ANOTHER_WORD = lazy_pattern(r"(?<![\w/.\\-])[/$@]?[A-Za-z0-9][A-Za-z0-9._:-]*(?!/)")
 
 
 class SkillNeeds(msgspec.Struct, frozen=True):

@@ -7,15 +7,17 @@ written both files, so every length is bounded.
 import re
 from dataclasses import dataclass
 
+from capd.core.lazy_patterns import lazy_pattern
+
 MOST_REMOTES = 16
 LONGEST_NAME = 256
 """A branch or remote of more characters is ignored."""
 
 _REF = "ref: refs/heads/"
-_SECTION = re.compile(r"\s*\[\s*([A-Za-z0-9.-]+)(?:\s+\"((?:[^\"\\]|\\.)*)\")?\s*\]")
-_URL = re.compile(r"\s*url\s*=\s*\"?([^\s\"#;]+)", re.IGNORECASE)
-_SCP = re.compile(r"(?:[^@/:\s]+@)?([^@/:\s]+):(?!//)(.+)")
-_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://(?:[^@/\s]*@)?([^/:\s]+)(?::\d+)?/(.*)", re.IGNORECASE)
+_SECTION = lazy_pattern(r"\s*\[\s*([A-Za-z0-9.-]+)(?:\s+\"((?:[^\"\\]|\\.)*)\")?\s*\]")
+_URL = lazy_pattern(r"\s*url\s*=\s*\"?([^\s\"#;]+)", re.IGNORECASE)
+_SCP = lazy_pattern(r"(?:[^@/:\s]+@)?([^@/:\s]+):(?!//)(.+)")
+_SCHEME = lazy_pattern(r"[a-z][a-z0-9+.-]*://(?:[^@/\s]*@)?([^/:\s]+)(?::\d+)?/(.*)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

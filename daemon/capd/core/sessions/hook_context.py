@@ -7,7 +7,6 @@ All texts of a turn together have at most 150 tokens (docs/design/context.md). `
 the signatures of single tools.
 """
 
-import re
 from collections.abc import Sequence
 from math import ceil
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import msgspec
 
 from capd.core.index.token_costs import TokenCosts, one_line
+from capd.core.lazy_patterns import lazy_pattern
 from capd.core.servers.runners import advice
 from capd.core.sessions.skill_prompts import PREFIX as SKILL_PREFIX
 from capd_protos.types import CapabilityName, Decision, UnusableCapability, WireName
@@ -37,7 +37,7 @@ SKILL_TOKENS = 20
 TURN_TOKENS = 150
 _LETTERS_A_TOKEN = 2.5
 _LONGEST_WORD = 12
-_PART = re.compile(r"[A-Za-z]+|[^\sA-Za-z]")
+_PART = lazy_pattern(r"[A-Za-z]+|[^\sA-Za-z]")
 
 _MOST_KEYS = 2
 _LONGEST_NAME = 24

@@ -4,13 +4,13 @@ Models read the texts, and `for_person` rewords their advice for people. Each te
 happened, why, and what to do next.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from capd.core.errors import CapdError
+from capd.core.lazy_patterns import lazy_pattern
 from capd.core.taps.catalog import Unknown
 from capd_protos.types import CapabilityId, CapabilityName, ServerName, WireName
 
@@ -159,7 +159,7 @@ _FOR_A_PERSON = {
     SEE_ALL: "`capd caps` lists all.",
     TRY_DISCOVER: "Try other words, or see what there is with `capd caps`.",
 }
-_FINDS_OTHERS = re.compile(r"The tool `[\w-]{1,64}` finds others\.")
+_FINDS_OTHERS = lazy_pattern(r"The tool `[\w-]{1,64}` finds others\.")
 
 
 def for_person(text: str) -> str:

@@ -1,11 +1,10 @@
 """The format of a session's key (docs/protocol.md)."""
 
-import re
-
+from capd.core.lazy_patterns import lazy_pattern
 from capd_protos.types import SessionKey
 
-_KEY = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-_NOT_IN_KEY = re.compile(r"[^A-Za-z0-9._-]+")
+_KEY = lazy_pattern(r"[A-Za-z0-9._:-]{1,128}")
+_NOT_IN_KEY = lazy_pattern(r"[^A-Za-z0-9._-]+")
 _NAME_CHARACTERS = 40
 
 

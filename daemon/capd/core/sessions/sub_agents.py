@@ -12,11 +12,11 @@ starts with its first announced call, and the one that was idle longest is over 
 many.
 """
 
-import re
 from typing import NewType
 
 import msgspec
 
+from capd.core.lazy_patterns import lazy_pattern
 from capd_protos.codec import JsonCodec, MalformedError
 from capd_protos.types import SessionKey
 
@@ -28,7 +28,7 @@ MOST_AGENTS = 32
 MOST_CALLS = 1000
 """Announced calls that are remembered, the newest ones."""
 
-_AGENT = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_AGENT = lazy_pattern(r"[A-Za-z0-9._-]{1,64}")
 _LONGEST_USE = 256
 _LONGEST_KEY = 128
 _NO_AGENT = AgentId("")

@@ -13,13 +13,14 @@ from typing import Any
 
 import msgspec
 
+from capd.core.lazy_patterns import lazy_pattern
 from capd.core.settings.known_keys import Path, unknown_keys
 from capd.core.settings.toml_lines import KeyLines, line_of, line_of_error
 
 Tables = Mapping[str, Any]
 
-_AT = re.compile(r" - at `(?:key in )?\$(.*)`$")
-_STEP = re.compile(r"\.([^.\[]+)|\[(\.\.\.|\d+)\]")
+_AT = lazy_pattern(r" - at `(?:key in )?\$(.*)`$")
+_STEP = lazy_pattern(r"\.([^.\[]+)|\[(\.\.\.|\d+)\]")
 
 
 MOST_NOTES = 20

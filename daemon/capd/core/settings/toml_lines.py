@@ -6,9 +6,10 @@ a text of several lines, can lead to a wrong line number and to nothing worse. T
 the text's length: no expression here can match one text in two ways.
 """
 
-import re
 import tomllib
 from collections.abc import Iterator, Sequence
+
+from capd.core.lazy_patterns import lazy_pattern
 
 LONGEST_LINE = 1000
 """Characters: a key after them is not found."""
@@ -17,10 +18,10 @@ _MOST_STEPS = 16
 
 _WORD = r"(?:[A-Za-z0-9_-]+|\"(?:[^\"\\]|\\.)*\"|'[^']*')"
 _PATH = rf"{_WORD}(?:[ \t]*\.[ \t]*{_WORD})*"
-_HEADER = re.compile(rf"[ \t]*\[\[?[ \t]*({_PATH})[ \t]*\]\]?[ \t]*(?:#.*)?")
-_KEY = re.compile(rf"[ \t]*({_PATH})[ \t]*=")
-_STEP = re.compile(_WORD)
-_AT_LINE = re.compile(r"at line (\d+)")
+_HEADER = lazy_pattern(rf"[ \t]*\[\[?[ \t]*({_PATH})[ \t]*\]\]?[ \t]*(?:#.*)?")
+_KEY = lazy_pattern(rf"[ \t]*({_PATH})[ \t]*=")
+_STEP = lazy_pattern(_WORD)
+_AT_LINE = lazy_pattern(r"at line (\d+)")
 
 Steps = tuple[str, ...]
 

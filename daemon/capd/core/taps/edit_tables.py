@@ -4,13 +4,13 @@ They are in an overlay's file for the capability, or in a provider file of the t
 that are not valid are left out and reported as findings; the rest is used.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from capd.core.definitions.hidden_text import cleaned
+from capd.core.lazy_patterns import lazy_pattern
 from capd.core.taps.toml_folder import TomlFolder
 from capd_protos.types import ArgumentEdit, ServerName, ToolEdit, ToolName
 
@@ -26,7 +26,7 @@ MOST_PRESET_BYTES = 4096
 
 _TOOL_KEYS = frozenset({"name", "title", "description", "disabled", "arguments"})
 _ARGUMENT_KEYS = frozenset({"name", "description", "hidden", "preset"})
-_NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{LONGEST_NAME}}}")
+_NAME = lazy_pattern(rf"[A-Za-z0-9_.-]{{1,{LONGEST_NAME}}}")
 # In JavaScript, assigning this key to an object replaces its prototype.
 _NO_NAME = "__proto__"
 

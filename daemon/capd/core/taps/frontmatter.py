@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from capd.core.errors import CapdError
+from capd.core.lazy_patterns import lazy_pattern
 
 LONGEST_HEAD = 16_384
 """The most characters of front matter: the YAML parser takes a second for a megabyte."""
 
-_FENCE = re.compile(r"^---[ \t]*\r?$", re.MULTILINE)
+_FENCE = lazy_pattern(r"^---[ \t]*\r?$", re.MULTILINE)
 
 
 class FrontmatterError(CapdError):

@@ -7,13 +7,13 @@ and keys stay as the tap defines them (docs/taps.md). An edit changes how client
 not the rules that apply to the tool (docs/tools.md).
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
+from capd.core.lazy_patterns import lazy_pattern
 from capd.core.servers.identity import server_identity
 from capd.core.taps.catalog import Tap
 from capd.core.taps.edit_tables import KEY as EDITS
@@ -34,8 +34,8 @@ OVERLAY_FILE = "overlay.toml"
 
 _OVERLAY_KEYS = frozenset({"tap", "least_in_common"})
 _WORDS_KEYS = frozenset({"triggers", "description", "parts", "files", EDITS})
-_CAPABILITY_FILE = re.compile(r"capabilities/(.+)\.toml")
-_BETWEEN_WORDS = re.compile(r"[\W_]+")
+_CAPABILITY_FILE = lazy_pattern(r"capabilities/(.+)\.toml")
+_BETWEEN_WORDS = lazy_pattern(r"[\W_]+")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """Tells whether a server's package has an exact version. If not, each start may run other code."""
 
-import re
 import shlex
 from collections.abc import Iterable
 
+from capd.core.lazy_patterns import lazy_pattern
 from capd_protos.types import ServerSpec
 
 _RUNNERS = frozenset({"npx", "bunx", "uvx"})
@@ -11,11 +11,11 @@ _SHELLS = frozenset({"sh", "bash"})
 _NPM_PACKAGE = frozenset({"-p", "--package"})
 _PYPI_PACKAGE = frozenset({"--from"})
 _PYPI_VALUES = frozenset({"--with", "--with-requirements", "--python", "-p", "--index", "-i"})
-_NPM_PINNED = re.compile(r".+@v?\d+\.\d+\.\d+[\w.+-]*")
-_PYPI_PINNED = re.compile(r"[^=<>~!@]+(==\d[\w.!+-]*|@\d[\w.!+-]*)")
-_VERIFIED = re.compile(r"(?:file:)?/\S*/packages/[0-9a-f]{64}/[^/\s]+")
+_NPM_PINNED = lazy_pattern(r".+@v?\d+\.\d+\.\d+[\w.+-]*")
+_PYPI_PINNED = lazy_pattern(r"[^=<>~!@]+(==\d[\w.!+-]*|@\d[\w.!+-]*)")
+_VERIFIED = lazy_pattern(r"(?:file:)?/\S*/packages/[0-9a-f]{64}/[^/\s]+")
 """The path of a package that capd downloaded, in a folder named by the package's digest."""
-_PLAIN = re.compile(r"@?[A-Za-z0-9][\w./@\[\],<>=~!^*+-]*")
+_PLAIN = lazy_pattern(r"@?[A-Za-z0-9][\w./@\[\],<>=~!^*+-]*")
 
 
 def unpinned_packages(servers: Iterable[ServerSpec]) -> list[str]:

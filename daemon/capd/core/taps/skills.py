@@ -7,10 +7,10 @@ first tap's prompt gets the name, and the other one gets the name with a hash at
 """
 
 import hashlib
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from capd.core.lazy_patterns import lazy_pattern
 from capd.core.taps.frontmatter import Field, Frontmatter, FrontmatterError, frontmatter
 from capd.core.tools.names import LIMIT
 from capd_protos.types import Finding, Severity, SkillSpec, TapName, WireName
@@ -20,10 +20,10 @@ LARGEST_BYTES = 256 * 1024
 LONGEST_DESCRIPTION = 1024
 MOST_CAPABILITIES = 32
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_CAPABILITY = re.compile(r"[^\s/]+(/[^\s/]+)?")
-_FORBIDDEN = re.compile(r"[^A-Za-z0-9_-]")
-_TWO_UNDERSCORES = re.compile(r"__+")
+_NAME = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_CAPABILITY = lazy_pattern(r"[^\s/]+(/[^\s/]+)?")
+_FORBIDDEN = lazy_pattern(r"[^A-Za-z0-9_-]")
+_TWO_UNDERSCORES = lazy_pattern(r"__+")
 _HASH_DIGITS = 6
 
 

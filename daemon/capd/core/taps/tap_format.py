@@ -20,6 +20,7 @@ from typing import (
 
 import msgspec
 
+from capd.core.lazy_patterns import lazy_pattern
 from capd.core.servers.containers import wrong_with_container
 from capd.core.servers.kubernetes import is_place
 from capd.core.servers.kubernetes import place as kubernetes_place
@@ -66,12 +67,12 @@ _TRANSPORTS = {"stdio": "stdio", "stdin": "stdio", "http": "http", "builtin": "b
 _NO_TOOL = ("",)
 _MOST_URLS = 8
 _OF_CONTAINERS = frozenset({"image", "network", "mount", "memory_mib", "cpus"})
-_SERVER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-_SCRIPT_NAME = re.compile(r"[\w.-]+/[\w.-]+")
-_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_BLOCK = re.compile(r"\s*\[\[\s*mcp\s*\.\s*servers\s*\]\]")
-_POINTER = re.compile(r"[A-Za-z0-9._-]+\.toml")
-_HEADER = re.compile(r"^#[ \t]*(Title|Description):(.*)$", re.MULTILINE)
+_SERVER_NAME = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_SCRIPT_NAME = lazy_pattern(r"[\w.-]+/[\w.-]+")
+_KEY = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_]*")
+_BLOCK = lazy_pattern(r"\s*\[\[\s*mcp\s*\.\s*servers\s*\]\]")
+_POINTER = lazy_pattern(r"[A-Za-z0-9._-]+\.toml")
+_HEADER = lazy_pattern(r"^#[ \t]*(Title|Description):(.*)$", re.MULTILINE)
 
 
 class _OAuthBlock(msgspec.Struct):

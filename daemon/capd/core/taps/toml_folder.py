@@ -4,12 +4,12 @@ Each part that is left out gives a finding with the file, the line if it is know
 (docs/design/catalog.md).
 """
 
-import re
 import tomllib
 from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
+from capd.core.lazy_patterns import lazy_pattern
 from capd_protos.types import Finding, Severity
 
 LARGEST_BYTES = 128 << 10
@@ -23,7 +23,7 @@ MOST_TEXTS = 256
 _LONGEST_PHRASE = 500
 _LONGEST_REASON = 400
 
-_AT_LINE = re.compile(r"at line (\d+)")
+_AT_LINE = lazy_pattern(r"at line (\d+)")
 
 
 class TomlFolder:

@@ -18,7 +18,6 @@ begin a new line. A schema may refer to one large part hundreds of times, so the
 steps is limited as well.
 """
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -27,6 +26,7 @@ from typing import Any
 import msgspec
 
 from capd.core.index.token_costs import one_line
+from capd.core.lazy_patterns import lazy_pattern
 from capd.core.tools.read_only import is_read_only
 from capd_protos.types import WireName
 
@@ -58,8 +58,8 @@ _LONGEST_REFERENCE = 400
 MORE = "..."
 """Stands for arguments, members or values that are left out."""
 
-_IS_NAME = re.compile(r"[\w.$-]+")
-_SENTENCE_END = re.compile(r"(?<=[a-z0-9][a-z0-9)\]])[.;:!?](?:\s|$)")
+_IS_NAME = lazy_pattern(r"[\w.$-]+")
+_SENTENCE_END = lazy_pattern(r"(?<=[a-z0-9][a-z0-9)\]])[.;:!?](?:\s|$)")
 _SHORT = {"string": "str", "integer": "int", "number": "number", "boolean": "bool", "null": "null"}
 _KINDS = {**_SHORT, "array": "array", "object": "object"}
 

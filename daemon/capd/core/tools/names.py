@@ -8,14 +8,14 @@ last case, the name depends on the definition alone, and is the same in every se
 """
 
 import hashlib
-import re
 from collections.abc import Container
 
+from capd.core.lazy_patterns import lazy_pattern
 from capd_protos.types import ServerIdentity, ServerName, ToolName, WireName
 
 LIMIT = 64
 _HASH_DIGITS = 6
-_FORBIDDEN = re.compile(r"[^a-z0-9_]")
+_FORBIDDEN = lazy_pattern(r"[^a-z0-9_]")
 
 
 def wire_name(

@@ -6,9 +6,10 @@ the regular expression engine expands each repetition: `(\w{100}){100}` becomes 
 A check that would be too expensive is skipped, as if there were no schema.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+from capd.core.lazy_patterns import lazy_pattern
 
 MOST_BRANCHES = 10_000
 MOST_PATTERN_WORK = 20_000
@@ -16,7 +17,7 @@ MOST_PATTERN_WORK = 20_000
 _CLASS_WORK = 10
 _LONGEST_CLASS = 200
 """A class of characters that is longer than this counts with its full length."""
-_REPETITION = re.compile(r"\{(\d{0,6})(?:,(\d{0,6}))?\}")
+_REPETITION = lazy_pattern(r"\{(\d{0,6})(?:,(\d{0,6}))?\}")
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 

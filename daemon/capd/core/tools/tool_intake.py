@@ -5,7 +5,6 @@ Entries that are accepted keep their bytes, apart from hidden characters in text
 removed.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from capd.core.definitions.hidden_text import (
     TooMuchHiddenError,
     cleaned_json,
 )
+from capd.core.lazy_patterns import lazy_pattern
 from capd.core.tools.schema_bounds import examined
 from capd_protos.codec import JsonCodec, MalformedError
 from capd_protos.types import ToolDefinition, ToolName
@@ -33,7 +33,7 @@ _MOST_BEYOND = 100
 _LONGEST_REASON = 300
 
 # The MCP specification's own character set for tool names.
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_NAME = lazy_pattern(r"[A-Za-z0-9_.-]{1,128}")
 # In JavaScript, assigning this key to an object replaces its prototype.
 _NO_NAME = "__proto__"
 

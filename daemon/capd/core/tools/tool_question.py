@@ -7,10 +7,10 @@
 If a question is not valid, the text of the error tells a model how to correct it.
 """
 
-import re
 from dataclasses import dataclass
 
 from capd.core.errors import CapdError
+from capd.core.lazy_patterns import lazy_pattern
 
 SELECT = "select:"
 MOST_RESULTS = 25
@@ -18,7 +18,7 @@ DEFAULT_RESULTS = 5
 MOST_QUERIES = 5
 MOST_REQUIRED = 8
 # A plus sign inside a word (c++, a+b) or before a number (+1) asks for nothing.
-_REQUIRED = re.compile(r"(?<!\S)\+([^\W\d]\w*)")
+_REQUIRED = lazy_pattern(r"(?<!\S)\+([^\W\d]\w*)")
 
 
 class BadQuestionError(CapdError):

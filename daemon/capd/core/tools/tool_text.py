@@ -4,7 +4,6 @@ Servers write definitions, so these may be long, malformed or hostile. Every par
 and a part with a wrong type is left out.
 """
 
-import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from capd.core.lazy_patterns import lazy_pattern
 from capd_protos.types import ServerName, ToolDefinition, ToolName, WireName
 
 MOST_CHARACTERS = 2000
@@ -19,7 +19,7 @@ MOST_CHARACTERS = 2000
 characters of prose."""
 MOST_ARGUMENTS = 64
 
-_BOUNDARY = re.compile(r"[\W_]+|(?<=[a-z\d])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_BOUNDARY = lazy_pattern(r"[\W_]+|(?<=[a-z\d])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _FOLDED = str.maketrans("", "", "-_")
 
 

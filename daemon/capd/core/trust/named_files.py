@@ -6,18 +6,18 @@ them, such as npm's package.json, are candidates as well. The caller checks whet
 exists. What a script itself reads or imports is not followed.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
+from capd.core.lazy_patterns import lazy_pattern
 from capd.core.servers.launchers import names_of
 from capd_protos.types import ServerSpec
 
 MOST_NAMES = 5000
 
-_BETWEEN = re.compile(r"[\s=:,;|&<>()\"'`]+")
-_SCHEME = re.compile(r"\bfile://")
-_FOLDERS = re.compile(r"\{\{(?:CWD|PROJECT)\}\}")
+_BETWEEN = lazy_pattern(r"[\s=:,;|&<>()\"'`]+")
+_SCHEME = lazy_pattern(r"\bfile://")
+_FOLDERS = lazy_pattern(r"\{\{(?:CWD|PROJECT)\}\}")
 
 # By the name of a program: the files that it reads in the folder that it runs in, besides those
 # in `core.servers.launchers`.

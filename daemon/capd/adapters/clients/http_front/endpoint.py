@@ -10,7 +10,6 @@ connection cancels nothing. In the stateless generation every request names its 
 requests of one program share a session, and closing an answer cancels its request.
 """
 
-import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -43,6 +42,7 @@ from capd.adapters.clients.http_front.posted_message import (
     message_of,
 )
 from capd.core.errors import CapdError, described
+from capd.core.lazy_patterns import lazy_pattern
 from capd.core.protocol.generations import (
     CLIENT_INFO,
     HANDSHAKE_VERSIONS,
@@ -70,7 +70,7 @@ say goodbye, and their sessions hold servers."""
 MOST_SESSIONS = 256
 LOOK_AGAIN = 30.0
 
-_EVENT_ID = re.compile(r"([a-z]+(?:-[0-9]{1,18})?)/([0-9]{1,18})")
+_EVENT_ID = lazy_pattern(r"([a-z]+(?:-[0-9]{1,18})?)/([0-9]{1,18})")
 _STANDALONE = "standalone"
 
 

@@ -7,13 +7,13 @@ has an envelope, headers and body agree, capd speaks the version, headers and ar
 
 import base64
 import binascii
-import re
 from typing import Any
 
 import msgspec
 
 from capd.adapters.clients.http_front.http_connection import HttpRequest
 from capd.adapters.servers.http.request_headers import marked_arguments
+from capd.core.lazy_patterns import lazy_pattern
 from capd.core.protocol.generations import (
     CLIENT_CAPABILITIES,
     INVALID_PARAMS,
@@ -32,8 +32,8 @@ _METHOD_HEADER = "mcp-method"
 _NAME_HEADER = "mcp-name"
 _PARAM_PREFIX = "mcp-param-"
 _NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-_ENCODED = re.compile(r"=\?base64\?(.*)\?=")
-_DECIMAL = re.compile(r"(-?[0-9]{1,1000})(\.0+)?")
+_ENCODED = lazy_pattern(r"=\?base64\?(.*)\?=")
+_DECIMAL = lazy_pattern(r"(-?[0-9]{1,1000})(\.0+)?")
 
 
 class _Tool(msgspec.Struct):

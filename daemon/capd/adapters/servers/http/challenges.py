@@ -5,13 +5,14 @@ page is opened then; the next `capd login` asks for the missing scopes, and for 
 before, so that no tool loses its rights.
 """
 
-import re
 from dataclasses import dataclass
 
+from capd.core.lazy_patterns import lazy_pattern
+
 MOST_SCOPES = 100
-_FIELD = re.compile(r'(?<![\w-])(scope|resource_metadata)\s*=\s*(?:"([^"]*)"|([^\s",]+))')
-_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
-_URL = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,2000}")
+_FIELD = lazy_pattern(r'(?<![\w-])(scope|resource_metadata)\s*=\s*(?:"([^"]*)"|([^\s",]+))')
+_SCOPE = lazy_pattern(r"[\x21\x23-\x5b\x5d-\x7e]+")
+_URL = lazy_pattern(r"[\x21\x23-\x5b\x5d-\x7e]{1,2000}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ alike.
          └─────stop: no more lines, end the session, close everything──> gone
 """
 
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import (
@@ -29,6 +28,7 @@ from capd.adapters.servers.http.wire_messages import failure_reply
 from capd.adapters.servers.processes import SpawnFailedError
 from capd.adapters.servers.server_lines import INCOMING, Incoming
 from capd.adapters.stdio_frames import Frame, FrameReader
+from capd.core.lazy_patterns import lazy_pattern
 from capd.core.protocol.outcomes import CallFailedError, NotSentError
 from capd_protos.codec import MalformedError
 
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 LINE_CAP_BYTES = 256 * 1024 * 1024
 LAST_WORDS_TIMEOUT = 1.0
-_HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-_HEADER_VALUE = re.compile(r"[^\x00-\x1f\x7f]*")
+_HEADER_NAME = lazy_pattern(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_HEADER_VALUE = lazy_pattern(r"[^\x00-\x1f\x7f]*")
 
 
 class Wire(Protocol):

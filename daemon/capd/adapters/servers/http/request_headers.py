@@ -7,13 +7,13 @@ version.
 """
 
 import base64
-import re
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
 from capd.adapters.servers.server_lines import MOST_PAGE_BYTES, MOST_PAGE_VALUES, Incoming
+from capd.core.lazy_patterns import lazy_pattern
 from capd.core.protocol.tasks import TASK_METHODS
 from capd.core.tools.tool_intake import MOST_TOOL_BYTES
 from capd_protos.codec import JsonCodec, MalformedError
@@ -24,9 +24,9 @@ _NAMED_BY = {
     "resources/read": "uri",
     **dict.fromkeys(TASK_METHODS, "task"),
 }
-_PLAIN = re.compile(r"[\x21-\x7E]([\x20-\x7E]*[\x21-\x7E])?")
-_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-_ENCODED = re.compile(r"=\?base64\?.*\?=")
+_PLAIN = lazy_pattern(r"[\x21-\x7E]([\x20-\x7E]*[\x21-\x7E])?")
+_TOKEN = lazy_pattern(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_ENCODED = lazy_pattern(r"=\?base64\?.*\?=")
 _MARK = b"x-mcp-header"
 MOST_TOOLS = 1000
 """The most tools of a server whose marks are known."""
