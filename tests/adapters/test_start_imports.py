@@ -9,11 +9,15 @@ import pytest
 @pytest.mark.parametrize(
     ("code", "unneeded"),
     [
-        ("import capd.adapters.parsing.process", {"trio", "structlog", "numpy"}),
         (
-            "from capd import __main__; __main__._imported(['daemon', 'run'])",
+            "import capd.adapters.parsing.process",
+            {"capd.adapters.configuration", "numpy", "structlog", "trio"},
+        ),
+        (
+            "from capd import __main__ as m; m._imported(['daemon', 'run']); import capd.children",
             {
                 "anyio",
+                "_ssl",
                 "asyncio",
                 "capd.actors.control.connection",
                 "capd.actors.gateway.http",
@@ -25,12 +29,14 @@ import pytest
                 "capd.core.routing.manner",
                 "capd.core.sessions.search_reply",
                 "capd.evaluation",
+                "difflib",
                 "mcp",
                 "multiprocessing",
                 "numpy",
                 "pygments",
                 "rich",
                 "sysconfig",
+                "trio._dtls",
                 "typing_extensions",
                 "zipfile",
             },
@@ -48,3 +54,22 @@ def test_a_start_does_without_what_only_later_work_needs(code: str, unneeded: se
     )
 
     assert unneeded & set(ended.stdout.split()) == set()
+
+
+def test_trio_imports_tls_when_it_is_asked_for() -> None:
+    code = (
+        "from capd import __main__; __main__._imported(['daemon', 'run']); import trio; "
+        "print(trio.SSLStream.__name__, trio.NeedHandshakeError.__name__, "
+        "trio.open_ssl_over_tcp_stream.__name__, hasattr(trio, 'NoSuchName'))"
+    )
+
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+
+    assert ended.stdout.split() == [
+        "SSLStream",
+        "NeedHandshakeError",
+        "open_ssl_over_tcp_stream",
+        "False",
+    ]

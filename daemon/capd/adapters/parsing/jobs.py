@@ -9,7 +9,6 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from capd.adapters.configuration import Configuration, PlaceTable
 from capd.core.memories.memory_format import MemoryFile, MemoryRead, read_memory
 from capd.core.sessions.client_skills import SkillNeeds, skill_needs
 from capd.core.settings.layers import Layer, UnusableError, check, tables_of
@@ -97,6 +96,9 @@ class ReadProjectSettings(msgspec.Struct, frozen=True, tag="settings"):
 
     def run(self) -> SettingsRead:
         """Return the settings that the project may set, or why the file cannot be used."""
+        # Imported here: 40 modules that the other jobs do without, in a process that is waited for.
+        from capd.adapters.configuration import Configuration, PlaceTable  # noqa: PLC0415
+
         text = self.text
         try:
             kept = permitted(tables_of(text), text)

@@ -4,7 +4,6 @@ Canonical JSON has every member of the definition, sorted and without spaces. So
 that only differ in order or spacing are equal.
 """
 
-import difflib
 import hashlib
 import json
 from typing import Any
@@ -46,6 +45,8 @@ def laid_out(text: bytes) -> str:
 
 def difference(before: bytes, after: bytes, *, named: str) -> str:
     """Return the unified difference of two definitions in canonical JSON; `named` is the tool."""
+    import difflib  # noqa: PLC0415 - a daemon compares only when a person asks
+
     lines = list(
         difflib.unified_diff(
             laid_out(before).splitlines()[:_MOST_COMPARED] if before else [],
