@@ -5,6 +5,7 @@ import gc
 import os
 import resource
 import signal
+import threading
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -20,7 +21,7 @@ from capd.actor_clients.curator import CuratorClient
 from capd.actor_clients.registry import RegistryClient
 from capd.actor_clients.settings import SettingsClient
 from capd.actors.memory_trimming import return_after_work
-from capd.adapters import platform
+from capd.adapters import parsed_taps, platform
 from capd.adapters.clients.unix_listener import (
     AlreadyServedError,
     LockUnsupportedError,
@@ -33,11 +34,11 @@ from capd.adapters.clients.unix_listener import (
 )
 from capd.adapters.live_settings import LiveSettings
 from capd.adapters.parsing.parser import Parser
+from capd.adapters.servers import sandboxing
 from capd.adapters.servers.login_path import is_from_shell, login_variables, merged
 from capd.adapters.servers.trees import TREES
 from capd.adapters.systemd import Notifier
 from capd.adapters.tracing import TRACES
-from capd.children import Children, Shared, addresses
 from capd.core.errors import CapdError
 from capd.core.machine_conditions import MachineLimits, check_machine
 from capd.runtime.bus import Bus
@@ -115,9 +116,11 @@ async def run_daemon(environment: "os._Environ[str]", problems: Sequence[str] = 
             # Some settings are read only at the start, so wait until the file is complete.
             await trio.sleep(live.wait)
             live.load()
-        await trio.to_thread.run_sync(
-            partial(TREES.begin, Path(where.state), is_service=is_service)
-        )
+        async with trio.open_nursery() as early:
+            early.start_soon(trio.to_thread.run_sync, _import_actors)
+            early.start_soon(
+                trio.to_thread.run_sync, partial(_start_helpers, where, live, parser, is_service)
+            )
         server_listener = stack.enter_context(listening(socket_path, environment))
         # Leave the working directory, so that it is not in use while the daemon runs.
         os.chdir("/")
@@ -126,6 +129,32 @@ async def run_daemon(environment: "os._Environ[str]", problems: Sequence[str] = 
             where, live, dict(environment), server_listener, place, problems=known, parser=parser
         )
         await daemon.run(notifier)
+
+
+def _import_actors() -> None:
+    """Import every actor: a third of all imports, done while helper processes start."""
+    # As in `__main__`: what imports create stays for ever.
+    gc.disable()
+    try:
+        import capd.children  # noqa: F401, PLC0415
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def _start_helpers(where: Places, live: LiveSettings, parser: Parser, is_service: bool) -> None:
+    """Start the processes that would otherwise be waited for later, one after the other.
+
+    The parser is needed before anybody is served if taps of others were never read. Which
+    sandboxing works on this machine is tried before the first server starts.
+    """
+    # First, because it ends the helpers of an earlier daemon, and makes the mark of this one's.
+    TREES.begin(Path(where.state), is_service=is_service)
+    has_taps = Path(where.config, "taps.toml").exists()
+    if has_taps and not Path(where.cache, parsed_taps.FILE).exists():
+        parser.start()
+    if live.current.sandbox.level != "off":
+        threading.Thread(target=sandboxing.machine, name="sandbox trials", daemon=True).start()
 
 
 class Daemon:
@@ -163,6 +192,8 @@ class Daemon:
 
     async def run(self, notifier: Notifier) -> None:
         """Start every actor in its order, serve, and stop them in reverse."""
+        from capd.children import addresses  # noqa: PLC0415 - `_import_actors` has imported it
+
         async with (
             Bus(
                 addresses(),
@@ -211,6 +242,8 @@ class Daemon:
             self._scope.cancel()
 
     def _children(self, bus: Bus) -> list[Child]:
+        from capd.children import Children, Shared  # noqa: PLC0415 - as above
+
         made = Children(self._where, self._live, self._environment, self._problems, self._parser)
         shared = Shared(
             bus, self._listener, self.described, self.stop, self._stop_asked, self._path_known

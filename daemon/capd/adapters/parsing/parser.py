@@ -5,7 +5,8 @@
 
 A parser written in Python can take seconds for a few hostile kilobytes, and gigabytes for a few
 more. It cannot be interrupted and blocks every thread, so it runs in a process that can be killed.
-The process is started for the first such text, never for the user's own. When the daemon ends, the
+The process is started for the first such text, never for the user's own; a daemon that is about to
+read such texts starts it ahead of them. When the daemon ends, the
 socket closes and the process ends; if it is stopped at that moment, the watcher finds it by its
 mark. A text that could not be parsed is remembered, so that no reload tries it again.
 
@@ -96,6 +97,16 @@ class Parser:
         """The process's pid; None if there is none at the moment."""
         process = self._process
         return process.pid if process is not None and process.is_alive else None
+
+    def start(self) -> None:
+        """Start the process before its first job, which then does not wait for it.
+
+        If it cannot be started, the first job tries again.
+        """
+        with self._turn:
+            if self._process is None:
+                with contextlib.suppress(OSError):
+                    self._process = _Process(self._longest, self._idle, self._environment())
 
     def read(self, job: Job[T]) -> T:
         """Return the result of a job; jobs run one after the other. Failures are in the result."""
