@@ -3,10 +3,10 @@
     frame    length of the rest, how the job ended, CPU seconds, the result in msgpack
     job      length of the rest, the job in msgpack
 
-It starts no process, opens no file, and shares only a socket pair with the daemon. The kernel
-enforces its limits: a timer on the CPU time of each job, which ends the process even inside a
-library call; a limit on its memory; and no permission to write files. The process ends if a job has
-made it large, or if it is idle for some time; the daemon starts another one.
+It starts no process, opens no file but its own status, and shares only a socket pair with the
+daemon. The kernel enforces its limits: a timer on the CPU time of each job, which ends the process
+even inside a library call; a limit on its memory; and no permission to write files. The process
+ends if a job has made it large, or if it is idle for some time; the daemon starts another one.
 """
 
 import contextlib
@@ -112,8 +112,19 @@ def _done(job: bytes) -> tuple[int, bytes]:
 
 
 def _has_grown() -> bool:
+    return _peak_kib() > LARGEST_KEPT_KIB
+
+
+def _peak_kib() -> int:
+    """Return the most memory that was resident in this process."""
+    # Not `ru_maxrss`, which on Linux begins with that of the process that started this one: below
+    # a daemon of 64 MB every job would end the process, and the next would start another.
+    with contextlib.suppress(OSError), open("/proc/self/status", "rb") as status:  # noqa: PTH123
+        for line in status:
+            if line.startswith(b"VmHWM:"):
+                return int(line.split()[1])
     unit = 1024 if sys.platform == "darwin" else 1
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > LARGEST_KEPT_KIB * unit
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // unit
 
 
 def start(arguments: list[str]) -> None:
