@@ -211,7 +211,10 @@ def headers_of(words: Sequence[str]) -> dict[str, str]:
 
 
 def is_server_name(name: str) -> bool:
-    """Tell whether a name is allowed for a server."""
+    """Tell whether `name` is allowed for a server.
+
+    It has 1 to 64 of A-Z a-z 0-9 . _ -, does not begin with . _ or -, and contains no `__`.
+    """
     return bool(_SERVER.fullmatch(name)) and "__" not in name and len(name) <= LONGEST_NAME
 
 

@@ -585,7 +585,7 @@ class ListProfiles(msgspec.Struct, frozen=True, tag="curator.profiles"):
 
 
 class ProfileEntry(msgspec.Struct, frozen=True):
-    """One profile of the configuration."""
+    """A profile of the configuration: its conditions, and what it switches on."""
 
     name: str
     folders: list[str]
@@ -599,7 +599,7 @@ class ProfileEntry(msgspec.Struct, frozen=True):
 
 
 class SessionProfile(msgspec.Struct, frozen=True):
-    """The profile of one session."""
+    """The profile of one session, and why it has this one."""
 
     session: SessionKey
     profile: str

@@ -37,7 +37,7 @@ class CallNote(msgspec.Struct, frozen=True, tag="ledger.call"):
 
 
 class DecisionNote(msgspec.Struct, frozen=True, tag="ledger.decision"):
-    """One routing decision."""
+    """A decision of routing on one message."""
 
     at: float
     session: SessionKey
@@ -129,7 +129,7 @@ class SumCalls(msgspec.Struct, frozen=True, tag="ledger.sum"):
 
 
 class CapabilityCalls(msgspec.Struct, frozen=True):
-    """The calls through one capability."""
+    """How many calls went through one capability, and how they ended."""
 
     name: str
     """`tap/name`; empty for calls of tools that no capability granted."""

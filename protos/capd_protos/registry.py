@@ -365,7 +365,7 @@ class ListTrusted(msgspec.Struct, frozen=True, tag="registry.trusted"):
 
 
 class TrustedProject(msgspec.Struct, frozen=True):
-    """One project and what of it is trusted."""
+    """A project in which something is trusted, with the names of its trusted servers."""
 
     project: str
     servers: list[str]

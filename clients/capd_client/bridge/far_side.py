@@ -35,7 +35,7 @@ FILES = ("capd.pyz", "credential", "generation", "socket", "pid")
 
 
 def folder_of(name: str) -> Path:
-    """Return the folder of a bridge."""
+    """Return the folder over here with the files of the bridge `name`."""
     return Path("~/.local/share/capd-bridge").expanduser() / name
 
 

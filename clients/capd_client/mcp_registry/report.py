@@ -25,7 +25,7 @@ def entry_lines(entry: Mapping[str, Any]) -> Iterator[str]:
 
 
 def input_line(each: Mapping[str, Any]) -> str:
-    """Return the line for one input."""
+    """Return the line that describes an input: its name, default, choices and meaning."""
     need = "needs" if each.get("is_required") and not each.get("default") else "takes"
     words = [str(each["name"])]
     if each.get("is_secret"):

@@ -44,7 +44,7 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
 
 
 class ServersTable(msgspec.Struct, frozen=True):
-    """`[servers]`."""
+    """`[servers]`: the lifetime and the bounds of servers (docs/servers.md)."""
 
     linger: Seconds = 30.0
     """Seconds for which an instance without leases is kept."""
@@ -106,7 +106,7 @@ class SandboxTable(msgspec.Struct, frozen=True):
 
 
 class SessionsTable(msgspec.Struct, frozen=True):
-    """`[sessions]`."""
+    """`[sessions]`: how much may be on at once in a session."""
 
     capabilities: Annotated[int, msgspec.Meta(ge=1, le=64)] = 4
     """How many capabilities with tools may be on at once."""
@@ -168,7 +168,7 @@ class PolicyTable(RulesTable, frozen=True):
 
 
 class EmbedderTable(msgspec.Struct, frozen=True):
-    """`[embedder]`."""
+    """`[embedder]`: where the embedding model runs, and for how long it stays loaded."""
 
     placement: Literal["process", "daemon"] = "process"
     """Where the model runs: in its own process, which frees all memory when idle, or in the
@@ -180,7 +180,7 @@ class EmbedderTable(msgspec.Struct, frozen=True):
 
 
 class TapsTable(msgspec.Struct, frozen=True):
-    """`[taps]`."""
+    """`[taps]`: whether changes of taps are noticed (docs/taps.md)."""
 
     watch: bool = True
     """Whether changes of taps, overlays and their list are loaded at once."""
@@ -236,7 +236,7 @@ class HttpTable(msgspec.Struct, frozen=True):
 
 
 class DaemonTable(msgspec.Struct, frozen=True):
-    """`[daemon]`."""
+    """`[daemon]`: how the daemon stops."""
 
     drain: Annotated[float, msgspec.Meta(ge=0, le=60)] = 8.0
     """Seconds for calls in progress to end when the daemon is asked to stop."""

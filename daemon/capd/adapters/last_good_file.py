@@ -64,7 +64,7 @@ class LastGoodFile:
         """The text that was saved."""
 
     def load(self) -> None:
-        """Read the file."""
+        """Read the file again; a file that cannot be used leaves the last good state in use."""
         if not self._is_begun:
             self._is_begun = True
             self._recall()

@@ -11,7 +11,7 @@ from capd.core.tools.curation import CurationRules
 
 
 def session_rules(configuration: Configuration, table: Mapping[str, ClientTraits]) -> SessionRules:
-    """Return the rules of every session."""
+    """Return the settings of sessions in the form that the core uses."""
     sessions, surface, policy = (
         configuration.sessions,
         configuration.surface,

@@ -16,7 +16,7 @@ REFRESH = 30.0
 
 
 class Programs:
-    """The missing programs of capabilities in some taps."""
+    """Looks up, in the background, which capabilities lack a program."""
 
     def __init__(
         self, taps: Callable[[], Iterable[Tap]], has_program: Callable[[str], bool] | None

@@ -33,7 +33,7 @@ class CallRecord:
 
 
 class CallNotes:
-    """Writes notes about the calls of one session."""
+    """Writes a note for the ledger about each call of one session."""
 
     def __init__(self, journal: Journal, place: SessionPlace, active: ActiveSet) -> None:
         self._journal = journal

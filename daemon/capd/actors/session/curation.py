@@ -160,9 +160,10 @@ class Curation:
     async def activate_ranked(
         self, ranked: list[finder.CuratedTool], *, is_planned: bool = False
     ) -> CurationResult:
-        """Add the tools that fit to the list; return them and the fitting tools without room.
+        """Switch on the tools that clearly fit; return them, and those that are only suggested.
 
-        With `is_planned` all of them are switched on: the budget has already been applied.
+        One turn adds at most `[curation] new_per_turn` tools to the list. With `is_planned` all of
+        them are switched on: the budget has already been applied.
         """
         if not ranked:
             return CurationResult()

@@ -15,7 +15,7 @@ from capd_protos.types import CapabilityId, Decision, RoutingLabel
 
 
 class SessionFeedback:
-    """Sends the labels of one session."""
+    """Sends the registry labels: what followed the messages of one session."""
 
     __slots__ = ("_context", "_feedback", "_project")
 

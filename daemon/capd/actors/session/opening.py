@@ -81,7 +81,7 @@ class SessionOpenings:
         self._on_change = on_change
 
     def run_in(self, nursery: trio.Nursery) -> None:
-        """Use `nursery` for tasks that go on while a session opens."""
+        """Start tasks in `nursery`, which must outlive the opening of a session."""
         self._nursery = nursery
 
     async def open(

@@ -28,14 +28,14 @@ def answer_line(request_id: RequestId, member: bytes, value: bytes) -> bytes:
 
 
 def error_line(request_id: RequestId, code: int, text: str, data: Any = None) -> bytes:
-    """Return the response with an error."""
+    """Return the response line with a JSON-RPC error."""
     return answer_line(
         request_id, b'"error":', msgspec.json.encode(frames.RpcError(code, text, data))
     )
 
 
 def result_line(request_id: RequestId, result: Result) -> bytes | LargeFrame:
-    """Return the response with a result."""
+    """Return the response line with a result, which may be too large for memory."""
     if isinstance(result, bytes):
         return answer_line(request_id, b'"result":', result)
     return LargeFrame(answer_line(request_id, b'"result":', b"")[:-1], result, b"}")

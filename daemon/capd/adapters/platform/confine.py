@@ -168,7 +168,9 @@ def enter_namespaces(kernel: Kernel) -> None:
 
 
 def show(kernel: Kernel, path: bytes, fd: int, *, is_read_only: bool) -> None:
-    """Mount what `fd` was opened on at `path`, where nothing is any more.
+    """Make a file or folder visible again at `path`, inside a folder that was hidden.
+
+    `fd` is a descriptor of it that was opened before it was hidden.
 
     Raises:
         OSError, RefusedError: the system does not do it.

@@ -95,7 +95,7 @@ def params_for_server(
 
 
 def request_line(message_id: int, method: str, params: bytes) -> bytes:
-    """Return a request."""
+    """Return a JSON-RPC request as one line, without the newline."""
     return b'{"jsonrpc":"2.0","id":%d,"method":"%s","params":%s}' % (
         message_id,
         method.encode(),
@@ -104,7 +104,7 @@ def request_line(message_id: int, method: str, params: bytes) -> bytes:
 
 
 def notification_line(method: str, params: bytes) -> bytes:
-    """Return a notification."""
+    """Return a JSON-RPC notification as one line, without the newline."""
     member = b',"params":' + params if params else b""
     return b'{"jsonrpc":"2.0","method":"%s"%s}' % (method.encode(), member)
 

@@ -37,7 +37,7 @@ class _File(msgspec.Struct):
 
 @dataclass(slots=True)
 class Trusted:
-    """The content of the file at this moment."""
+    """What the file says is trusted, by project."""
 
     projects: Agreements = field(default_factory=dict)
     problem: str = ""

@@ -62,7 +62,7 @@ class Copy(msgspec.Struct):
 
 
 def summary(entry: Entry) -> Summary:
-    """Return the summary of an entry."""
+    """Return the summary of an entry, with every text cut to its limit."""
     server = entry.server
     packages, remotes = server.packages or [], server.remotes or []
     runs = [each.registry_type.lower()[:_LONGEST_WORD] for each in packages]

@@ -45,7 +45,7 @@ class Names:
         self._most = most
 
     def label(self, name: str) -> str:
-        """Return the label of a name."""
+        """Return the name as a label; `other` once there are too many different names."""
         label = self._labels.get(name)
         if label is None:
             if len(self._labels) >= self._most:

@@ -185,7 +185,7 @@ class TokenAccount:
         self._open = tuple(still_open)
 
     def figures(self) -> Figures:
-        """Return the figures that are known."""
+        """Return the figures so far; a figure that is not counted yet is None."""
         listed, own = self._list or (None, None)
         return Figures(
             tools=None if self._listed is None else len(self._listed),

@@ -45,7 +45,7 @@ class Omission:
 
 @dataclass(slots=True)
 class KeptPlaces:
-    """Places that must not be cut."""
+    """Places in a value that must not be cut, each by its path."""
 
     whole: set[Path] = field(default_factory=set)
     full: set[Path] = field(default_factory=set)
@@ -54,7 +54,7 @@ class KeptPlaces:
 
 @dataclass(slots=True)
 class Split:
-    """The containers of one value that were split into their parts."""
+    """A cache: the lists and objects of one value that were split, by their paths."""
 
     lists: dict[Path, list[msgspec.Raw]] = field(default_factory=dict)
     members: dict[Path, dict[str, msgspec.Raw]] = field(default_factory=dict)

@@ -42,7 +42,7 @@ WORTH_NAMING = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A catalog, prepared for comparison with messages."""
+    """Everything about a catalog that decisions on messages need, computed in advance."""
 
     scorer: Scorer
     phrases: Phrases

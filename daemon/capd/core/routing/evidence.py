@@ -263,7 +263,7 @@ class _Scales:
 
 
 class EvidenceIndex:
-    """A catalog, prepared for comparison with messages."""
+    """A catalog's words, vectors and scales, from which each message's evidence is computed."""
 
     def __init__(
         self,

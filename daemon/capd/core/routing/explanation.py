@@ -59,10 +59,10 @@ def explained(note: DecisionNote, threshold: float, margin: float) -> str:
 
 
 def counted(note: DecisionNote, learnt: Iterable[LearntEntry]) -> list[LearntEntry]:
-    """Return the entries about a decision's two best candidates, and its winner, that are older.
+    """Return what had been learnt, before a decision, about its winner and two best candidates.
 
-    `learnt` is what routing has learnt by now. Entries from after the decision did not influence
-    it.
+    `learnt` is what routing has learnt by now. Entries from after the decision are left out,
+    because they did not influence it.
     """
     named = {note.name, *(name for name, _ in note.top[:2])}
     return [each for each in learnt if each.capability in named and each.since < note.at]

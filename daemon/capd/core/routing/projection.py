@@ -54,7 +54,11 @@ class Projection:
         return projected
 
     def images(self, vectors: "Vectors") -> "Vectors":
-        """Return what an unprojected row is multiplied with for its cosine, times its length."""
+        """Return the images of messages, with which phrases are compared without projecting them.
+
+        The product of a phrase's vector with an image is the cosine of their projections, times
+        the phrase's length after the map (`lengths`).
+        """
         projected = self.projected(vectors)
         inner: Vectors = projected @ self.up.T
         images: Vectors = inner @ self.down.T

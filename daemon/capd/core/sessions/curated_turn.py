@@ -15,7 +15,7 @@ from capd.core.sessions.session import SessionState, SingleTool, Step
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """One of the tools that curation found for a message."""
+    """A tool that curation found for a message, and whether it clearly fits."""
 
     tool: SingleTool
     is_clear: bool

@@ -138,7 +138,7 @@ def listing(
 
 
 def discovered(intent: str, hits: Sequence[ListedCapability], hidden_by_policy: int = 0) -> str:
-    """Return the answer to `discover`."""
+    """Return the answer to `discover`: the fitting capabilities, best first, or that none fits."""
     if not hits:
         denied = f" {hidden_by_policy} that are denied by policy were not compared."
         return (

@@ -42,7 +42,7 @@ class SavedGrant(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SavedActivation(msgspec.Struct, frozen=True):
-    """A capability that is on."""
+    """A capability that was on when the session was saved."""
 
     spec: CapabilitySpec
     servers: list[ServerIdentity]
@@ -60,7 +60,7 @@ class SavedServer(msgspec.Struct, frozen=True):
 
 
 class SavedTool(msgspec.Struct, frozen=True, array_like=True):
-    """A tool that is on by itself."""
+    """A single tool that was on when the session was saved."""
 
     server: ServerIdentity
     tool: ToolName

@@ -325,7 +325,7 @@ def _restriction_of(
 
 
 def lacks(keys: Sequence[str]) -> Restriction:
-    """Return the restriction of the tools of a server for which these keys have no value."""
+    """Return the restriction of the tools of a server that needs `keys`, which have no value."""
     commands = " and ".join(f"`capd secret set {key}`" for key in keys[:_MOST_COMMANDS])
     more = " ..." if len(keys) > _MOST_COMMANDS else ""
     return Restriction(

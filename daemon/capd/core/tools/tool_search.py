@@ -226,8 +226,8 @@ class ToolIndex:
     ) -> Evidence:
         """Return how well each tool fits the question `asked`, whose unit vector is `vector`.
 
-        The rows `beside` are compared by meaning however far they are. Of the others, the nearest
-        are, and those that fit best by words.
+        With a graph over the vectors, not every tool is compared by meaning, but only those in the
+        rows `beside`, the nearest ones, and those that fit best by words.
         """
         import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without searches never pays
 
