@@ -63,7 +63,10 @@ def active_line(session: Document) -> str:
 
 
 def active_lines(status: Document, session: str = "") -> list[str]:
-    """Return the `active_line` of `session`; of each session, with its key, if that is empty."""
+    """Return the `active_line` of `session`, or of all sessions if that is empty.
+
+    If there are several, each line begins with its session's key.
+    """
     found = [
         each for each in status.get("sessions") or [] if not session or each.get("key") == session
     ]

@@ -41,7 +41,7 @@ class ScreenTools(msgspec.Struct, frozen=True, tag="definitions.screen"):
 
 
 class ToolsScreened(msgspec.Struct, frozen=True, tag="definitions.screened"):
-    """Which tools may not be found."""
+    """The withheld tools, by server: no search may return them."""
 
     withheld: dict[ServerIdentity, list[ToolName]] = {}
 

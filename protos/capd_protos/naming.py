@@ -26,7 +26,7 @@ _SPELLINGS = 3
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """The one name that is meant."""
+    """Only one name fits what a person wrote."""
 
     name: str
 

@@ -75,7 +75,7 @@ class ReleaseSession(msgspec.Struct, frozen=True, tag="supervisor.release_sessio
 
 
 class LeasesReleased(msgspec.Struct, frozen=True, tag="supervisor.released"):
-    """What is left after the release."""
+    """What was held is released. An instance runs on while other sessions hold it."""
 
     held_by: list[SessionKey] = []
     """Sessions that still hold a lease on the instance."""

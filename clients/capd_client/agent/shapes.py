@@ -11,7 +11,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The result of a user's message."""
+    """What capd decided on a user's message, and what the model is to be told."""
 
     outcome: Literal["activate", "suggest", "abstain"]
     name: str

@@ -18,7 +18,7 @@ _DOCUMENTS = ("status", "caps")
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The input of all checks."""
+    """What all checks look at: this command's surroundings and the daemon's answers."""
 
     env: Mapping[str, str]
     uid: int

@@ -16,7 +16,8 @@ def carry_out(plan: ImportPlan, tap: OwnTap, store: SecretStore, known: KnownVal
     A secret that `known` says is stored already is not saved again.
 
     Raises:
-        TapError, SecretError, OSError: something could not be written; all that was is removed.
+        TapError, SecretError, OSError: something could not be written. All that was written before
+            is removed again.
     """
     undo: list[Callable[[], object]] = []
     try:

@@ -35,7 +35,7 @@ _Keys = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class TakenFile:
-    """What was removed from one file."""
+    """The servers that were removed from a client's file, so that they can be put back."""
 
     client: str
     format: Format

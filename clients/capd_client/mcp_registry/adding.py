@@ -49,7 +49,7 @@ class AddOptions:
 
 
 class NotAgreedError(Exception):
-    """The user refused."""
+    """The user refused to start or to add the server."""
 
 
 def add(options: AddOptions, config: str) -> str:

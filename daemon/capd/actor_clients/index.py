@@ -30,7 +30,7 @@ class IndexClient(ActorClient):
         return await self._ask(messages.WriteIndex(), _INDEX_WRITTEN, timeout)
 
     async def describe(self, *, timeout: float = ANSWER_TIMEOUT) -> messages.IndexDescribed:
-        """Return the state of the file, and the uses of each capability."""
+        """Return the state of the index's file, and each capability's use and cost."""
         return await self._ask(messages.DescribeIndex(), _INDEX_DESCRIBED, timeout)
 
     async def revise(

@@ -52,7 +52,7 @@ class NotKeptError(CapdError):
 
 
 class StoredResult(msgspec.Struct, frozen=True):
-    """The facts about a stored result."""
+    """Whose result is stored, since when, and the digests that show whether it is intact."""
 
     handle: str
     session: SessionKey

@@ -43,7 +43,7 @@ class Spool:
 
 
 class ServerSpool:
-    """One server's part of the spool."""
+    """The files of one server in the spool, of which it may have a limited number."""
 
     def __init__(self, spool: Spool, most_files: int, longest_bytes: int) -> None:
         self.spool = spool

@@ -57,7 +57,7 @@ class TapUnreadableError(CapdError):
 
 @dataclass(frozen=True, slots=True)
 class TapPlace:
-    """One line of the user's list."""
+    """A tap on the user's list: its name, its folder, and the providers chosen in it."""
 
     name: TapName
     path: Path

@@ -59,7 +59,7 @@ class Latency(msgspec.Struct, frozen=True):
 
 
 class RouteReport(msgspec.Struct, frozen=True):
-    """The result of one evaluation."""
+    """The measures of one run of `capd eval route`, and what they were taken on."""
 
     scorer: str
     capabilities: int

@@ -57,7 +57,7 @@ class Measure(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The result of one evaluation."""
+    """The measures of one run of `capd eval search`, and what they were taken on."""
 
     schema: int
     tools: int

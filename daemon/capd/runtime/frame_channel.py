@@ -46,7 +46,7 @@ class FrameTooLargeError(CapdError):
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True):
-    """One message in transit."""
+    """A message on the way, with the number of its request and the time that its sender waits."""
 
     id: MessageId
     deadline: float

@@ -48,7 +48,7 @@ class MethodError(Exception):
 
 
 class Actors:
-    """The clients of all actors."""
+    """One client of each actor that a control method asks."""
 
     def __init__(self, bus: Bus) -> None:
         self.curator = CuratorClient(bus)

@@ -130,7 +130,7 @@ log = structlog.get_logger(actor="finder")
 
 
 class ToolFinder:
-    """The finder's mailbox: queries in, tools out."""
+    """Searches the tools and skills that a session may use, by meaning and by words."""
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ log = structlog.get_logger(actor="gateway")
 
 
 class PeerRules:
-    """Decides which processes are refused."""
+    """Refuses processes that capd started, unless `may_connect` names their server."""
 
     def __init__(self, bus: Bus, may_connect: tuple[str, ...] = ()) -> None:
         """`may_connect` are globs of servers whose own processes may be clients."""

@@ -46,7 +46,7 @@ class ToolCandidate:
 
 @dataclass(frozen=True, slots=True)
 class CurationResult:
-    """The result of a turn's curation."""
+    """What a turn changed in the list of tools, and the tools that it did not list."""
 
     added: tuple[WireName, ...] = ()
     removed: tuple[WireName, ...] = ()

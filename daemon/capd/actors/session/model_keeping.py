@@ -40,7 +40,7 @@ class ModelKeeping:
         self._available = available
 
     async def run(self) -> None:
-        """Keep the model loaded if it is loaded, until cancelled; this never loads it."""
+        """Until cancelled, keep a loaded model loaded where the module says so; never load it."""
         if not self._idle:
             return
         while True:

@@ -57,7 +57,7 @@ NO_STORE = NoResultStore()
 
 @dataclass(slots=True)
 class ResultStorage:
-    """The stored results of all sessions."""
+    """What every session needs to shorten a long result, and to store the whole one."""
 
     store: ResultStore | NoResultStore
     limits: Limits = field(default_factory=Limits)
@@ -73,7 +73,7 @@ class ResultStorage:
 
 @dataclass(slots=True)
 class ResultCounts:
-    """What happened to one session's results."""
+    """How many of one session's results were shortened, and by how much."""
 
     compacted: int = 0
     characters_in: int = 0

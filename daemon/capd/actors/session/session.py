@@ -204,7 +204,7 @@ class Session:
 
     @property
     def may_hold_servers(self) -> bool:
-        """Whether a server may be leased or subscribed to; without one, no change of it matters."""
+        """Whether the session may hold a server. If not, it need not hear of servers' changes."""
         return self._parts.is_made("activation") or bool(self._parts.context.state.servers)
 
     async def read_client_skills(self) -> None:

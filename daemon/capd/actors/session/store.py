@@ -41,7 +41,7 @@ class SessionStore(Protocol):
 
 
 class SessionSaver(Saver[SessionKey]):
-    """Saves the sessions that changed."""
+    """Saves each session a moment after it changed."""
 
     def __init__(
         self, store: SessionStore, record: Callable[[SessionKey], SessionRecord | None]

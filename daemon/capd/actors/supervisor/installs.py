@@ -55,7 +55,7 @@ class _Run:
 
 
 class Installs:
-    """The scripts that are running."""
+    """Runs dependency scripts; sessions that need one at the same time wait for one run."""
 
     def __init__(self, bus: Bus, cwd: Path) -> None:
         self._bus = bus

@@ -64,7 +64,7 @@ class NothingStored:
 
 
 class SessionEnvironments:
-    """The values of every live session."""
+    """What each session brings for its servers: values, a secrets namespace, a sandbox level."""
 
     def __init__(self, stored: Stored | None = None) -> None:
         self.stored: Stored = stored or NothingStored()

@@ -40,7 +40,7 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Digests:
-    """The digests of a downloaded file."""
+    """What was computed while a file was downloaded, to compare with what its index says."""
 
     sha256: str
     sha512: bytes

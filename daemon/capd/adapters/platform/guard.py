@@ -153,7 +153,7 @@ def is_bwrap(pid: int) -> bool:
 
 
 class Guard:
-    """Watches one server's process tree."""
+    """Watches one server's process tree, until it has to be killed."""
 
     def __init__(self, control: int, wake: int, server: int, *, is_wrapped: bool) -> None:
         """`is_wrapped` says that bubblewrap is the parent of the server itself."""

@@ -13,7 +13,7 @@ from capd_protos.secret_places import FILE_LIMIT_BYTES, KEY, refusal_of_mode
 
 
 class SecretsFile:
-    """The current values of the file."""
+    """The values of `secrets.env`, read again when the file has changed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -1,9 +1,8 @@
 """Which variables a server gets: known families, and those that its definition declares.
 
 The daemon's environment contains the variables of the user's session, including tokens and agent
-sockets, and the control variables of systemd and capd. If a family could contain a secret, its
-names are listed one by one instead of as a pattern: `XDG_ACTIVATION_TOKEN` and `UV_PUBLISH_TOKEN`
-match any pattern that works.
+sockets, and the control variables of systemd and capd. The names of a family that contains secrets
+too are listed one by one: a pattern such as `UV_*` would let `UV_PUBLISH_TOKEN` through.
 """
 
 import importlib.util

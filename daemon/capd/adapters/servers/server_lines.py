@@ -139,7 +139,7 @@ class Supported(msgspec.Struct):
 
 
 class VersionRefused(msgspec.Struct):
-    """An error that refuses a version."""
+    """An error that refuses a protocol version, with the versions that the server supports."""
 
     code: int
     data: Supported

@@ -30,7 +30,7 @@ _PARTS = ("capabilities", MEMORIES)
 
 @dataclass(frozen=True, slots=True)
 class ProjectRead:
-    """What was read of one project."""
+    """What a project's files define, and how much of it the user has agreed to."""
 
     project: str
     tap: Tap | None = None

@@ -46,7 +46,7 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Copy(msgspec.Struct):
-    """One registry's local copy."""
+    """The saved summaries of one registry's list, and where the next refresh has to begin."""
 
     url: str
     version: int = VERSION

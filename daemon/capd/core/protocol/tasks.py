@@ -81,7 +81,7 @@ def with_tasks(client: ClientFacts) -> ClientFacts:
 
 
 class TaskOwners:
-    """The servers of one session's tasks."""
+    """Which server gave which task its id, for one session; servers may give the same id."""
 
     def __init__(self) -> None:
         self._servers: dict[str, list[ServerIdentity]] = {}

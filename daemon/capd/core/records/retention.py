@@ -19,7 +19,7 @@ class Retention:
     def share_to_drop(self, size_bytes: int) -> float:
         """Return the share of the rows, the oldest, to delete so that the file is below its bound.
 
-        A tenth more than needed is deleted, so that the next row does not make it necessary again.
+        The file shrinks to 90 % of its bound, so that the next row does not exceed it again.
         """
         if size_bytes <= self.size_bytes:
             return 0.0

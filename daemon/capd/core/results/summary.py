@@ -25,7 +25,7 @@ _NAMES = {b"{": "object", b"[": "list", b'"': "text", b"t": "bool", b"f": "bool"
 
 @dataclass(slots=True)
 class SummaryFacts:
-    """The facts that a summary states."""
+    """What `summary` tells the model of a stored result, besides its beginning and end."""
 
     tool: str
     handle: str

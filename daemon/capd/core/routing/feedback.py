@@ -4,10 +4,10 @@
                    ├──> a person switches off what came on   ──> disabled
                    └──> a call through what came on, or was suggested, worked ──> called
 
-A label comes only from an act of the person or of the conversation's own model, and only about a
-capability that the person's message switched on or suggested. A capability that a model switches on
-or off by itself gives no label, because a server's text may have led the model to it. A capability
-that was called is not counted as a mistake when it is switched off later.
+What a person switches on teaches about any capability. The other two labels are only about one that
+the person's message had switched on or, for a call, suggested. What the conversation's own model
+switches on or off gives no label, because a server's text may have led the model to it; its calls
+do. A capability that was called is not counted as a mistake when it is switched off later.
 """
 
 from capd_protos.types import CapabilityId, Decision, RoutingAct, RoutingLabel

@@ -53,7 +53,7 @@ LONGEST_KEPT = 180 * 86400.0
 
 @dataclass(frozen=True, slots=True)
 class Learnt:
-    """The offsets that result from labels."""
+    """What labels add to the logits of capabilities: for all, for each, for each in a project."""
 
     shared: float = 0.0
     capabilities: Mapping[str, float] = field(default_factory=dict)

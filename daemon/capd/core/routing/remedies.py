@@ -13,7 +13,7 @@ CLOSE = 2
 
 @dataclass(frozen=True, slots=True)
 class CapabilityFacts:
-    """The present state of a capability."""
+    """What of a capability's present state explains why it was not switched on."""
 
     triggers: Sequence[str] = ()
     missing: Sequence[str] = ()

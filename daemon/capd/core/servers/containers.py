@@ -168,7 +168,7 @@ def secret_lines(request: ContainerRequest) -> bytes:
     """Return the bytes for the pipe: an assignment on each line, then a line with a dot.
 
     Raises:
-        ContainerRefusedError: a value cannot be an environment variable, or they are too long.
+        ContainerRefusedError: a value contains NUL, or all together are too long.
     """
     lines = []
     for name, value in request.secrets.items():

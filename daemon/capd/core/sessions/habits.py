@@ -23,7 +23,7 @@ class Habit(msgspec.Struct, frozen=True):
 
 
 class Habits:
-    """The observed behaviour of all clients."""
+    """What was observed of each version of each client: whether it lists again after a change."""
 
     def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:
         """`on_change` is called whenever `written` has changed."""

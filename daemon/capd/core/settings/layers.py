@@ -45,7 +45,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The result of merging all layers."""
+    """The settings that apply, and the layer that each comes from."""
 
     tables: dict[str, Any] = field(default_factory=dict)
     origins: dict[Path, str] = field(default_factory=dict)

@@ -64,7 +64,7 @@ class Restriction:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A tool that fits a question."""
+    """A tool that fits a question; a lower tier comes before a higher score."""
 
     tool: Tool
     score: float
@@ -81,7 +81,7 @@ class Withheld:
 
 @dataclass(frozen=True, slots=True)
 class RankedTools:
-    """The answer to a question by words."""
+    """The tools that fit a `Ranking`, and those that would if the session might use them."""
 
     hits: tuple[Hit, ...]
     withheld: tuple[Withheld, ...]

@@ -51,7 +51,7 @@ class _Question:
 
 
 class TcpPeers:
-    """Judges connections, in batches."""
+    """Finds out whose process is at the other end; one search answers all that wait."""
 
     def __init__(self, peers: Peers, *, searches_servers: bool = False) -> None:
         """`searches_servers` is set if processes of some servers may be clients."""

@@ -71,7 +71,7 @@ def _trust() -> ssl.SSLContext:
 
 @dataclass(slots=True)
 class Dispatch:
-    """How far a request got."""
+    """Whether the first byte of a request was written: from then on it may run."""
 
     has_begun: bool = False
 
@@ -83,7 +83,7 @@ class Dispatch:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One request to a server."""
+    """What one request to a server consists of."""
 
     method: str
     url: str

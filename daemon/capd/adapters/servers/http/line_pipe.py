@@ -95,6 +95,6 @@ class LineReceiver(trio.abc.ReceiveStream):
 
 
 def line_pipe() -> tuple[LineSender, LineReceiver]:
-    """Return the two ends of a stream."""
+    """Return a stream's two ends: a write at one waits until it was read at the other."""
     sender, receiver = trio.open_memory_channel[_Sent](0)
     return LineSender(sender), LineReceiver(receiver)

@@ -42,7 +42,7 @@ _HEADER_VALUE = lazy_pattern(r"[^\x00-\x1f\x7f]*")
 
 
 class Wire(Protocol):
-    """One of the two transports."""
+    """The transport to a remote server: streamable HTTP, or the older HTTP with SSE."""
 
     async def send(self, message: Incoming, line: bytes) -> None:
         """Send one line, which holds `message`. Answers arrive separately."""
@@ -56,7 +56,7 @@ class BadAddressError(SpawnFailedError):
 
 
 class RemoteServer:
-    """A connection; create it with `connected`."""
+    """A connection with the members of a process; create it with `connected`."""
 
     pid = 0
     sandbox = ""
