@@ -22,7 +22,7 @@ class SecretStore:
         return str(self._file) if self._in_file else "the keyring"
 
     def keep(self, key: str, value: str) -> None:
-        """Save a value.
+        """Save a value in the keyring or in the file.
 
         Raises:
             SecretError: it cannot be saved.

@@ -4,9 +4,9 @@
     its first call ──> its session opens, with that on; this and later calls are decided there
     SubagentStop, or the conversation ends ──> its session ends
 
-An agent that never calls capd gets no session. Which agent makes a call is `core/sessions/
-sub_agents`; how a session is opened for one is `opening`. What is switched on there is not listed:
-the client has one list for its connection, and the conversation would see it.
+An agent that never calls capd gets no session. `core/sessions/sub_agents` finds out which agent
+makes a call, and `opening` opens its session. What is switched on there is not listed: the client
+has one list for its connection, and the conversation would see it.
 """
 
 from collections.abc import Awaitable, Callable

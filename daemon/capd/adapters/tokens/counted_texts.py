@@ -31,7 +31,7 @@ class NotCountedError(CapdError):
 
 
 class CountedTexts:
-    """Counts texts, with a cache of earlier counts."""
+    """Counts the tokens of texts in a process, and remembers each count."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, int] = {}

@@ -38,7 +38,7 @@ class Suggestions:
 
 
 def call_of(tool: str) -> Call:
-    """Return the call as a client's model writes it; `tool` is its name for capd's own tool."""
+    """Return a `Call` for a client whose model knows the tool `capability` by the name `tool`."""
 
     def call(name: str) -> str:
         arguments = {"action": "enable", "name": one_line(name)}

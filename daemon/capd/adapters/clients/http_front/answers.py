@@ -115,7 +115,7 @@ async def follow(answer: HttpAnswer, outbox: Outbox, place: StreamPosition, unti
 
 
 async def only(exchange: Exchange) -> bytes:
-    """Return capd's own response to a request; empty if it has not been written yet."""
+    """Wait for the response to a request of capd's own; return it, empty if there will be none."""
     line = await exchange.outbox.after(0, exchange.outbox.claim())
     return line[1] if line is not None and isinstance(line[1], bytes) else b""
 

@@ -1,6 +1,7 @@
 """The one address of the front, `/mcp`: finds the session of a request, and answers it.
 
-    POST  a request     answered as one JSON document, or as events if there is more than one line
+    POST  a request     answered as one JSON document; as events if the client takes them, and
+                        other lines come before the answer, or it takes 10 s
           anything else passed on, 202
     GET                 events that belong to no request, or those that a client has missed
     DELETE              the session is over

@@ -131,7 +131,7 @@ class HttpSession:
         self._complete.pop(exchange.name, None)
 
     def sent(self, exchange: Exchange) -> None:
-        """Release an answer that was read to its end, and its file if it has one."""
+        """Drop an answer that was read whole, if it is in a file; any other may be read again."""
         if exchange.outbox.holds_large:
             self.forget(exchange)
 
