@@ -78,8 +78,9 @@ def loaded(text: str) -> Mapping[str, Any]:
 def _loader() -> Any:
     """Return a safe loader, in C if available, that limits how deep a text is nested.
 
-    libyaml itself has no limit before PyYAML 6.0.4: 50,000 brackets overflow its stack and end the
-    process. Both kinds of PyYAML's loaders call the two methods around each node.
+    50,000 levels overflow libyaml's stack and end the process. From 0.2.6 on libyaml limits
+    brackets to 1,000 levels, and nothing else. Both kinds of PyYAML's loaders call the two methods
+    around each node.
     """
     import yaml  # noqa: PLC0415 - as above
 
