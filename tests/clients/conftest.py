@@ -12,10 +12,14 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from capd_client.mcp_registry import process as registry_process
+from support import forked_scripts
 
 from .patients import Patient
 
@@ -278,6 +282,14 @@ def home(tmp_path: Path) -> Path:
     folder = tmp_path / "capd"
     folder.mkdir(mode=0o700)
     return folder
+
+
+@pytest.fixture(autouse=True)
+def forked_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have `capd registry` forked; tests/whole/test_registry_servers.py starts it as users do."""
+    if sys.platform == "linux":
+        command = partial(forked_scripts.own_process_command, "registry")
+        monkeypatch.setattr(registry_process, "command", command)
 
 
 @pytest.fixture

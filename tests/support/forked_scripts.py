@@ -11,8 +11,10 @@
     counting the process that counts tokens for a daemon, which loads the vocabulary first: 0.4 s of
              the processor for each daemon with a session.
     parsing  the process that reads files for a daemon.
+    registry the process of `python -m capd registry`, which imports half of the daemon: 0.6 s of
+             the processor for each `capd import`.
 
-The last two run a function in place of a script, and a signal that ends the fork ends also the
+The last three run a function in place of a script, and a signal that ends the fork ends also the
 process that stands for it, since the daemon looks for that.
 
 What a process is to the operating system (its memory, its command line, a sandbox) and what Python
@@ -46,7 +48,7 @@ def server_command(script: str, *arguments: str) -> list[str]:
 
 
 def own_process_command(kind: str) -> list[str]:
-    """Return what a forked daemon starts in place of a process of capd's own, without arguments."""
+    """Return what is started in place of a process of capd's own, without arguments."""
     return [sys.executable, "-I", "-S", __file__, _program(kind).address, kind]
 
 
@@ -306,11 +308,19 @@ def _import_parsing() -> None:
     import capd.adapters.parsing.process  # noqa: F401 - what the forks run
 
 
+def _import_registry() -> None:
+    from capd.__main__ import _imported
+
+    _imported(["registry"])
+    import capd.mcp_registry  # noqa: F401 - what the forks run
+
+
 _IMPORTS = {
     "server": _import_sdk,
     "capd": _import_capd,
     "counting": _load_vocabulary,
     "parsing": _import_parsing,
+    "registry": _import_registry,
 }
 
 
@@ -326,13 +336,19 @@ def _parse() -> None:
     process.start(sys.argv[1:])
 
 
+def _ask_registry() -> None:
+    from capd import main
+
+    sys.exit(main.main(["registry", *sys.argv[1:]]))
+
+
 def _run_script() -> None:
     import runpy
 
     runpy.run_path(sys.argv[0], run_name="__main__")
 
 
-_FUNCTIONS = {"counting": _count, "parsing": _parse}
+_FUNCTIONS = {"counting": _count, "parsing": _parse, "registry": _ask_registry}
 
 
 def _run_scripts(listener: "socket.socket", kind: str) -> None:

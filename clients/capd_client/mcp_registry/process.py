@@ -16,6 +16,12 @@ class RegistryError(Exception):
     """The request failed; the text says why, and what would help."""
 
 
+def command() -> list[str]:
+    """Return the command that runs an action, without the action."""
+    # -P: a folder `capd` in the working directory is not the daemon.
+    return [sys.executable, "-P", "-m", "capd", "registry"]
+
+
 def ask(
     action: str, document: Mapping[str, Any] | None = None, *, more: Sequence[str] = (), what: str
 ) -> dict[str, Any]:
@@ -24,13 +30,14 @@ def ask(
     Raises:
         RegistryError: the action refused or failed.
     """
-    # -P: a folder `capd` in the working directory is not the daemon.
-    command = [sys.executable, "-P", "-m", "capd", "registry", action, *more]
     last_lines: list[str] = []
     with (
         Waiting(what) as waiting,
         subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [*command(), action, *more],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         ) as process,
     ):
         assert process.stdin is not None
