@@ -6,9 +6,11 @@ is closed; if the agent does not end then, it is ended.
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import threading
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 
@@ -24,7 +26,10 @@ VARIABLE = "CAPD_ACP"
 GRACE = 5.0
 """Seconds for an agent whose editor is gone: to end by itself, and again after being told to."""
 _DRAIN = 1.0
-"""Seconds for the last output of an agent that has ended; a child may keep its output open."""
+"""Seconds for more output of an agent that has ended; a child may keep its output open."""
+_DRAIN_LIMIT = 60.0
+"""Seconds for an editor to read what an agent had written when it ended."""
+_LOOK = 0.02
 _SIGNALLED = 128
 
 
@@ -40,6 +45,8 @@ class Proxy:
         self._lock = threading.Lock()
         self._mark = uuid.uuid4().hex
         self._is_ending = False
+        self._has_passed_all = threading.Event()
+        """Whether all output that was read is with the editor, and more is waited for."""
         self._watcher = process_tree.watch(self._mark, grace)
         self._process = subprocess.Popen(
             list(command),
@@ -62,7 +69,19 @@ class Proxy:
         if not self._is_ending:
             process_tree.spare(self._watcher)
         speaking.join(_DRAIN)
+        give_up_at = time.monotonic() + _DRAIN_LIMIT
+        while speaking.is_alive() and not self._is_drained() and time.monotonic() < give_up_at:
+            speaking.join(_LOOK)
         return code if code >= 0 else _SIGNALLED - code
+
+    def _is_drained(self) -> bool:
+        """Tell whether the editor has all that the agent has written.
+
+        The order matters: the thread that reads takes the mark away before it empties the pipe.
+        """
+        assert self._process.stdout is not None
+        is_empty = not select.select([self._process.stdout], [], [], 0)[0]
+        return is_empty and self._has_passed_all.is_set()
 
     def _forward(self, number: int, _: object) -> None:
         self._is_ending = True
@@ -92,7 +111,7 @@ class Proxy:
     def _from_agent(self) -> None:
         assert self._process.stdout is not None
         with contextlib.suppress(OSError):
-            for piece, is_line in _pieces(self._process.stdout.fileno()):
+            for piece, is_line in _pieces(self._process.stdout.fileno(), self._has_passed_all):
                 if is_line:
                     with self._lock:
                         if self._dialogue.expects():
@@ -104,12 +123,15 @@ class Proxy:
             self._process.terminate()
 
 
-def _pieces(fd: int) -> Iterator[tuple[bytes, bool]]:
-    """Yield what comes from `fd`: whole lines, and pieces of a line that is too long."""
+def _pieces(fd: int, waiting: threading.Event | None = None) -> Iterator[tuple[bytes, bool]]:
+    """Yield what comes from `fd`: whole lines, and pieces of a line that is too long.
+
+    `waiting` is set while all that was read has been taken and there is no more.
+    """
     parts: list[bytes] = []
     size = 0
     is_long = False
-    while chunk := os.read(fd, _READ_BYTES):
+    while chunk := _read(fd, waiting):
         *ended, rest = chunk.split(b"\n")
         for each in ended:
             yield b"".join([*parts, each, b"\n"]), not is_long
@@ -121,6 +143,14 @@ def _pieces(fd: int) -> Iterator[tuple[bytes, bool]]:
             parts, size, is_long = [], 0, True
     if size:
         yield b"".join(parts), not is_long
+
+
+def _read(fd: int, waiting: threading.Event | None) -> bytes:
+    if waiting is not None:
+        waiting.set()
+        select.select([fd], [], [])
+        waiting.clear()
+    return os.read(fd, _READ_BYTES)
 
 
 def _write(fd: int, data: bytes) -> None:
