@@ -66,6 +66,8 @@ def restarted(home: Home) -> None:
 def brought(home: Home, session: str, said: str = SAID) -> list[str]:
     """Return the tools that a fresh session's turn activates."""
     editor = home.shim(session)
+    # The shim itself answers the handshake while a daemon is slow.
+    wait_for(lambda: session in [each["key"] for each in home.ask("sessions")["sessions"]])
     taken: dict[str, Any] = home.ask("turn", session=session, text=said)
     editor.leave()
     assert taken["tools"] == []

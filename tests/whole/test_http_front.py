@@ -15,6 +15,12 @@ from mcp_types import TextContent
 
 from whole_daemon import OWN_TOOLS, PATIENCE, Home
 
+# The SDK's client leaves the stream that it cancels at its end to the garbage collector.
+unclosed_streams = pytest.mark.filterwarnings(
+    "ignore:Async generator 'http(x|core)2[.]:ResourceWarning"
+)
+pytestmark = unclosed_streams
+
 
 def switched_on(home: Home, *lines: str) -> int:
     """Configure the front on a free port."""

@@ -22,7 +22,7 @@ from capd_client.mcp_host import McpHost
 from whole_daemon import PATIENCE, Home
 
 from .test_http_front import client_of as http_client
-from .test_http_front import switched_on
+from .test_http_front import switched_on, unclosed_streams
 from .test_sdk_client import shim_of
 
 RESULTS_SERVER = Path(__file__).parent / "results_server.py"
@@ -390,6 +390,7 @@ def client_of(shop: Shop, way: str) -> AbstractAsyncContextManager[Client]:
     return Client(shim_of(shop.home), mode=mode)
 
 
+@unclosed_streams
 @pytest.mark.parametrize(
     "way",
     [
