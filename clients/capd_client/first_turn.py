@@ -70,7 +70,7 @@ def _play(env: dict[str, str], control: Control) -> None:
         _model_ready(control)
 
         _step(2, f'Its user says: "{MESSAGE}"')
-        turn = control.call("turn", {"session": first_key, "text": MESSAGE})
+        turn = _wait("a decision", lambda: _decided(control, first_key), PATIENCE)
         top = ", ".join(f"{hit['name']} {hit['score']:.2f}" for hit in turn["top"][:3])
         _show(f"scores: {top}")
         if turn["outcome"] != "activate" or turn["problem"]:
@@ -241,6 +241,12 @@ def _model_ready(control: Control) -> None:
     model = _wait("the embedding model", look, PATIENCE)
     seconds = time.monotonic() - started_at
     _show(f"the model is ready after {seconds:.1f} s: {model['model']}, {model['quantisation']}")
+
+
+def _decided(control: Control, key: str) -> dict[str, Any] | None:
+    """Return the turn with the message; None if the model answered too late on a busy machine."""
+    turn: dict[str, Any] = control.call("turn", {"session": key, "text": MESSAGE})
+    return None if turn["reason"] == "model_not_ready" else turn
 
 
 def _project(home: Path) -> Path:

@@ -388,6 +388,30 @@ def test_an_abstention_is_told_with_the_best_that_was_found(start_daemon: Start,
     assert result.exit_code == 0
 
 
+def test_a_turn_is_sent_again_while_a_loaded_model_answers_too_late(
+    start_daemon: Start, run: Run
+) -> None:
+    """On a busy machine the first text takes a new model longer than a message may wait."""
+    early = {**TURN, "outcome": "abstain", "reason": "model_not_ready", "changed": {}, "top": []}
+    turns = [early, early, TURN]
+    start_daemon({"turn": lambda _: turns.pop(0), "status": STATUS})
+
+    result = run("turn", "log")
+
+    assert result.stdout == "git is on in 412 ms\n  + git__git_log\n  - fs__read\n"
+
+
+def test_a_turn_ends_where_the_model_cannot_be_used(start_daemon: Start, run: Run) -> None:
+    early = {**TURN, "outcome": "abstain", "reason": "model_not_ready", "changed": {}, "top": []}
+    embedder = {"state": "unusable", "model": "", "reason": "no such file"}
+    daemon = start_daemon({"turn": early, "status": {**STATUS, "embedder": embedder}})
+
+    result = run("turn", "log")
+
+    assert result.stdout == "nothing is switched on in 412 ms: model_not_ready\n"
+    assert [each["method"] for each in daemon.requests()].count("turn") == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "answer", "said"),
     [

@@ -178,11 +178,11 @@ def _said_of(
 
     `reloaded` is its answer to `reload`, `capabilities` the list of all capabilities.
     """
-    from capd_client.own_tap import NAME  # noqa: PLC0415
+    from capd_client.taps import OWN  # noqa: PLC0415
 
     lines = []
     for tap in reloaded.get("taps") or []:
-        if tap.get("name") == NAME:
+        if tap.get("name") == OWN:
             if tap.get("error"):
                 lines.append(f"error: not loaded: {tap['error']}")
             lines += [
@@ -191,11 +191,11 @@ def _said_of(
                 if str(each.get("path")).startswith(f"capabilities/{name}/")
             ]
     same = [each for each in capabilities if each.get("name") == name and each.get("routable")]
-    if same and same[0].get("tap") != NAME:
+    if same and same[0].get("tap") != OWN:
         other = f"{same[0].get('tap')}/{name}"
-        lines.append(f"note: `{name}` means {other}, which comes first; yours is {NAME}/{name}")
+        lines.append(f"note: `{name}` means {other}, which comes first; yours is {OWN}/{name}")
     for each in same:
-        if each.get("tap") == NAME:
+        if each.get("tap") == OWN:
             lines += [f"missing: {key} (capd secret set {key})" for key in each.get("missing", ())]
     return lines
 

@@ -30,6 +30,10 @@ _POLL = 0.2
 _COLD_PATIENCE = 3.0
 """Seconds to wait while the model's state is `cold`: a new daemon is cold until it begins to load
 the model, or for ever if it has none."""
+_NOT_LOADED = frozenset({"cold", "loading"})
+_READY_TRIES = 10
+"""How often to ask a daemon that has its model and still answered too early. On a busy machine
+the first text takes longer than the quarter of a second that the daemon waits for its vector."""
 
 
 def scratch_key(folder: str) -> str:
@@ -70,37 +74,48 @@ def is_daemon_up() -> bool:
         return False
 
 
-def wait_for_model() -> bool:
-    """Wait until the daemon has its model, or reports that it cannot have one.
+def wait_for_model() -> str:
+    """Wait while the daemon loads its model; return the model's state then.
 
-    Return whether it had to wait.
+    The state is `ready` or `unusable`; `cold` if the daemon has no model; or `loading` if a minute
+    was not enough.
     """
     began_at = time.monotonic()
     is_announced = False
     with Waiting("loading the model"):
-        while (elapsed := time.monotonic() - began_at) < _MODEL_PATIENCE:
-            state = (ask("status").get("embedder") or {}).get("state")
-            if state != "loading" and (state != "cold" or elapsed > _COLD_PATIENCE):
-                return is_announced
+        while True:
+            state = _model_state()
+            elapsed = time.monotonic() - began_at
+            is_over = elapsed > (_COLD_PATIENCE if state == "cold" else _MODEL_PATIENCE)
+            if is_over or state not in _NOT_LOADED:
+                return state
             if not is_announced:
                 click.echo("Loading the model...", err=True)
                 is_announced = True
             time.sleep(_POLL)
-    return is_announced
 
 
 def once_the_model_is_there(
     act: Callable[[], dict[str, Any]], is_too_early: Callable[[dict[str, Any]], bool]
 ) -> dict[str, Any]:
-    """Return `act()`; if `is_too_early(result)`, wait for the model and return a second `act()`."""
+    """Return the result of `act`, which is called again while its result is too early.
+
+    Between two calls the model is waited for. The last result is returned if there is no model, or
+    if `_READY_TRIES` calls in a row were too early although it was loaded.
+    """
     result = act()
-    return act() if is_too_early(result) and wait_for_model() else result
+    for _ in range(_READY_TRIES):
+        if not is_too_early(result) or wait_for_model() != "ready":
+            break
+        time.sleep(_POLL)
+        result = act()
+    return result
 
 
 def ask_started(method: str, **params: Any) -> dict[str, Any]:
     """Return the daemon's result of `method`; start the daemon if none runs.
 
-    If the daemon refuses while its model loads, wait for the model and ask again.
+    If the daemon refuses, wait until its model is loaded and ask once more.
 
     Raises:
         NoDaemon: it could not be started.
@@ -111,9 +126,14 @@ def ask_started(method: str, **params: Any) -> dict[str, Any]:
     try:
         return ask(method, **params)
     except ControlError:
-        if not wait_for_model():
+        if _model_state() not in _NOT_LOADED:
             raise
+    wait_for_model()
     return ask(method, **params)
+
+
+def _model_state() -> str:
+    return str((ask("status").get("embedder") or {}).get("state"))
 
 
 def in_session(session: str, act: Callable[[str], _T]) -> _T:

@@ -4,8 +4,9 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from capd.adapters.servers.listings import MOST_PAGE_VALUES, SLOW_PAUSE, list_tools
+from capd.adapters.servers.listings import SLOW_PAUSE, list_tools
 from capd.adapters.servers.negotiation import HandshakeError
+from capd.adapters.servers.server_lines import MOST_PAGE_VALUES
 from capd.core.definitions.entries import MOST_ENTRIES
 from line_server import Editor, Json, LineServer, serving
 

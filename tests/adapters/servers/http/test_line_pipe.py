@@ -22,7 +22,7 @@ async def test_bytes_arrive_in_order_and_in_parts() -> None:
 @pytest.mark.parametrize("sizes", [(3, 3, None), (2, 1, 1), (None,), (4,), (1, 1, 1, 1)])
 async def test_a_line_arrives_with_its_line_break(sizes: tuple[int | None, ...]) -> None:
     sender, receiver = line_pipe()
-    parts = []
+    parts: list[bytes] = []
     async with trio.open_nursery() as nursery:
         nursery.start_soon(sender.send_line, b"abc")
         while b"\n" not in b"".join(parts):

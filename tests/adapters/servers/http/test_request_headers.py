@@ -1,6 +1,7 @@
 """The headers of requests, compared with the SDK's own rules."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -138,7 +139,7 @@ def test_a_tool_whose_marks_are_gone_sends_none() -> None:
     assert sorted(sent) == ["mcp-method", "mcp-name", "mcp-protocol-version"]
 
 
-def learnt(*tools: dict[str, object]) -> RequestHeaders:
+def learnt(*tools: Mapping[str, object]) -> RequestHeaders:
     headers = RequestHeaders()
     for tool in tools:
         headers.learn("tools/list", json.dumps({"tools": [tool]}).encode())
