@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from support.forked_scripts import server_command
 from whole_daemon import OWN_TOOLS, Home, wait_for
 
 SITE = Path(__file__).parents[1] / "adapters/servers/http/sdk_site.py"
@@ -18,7 +19,8 @@ SITE = Path(__file__).parents[1] / "adapters/servers/http/sdk_site.py"
 @contextmanager
 def site(mode: str) -> Iterator[str]:
     """Run one of the SDK's servers and give its address."""
-    process = subprocess.Popen([sys.executable, str(SITE), mode], stdout=subprocess.PIPE, text=True)
+    command = server_command(str(SITE), mode)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
         yield process.stdout.readline().strip()
