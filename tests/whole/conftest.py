@@ -18,6 +18,15 @@ def home(request: pytest.FixtureRequest) -> Iterator[Home]:
         yield made
 
 
+@pytest.fixture(scope="module")
+def running_home() -> Iterator[Home]:
+    """A folder whose daemon runs: for tests that leave it as it is, and share it."""
+    with home_of_its_own(is_shipped=False, is_forked=True) as made:
+        made.leave_out_model()
+        made.start()
+        yield made
+
+
 @pytest.fixture
 def shipped_home() -> Iterator[Home]:
     """An empty folder, as a user's first daemon finds it: it has the starter tap, too."""

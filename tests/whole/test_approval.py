@@ -413,10 +413,10 @@ def test_a_question_that_is_open_ends_with_its_call(home: Home, silent: Editor) 
         ({"number": "x", "answer": "once"}, "Expected `int`, got `str` - at `$.number`"),
     ],
 )
-def test_an_answer_that_is_none_is_refused(home: Home, params: dict[str, Any], why: str) -> None:
-    home.start()
-
-    with Control(home.socket) as control, pytest.raises(ControlError) as error:
+def test_an_answer_that_is_none_is_refused(
+    running_home: Home, params: dict[str, Any], why: str
+) -> None:
+    with Control(running_home.socket) as control, pytest.raises(ControlError) as error:
         control.call("approve", params)
 
     assert why in str(error.value)
@@ -432,10 +432,8 @@ def test_an_answer_that_is_none_is_refused(home: Home, params: dict[str, Any], w
         (["1", "--refuse", "--json"], "an answer is given on a terminal, not with --json"),
     ],
 )
-def test_a_wrong_command_says_what_is_right(home: Home, typed: list[str], why: str) -> None:
-    home.start()
-
-    done = home.capd("approve", *typed)
+def test_a_wrong_command_says_what_is_right(running_home: Home, typed: list[str], why: str) -> None:
+    done = running_home.capd("approve", *typed)
 
     assert done.returncode != 0
     assert why in done.stderr

@@ -75,10 +75,8 @@ def test_a_hook_says_nothing_where_the_daemon_hangs(home: Home) -> None:
 
 
 @pytest.mark.parametrize("garbage", ["", "not json", "[]", "{}", '{"prompt": 7}', "null"])
-def test_a_hook_says_nothing_of_what_it_cannot_read(home: Home, garbage: str) -> None:
-    home.start()
-
-    result = hook(home, garbage)
+def test_a_hook_says_nothing_of_what_it_cannot_read(running_home: Home, garbage: str) -> None:
+    result = hook(running_home, garbage)
 
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 

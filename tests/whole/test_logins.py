@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from capd_client.mcp_host import McpHost
-from whole_daemon import Home, wait_for
+from whole_daemon import Home, home_of_its_own, wait_for
 
 from .test_remote_servers import remote, site
 
@@ -60,6 +60,17 @@ def guarded(home: Home) -> Iterator[Home]:
     with site("login") as base:
         remote(home, "guarded", f"{base}/mcp")
         yield home
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Home]:
+    """A folder whose daemon runs, with a server that wants a login and one that does not."""
+    with home_of_its_own(is_shipped=False, is_forked=True) as made, site("login") as base:
+        made.leave_out_model()
+        remote(made, "guarded", f"{base}/mcp")
+        made.plain("talk")
+        made.start()
+        yield made
 
 
 @contextmanager
@@ -162,12 +173,9 @@ def test_who_logs_out_is_asked_to_log_in_again(guarded: Home) -> None:
     ],
 )
 def test_a_login_that_cannot_be_says_why_and_what_to_do(
-    guarded: Home, arguments: tuple[str, ...], said: str
+    running: Home, arguments: tuple[str, ...], said: str
 ) -> None:
-    guarded.plain("talk")
-    guarded.start()
-
-    ended = guarded.capd("login", *arguments)
+    ended = running.capd("login", *arguments)
 
     assert ended.returncode != 0
     assert said in ended.stderr

@@ -252,10 +252,8 @@ def test_a_wrong_key_of_a_profile_is_named_with_its_line(
         (["fly"], "No such command 'fly'"),
     ],
 )
-def test_a_wrong_command_says_what_is_right(home: Home, typed: list[str], why: str) -> None:
-    home.start()
-
-    done = home.capd("profile", *typed)
+def test_a_wrong_command_says_what_is_right(running_home: Home, typed: list[str], why: str) -> None:
+    done = running_home.capd("profile", *typed)
 
     assert done.returncode == 2
     assert why in done.stderr
