@@ -1,8 +1,8 @@
 """Regular expressions that are compiled when they are first used.
 
-A daemon's modules have 130 patterns. Compiling them takes a tenth of the time that its imports
-take, and most of them are not used before the first call is answered. A mistake in a pattern would
-be found late, so a test compiles them all.
+A daemon's imports compiled 166 patterns, which took 6 % of their time, and most patterns are not
+used before the first call is answered. A mistake in a pattern would be found late, so a test
+compiles them all.
 """
 
 import re
