@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from capd_client.taps import OWN as NAME
-from capd_client.taps import TapError, TapList, find_name
+from capd_client.taps import OWN, TapError, TapList, find_name
 from capd_client.toml_files import text_of
 
+NAME = OWN
 _SERVER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 LONGEST_NAME = 64
