@@ -79,7 +79,7 @@ def _import_trio_with_less() -> None:
     origins = {name: each.__name__ for each in tls for name in each.asked}
     for name in origins:
         delattr(trio, name)
-    of_trio = trio.__getattr__
+    of_trio: Callable[[str], Any] = vars(trio)["__getattr__"]
 
     def late(name: str) -> Any:
         if name not in origins:
