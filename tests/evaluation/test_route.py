@@ -65,6 +65,18 @@ def test_a_report_has_a_mean_with_its_interval_for_each_measure_and_means_for_ea
     }
 
 
+def test_a_kind_may_have_messages_that_want_something_and_others_that_want_nothing() -> None:
+    judged = [
+        Judged(Row("x", "a", kind="in context"), ON_A),
+        Judged(Row("x", "b", kind="in context"), ON_A),
+        Judged(Row("x", kind="in context"), NOT),
+    ]
+
+    got = report(judged, "evidence", 5, 0, None).kinds["in context"]
+
+    assert (got["messages"], got["correct"], got["false_activation"]) == (3.0, 0.5, 0.0)
+
+
 def test_the_same_rows_give_the_same_intervals() -> None:
     judged = [Judged(Row("x", name), ON_A) for name in "aabab"]
 

@@ -279,11 +279,9 @@ def report(
 
 
 def _means(rows: Sequence[Mapping[str, bool]]) -> dict[str, float]:
-    means = {
-        name: round(sum(row[name] for row in rows) / len(rows), 4)
-        for name in (*WANTED, *UNWANTED)
-        if name in rows[0]
-    }
+    # Messages of one kind may want something or nothing, and each has the measures of its own case.
+    by_name = {name: [r[name] for r in rows if name in r] for name in (*WANTED, *UNWANTED)}
+    means = {name: round(sum(had) / len(had), 4) for name, had in by_name.items() if had}
     return {"messages": float(len(rows)), **means}
 
 
