@@ -30,7 +30,7 @@ from capd.adapters.unchanged_files import UnchangedFiles
 from capd.adapters.watched_files import Folders, Watch, WatchError, watched_folders
 from capd.core.memories.memory_format import OWN
 from capd.core.taps.catalog import Catalog, Tap
-from capd.core.taps.overlays import Overlaid, Overlay, overlaid
+from capd.core.taps.overlays import Overlay, overlaid
 from capd_protos.types import SkillSpec
 
 TRY_AGAIN = 10.0
@@ -70,8 +70,6 @@ class CatalogFiles:
         self._loading = trio.Lock()
         self._known = ParsedTaps(reads)
         self._overlays: UnchangedFiles[Overlay] = UnchangedFiles()
-        self._last: tuple[list[Tap], list[Overlay], Overlaid] | None = None
-        """The last taps and overlays, and the taps that they made."""
 
     async def load(self) -> bool:
         """Read all files again; return whether the catalog has changed."""
@@ -83,7 +81,7 @@ class CatalogFiles:
             overlays = await trio.to_thread.run_sync(
                 read_overlays, self.tap_list, self._reader(), self._overlays, taps
             )
-            said_more = await trio.to_thread.run_sync(self._overlaid, taps, overlays)
+            said_more = await trio.to_thread.run_sync(overlaid, taps, overlays)
             for finding in said_more.findings:
                 log.warning("overlay_finding", path=finding.path, reason=finding.reason)
             with_words = said_more.taps
@@ -107,15 +105,6 @@ class CatalogFiles:
             )
         self._on_change(self.catalog)
         return True
-
-    def _overlaid(self, taps: list[Tap], overlays: list[Overlay]) -> Overlaid:
-        """Return the taps with their overlays; equal ones are taken from the last time.
-
-        Every start loads twice, because files may change before they are watched.
-        """
-        if self._last is None or self._last[:2] != (taps, overlays):
-            self._last = (taps, overlays, overlaid(taps, overlays))
-        return self._last[2]
 
     async def text_of(self, skill: SkillSpec) -> str | None:
         """Read a skill's text from its file; return None if the file is gone or has no text."""
