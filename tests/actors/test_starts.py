@@ -32,21 +32,21 @@ async def test_only_a_command_that_is_not_found_waits_for_the_login_shells_path(
     environment = {"PATH": "/usr/bin:/bin"}
     settings = SupervisorSettings(30.0, tmp_path, environment, "", "0", path_known=known)
     starts = Starts(settings, Logins(tmp_path), Machine().spawn)
-    is_settled = trio.Event()
+    may_start = trio.Event()
 
-    async def settle() -> None:
+    async def wait() -> None:
         await starts.wait_for_path(server(command))
-        is_settled.set()
+        may_start.set()
 
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(settle)
+            nursery.start_soon(wait)
             if waits:
                 # Once the look-up in a thread is over it waits for nothing but the shell.
                 while known.statistics().tasks_waiting == 0:
                     await trio.sleep(0.01)
                 known.set()
-            await is_settled.wait()
+            await may_start.wait()
 
     assert known.is_set() is waits
 

@@ -65,15 +65,15 @@ def test_what_has_not_changed_is_not_read_again(place: TapPlace) -> None:
     assert [a is b for a, b in zip(again.reads, first.reads, strict=True)] == [True, True]
 
 
-@pytest.mark.parametrize("is_settled", [False, True], ids=["at once", "later"])
+@pytest.mark.parametrize("is_later", [False, True], ids=["at once", "later"])
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_is_read_and_everything_else_is_as_it_was(
-    place: TapPlace, change: Callable[[Path], object], *, is_settled: bool
+    place: TapPlace, change: Callable[[Path], object], *, is_later: bool
 ) -> None:
     known = ParsedTaps()
     first = read_tap(place, known=known)
     change(place.path / "capabilities" / "alpha")
-    if is_settled:
+    if is_later:
         # What was written a moment ago is read in any case.
         settle(place.path)
 

@@ -54,6 +54,8 @@ NAMES = {
     "Postbox",
     "SessionKeeper",
     "SETTLE",
+    "SETTLED_NS",
+    "HANDOVER_TIMEOUT",
     "ToolWay",
 }
 

@@ -112,8 +112,7 @@ def check_packages(seen: Surroundings) -> Iterator[Finding]:
         yield Finding(
             "packages",
             "note",
-            f"{len(users)} packages have no exact version, so each start may run other code:"
-            f" {named}{more}",
+            f"without an exact version, so each start may run other code: {named}{more}",
             fix="write NAME@1.2.3 (npx) or NAME==1.2.3 (uvx); `capd check` has the lines",
         )
     elif seen.capabilities:

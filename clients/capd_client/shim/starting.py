@@ -20,7 +20,7 @@ else:
 _START_TIMEOUT = 30.0
 _START_AGAIN = 60.0
 """Seconds after which this shim tries again to start a daemon that failed to start."""
-_HANDOVER_GRACE = 1.0
+_SUCCESSOR_GRACE = 1.0
 _FAILURE_VALID = 10.0
 """Seconds for which other shims, which waited for a start that failed, do not try it themselves."""
 _STDERR_LINES = 10
@@ -241,7 +241,7 @@ class Starter:
             self._failure = why
             self._failure_at = time.monotonic()
         # It may have ended because another daemon is starting, which does not listen yet.
-        if time.monotonic() < self._failure_at + _HANDOVER_GRACE:
+        if time.monotonic() < self._failure_at + _SUCCESSOR_GRACE:
             return ""
         self._record_failure(self._failure)
         return self._failure

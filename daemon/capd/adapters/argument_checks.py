@@ -1,6 +1,6 @@
 """Checks a call's arguments against its tool's schema before anything is sent.
 
-A simple check (`core/tools/plain_schema`) settles most calls. For the others a library is loaded,
+A simple check (`core/tools/plain_schema`) decides most calls. For the others a library is loaded,
 and each schema is compiled once for all sessions. If a schema cannot be compiled, because of
 another dialect or an external reference, its calls pass unchecked. Nothing is ever fetched, and no
 pattern can make a check slow.

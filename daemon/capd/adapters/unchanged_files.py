@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-SETTLED_NS = 100_000_000
+UNCHANGED_NS = 100_000_000
 """File systems count times in steps of 10 ms at most; a network's clock may differ more, and
 `capd check` reads everything."""
 
@@ -111,7 +111,7 @@ class FolderMarks:
         made = _Folder(state, tuple(path for path, _ in files), _state_of(files), _mark(files))
         self._known.pop(folder, None)
         # A name that comes within the same tick of the clock would not change a folder's times.
-        if made.mark and max(own.st_mtime_ns, own.st_ctime_ns) <= time.time_ns() - SETTLED_NS:
+        if made.mark and max(own.st_mtime_ns, own.st_ctime_ns) <= time.time_ns() - UNCHANGED_NS:
             self._known[folder] = made
         return made.mark
 
@@ -170,7 +170,7 @@ def _mark(files: Iterable[tuple[str, os.stat_result]]) -> int:
         target = str(Path(path).readlink()) if stat.S_ISLNK(mode) else ""
         facts = f"{mode} {status.st_ino} {status.st_size} {modified} {changed}"
         seen.append(f"{path}\0{target}\0{facts}\0")
-    if latest > time.time_ns() - SETTLED_NS:
+    if latest > time.time_ns() - UNCHANGED_NS:
         return 0
     # Not Python's `hash`, which differs in each process.
     digest = hashlib.blake2b("".join(seen).encode("utf-8", "surrogateescape"), digest_size=7)

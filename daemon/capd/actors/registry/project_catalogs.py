@@ -206,7 +206,7 @@ class ProjectCatalogs:
     def users_changed(self) -> None:
         """Follow a change of the user's catalog."""
         for project, known in self._known.items():
-            self._settle(project, known.read, is_other=True)
+            self._adopt(project, known.read, is_other=True)
 
     async def _read(self, project: str) -> None:
         reader = self._parser.reading() if self._parser is not None else DIRECT
@@ -216,7 +216,7 @@ class ProjectCatalogs:
     def _take(self, project: str, read: ProjectRead) -> None:
         known = self._known.get(project)
         before = known.read.usable if known is not None else None
-        self._settle(project, read, is_other=before != read.usable)
+        self._adopt(project, read, is_other=before != read.usable)
         if before != read.usable:
             log.info(
                 "project_read",
@@ -226,7 +226,7 @@ class ProjectCatalogs:
             )
             self._on_change(project, self.catalog(project))
 
-    def _settle(self, project: str, read: ProjectRead, *, is_other: bool) -> None:
+    def _adopt(self, project: str, read: ProjectRead, *, is_other: bool) -> None:
         if project not in self._known and len(self._known) >= MOST_PROJECTS:
             self._forget_one()
         known = self._known.setdefault(project, _Project(read))

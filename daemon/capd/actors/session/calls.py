@@ -195,9 +195,9 @@ class SessionCalls:
             return
         connection.client = client
         if not self._view.has_listed:
-            self._settle(client)
+            self._decide_surface(client)
 
-    def _settle(self, client: ClientFacts) -> None:
+    def _decide_surface(self, client: ClientFacts) -> None:
         """Decide again which surface the client gets, now that its client info is known."""
         # The default client info stands for a client that sent none; its name is not a client's.
         info = members_or_none(client.info) if client.info != ClientFacts().info else {}

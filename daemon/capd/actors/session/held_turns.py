@@ -69,19 +69,19 @@ class HeldTurns:
         if turn in self._held:
             self._held.remove(turn)
             turn.context.is_delivered = False
-            _settle(turn)
+            _release_waiters(turn)
 
     def returned(self, text: str, turn: str) -> TurnInProgress | None:
         """Return the held turn with this text and id, and stop holding it; None if none is held."""
         for held in self._held:
             if held.prompt == (text, turn):
                 self._held.remove(held)
-                _settle(held)
+                _release_waiters(held)
                 return held
         return None
 
 
-def _settle(turn: TurnInProgress) -> None:
+def _release_waiters(turn: TurnInProgress) -> None:
     """Let the waiters of a turn continue: it is known whether its text is delivered."""
     if turn.context.is_claimed is not None:
         turn.context.is_claimed.set()

@@ -105,7 +105,7 @@ TOPICS = (
 )
 LOST_RETENTION = 30.0
 """Seconds for which a session without a socket keeps its leases (docs/design/surface.md)."""
-HANDOVER_TIMEOUT = 10.0
+WELCOME_TIMEOUT = 10.0
 LOOK_AGAIN = 0.25
 RELEASE_TIMEOUT = 2.0
 
@@ -387,7 +387,7 @@ class SessionHost:
         claim = opened.claim
         session = opened.session
         try:
-            with trio.move_on_after(HANDOVER_TIMEOUT):
+            with trio.move_on_after(WELCOME_TIMEOUT):
                 await connection.welcomed.wait()
             upstream = Upstream(
                 connection.sink,

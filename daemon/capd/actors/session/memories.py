@@ -226,7 +226,7 @@ class SessionMemories:
         if outcome not in {RESULT, TOOL_ERROR}:
             return
         if self._awaited:
-            self._settle(shown, has_worked=outcome == RESULT)
+            self._judge_awaited(shown, has_worked=outcome == RESULT)
         arguments = bytes(members.get("arguments", b""))
         if outcome == TOOL_ERROR:
             self._failures.failed(server, shown.grant.tool, arguments)
@@ -309,7 +309,7 @@ class SessionMemories:
         self._awaited[memory.name] = memory
         log.info("call_refused_by_memory", session=self._place.key, memory=memory.name)
 
-    def _settle(self, shown: ShownTool, *, has_worked: bool) -> None:
+    def _judge_awaited(self, shown: ShownTool, *, has_worked: bool) -> None:
         tool = self._tool(shown)
         granting = [
             each.id for each in self._state.active.activations if shown.grant in each.grants

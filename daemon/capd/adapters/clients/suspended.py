@@ -127,11 +127,11 @@ class SuspendableCall:
         """Run the call until its outcome is known and no question is open."""
         try:
             with self._scope:
-                await self._settle()
+                await self._run_to_end()
         finally:
             self._end()
 
-    async def _settle(self) -> None:
+    async def _run_to_end(self) -> None:
         try:
             self._result = await self._run(self)
         except Exception as error:  # noqa: BLE001 - the request that waits gets it, and its outcome

@@ -5,7 +5,7 @@ sums that contain it are unknown, never guessed. A list has as many tokens as it
 together. If a list differs from the one sent before, everything from its first changed byte on
 counts again, because a provider's prompt cache ends there.
 
-    sent ──> open (its texts are kept) ──counted──> settled (a number)
+    sent ──> open (its texts are kept) ──counted──> counted (a number)
 """
 
 import sys
@@ -181,7 +181,7 @@ class TokenAccount:
             if tokens is None:
                 still_open.append(each)
             else:
-                self._settled(each, tokens)
+                self._add_tokens(each, tokens)
         self._open = tuple(still_open)
 
     def figures(self) -> Figures:
@@ -216,7 +216,7 @@ class TokenAccount:
         if item.change is not None:
             self._keep(item.change)
 
-    def _settled(self, item: _Open, tokens: int) -> None:
+    def _add_tokens(self, item: _Open, tokens: int) -> None:
         count, before, uncounted = self._sums[item.kind]
         self._sums[item.kind] = (count, before + tokens, uncounted)
         if item.change is not None:

@@ -109,7 +109,7 @@ class StreamableWire:
         self._headers = RequestHeaders()
         self._session_id = ""
         self._is_modern = False
-        self._is_settled = False
+        self._is_transport_known = False
         self._posts: dict[MessageId, _Post] = {}
         self._large_place = trio.Lock()
 
@@ -123,7 +123,7 @@ class StreamableWire:
             else:
                 self._is_modern = post.is_modern
             self._posts[post.message_id] = post
-            if self._is_settled:
+            if self._is_transport_known:
                 self._nursery.start_soon(self._run_post, post, line)
             else:
                 # One at a time: the first answer may show that the server speaks the old transport.
@@ -216,7 +216,7 @@ class StreamableWire:
             if answer.status >= _BAD_REQUEST:
                 await self._refused(post, line, answer)
                 return
-            self._is_settled = True
+            self._is_transport_known = True
             post.note_started()
             if answer.status == _ACCEPTED:
                 raise OutcomeUnknownError("accepted the request, but will not answer it")
@@ -248,14 +248,14 @@ class StreamableWire:
             raise RefusedError(self._login.advice(status))
         error = error_of(body)
         if error:
-            self._is_settled = True
+            self._is_transport_known = True
             await self._outlet.deliver(error_reply(post.message_id, error))
             return
         if status >= _FAULT:
             raise OutcomeUnknownError(f"answered with HTTP status {status}")
-        if status == _FORBIDDEN and not self._is_settled:
+        if status == _FORBIDDEN and not self._is_transport_known:
             raise LoginNeededError(self._login.advice(status))
-        is_old = status in _OLD_TRANSPORT_STATUSES and not self._is_settled
+        is_old = status in _OLD_TRANSPORT_STATUSES and not self._is_transport_known
         if is_old and self._fall_back is not None and await self._fall_back(post.message, line):
             return
         await self._outlet.deliver(status_reply(post.message_id, self._spec.name, status))
