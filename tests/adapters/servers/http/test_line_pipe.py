@@ -1,5 +1,7 @@
 """In-memory streams behave like pipes."""
 
+import sys
+
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
@@ -32,6 +34,21 @@ async def test_a_line_arrives_with_its_line_break(sizes: tuple[int | None, ...])
         parts.append(await receiver.receive_some())
 
     assert b"".join(parts) == b"abc\n"
+
+
+@pytest.mark.parametrize("size", [None, 4, 3])
+async def test_a_line_that_was_read_is_kept_by_nobody(size: int | None) -> None:
+    sender, receiver = line_pipe()
+    line = bytes(3)
+    before = sys.getrefcount(line)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sender.send_line, line)
+        parts = await receiver.receive_some(size)
+        while not parts.endswith(b"\n"):
+            parts += await receiver.receive_some(size)
+
+    assert sys.getrefcount(line) == before
 
 
 @pytest.mark.parametrize("is_closed", [False, True])

@@ -224,9 +224,10 @@ async def test_a_batch_that_is_too_large_or_none_is_refused(
 async def test_a_large_answer_waits_for_the_one_before_and_a_small_one_does_not(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from capd.adapters.servers.http import guarded_client
+    from capd.adapters.servers.http import large_bodies
 
-    monkeypatch.setattr(guarded_client, "SMALL_BYTES", 1000)
+    monkeypatch.setattr(large_bodies, "FREE_BYTES", 100)
+    monkeypatch.setattr(large_bodies, "SMALL_BYTES", 1000)
     may_go_on = {2: threading.Event(), 3: threading.Event(), 4: threading.Event()}
     may_go_on[4].set()
 

@@ -20,6 +20,7 @@ from typing import Protocol
 import httpx2
 import trio
 
+from capd.adapters.servers.http.large_bodies import LargeBody
 from capd.core.protocol.outcomes import (
     CallFailedError,
     NotSentError,
@@ -34,8 +35,6 @@ MOST_CONNECTIONS = 256
 MOST_REDIRECTS = 3
 HEADER_CAP_BYTES = 64 * 1024
 BODY_CAP_BYTES = 256 * 1024 * 1024
-SMALL_BYTES = 16 << 20
-"""A larger body is the only such one of its connection."""
 _STEP_BYTES = 1 << 20
 _ENCODINGS = {"": 0, "identity": 0, "gzip": 47, "x-gzip": 47, "deflate": 47}
 
@@ -108,10 +107,8 @@ class Answer:
         self._inflate: Inflate | None = None
         self._is_begun = False
 
-    async def read(
-        self, cap_bytes: int = BODY_CAP_BYTES, large: "LargeBody | None" = None
-    ) -> bytes:
-        """Return all of the body. If it is long, wait for the place of `large` to read the rest.
+    async def read(self, cap_bytes: int = BODY_CAP_BYTES, large: LargeBody | None = None) -> bytes:
+        """Return all of the body; `large` is told how much of it is in memory, and may wait.
 
         Raises:
             OutcomeUnknownError: it is over `cap_bytes`, or as in `step`.
@@ -159,29 +156,6 @@ class Answer:
         with suppress(httpx2.HTTPError, httpx2.StreamError, RuntimeError):
             while await anext(self._raw, b""):
                 pass
-
-
-class LargeBody:
-    """A connection's place for one large body. Requests that bring small ones never wait for it.
-
-    Otherwise each of many requests could have 256 MiB in memory at the same time.
-    """
-
-    def __init__(self, place: trio.Lock) -> None:
-        self._place = place
-        self._is_held = False
-
-    async def note(self, size_bytes: int) -> None:
-        """Wait for the place if the body has become large."""
-        if size_bytes > SMALL_BYTES and not self._is_held:
-            await self._place.acquire()
-            self._is_held = True
-
-    def leave(self) -> None:
-        """Leave the place: the body has been passed on."""
-        if self._is_held:
-            self._is_held = False
-            self._place.release()
 
 
 class Inflate(Protocol):

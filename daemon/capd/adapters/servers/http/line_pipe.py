@@ -75,6 +75,8 @@ class LineReceiver(trio.abc.ReceiveStream):
         elif not self._rest:
             self._rest, self._end = memoryview(self._end), b""
         if not self._rest:
+            # An empty view would keep all of the line in memory until the next one comes.
+            self._rest = memoryview(b"")
             self._note_read()
         return taken
 

@@ -21,13 +21,12 @@ import trio
 
 from capd.adapters.servers.http.event_stream import Event, EventParser, fed_in_turns
 from capd.adapters.servers.http.guarded_client import (
-    SMALL_BYTES,
     Answer,
     Ask,
     Dispatch,
-    LargeBody,
     answered,
 )
+from capd.adapters.servers.http.large_bodies import LargeBodies, LargeBody
 from capd.adapters.servers.http.login_record import LoginNeededError
 from capd.adapters.servers.http.remote_link import ConnectionLoss, RemoteLink
 from capd.adapters.servers.http.request_headers import RequestHeaders, modern_version
@@ -57,6 +56,8 @@ MOST_FAILED_RESUMPTIONS = 2
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 300.0
 ERROR_BODY_CAP_BYTES = 1 << 20
+_DECODED_BYTES = 16 << 20
+"""Of a longer line only the ends are read: to decode it would hold up the loop."""
 _END_BYTES = 4 * 1024
 _ACCEPT = {
     "accept": "application/json, text/event-stream",
@@ -111,7 +112,7 @@ class StreamableWire:
         self._is_modern = False
         self._is_transport_known = False
         self._posts: dict[MessageId, _Post] = {}
-        self._large_place = trio.Lock()
+        self._large_bodies = LargeBodies()
 
     async def send(self, message: Incoming, line: bytes) -> None:
         """Send one line of the client. Answers arrive separately."""
@@ -222,7 +223,7 @@ class StreamableWire:
                 raise OutcomeUnknownError("accepted the request, but will not answer it")
             if post.message.method == "initialize":
                 self._session_id = answer.headers.get(_SESSION, "")
-            large = LargeBody(self._large_place)
+            large = LargeBody(self._large_bodies)
             try:
                 if answer.kind == "application/json":
                     await self._read_json(post, answer, large)
@@ -276,8 +277,7 @@ class StreamableWire:
 
     async def _pass_on(self, post: _Post | None, line: bytes) -> bool:
         """Deliver a line; return whether it ended the request of `post`."""
-        if len(line) > SMALL_BYTES:
-            # Only its ends are read: to decode it would take all of the loop's time for a while.
+        if len(line) > _DECODED_BYTES:
             ends = line_ends(line[:_END_BYTES], line[-_END_BYTES:])
             await self._outlet.deliver(line)
             return post is not None and ends is not None and ends.id == post.message_id
@@ -372,7 +372,7 @@ class StreamableWire:
 
     async def _listen(self) -> None:
         """Receive what a handshake server sends without a request, as long as it offers that."""
-        events = EventParser(SMALL_BYTES)
+        events = EventParser(_DECODED_BYTES)
         pause = FIRST_PAUSE
         while True:
             try:
