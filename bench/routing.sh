@@ -23,8 +23,7 @@ clinc=$routing/clinc150.dev.jsonl
 metatool=$routing/metatool_queries.dev.jsonl
 fixtures=(--catalogue "$routing/octomind_fixture_caps.jsonl" --data "$routing/octomind_fixtures.jsonl")
 
-starter=(--tap "$here/../taps/starter" --overlays "$here/../taps/overlays/starter"
-    --overlays "$here/../taps/overlays/starter-languages")
+starter=(--tap "$here/../taps/starter" --overlays "$here/../taps/overlays/starter")
 measure "starter (tuned on)" "${starter[@]}" --data "$here/routing/starter.jsonl" \
     --data "$here/routing/starter-second.jsonl" --data "$here/routing/third-starter.jsonl" \
     --data "$here/routing/fourth-starter.jsonl"

@@ -208,7 +208,7 @@ def users_of(data: Path, vectorizer: Vectorizer, *, is_choosing: bool) -> list[U
     taps = {
         "starter": datasets.tap(
             HERE.parent / "taps/starter",
-            overlays=[OVERLAYS / "starter", OVERLAYS / "starter-languages"],
+            overlays=[OVERLAYS / "starter"],
         ),
         "public": datasets.tap(data / "octomind-tap", overlays=[OVERLAYS / "octomind"]),
     }

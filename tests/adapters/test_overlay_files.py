@@ -10,9 +10,8 @@ from capd.adapters.tap_files import TapPlace, read_tap, starter_place
 from capd.core.taps.overlays import Overlay, folded, overlaid
 from capd_protos.types import Finding, TapName
 
-LANGUAGES = ["octomind-languages", "starter-languages"]
-SHIPPED = ["octomind", "octomind-languages", "starter", "starter-languages"]
-ROUTABLE = {"octomind": 71, "starter": 13, "octomind-languages": 71, "starter-languages": 13}
+SHIPPED = ["octomind", "starter"]
+ROUTABLE = {"octomind": 71, "starter": 13}
 FEWEST_PHRASES = 20
 TRIGGERS = 'triggers = ["a phrase"]\n'
 
@@ -106,9 +105,7 @@ def test_a_shipped_overlay_says_enough_of_every_capability(name: str) -> None:
     assert got.findings == ()
     assert len(got.words) == ROUTABLE[name]
     assert [w.name for w in got.words if len(w.triggers) < FEWEST_PHRASES] == []
-    # A description is in English, and stands in the overlay of the same tap that is.
-    has_descriptions = name not in LANGUAGES
-    assert [w.name for w in got.words if has_descriptions and not w.description] == []
+    assert [w.name for w in got.words if not w.description] == []
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -167,7 +164,7 @@ def test_shipped_overlays_for_no_installed_tap_are_not_read(tmp_path: Path) -> N
 
     got = read_overlays(tmp_path / "taps.toml", taps=taps)
 
-    assert names(got) == ["starter", "starter-languages"]
+    assert names(got) == ["starter"]
     assert overlaid(taps, got) == overlaid(taps, read_overlays(tmp_path / "taps.toml"))
 
 

@@ -29,7 +29,7 @@ PROFILE = read_profile()
 
 @pytest.fixture(scope="module")
 def capabilities() -> tuple[CapabilitySpec, ...]:
-    overlays = [ROOT / "taps" / "overlays" / name for name in ("starter", "starter-languages")]
+    overlays = [ROOT / "taps" / "overlays" / "starter"]
     return datasets.tap(ROOT / "taps" / "starter", overlays=overlays)
 
 
