@@ -6,6 +6,7 @@ Each attack runs from inside a server, with an honest session beside it.
 import contextlib
 import json
 import os
+import resource
 import shutil
 import socket
 import subprocess
@@ -107,6 +108,19 @@ def test_a_daemon_that_is_stopped_while_the_chain_collapses_is_not_fooled(hostil
     assert set(said) == {"started_by_capd"}
 
 
+@pytest.fixture
+def many_descriptors() -> Iterator[None]:
+    """Let this process open as many files as an ordinary user may, not as many as a shell does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2 * IDLE:
+        pytest.skip(f"only {hard} open files are allowed here")
+    if soft != resource.RLIM_INFINITY:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2 * IDLE), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("many_descriptors")
 def test_idle_connections_to_the_socket_keep_nobody_out(hostile: World) -> None:
     hostile.start()
     links = []
