@@ -1,4 +1,4 @@
-"""The decoders that every byte from outside passes.
+"""Decoders for all data that comes from outside this process.
 
 On hostile input msgspec raises errors besides its own, such as `RecursionError`. Every decoder here
 turns all of them into `MalformedError` (docs/design/relay.md, "Reading").

@@ -56,7 +56,7 @@ class OpenSession(msgspec.Struct, frozen=True, tag="curator.open"):
 
 
 class SessionOpened(msgspec.Struct, frozen=True, tag="curator.opened"):
-    """The session that the connection belongs to."""
+    """Reply to `OpenSession`: the session that the connection belongs to."""
 
     session: SessionKey
     resume: str
@@ -172,7 +172,10 @@ class SwitchCapability(msgspec.Struct, frozen=True, tag="curator.switch"):
 
 
 class CapabilityAnswered(msgspec.Struct, frozen=True, tag="curator.answered"):
-    """What was done, as the sentence that a model or a person reads."""
+    """Reply to a request that switches a capability on or off.
+
+    `text` says in one sentence, for a model or a person, what was done.
+    """
 
     session: SessionKey
     is_ok: bool
@@ -191,7 +194,7 @@ class CallTool(msgspec.Struct, frozen=True, tag="curator.call"):
 
 
 class ToolCalled(msgspec.Struct, frozen=True, tag="curator.called"):
-    """How the call ended."""
+    """Reply to `CallTool`: how the call ended."""
 
     session: SessionKey
     outcome: CallOutcome
@@ -314,14 +317,17 @@ class SessionsListed(msgspec.Struct, frozen=True, tag="curator.sessions_listed")
 
 
 class CuratorRefused(msgspec.Struct, frozen=True, tag="curator.refused"):
-    """The request was refused and nothing was done; says why."""
+    """The curator refused the request and did nothing; `message` says why."""
 
     code: RefusalCode
     message: str
 
 
 class SessionStarted(msgspec.Struct, frozen=True, tag="session.started"):
-    """A session is being served; `may_compare` if its messages may need the embedding model."""
+    """The daemon has begun to serve a session.
+
+    `may_compare` is true if routing may need the embedding model for the session's messages.
+    """
 
     session: SessionKey
     client: str
@@ -351,7 +357,7 @@ class CapabilityUsed(msgspec.Struct, frozen=True, tag="session.capability_used")
 
 
 class RoutingTaught(msgspec.Struct, frozen=True, tag="session.routing_taught"):
-    """What followed a message shows whether routing decided rightly."""
+    """What the user did after a message shows whether routing decided rightly."""
 
     session: SessionKey
     label: RoutingLabel
@@ -385,7 +391,7 @@ class ApprovalEnded(msgspec.Struct, frozen=True, tag="session.approval_ended"):
 
 
 class DaemonStopping(msgspec.Struct, frozen=True, tag="daemon.stopping"):
-    """The daemon shuts down on purpose; clients are told before their connections close."""
+    """The daemon shuts down on purpose. It tells its clients before it closes their connections."""
 
 
 class DrainSessions(msgspec.Struct, frozen=True, tag="curator.drain"):
@@ -398,7 +404,7 @@ class DrainSessions(msgspec.Struct, frozen=True, tag="curator.drain"):
 
 
 class SessionsDrained(msgspec.Struct, frozen=True, tag="curator.drained"):
-    """No client has work under way in this daemon."""
+    """Reply to `DrainSessions`: every request has finished, or its connection was cut."""
 
     cut: int
     """How many connections were cut with requests that had not finished."""
@@ -411,7 +417,7 @@ class DescribeReach(msgspec.Struct, frozen=True, tag="curator.reach"):
 
 
 class ReachDescribed(msgspec.Struct, frozen=True, tag="curator.reaches"):
-    """What the session may use."""
+    """Reply to `DescribeReach`: the session's policy tables, environment keys and domain."""
 
     session: SessionKey
     rules: list[PolicyTable]
@@ -488,7 +494,7 @@ class LeaveProject(msgspec.Struct, frozen=True, tag="curator.leave_project"):
 
 
 class ProjectLeft(msgspec.Struct, frozen=True, tag="curator.project_left"):
-    """No session uses anything of the project."""
+    """Reply to `LeaveProject`: no session uses a capability that the project's files define."""
 
 
 class EndBridge(msgspec.Struct, frozen=True, tag="curator.end_bridge"):
@@ -498,7 +504,7 @@ class EndBridge(msgspec.Struct, frozen=True, tag="curator.end_bridge"):
 
 
 class BridgeEnded(msgspec.Struct, frozen=True, tag="curator.bridge_ended"):
-    """The bridge has no session and no saved record left."""
+    """Reply to `EndBridge`: no session and no saved record of the bridge is left."""
 
     sessions: int
     """How many sessions were open."""
@@ -514,7 +520,7 @@ class SampleText(msgspec.Struct, frozen=True, tag="curator.sample"):
 
 
 class TextSampled(msgspec.Struct, frozen=True, tag="curator.sampled"):
-    """The model's answer."""
+    """Reply to `SampleText`: the answer of the client's model."""
 
     session: SessionKey
     text: str
@@ -563,7 +569,10 @@ class AnswerApproval(msgspec.Struct, frozen=True, tag="curator.approve"):
 
 
 class ApprovalAnswered(msgspec.Struct, frozen=True, tag="curator.approved"):
-    """The calls that the answer applies to. One that lasts may apply to several waiting calls."""
+    """Reply to `AnswerApproval`: the calls that the answer applies to.
+
+    An answer that lasts may apply to several waiting calls.
+    """
 
     numbers: list[int]
 

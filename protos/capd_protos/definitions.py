@@ -35,13 +35,13 @@ class ToolsVetted(msgspec.Struct, frozen=True, tag="definitions.vetted"):
 
 
 class ScreenTools(msgspec.Struct, frozen=True, tag="definitions.screen"):
-    """Find out which tools of a saved list may be found while their servers are not running."""
+    """Report which tools of saved lists a search must not return while their servers do not run."""
 
     tools: dict[ServerIdentity, list[ToolName]]
 
 
 class ToolsScreened(msgspec.Struct, frozen=True, tag="definitions.screened"):
-    """The withheld tools, by server: no search may return them."""
+    """Reply to `ScreenTools`: the withheld tools, by server. No search may return them."""
 
     withheld: dict[ServerIdentity, list[ToolName]] = {}
 
@@ -148,7 +148,7 @@ class DefinitionsChanged(msgspec.Struct, frozen=True, tag="definitions.changed")
 
 
 class DefinitionsReviewed(msgspec.Struct, frozen=True, tag="definitions.settled"):
-    """A person has decided on a server's definitions: check what it lists again."""
+    """A person has decided on a server's definitions; the tools that it lists are checked again."""
 
     name: ServerName
     identity: ServerIdentity

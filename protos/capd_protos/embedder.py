@@ -18,11 +18,17 @@ class EmbedTexts(msgspec.Struct, frozen=True, tag="embedder.embed"):
 
 
 class DescribeEmbedder(msgspec.Struct, frozen=True, tag="embedder.describe"):
-    """Report the embedder's state. It does not count as use: the model may still be unloaded."""
+    """Report the embedder's state.
+
+    Asking does not count as use, so it does not keep the model loaded.
+    """
 
 
 class KeepModel(msgspec.Struct, frozen=True, tag="embedder.keep"):
-    """Count as use at this moment, and report the embedder's state; loads nothing."""
+    """Count as a use of the model, so that it stays loaded, and report the embedder's state.
+
+    This loads nothing.
+    """
 
 
 class TextsEmbedded(msgspec.Struct, frozen=True, tag="embedder.embedded"):
@@ -34,7 +40,7 @@ class TextsEmbedded(msgspec.Struct, frozen=True, tag="embedder.embedded"):
 
 
 class EmbedderDescribed(msgspec.Struct, frozen=True, tag="embedder.described"):
-    """The embedder's state; also the answer to `WarmUp`."""
+    """The reply to `WarmUp`, `DescribeEmbedder` and `KeepModel`: the embedder's state."""
 
     state: EmbedderState
     model: str
@@ -49,7 +55,7 @@ class EmbedderDescribed(msgspec.Struct, frozen=True, tag="embedder.described"):
 
 
 class EmbedderRefused(msgspec.Struct, frozen=True, tag="embedder.refused"):
-    """There are no vectors; the reason is `loading`, `unusable` or `too_many`."""
+    """The embedder returns no vectors; `code` says why: `loading`, `unusable` or `too_many`."""
 
     code: str
     message: str

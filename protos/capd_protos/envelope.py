@@ -31,14 +31,14 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Failure(msgspec.Struct, frozen=True, tag="failure"):
-    """The answer that a mailbox gives if its actor raised an error or gave none."""
+    """A mailbox's own reply to a request for which its actor raised an error or gave no reply."""
 
     code: FailureCode
     message: str
 
 
 class Ping(msgspec.Struct, frozen=True, tag="ping"):
-    """Ask whether a mailbox is being read; it is answered before anything else in the queue."""
+    """Ask whether an actor reads its mailbox. The reply comes before those to queued requests."""
 
 
 class Pong(msgspec.Struct, frozen=True, tag="pong"):
@@ -46,6 +46,6 @@ class Pong(msgspec.Struct, frozen=True, tag="pong"):
 
 
 class Offered(msgspec.Struct, frozen=True, tag="offered"):
-    """The reply is a large object in this process's memory, fetched by this number."""
+    """Stands for a reply that is a large object: `number` fetches it from this process's memory."""
 
     number: int

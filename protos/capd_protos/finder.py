@@ -80,12 +80,15 @@ class ToolHit(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def shown_name(self) -> ToolName:
-        """Return the tool's name as it appears after the server's name in a wire name."""
+        """Return the part of the tool's wire name that follows the server's name."""
         return ToolName(self.edit.name) if self.edit and self.edit.name else self.name
 
 
 class ToolsFound(msgspec.Struct, frozen=True, tag="finder.found"):
-    """The hits, best first or in the order of the names; `text` says what is missing and why."""
+    """Reply to `FindTools`: the hits, best first or in the order of the requested names.
+
+    `text` says what is missing from the hits, and why.
+    """
 
     hits: list[ToolHit]
     text: str
@@ -118,26 +121,29 @@ class SkillsFound(msgspec.Struct, frozen=True, tag="finder.skills"):
 
 
 class FinderRefused(msgspec.Struct, frozen=True, tag="finder.refused"):
-    """The query cannot be searched for; says why."""
+    """The finder cannot search for the query; `message` says why."""
 
     message: str
 
 
 class IndexServers(msgspec.Struct, frozen=True, tag="finder.index"):
-    """Ask each server of the catalog once for its tools, with the values of a session."""
+    """Ask each server of the catalog once for its tools.
+
+    Servers are started with the environment values of `session`.
+    """
 
     session: SessionKey
     project: str = ""
 
 
 class IndexStarted(msgspec.Struct, frozen=True, tag="index.started"):
-    """The servers are being asked; says how many."""
+    """Indexing has begun; the event says how many servers will be asked."""
 
     total: int
 
 
 class ServerIndexed(msgspec.Struct, frozen=True, tag="index.server"):
-    """One server was asked: sent as a progress event, and one line of the result."""
+    """The outcome for one server: a progress event, and one entry of the reply `ServersIndexed`."""
 
     name: ServerName
     identity: ServerIdentity
@@ -155,7 +161,7 @@ class ServersIndexed(msgspec.Struct, frozen=True, tag="finder.indexed"):
 
 
 class ToolsIndexed(msgspec.Struct, frozen=True, tag="index.tools"):
-    """What a search can find has changed, or the new tools can be found by meaning as well."""
+    """A search can find other tools than before, or it can find the new ones by meaning as well."""
 
     tools: int
     servers: int
@@ -226,7 +232,7 @@ class ToolsDescribed(msgspec.Struct, frozen=True, tag="finder.described"):
 
 
 class ListDenied(msgspec.Struct, frozen=True, tag="finder.list_denied"):
-    """List the capabilities that a policy denies completely, once the catalog has been read."""
+    """List the capabilities that a policy denies completely. The reply waits for the catalog."""
 
     rules: list[PolicyTable]
     project: str = ""
@@ -370,7 +376,7 @@ class DescribeCapabilities(msgspec.Struct, frozen=True, tag="finder.capabilities
 
 
 class CapabilityTools(msgspec.Struct, frozen=True):
-    """One capability and the tools that it keeps of its servers' tools."""
+    """One capability, and those tools of its servers that its filter lets through."""
 
     capability: CapabilitySpec
     tools: list[WireName] | None = None
@@ -380,7 +386,10 @@ class CapabilityTools(msgspec.Struct, frozen=True):
 
 
 class CapabilitiesDescribed(msgspec.Struct, frozen=True, tag="finder.capabilities_described"):
-    """Every capability once; if two taps have the same name, the first tap's."""
+    """Reply to `DescribeCapabilities`: each capability once.
+
+    If two taps have a capability of the same name, the first tap's is listed.
+    """
 
     is_known: bool
     """False until the catalog has been read for the first time."""

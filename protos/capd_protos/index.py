@@ -95,13 +95,13 @@ class IndexDescribed(msgspec.Struct, frozen=True, tag="index.described"):
 
 
 class ReviseIndex(msgspec.Struct, frozen=True, tag="index.revise"):
-    """Save new words for capabilities, which a person has accepted, in the file."""
+    """Write new wordings of capabilities, which a person has accepted, to the index file."""
 
     revisions: "list[Revision]"
 
 
 class Revision(msgspec.Struct, frozen=True):
-    """New words for one capability; an empty field leaves the old words."""
+    """The new wording of one capability. An empty field keeps the old wording."""
 
     name: str
     """`tap/name`."""

@@ -58,7 +58,7 @@ class DecisionNote(msgspec.Struct, frozen=True, tag="ledger.decision"):
 
 
 class ActivationNote(msgspec.Struct, frozen=True, tag="ledger.activation"):
-    """A capability or a tool was switched on or off, or failed to be."""
+    """A capability or a tool was switched on or off, or could not be."""
 
     at: float
     session: SessionKey

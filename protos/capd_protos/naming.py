@@ -26,14 +26,14 @@ _SPELLINGS = 3
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """Only one name fits what a person wrote."""
+    """A search result: exactly one name fits what a person wrote."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unclear:
-    """No name fits, or more than one does; `near` lists names to choose from."""
+    """A search result: no name fits, or several do. `near` lists names to choose from."""
 
     near: tuple[str, ...] = ()
     is_ambiguous: bool = False

@@ -145,14 +145,14 @@ class CapabilitiesFound(msgspec.Struct, frozen=True, tag="registry.found"):
 
 
 class RegistryRefused(msgspec.Struct, frozen=True, tag="registry.refused"):
-    """There is no answer; the reason is `model_not_ready`, `no_intent` or `changed`."""
+    """The registry has no answer; `code` says why: `model_not_ready`, `no_intent` or `changed`."""
 
     code: str
     message: str
 
 
 class ReloadCatalog(msgspec.Struct, frozen=True, tag="registry.reload"):
-    """Read the list of taps and every tap again; a tap that fails keeps its last good state."""
+    """Read the list of taps and every tap again. A tap that fails stays as it was last read."""
 
 
 class DescribeRegistry(msgspec.Struct, frozen=True, tag="registry.describe"):
@@ -212,7 +212,7 @@ class DescribeProgress(msgspec.Struct, frozen=True, tag="registry.progress"):
 
 
 class PartlyDecided(msgspec.Struct, frozen=True):
-    """A decision that was made before every text of the catalog had its vector."""
+    """A routing decision that was made before every text of the catalog had its vector."""
 
     session: SessionKey
     at: float
@@ -295,7 +295,7 @@ class ReadSkill(msgspec.Struct, frozen=True, tag="registry.read_skill"):
 
 
 class SkillText(msgspec.Struct, frozen=True, tag="registry.skill"):
-    """A skill with its text as the file is at this moment."""
+    """A skill, with the text that its file has at this moment."""
 
     entry: SkillEntry
     text: str
@@ -427,7 +427,7 @@ class ForgetLearning(msgspec.Struct, frozen=True, tag="registry.forget_learning"
 
 
 class LearningForgotten(msgspec.Struct, frozen=True, tag="registry.learning_forgotten"):
-    """The labels that routing has forgotten."""
+    """Reply to `ForgetLearning`: how many labels routing has forgotten."""
 
     labels: int
     """How many labels were forgotten."""

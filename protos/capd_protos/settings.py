@@ -4,7 +4,7 @@ import msgspec
 
 
 class ReloadSettings(msgspec.Struct, frozen=True, tag="settings.reload"):
-    """Read the settings files again; a file that cannot be used keeps its last good state."""
+    """Read the settings files again. A file that cannot be used keeps its last valid values."""
 
 
 class DescribeSettings(msgspec.Struct, frozen=True, tag="settings.describe"):
@@ -45,7 +45,7 @@ class SettingsDescribed(msgspec.Struct, frozen=True, tag="settings.described"):
 
 
 class SettingsChanged(msgspec.Struct, frozen=True, tag="settings.changed"):
-    """A setting took effect."""
+    """A setting has a new value, which is in force."""
 
 
 Request = ReloadSettings | DescribeSettings

@@ -104,7 +104,10 @@ class Refused(msgspec.Struct, frozen=True, tag_field="capd", tag="refused"):
 
 
 class EnvValues(msgspec.Struct, frozen=True, tag_field="capd", tag="env"):
-    """The client's values for the keys that the daemon asked for, as far as it has them."""
+    """The client's values for the keys that the daemon asked for.
+
+    Keys without a value are left out.
+    """
 
     env: dict[str, str]
 
@@ -276,14 +279,14 @@ class IndexParams(msgspec.Struct, frozen=True):
 
 
 class ProposeParams(msgspec.Struct, frozen=True):
-    """Params of `index_propose`: ask the model of `session` for better words."""
+    """Params of `index_propose`: have the model of `session`'s client reword index entries."""
 
     session: str = ""
     """The key of a session; may be empty if exactly one is open."""
 
 
 class NewWords(msgspec.Struct, frozen=True):
-    """New words for one capability; an empty field leaves the old words."""
+    """The new wording of one capability. An empty field keeps the old wording."""
 
     name: str
     """`tap/name`."""

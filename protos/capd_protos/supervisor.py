@@ -75,7 +75,7 @@ class ReleaseSession(msgspec.Struct, frozen=True, tag="supervisor.release_sessio
 
 
 class LeasesReleased(msgspec.Struct, frozen=True, tag="supervisor.released"):
-    """What was held is released. An instance runs on while other sessions hold it."""
+    """The leases are released. An instance keeps running while other sessions lease it."""
 
     held_by: list[SessionKey] = []
     """Sessions that still hold a lease on the instance."""
@@ -241,7 +241,7 @@ class LogOut(msgspec.Struct, frozen=True, omit_defaults=True, tag="supervisor.lo
 
 
 class LoggedOut(msgspec.Struct, frozen=True, tag="supervisor.logged_out"):
-    """No login is stored there any longer."""
+    """Reply to `LogOut`: no login at that server is stored any longer."""
 
     was_logged_in: bool
     is_revoked: bool = False

@@ -27,7 +27,7 @@ class ListSent(msgspec.Struct, frozen=True):
 
 
 class AllTools(msgspec.Struct, frozen=True):
-    """All tools that a session may use, as a plain aggregator would list them."""
+    """What it would cost to list every tool that a session may use, as a plain aggregator does."""
 
     tools: int
     tokens: int | None

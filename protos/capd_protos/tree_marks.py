@@ -25,7 +25,7 @@ _HOME_BITS, _LIFE_BITS = 32, 16
 
 
 class Wanted(NamedTuple):
-    """Matches the processes that have one of the two marks of some daemons."""
+    """A pattern for server processes, which have one of the two marks of certain daemons."""
 
     low: int
     high: int
@@ -69,7 +69,7 @@ class Mark(NamedTuple):
 
     @property
     def this_life(self) -> Wanted:
-        """Matches the processes that this run of the daemon has started."""
+        """Return the pattern for the processes that this run of the daemon has started."""
         limit = self.limit(None)
         return Wanted(limit, limit, f"{self.home}.{self.life}.")
 
@@ -81,6 +81,6 @@ def home_mark(state: str) -> str:
 
 
 def any_life(home: str) -> Wanted:
-    """Return a match for the processes that any run of the daemon with this HOME has started."""
+    """Return the pattern for the processes that any run of this home's daemon has started."""
     low = _MAGIC | int(home, 16) << _LIFE_BITS
     return Wanted(low, low | (1 << _LIFE_BITS) - 1, f"{home}.")

@@ -79,7 +79,7 @@ class CapabilityId(msgspec.Struct, frozen=True, order=True):
     name: CapabilityName
 
     def __str__(self) -> str:
-        """Render as `tap/name`, the form that pins a tap."""
+        """Return `tap/name`, the form of a name that says which tap is meant."""
         return f"{self.tap}/{self.name}"
 
 
@@ -135,7 +135,7 @@ class ToolEdit(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ContainerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a server that runs in a container gets of this machine."""
+    """The container of a server: its image, its limits, and what it may use of this machine."""
 
     image: str
     """The image with its exact digest: `NAME@sha256:HEX`, or `sha256:HEX` for one that is here."""
@@ -334,7 +334,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def shown_name(self) -> ToolName:
-        """The tool's name in its wire name, after the server's name."""
+        """Return the part of the tool's wire name that follows the server's name."""
         return ToolName(self.edit.name) if self.edit and self.edit.name else self.name
 
 
