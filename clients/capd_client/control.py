@@ -40,7 +40,7 @@ class DaemonDownError(Exception):
 
 
 class ControlError(Exception):
-    """The daemon answered with an error, or not as docs/protocol.md specifies."""
+    """The daemon answered with an error, or with a message that docs/protocol.md does not allow."""
 
     def __init__(self, code: int, name: str, message: str) -> None:
         super().__init__(message)
@@ -151,13 +151,13 @@ class Control:
                 yield message["params"]
 
     def fileno(self) -> int:
-        """Return the descriptor of the open connection; -1 if none is open."""
+        """Return the file descriptor of the open connection; -1 if none is open."""
         return -1 if self._sock is None else self._sock.fileno()
 
     def read_event(self) -> dict[str, Any]:
-        """Wait for the daemon's next message, of any kind, and return it as it is.
+        """Wait for the daemon's next message, of any kind, and return it unchanged.
 
-        For a connection on which no request is under way.
+        Call it only while no request of this connection is waiting for its answer.
         """
         self._connected().settimeout(None)
         return self._read()

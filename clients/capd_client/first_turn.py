@@ -128,15 +128,15 @@ def _servers(control: Control) -> list[dict[str, Any]]:
 
 
 def _running(control: Control) -> list[str]:
-    """Return the names of the servers that the daemon says have a process."""
+    """Return the names of the servers that have a process, according to the daemon."""
     return [entry["name"] for entry in _servers(control)]
 
 
 def _left(control: Control, server: dict[str, Any], keys: set[str]) -> list[str] | None:
-    """Return the other sessions that hold `server`; None while one of `keys`, this run's, does.
+    """Return the other sessions that hold `server`; None while a session of this run holds it.
 
-    The list is empty once the server has ended. It is None, too, while the server runs and nobody
-    holds it, because the daemon ends it soon.
+    `keys` are the sessions of this run. The list is empty once the server has ended. It is None,
+    too, while the server runs without a holder, because the daemon will end it soon.
     """
     found = [each for each in _servers(control) if each["pid"] == server["pid"]]
     holders = [holder for each in found for holder in each["leases"]]
@@ -204,7 +204,10 @@ def _daemon(
 
 
 def _is_ready(control: Control, where: Places) -> bool | None:
-    """Return True if a daemon answers or none uses the folder; None while one starts or ends."""
+    """Return True if a daemon answers, or if no daemon uses the state folder.
+
+    Return None while a daemon starts or ends.
+    """
     try:
         control.connect()
     except DaemonDownError:
@@ -244,7 +247,7 @@ def _model_ready(control: Control) -> None:
 
 
 def _decided(control: Control, key: str) -> dict[str, Any] | None:
-    """Return the turn with the message; None if the model answered too late on a busy machine."""
+    """Send the message; return its turn, or None if the model was not ready in time."""
     turn: dict[str, Any] = control.call("turn", {"session": key, "text": MESSAGE})
     return None if turn["reason"] == "model_not_ready" else turn
 

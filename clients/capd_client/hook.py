@@ -136,7 +136,7 @@ def _longest(client: str) -> float:
 
 
 def _is_starting(socket: str) -> bool:
-    """Tell whether a client is starting the daemon: then it holds `start.lock` at the socket."""
+    """Tell whether a client is starting the daemon: it holds `start.lock` beside the socket."""
     try:
         fd = os.open(os.path.dirname(socket) + "/start.lock", os.O_RDONLY | os.O_NOFOLLOW)  # noqa: PTH120
     except OSError:

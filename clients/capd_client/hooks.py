@@ -33,16 +33,16 @@ NOTHING = Prompt()
 
 
 class HookForm(NamedTuple):
-    """How to read the input of a client's hook, and how to write its output."""
+    """One client's pair of functions: one reads the hook's input, the other writes its output."""
 
     read: Callable[[Event, Mapping[str, str]], Prompt]
     write: Callable[[str, str], str]
 
 
 class _Layout(NamedTuple):
-    """Where a client's JSON has the parts of a prompt.
+    """The paths, in a client's hook JSON, of the session, the text and the other parts of a prompt.
 
-    Of several paths the first one with text counts.
+    If a part has several paths, the first one with text counts.
     """
 
     client: str
@@ -194,7 +194,7 @@ def _write_nothing(context: str, notice: str) -> str:
 
 
 def _write_claude(context: str, notice: str, event: str = "UserPromptSubmit") -> str:
-    """Return the form that Claude Code introduced and others have taken over."""
+    """Return the hook output in the form of Claude Code, which other clients have adopted."""
     output: dict[str, Any] = {"systemMessage": notice} if notice else {}
     if context:
         output["hookSpecificOutput"] = {"hookEventName": event, "additionalContext": context}

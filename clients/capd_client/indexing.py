@@ -53,7 +53,7 @@ def run_index(
 
 @contextmanager
 def _shown(doing: str, *, is_bar: bool) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Yield a function that shows one event of the topic `index.`."""
+    """Show the progress while the block runs; yield a function that takes `index.` events."""
     if not is_bar:
         yield _say
         return

@@ -19,7 +19,7 @@ class HostError(Exception):
 
 
 class McpHost:
-    """A client of the server that `command` starts, over its standard input and output.
+    """A client of the MCP server that `command` starts, over its standard input and output.
 
     Raises:
         HostError: no answer within `timeout` seconds, or an error.
@@ -65,7 +65,7 @@ class McpHost:
     def ask(
         self, method: str, params: Mapping[str, Any] | None = None, timeout: float = 60.0
     ) -> dict[str, Any]:
-        """Send a request and return its result; notifications that come meanwhile are kept."""
+        """Send a request and return its result. Notifications that arrive meanwhile are kept."""
         self._last_id += 1
         request = {"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": params or {}}
         self._write(request)
@@ -89,7 +89,7 @@ class McpHost:
         return self.ask("tools/call", {"name": name, "arguments": dict(arguments)}, timeout)
 
     def wait_for(self, method: str, timeout: float = 30.0) -> dict[str, Any]:
-        """Return the first notification of `method`, a kept one or the next; wait for it."""
+        """Return the first notification of `method`: one that was kept, or the next to arrive."""
         while True:
             for at, message in enumerate(self._notifications):
                 if message.get("method") == method:
@@ -97,7 +97,10 @@ class McpHost:
             self._notifications.append(self._next(f"a notification {method}", timeout))
 
     def leave(self, timeout: float = 10.0) -> int:
-        """Close the server's input and return its exit code; kill it after `timeout` seconds."""
+        """Close the server's input, and return its exit code.
+
+        After `timeout` seconds the server is killed.
+        """
         if self.process.stdin is not None and not self.process.stdin.closed:
             self.process.stdin.close()
         try:

@@ -33,7 +33,7 @@ _LONGEST_INPUT_BYTES = 1 << 20
 
 
 def is_plain(arguments: Sequence[str]) -> bool:
-    """Tell whether `main` can handle `arguments`; `commands` handles all other forms."""
+    """Tell whether `main` can handle `arguments`. If it cannot, `commands` has to."""
     return tuple(arguments) in _PLAIN
 
 

@@ -162,7 +162,7 @@ OWN_MEMORIES = "~"
 
 
 class _Page:
-    """The lines of the status, in order."""
+    """Collects the lines of the status page, in order."""
 
     def __init__(self, columns: int, is_coloured: bool) -> None:
         self.lines: list[str] = []

@@ -121,7 +121,7 @@ def _saved(session: Mapping[str, Any]) -> str:
 
 
 def _linked(session: Mapping[str, Any]) -> str:
-    """Return the client's own ids of a session, and how a hook was matched to it; or `no`."""
+    """Return a session's ids in its client, and how a hook was matched to it; `no` if none was."""
     ids = ", ".join(map(str, session.get("client_sessions") or []))
     by = f"by {session['linked_by']}" if session.get("linked_by") else ""
     return " ".join(part for part in (ids, by) if part) or "no"

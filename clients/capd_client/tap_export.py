@@ -36,7 +36,7 @@ _OVERLAY_KEYS = ("description", "files", "parts", "tool", "triggers")
 
 @dataclass(slots=True)
 class Exported:
-    """What an export wrote, and what it left out."""
+    """The capabilities that an export wrote, and those that it left out."""
 
     names: list[str] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class TapExport:
         return made
 
     def _other_files(self, made: Exported) -> Iterator[tuple[Path, str]]:
-        """Yield the skills and installers of the own tap that have no secret in them."""
+        """Yield each skill and installer of the own tap that contains no secret, with its text."""
         root = self._tap.folder
         for file in sorted((*root.glob("skills/*/SKILL.md"), *root.glob("deps/*/*.sh"))):
             relative = file.relative_to(root)
@@ -154,7 +154,7 @@ class TapExport:
     def _hide(
         self, name: str, server: dict[str, Any], record: SourceRecord | None, keys: list[str]
     ) -> None:
-        """Replace what is secret in a server's definition by keys."""
+        """Replace each secret in a server's definition by a placeholder with its key."""
 
         def put(text: Text) -> str:
             return self._put(name, text, keys)

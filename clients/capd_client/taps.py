@@ -54,7 +54,7 @@ class TapList:
         return self._entries(self._load())
 
     def repair(self) -> bool:
-        """Repair a list that an earlier capd broke; return whether it was broken."""
+        """Repair a list that an earlier version of capd broke; return whether it was broken."""
         if not self._is_broken():
             return False
         with self._locked():
@@ -88,7 +88,7 @@ class TapList:
         return tap
 
     def check_free(self, name: str) -> None:
-        """Check that `name` is valid and free, before a clone is made in vain."""
+        """Check that `name` is valid and not in use, before somebody clones a repository for it."""
         _check_name(name)
         self._refuse_twice(name, self.read())
 
@@ -139,7 +139,7 @@ class TapList:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Prevent two commands from overwriting each other's changes."""
+        """Hold the lock that keeps two commands from overwriting each other's changes."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (self._folder / ".taps.lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)

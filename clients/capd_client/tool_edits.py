@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The changes of one edit; None leaves a key as it is, an empty text removes it."""
+    """The changes of one edit. None leaves a key as it is; an empty text removes the key."""
 
     name: str | None = None
     title: str | None = None
@@ -180,9 +180,9 @@ def _apply(table: Any, changes: Changes, path: Path) -> None:
 
 
 def _put(table: Any, key: str, value: Any, *, is_given: bool = True) -> None:
-    """Set `key`, or remove it if `value` means nothing: None, or an empty text or False.
+    """Set `key` in `table`, or remove it if `value` is None, an empty text or False.
 
-    A preset may be an empty text or False. Without `is_given` the key stays as it is.
+    A preset may be an empty text or False. Unless `is_given`, nothing changes.
     """
     if not is_given:
         return

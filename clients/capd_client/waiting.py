@@ -1,7 +1,8 @@
 """Shows on standard error what a command waits for, and for how many seconds.
 
-On a terminal it is one line that appears after a second and disappears with the wait. Elsewhere
-only permanent lines (`print_above`) are written, because a changing line is useless in a log.
+On a terminal this is one line. It appears after a second, and disappears when the wait is over.
+Elsewhere only permanent lines (`print_above`) are written, because a changing line is useless in a
+log.
 """
 
 import contextlib
@@ -98,7 +99,7 @@ class Waiting:
 
 
 def line_of(what: str, elapsed: float) -> str:
-    """Return the line: `what`, cut to the terminal's width, and the elapsed seconds."""
+    """Return the text of the changing line: `what`, cut to the width, and the elapsed seconds."""
     seconds = f" {int(elapsed)} s"
     text = printable(what)
     room = width() - len(seconds) - 1

@@ -1,9 +1,9 @@
 """Reads the messages between an editor and its agent, and adds capd to them.
 
-A new session gets capd as an MCP server, under a session key that is made here, so it is known
-exactly which conversation a prompt belongs to. capd reads the user's words from a prompt, and adds
-a block if there is a text for the model. Any other line passes unchanged: a line is encoded again
-only if something is added to it.
+A new session gets capd as an MCP server, under a session key that this module makes. So the session
+of each prompt is known exactly. The daemon gets the user's words from a prompt, and may return a
+text for the model, which becomes another block of the prompt. Any other line passes unchanged: a
+line is encoded again only if something is added to it.
 """
 
 import json
@@ -32,7 +32,7 @@ _MOST_OPENING = 1000
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The user's words, and the capd session that they belong to."""
+    """The text of a user's prompt, and the key of the capd session that it belongs to."""
 
     session: str
     text: str
@@ -40,7 +40,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Passing:
-    """A line on its way to the agent."""
+    """A line to send to the agent. If it is a prompt with text of the user, `prompt` is set."""
 
     line: bytes
     prompt: Prompt | None = None
@@ -57,7 +57,10 @@ class Passing:
 
 
 class Dialogue:
-    """One editor, one agent, and their sessions; `command` starts capd's shim, with `env`."""
+    """Follows the messages of one editor and one agent, and keeps the keys of their sessions.
+
+    `command` starts capd's shim, with the environment `env`.
+    """
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str]) -> None:
         self._command = list(command)
@@ -91,11 +94,11 @@ class Dialogue:
         return Passing(line)
 
     def expects(self) -> bool:
-        """Return whether an answer of the agent is still expected."""
+        """Return whether the agent still owes an answer that `from_agent` needs."""
         return bool(self._opening or self._initialize)
 
     def from_agent(self, line: bytes) -> None:
-        """Note which session an answer of the agent opened."""
+        """Note the agent's id of a session, if `line` answers the request that opens it."""
         message = _parsed(line)
         key = _id(message)
         if "method" in message or not key:

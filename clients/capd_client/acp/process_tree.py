@@ -97,7 +97,7 @@ def _send(pids: Iterable[int], number: int) -> None:
 
 
 def _marked(mark: str) -> list[int]:
-    """Return the living processes with this mark in their environment."""
+    """Return the pids of the living processes that have this mark in their environment."""
     wanted = f"\0{MARK}={mark}\0".encode()
     found = []
     for folder in _PROC.glob("[0-9]*"):
@@ -124,7 +124,7 @@ def _below(pid: int) -> list[int]:
 
 
 def _fields(pid: int) -> list[str]:
-    """Return the fields of a process from its state on; none if it is gone."""
+    """Return the fields of `/proc/PID/stat` from the process's state on; none if it is gone."""
     try:
         text = (_PROC / str(pid) / "stat").read_text(errors="replace")
     except OSError:

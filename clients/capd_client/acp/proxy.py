@@ -1,7 +1,7 @@
 """Runs the agent's process, and passes lines between it and the editor.
 
-It ends when the agent ends, with the agent's exit code. When the editor is gone, the agent's input
-is closed; if the agent does not end then, it is ended.
+The proxy ends when the agent ends, with the agent's exit code. When the editor is gone, the proxy
+closes the agent's input; an agent that goes on running is killed.
 """
 
 import contextlib
@@ -75,9 +75,10 @@ class Proxy:
         return code if code >= 0 else _SIGNALLED - code
 
     def _is_drained(self) -> bool:
-        """Tell whether the editor has all that the agent has written.
+        """Tell whether the editor has everything that the agent has written.
 
-        The order matters: the thread that reads takes the mark away before it empties the pipe.
+        The pipe is checked before the event: the reading thread clears the event before it empties
+        the pipe.
         """
         assert self._process.stdout is not None
         is_empty = not select.select([self._process.stdout], [], [], 0)[0]
@@ -124,9 +125,9 @@ class Proxy:
 
 
 def _pieces(fd: int, waiting: threading.Event | None = None) -> Iterator[tuple[bytes, bool]]:
-    """Yield what comes from `fd`: whole lines, and pieces of a line that is too long.
+    """Yield whole lines of `fd`, each with True, and pieces of a too long line, with False.
 
-    `waiting` is set while all that was read has been taken and there is no more.
+    `waiting` is set whenever the caller has taken all that was read and the pipe is empty.
     """
     parts: list[bytes] = []
     size = 0

@@ -33,7 +33,7 @@ class Turns:
         self._free = threading.BoundedSemaphore(_MOST_AT_ONCE)
 
     def context(self, prompt: Prompt) -> str:
-        """Return the text for the model to add to `prompt`; empty if it came too late."""
+        """Return the text for the model that belongs to `prompt`; empty if it came too late."""
         if not self._free.acquire(blocking=False):
             return ""
         until = time.monotonic() + self._budget
@@ -63,7 +63,10 @@ class _Turn:
         self.context = ""
 
     def take(self) -> None:
-        """Take the turn, waiting for its session. If anything fails, the prompt is sent on."""
+        """Send the turn once the session exists.
+
+        If anything fails, the prompt goes on without a text.
+        """
         give_up_at = time.monotonic() + _PATIENCE
         try:
             with Control(self._path, client="acp", timeout=_TURN_TIMEOUT) as control:

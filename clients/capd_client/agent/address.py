@@ -24,7 +24,7 @@ START_TIMEOUT = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A daemon's socket, and whether a daemon may be started for it."""
+    """The path of a daemon's socket, and whether a daemon may be started there."""
 
     path: str
     may_start: bool
@@ -66,7 +66,7 @@ class Address:
         )
 
     def none(self, why: str) -> NoDaemonError:
-        """Return the error for a daemon that does not answer; `why` is the reason, if known."""
+        """Return the error that says that no daemon answers; `why` is the reason, if known."""
         reason = f" ({why})" if why else ""
         hint = "start it with: capd daemon start"
         return NoDaemonError(f"no daemon at {self.path}{reason}; {hint}", 4001)

@@ -22,7 +22,7 @@ _FAREWELL = 1.0
 
 
 class _Waiter:
-    """A task that waits for the outcome of one request."""
+    """The entry of a task that waits for the outcome of one request."""
 
     def __init__(self) -> None:
         self.is_done = anyio.Event()
@@ -161,7 +161,7 @@ class AsyncSession:
         self._is_up.set()
 
     async def _reached(self) -> UNIXSocketStream:
-        """Return a connection to a daemon of this user, starting one if necessary."""
+        """Return a connection to this user's daemon; start the daemon if none runs."""
         is_stopped = self._link.is_stopped
         give_up_at = anyio.current_time() + (0.0 if is_stopped else self._patience)
         may_start = self._where.may_start and not is_stopped
@@ -196,7 +196,10 @@ class AsyncSession:
             self._where.check(connection)
 
     def _give_up(self, error: CapdError, last_key: int) -> None:
-        """Fail the waiting requests. If the session was never connected, raise `error` instead."""
+        """Fail the waiting requests, up to the key `last_key`.
+
+        If the session was never connected, raise `error` instead.
+        """
         if not self._is_up.is_set():
             raise error
         self._resolve(self._link.abandon(error, last_key))
@@ -217,7 +220,7 @@ class AsyncSession:
         self._resolve(self._link.lost(why))
 
     async def _watch(self, group: TaskGroup) -> None:
-        """Close a connection if the session is not up within `GREETING_TIMEOUT` seconds."""
+        """Close the connection if the session is not ready within `GREETING_TIMEOUT` seconds."""
         await anyio.sleep(GREETING_TIMEOUT)
         if self._link.phase != "up":
             group.cancel_scope.cancel()

@@ -179,7 +179,7 @@ class Session:
             self._wake_out.close()
 
     def _reached(self) -> socket.socket:
-        """Return a connection to a daemon of this user, starting one if necessary."""
+        """Return a connection to this user's daemon; start the daemon if none runs."""
         is_stopped = self._link.is_stopped
         give_up_at = time.monotonic() + (0.0 if is_stopped else self._patience)
         may_start = self._where.may_start and not is_stopped
@@ -212,14 +212,17 @@ class Session:
             pause = min(pause * 2, LAST_PAUSE)
 
     def _give_up(self, error: CapdError, last_key: int) -> None:
-        """Fail the waiting requests. If the session was never connected, raise `error` instead."""
+        """Fail the waiting requests, up to the key `last_key`.
+
+        If the session was never connected, raise `error` instead.
+        """
         if not self._is_up.is_set():
             raise error
         with self._lock:
             self._resolve(self._link.abandon(error, last_key))
 
     def _sleep(self, seconds: float) -> None:
-        """Wait, unless the session is closed meanwhile."""
+        """Wait `seconds`, or until the session is closed."""
         until = time.monotonic() + seconds
         with selectors.DefaultSelector() as selector:
             selector.register(self._wake_out, selectors.EVENT_READ)

@@ -30,7 +30,7 @@ class NotFoundError(CapdError):
 
 
 class UnavailableError(CapdError):
-    """A part of the daemon does not answer; it may later."""
+    """A part of the daemon does not answer at present; a later attempt may succeed."""
 
 
 class ServerError(CapdError):

@@ -1,4 +1,7 @@
-"""The values that the library returns: turns, tools and results. `raw` is the daemon's answer."""
+"""The values that the library returns: turns, tools and results.
+
+`raw` is the JSON that the daemon sent.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +14,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What capd decided on a user's message, and what the model is to be told."""
+    """What capd decided on a user's message, and the text that the agent should give its model."""
 
     outcome: Literal["activate", "suggest", "abstain"]
     name: str

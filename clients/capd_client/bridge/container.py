@@ -46,10 +46,12 @@ class ContainerBridge(FarBridge):
         say: Callable[[str], None],
         wake: int,
     ) -> None:
-        """`engine` is podman or docker; empty finds the one that has the container.
+        """Create the bridge to `container`.
+
+        `engine` is podman or docker; if it is empty, the engine that has the container is found.
 
         Raises:
-            FarSideError: no engine has it.
+            FarSideError: neither engine has the container.
         """
         super().__init__(
             bridge_socket, name, container, is_installed=is_installed, say=say, wake=wake
@@ -107,7 +109,7 @@ class ContainerBridge(FarBridge):
                     self._on_held(prepared)
 
     def _end(self, process: "subprocess.Popen[bytes]", streams: Streams) -> None:
-        """Have the far side remove everything, and end the command."""
+        """Make the far side remove its files, and end the engine's command."""
         streams.close()
         try:
             streams.say(bye=True)
@@ -158,6 +160,10 @@ def engine_of(container: str) -> str:
 
 
 def remove_files(name: str, container: str, engine: str = "", user: str = "") -> None:
-    """Remove the files that a bridge left in a container; raises FarSideError."""
+    """Remove the files that a bridge left in a container.
+
+    Raises:
+        FarSideError: the container does not run, or the files could not be removed.
+    """
     words = exec_words(engine or engine_of(container), container, user)
     send_order([*words, "python3", "-c", RUN], container, {"do": "remove", "name": name})

@@ -35,12 +35,12 @@ FILES = ("capd.pyz", "credential", "generation", "socket", "pid")
 
 
 def folder_of(name: str) -> Path:
-    """Return the folder over here with the files of the bridge `name`."""
+    """Return the folder on this machine with the files of the bridge `name`."""
     return Path("~/.local/share/capd-bridge").expanduser() / name
 
 
 def say(**members: object) -> None:
-    """Send one message to the near side."""
+    """Send one message to the near side: `members` as a line of JSON."""
     with contextlib.suppress(OSError):
         sys.stdout.write(f"{MARK}{json.dumps(members)}\n")
         sys.stdout.flush()
@@ -48,7 +48,7 @@ def say(**members: object) -> None:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of all bridges here, while the block runs."""
+    """Hold the lock of all bridges on this machine while the block runs."""
     above = folder.parent
     is_held = False
     while not is_held:
@@ -66,7 +66,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def write(path: Path, data: bytes, mode: int) -> None:
-    """Write a whole file, created with its final mode."""
+    """Write a whole file. It has its final mode from the start."""
     beside = path.with_name(f"{path.name}.{os.getpid()}")
     beside.unlink(missing_ok=True)
     with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
@@ -178,7 +178,7 @@ def _wait(supervisor: Any) -> str:
 
 
 class _Stopped(BaseException):
-    """A signal asked this process to end."""
+    """Raised by a signal handler to end this process."""
 
 
 def _stop(_number: int, _frame: object) -> None:
@@ -219,7 +219,7 @@ def remove(name: str) -> None:
 
 
 def holder_of(folder: Path) -> int:
-    """Return the pid of the process that holds a bridge; 0 if it is not certain."""
+    """Return the pid of the process that holds a bridge open; 0 if it cannot be identified."""
     with contextlib.suppress(OSError, ValueError):
         pid = int((folder / "pid").read_text())
         command = Path("/proc", str(pid), "cmdline").read_bytes().split(b"\0")
@@ -248,7 +248,7 @@ def end_connection(holder: int) -> None:
 
 
 def end_holder(holder: int) -> None:
-    """End the process of an earlier connection: after a cut it may wait for a minute."""
+    """End the process that holds an earlier connection: after a cut it may wait for a minute."""
     if holder > 1:
         with contextlib.suppress(OSError):
             os.kill(holder, signal.SIGKILL)
@@ -311,7 +311,7 @@ def read_config() -> dict[str, Any]:
 
 
 def obey() -> int:
-    """Carry out the command on standard input; return the exit code."""
+    """Carry out the command that is on standard input; return the exit code."""
     order = json.loads(sys.stdin.buffer.readline())
     try:
         if order["do"] == "prepare":

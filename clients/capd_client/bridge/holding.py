@@ -1,4 +1,4 @@
-"""Keeps a bridge open in this user's daemon, across restarts of the daemon."""
+"""Keeps a bridge open at this user's daemon, also across restarts of the daemon."""
 
 from typing import Any
 
@@ -6,9 +6,10 @@ from capd_client.control import Control
 
 
 class HeldBridge:
-    """The daemon's end of a bridge; the bridge exists for as long as this connection.
+    """The daemon's end of a bridge. The bridge exists for as long as this connection.
 
-    Raises as `Control`.
+    Raises:
+        DaemonDownError, ControlError: as for `Control`.
     """
 
     def __init__(self, socket: str, name: str, kind: str, target: str) -> None:

@@ -49,7 +49,7 @@ class FarSideError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What was installed on the far side."""
+    """The far side's report on what was installed there."""
 
     folder: str
     python: str
@@ -57,10 +57,13 @@ class Prepared:
 
     @classmethod
     def of(cls, report: dict[str, Any], name: str, host: str) -> "Prepared":
-        """Return the far side's report on the bridge `name`; raises FarSideError.
+        """Return the report `report` of the far side on the bridge `name`.
 
-        Its folder may become part of an argument of ssh, which replaces `${HOME}` or `%h` there by
-        values of this machine, and sends the outcome to the other side.
+        The folder in it is checked, because ssh would replace `${HOME}` or `%h` in an argument by
+        values of this machine, and send the outcome to the other side.
+
+        Raises:
+            FarSideError: the report is not valid.
         """
         folder, python = report.get("folder"), report.get("python")
         is_folder = (
@@ -93,7 +96,10 @@ class FarBridge(ABC):
         say: Callable[[str], None],
         wake: int,
     ) -> None:
-        """`wake` is readable when a signal asks this to end."""
+        """Create the bridge; it is not open yet.
+
+        `wake` is a descriptor that becomes readable when a signal asks this process to end.
+        """
         self._socket = socket
         self._name = name
         self._target = target
@@ -130,7 +136,10 @@ class FarBridge(ABC):
             self._leave()
 
     def _attempt(self) -> bool:
-        """Open the bridge if it is closed, and serve until a cut; return whether a signal came."""
+        """Open the bridge if it is closed, and serve it until the connection is lost.
+
+        Return whether a signal ended it.
+        """
         if self._held is None:
             self._held = HeldBridge(self._socket, self._name, self.kind, self._target)
         generation = secrets.token_hex(8)
@@ -156,11 +165,17 @@ class FarBridge(ABC):
     def _ordered(
         self, order: dict[str, Any], payload: bytes, timeout: float | None
     ) -> dict[str, Any]:
-        """Send the far side a command, and return its report."""
+        """Send the far side a command, and return its report.
+
+        `timeout` is in seconds.
+        """
 
     @abstractmethod
     def _serve(self, held: HeldBridge, prepared: Prepared, generation: str) -> bool:
-        """Serve until it is cut; return whether a signal came. Nothing is left running."""
+        """Serve the bridge until the connection is lost; return whether a signal ended it.
+
+        No process is left running.
+        """
 
     def _leave(self) -> None:
         if self._held is not None:
@@ -193,7 +208,7 @@ class FarBridge(ABC):
 
 
 class OverError(FarSideError):
-    """The bridge has ended, and is not opened again."""
+    """The bridge has ended and must not be opened again."""
 
 
 def instructions(name: str, host: str, prepared: Prepared) -> list[str]:
@@ -260,7 +275,10 @@ def send_order(
 def _answer(
     process: "subprocess.Popen[bytes]", host: str, data: bytes, timeout: float | None
 ) -> tuple[bytes, int]:
-    """Return what the far side prints, and how ssh ended; the process has ended then."""
+    """Send `data` to the process; return what the far side prints, and the exit code of ssh.
+
+    The process has ended when this returns.
+    """
     assert process.stdin is not None
     assert process.stdout is not None
     # The program is larger than a pipe's buffer, and a far side may print before reading it.
@@ -291,7 +309,7 @@ def _write(pipe: IO[bytes], data: bytes) -> None:
 
 
 def next_chunk(pipe: IO[bytes], until: float | None) -> bytes:
-    """Return the next bytes of a pipe; empty at its end, and at the time `until`."""
+    """Return the next bytes of a pipe; empty at its end, or when the time `until` has come."""
     left = None if until is None else max(0.0, until - time.monotonic())
     if not select.select([pipe], [], [], left)[0]:
         return b""

@@ -115,7 +115,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def kill_below(spared: frozenset[int] = frozenset()) -> None:
-    """Kill every descendant of this process but the trees of `spared`, and collect the dead."""
+    """Kill every descendant of this process, except the trees of `spared`, and reap the dead."""
     until = time.monotonic() + _KILL_TIMEOUT
     while time.monotonic() < until:
         kept = {below for each in spared for below in (each, *descendants(each))}
@@ -182,11 +182,11 @@ def run(folder: Path) -> None:
 
 
 class _EndedError(Exception):
-    """The process that holds the bridge's place is gone."""
+    """The process that holds the bridge open is gone."""
 
 
 class _Runner:
-    """Opens idle connections, and forks a guard for each that gets an order."""
+    """Keeps one idle connection open, and forks a guard for each that gets an order."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -195,7 +195,11 @@ class _Runner:
         self._life, self._alive = os.pipe()
 
     def serve(self) -> None:
-        """Serve until `hold` is gone: then `_EndedError` is raised."""
+        """Serve until `hold` is gone.
+
+        Raises:
+            _EndedError: always, at the end.
+        """
         while True:
             idle = self._connected() if len(self._guards) < MOST_SERVERS else None
             if idle is None:
@@ -211,7 +215,7 @@ class _Runner:
                     self._wait(None, _RETRY)
 
     def _wait(self, idle: socket.socket | None, seconds: float) -> bool:
-        """Return whether the idle connection is readable, after `seconds` at most."""
+        """Wait up to `seconds`; return whether the idle connection is readable."""
         readers = [0] if idle is None else [0, idle.fileno()]
         ready = select.select(readers, [], [], seconds)[0]
         if 0 in ready and not os.read(0, 4096):
@@ -220,7 +224,7 @@ class _Runner:
         return idle is not None and idle.fileno() in ready
 
     def _collect(self) -> None:
-        """Collect guards that have ended, and kill what they have left."""
+        """Reap the guards that have ended, and kill the processes that these have left."""
         has_ended = False
         for pid in tuple(self._guards):
             with contextlib.suppress(ChildProcessError):
@@ -232,10 +236,10 @@ class _Runner:
             kill_below(frozenset(self._guards))
 
     def _connected(self) -> socket.socket | None:
-        """Return a connection that the daemon has welcomed; None if it cannot be had now.
+        """Return a connection that the daemon has welcomed; None if it welcomes none at present.
 
         Raises:
-            _EndedError: the process that holds the bridge's place is gone.
+            _EndedError: the process that holds the bridge open is gone.
         """
         end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         end.settimeout(_RETRY)
@@ -300,7 +304,11 @@ def _is_open(connection: socket.socket) -> bool:
 
 
 def _line(connection: socket.socket) -> bytes:
-    """Return the next line; raises ValueError where it is too long, or there is none."""
+    """Return the next line.
+
+    Raises:
+        ValueError: the line is too long, or the connection ended before it did.
+    """
     line = bytearray()
     # Byte by byte: what comes after the line is for somebody else.
     while not line.endswith(b"\n"):
@@ -312,7 +320,7 @@ def _line(connection: socket.socket) -> bytes:
 
 
 def _guard(connection: socket.socket, life: int) -> None:
-    """Start what the order says, and serve its connection until either ends."""
+    """Start the server that the order describes; serve its connection until one of them ends."""
     connection.settimeout(_HELLO_TIMEOUT)
     try:
         order = json.loads(_line(connection))
@@ -360,12 +368,16 @@ def _send_all(connection: socket.socket, kind: bytes, payload: bytes) -> None:
 
 
 class Guard:
-    """Carries one server's input and output over its connection, until either ends."""
+    """Carries one server's input and output over its connection, until one of them ends."""
 
     def __init__(
         self, connection: socket.socket, ends: tuple[int, int], server: subprocess.Popen[bytes]
     ) -> None:
-        """Create it. `ends` are readable when the runner has ended, and when a child has."""
+        """Create the guard of `server`.
+
+        `ends` are two descriptors: one becomes readable when the runner has ended, the other when a
+        child process has.
+        """
         assert server.stdin is not None
         assert server.stdout is not None
         assert server.stderr is not None

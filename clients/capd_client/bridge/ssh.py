@@ -136,7 +136,7 @@ class SshBridge(FarBridge):
             return
 
     def _end_process(self) -> None:
-        """Have the far side remove everything, and end ssh."""
+        """Make the far side remove its files, and end ssh."""
         process = self._process
         if process is None:
             return
@@ -158,12 +158,16 @@ class SshBridge(FarBridge):
 
 
 def remove_files(name: str, host: str, options: Sequence[str] = ()) -> None:
-    """Remove the files of a bridge from a host; raises FarSideError."""
+    """Remove the files of a bridge from a host.
+
+    Raises:
+        FarSideError: the host cannot be reached, or the files could not be removed.
+    """
     command = ["ssh", *options, *_ALWAYS, "--", host, _RUN]
     send_order(command, host, {"do": "remove", "name": name})
 
 
 def name_of(host: str) -> str:
-    """Return the name of a bridge to `host` if its user gives none."""
+    """Return the default name of a bridge to `host`."""
     plain = host.rpartition("@")[2]
     return "".join(each if each.isalnum() and each.isascii() else "-" for each in plain).strip("-")

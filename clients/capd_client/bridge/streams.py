@@ -6,9 +6,9 @@ and the payload:
     o   a connection was made on the far side      e   a connection ended
     d   its data, 64 KiB at most                   w   a word of the bridge itself, in JSON
 
-Both ends run this code, the far one on Python 3.8. Neither trusts the other: frames, connections
-and what waits to be written are bounded. What waits for one connection never stops the others: one
-that reads too little is ended.
+Both ends run this code, the far one on Python 3.8. Neither trusts the other: the size of frames,
+the number of connections and the unwritten data are bounded. A connection that reads too slowly is
+closed, so it never delays the others.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _Connection:
 
 
 class Streams:
-    """One end of a stream: on the far side it accepts connections, on the near it makes them."""
+    """One end of the stream. The far side's end accepts connections, the near side's makes them."""
 
     def __init__(
         self,
@@ -58,7 +58,11 @@ class Streams:
         listener: socket.socket | None = None,
         connect: Callable[[], socket.socket] | None = None,
     ) -> None:
-        """`connect` makes a connection, and raises OSError where it cannot."""
+        """Create the end that reads from and writes to these two descriptors.
+
+        The far side passes its `listener`. The near side passes `connect`, which returns a new
+        connection or raises OSError.
+        """
         os.set_blocking(writing, False)
         self._reading, self._writing = reading, writing
         self._listener = listener
@@ -70,16 +74,16 @@ class Streams:
         self._words: list[dict[str, Any]] = []
 
     def say(self, **members: object) -> None:
-        """Send a message to the other side."""
+        """Send a message of the bridge itself to the other side: `members` as JSON."""
         self._put(b"w", 0, json.dumps(members).encode())
 
     def turn(
         self, timeout: float, others: Sequence[int] = ()
     ) -> tuple[list[dict[str, Any]], list[int]]:
-        """Read and write; return the other side's messages, and which `others` are readable.
+        """Read and write once; return the other side's messages, and which `others` are readable.
 
         Raises:
-            StreamEndedError: it is over.
+            StreamEndedError: the stream has ended.
         """
         by_end = {each.end.fileno(): number for number, each in self._connections.items()}
         readers = [self._reading, *others]
@@ -108,7 +112,7 @@ class Streams:
         return words, [fd for fd in others if fd in ready]
 
     def drain(self, turns: int = 50) -> None:
-        """Send what waits, for five seconds at most."""
+        """Send the data that is waiting, for five seconds at most."""
         for _ in range(turns):
             if not self._out:
                 return

@@ -267,7 +267,10 @@ def _check_account(account: str) -> None:
 
 
 def _paste(ticket: int) -> None:
-    """Send each pasted address to the daemon until it accepts one; fail after `_MOST_PASTES`."""
+    """Send each address that the person pastes to the daemon, until the daemon accepts one.
+
+    After `_MOST_PASTES` addresses the command fails.
+    """
     click.echo(
         "The browser ends at an address that it cannot open: it begins with http://127.0.0.1."
         " Paste that address here."

@@ -67,7 +67,7 @@ _REMOVE_OPTION = click.option(
 
 
 def _name_option(source: str) -> Callable[[_F], _F]:
-    """Return `--name`, whose default is derived from the argument `source`."""
+    """Return a decorator that adds `--name`, with a default made from the argument `source`."""
     return click.option("--name", default="", help=f"The bridge's name.  [default: from {source}]")
 
 

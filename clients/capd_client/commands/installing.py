@@ -73,13 +73,16 @@ def make_with_vendor(ledger: Ledger, client: Vendor, change: FileChange) -> Path
 
 
 class ClientName(click.Choice[str]):
-    """The type of an argument that names a client, by its id or an alias in any case."""
+    """The type of an argument that names a client: its id or an alias, in upper or lower case."""
 
     def __init__(self) -> None:
         super().__init__(list(known_clients()))
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        """Return the placeholder in usage lines: all names would fill a screen."""
+        """Return the placeholder for usage lines.
+
+        It does not list the names: they would fill a screen.
+        """
         del param, ctx
         return "CLIENT"
 
@@ -140,7 +143,7 @@ def install(
 
 
 def _start_once(known: KnownClient) -> None:
-    """Run the client's slow one-time work now (`Client.first_start`), and say how it went."""
+    """Have the client do its slow one-time work now (`Client.first_start`); print the outcome."""
     from capd_client.install.installed_clients import client_of  # noqa: PLC0415
     from capd_client.waiting import Waiting  # noqa: PLC0415
 
@@ -223,7 +226,7 @@ def uninstall(*, names: tuple[str, ...], is_all: bool, dry_run: bool) -> None:
 
 
 def _has_any(known: KnownClient) -> bool:
-    """Tell whether a client has anything of capd's to remove or to report."""
+    """Tell whether capd has anything to remove from a client, or to report about it."""
     from capd_client.install.installed_clients import state_of  # noqa: PLC0415
 
     try:

@@ -23,9 +23,9 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 class Learned:
-    """The phrases that the user has added: overlays `learned-TAP` below one configuration folder.
+    """The phrases that the user has added, in overlays `learned-TAP` of one configuration folder.
 
-    Everything else in these files stays; a file is replaced as a whole.
+    A change replaces the whole file, with everything else in it unchanged.
     """
 
     def __init__(self, config: str) -> None:

@@ -99,7 +99,7 @@ def list_(*, kind: str | None, tool: str, capability: str, project: str, as_json
 
 
 def _fields(command: _F) -> _F:
-    """Add the options that are keys of a memory's file."""
+    """Add one option for each key of a memory's file."""
     for option in (
         click.option(
             "--name", metavar="NAME", default="", help="Its name.  [default: made from CONTENT]"

@@ -174,9 +174,9 @@ def _add_of_registry(options: "AddOptions") -> None:
 def _said_of(
     name: str, reloaded: Mapping[str, Any], capabilities: list[Mapping[str, Any]]
 ) -> list[str]:
-    """Return lines on how the daemon loaded the capability `name` of the own tap.
+    """Return lines that tell a person how the daemon loaded the capability `name` of the own tap.
 
-    `reloaded` is its answer to `reload`, `capabilities` the list of all capabilities.
+    `reloaded` is the daemon's answer to `reload`, `capabilities` the list of all capabilities.
     """
     from capd_client.taps import OWN  # noqa: PLC0415
 

@@ -98,10 +98,10 @@ def wait_for_model() -> str:
 def once_the_model_is_there(
     act: Callable[[], dict[str, Any]], is_too_early: Callable[[dict[str, Any]], bool]
 ) -> dict[str, Any]:
-    """Return the result of `act`, which is called again while its result is too early.
+    """Call `act`, and call it again while its result is too early; return the last result.
 
-    Between two calls the model is waited for. The last result is returned if there is no model, or
-    if `_READY_TRIES` calls in a row were too early although it was loaded.
+    Before each repetition the command waits for the model. It gives up if there is no model, or if
+    `_READY_TRIES` results in a row were too early although the model was loaded.
     """
     result = act()
     for _ in range(_READY_TRIES):
@@ -137,10 +137,10 @@ def _model_state() -> str:
 
 
 def in_session(session: str, act: Callable[[str], _T]) -> _T:
-    """Return `act(key)` for the key of the session to use; empty for the only open one.
+    """Return `act(key)`, where `key` is the session's key, or empty for the only open session.
 
-    `act` may be called twice: without a session the first call fails, and the second is made in a
-    scratch session. The daemon is started if none runs.
+    `act` may be called twice: if no session is open, the first call fails, and the second is made
+    with the key of a scratch session. The daemon is started if none runs.
 
     Raises:
         NoDaemon: it could not be started.

@@ -23,8 +23,8 @@ NO_AGES: Mapping[str, object] = {}
 def print_tokens(result: Mapping[str, Any], ages: Mapping[str, object] = NO_AGES) -> None:
     """Print what each session costs and saves in tokens.
 
-    `result` is the daemon's answer to `tokens`; `ages` has the seconds since each session began, by
-    its key.
+    `result` is the daemon's answer to `tokens`. `ages` maps a session's key to the seconds since it
+    began.
     """
     if result.get("problem"):
         say(result["problem"])

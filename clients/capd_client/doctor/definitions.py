@@ -142,7 +142,7 @@ def check_node(seen: Surroundings) -> Iterator[Finding]:
 
 
 def some(names: Sequence[str]) -> str:
-    """Return the first names as a text, and how many more there are."""
+    """Return the first of `names` as a text, and the number of the others."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return f"{', '.join(names[:_NAMED])}{more}"
 

@@ -104,7 +104,10 @@ def _whole(seen: Surroundings, client: Client) -> Iterator[Finding]:
 
 
 def _is_hook_untrusted(seen: Surroundings, client: Client) -> bool:
-    """Tell whether the client skips capd's hook until its user trusts it, as Codex does."""
+    """Tell whether the client ignores capd's hook because its user has not trusted it yet.
+
+    Codex does so.
+    """
     if client.name not in TRUSTED_BY_HASH:
         return False
     try:

@@ -46,7 +46,7 @@ class Surroundings:
 
     @property
     def search_path(self) -> str:
-        """The daemon's PATH for programs; this command's own if no daemon answers.
+        """The PATH on which the daemon finds programs; this command's own if no daemon answers.
 
         Relative folders are left out, because they depend on the current folder.
         """

@@ -27,7 +27,7 @@ _FACT = re.compile(r"^(?:\t| {1,4})?([a-z][a-z ]*) = (.*)$")
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """The state of capd's agent, as launchd reports it."""
+    """The state of capd's launchd agent, as `launchctl print` reports it."""
 
     state: str = ""
     pid: int = 0

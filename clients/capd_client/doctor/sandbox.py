@@ -39,7 +39,7 @@ sys.exit(libc.mount(b"none", b"/", None, 0x4000 | 0x80000, None) != 0)
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """The sandboxing features that were found."""
+    """The sandboxing features that this machine offers."""
 
     bwrap: str = ""
     """The path of bubblewrap; empty if there is none."""

@@ -82,7 +82,7 @@ class Definition:
         yield from (*self.line, self.url, *self.env.values(), *self.headers.values(), self.cwd)
 
     def references(self) -> Iterator[str]:
-        """Yield the key of every reference in it; a key may come twice."""
+        """Yield the key of every reference in the definition; a key may come twice."""
         yield from (p.key for text in self.texts() for p in text if isinstance(p, Reference))
 
 

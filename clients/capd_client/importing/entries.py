@@ -132,7 +132,7 @@ def _url(entry: SourceEntry) -> str:
 
 
 def _command(entry: SourceEntry) -> list[Any]:
-    """Return the program and its arguments as they are written; empty if there are none."""
+    """Return the program and its arguments as the entry has them; empty if it has none."""
     shape, value = entry.client.stdio, entry.value
     command = value.get(shape.command)
     arguments = value.get(shape.args)
@@ -290,7 +290,10 @@ def _clean(text: str) -> str:
 
 
 def _texts(value: Any) -> list[str]:
-    """Return the texts of a list. Other items are ignored: written out they may be of any size."""
+    """Return the texts of a list.
+
+    Other items are ignored, because as text they could be of any size.
+    """
     return [each for each in _list(value) if isinstance(each, str) and each]
 
 

@@ -32,7 +32,7 @@ _UNFIT = re.compile(r"[^A-Za-z0-9_.-]+")
 
 @dataclass(slots=True)
 class Merged:
-    """One server, and all the places where it was found."""
+    """One server, and all places where its definition was found."""
 
     server: Definition
     origins: list[Origin]
@@ -85,7 +85,10 @@ def _same(
 
 
 def _relation(servers: Iterable[Merged], server: Definition, values: Mapping[str, str]) -> str:
-    """Return how `server` differs from the first similar one; empty if there is none."""
+    """Return how `server` differs from the first similar one of `servers`, as a note for a person.
+
+    The note is empty if no other server is similar.
+    """
     others = [(each.name or fit_name(each.origins[0].name), each.server) for each in servers]
     for name, other in others:
         if identity(other) == identity(server):
@@ -102,7 +105,10 @@ def _relation(servers: Iterable[Merged], server: Definition, values: Mapping[str
 
 
 def _joined(one: Definition, other: Definition) -> Definition:
-    """Return `one`, with values that it only refers to taken from `other` if it has them."""
+    """Return `one`, completed from `other`.
+
+    A value that `one` only refers to is replaced by the value in `other`, if `other` has it.
+    """
 
     def better(ours: Text, theirs: Text) -> Text:
         is_reference = all(isinstance(p, Reference) or p == Hidden("", "") for p in ours)

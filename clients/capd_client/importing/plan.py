@@ -32,7 +32,7 @@ _MOST_TRIGGERS = 10
 
 @dataclass(slots=True)
 class PlannedServer:
-    """One server that will be added, or exists already."""
+    """One server that the import will add, or that exists already."""
 
     name: str
     origins: list[Origin]
@@ -50,9 +50,9 @@ class PlannedServer:
     """The tap that its tool list is from; empty if it has listed its tools on this machine."""
 
     def take_tools(self, proposed: Sequence[str], source: str) -> None:
-        """Add triggers that were made from its tools; `source` becomes `tools_of`.
+        """Add triggers that were made from the server's tools; `source` becomes `tools_of`.
 
-        Does nothing for a server that exists already.
+        Nothing happens for a server that exists already.
         """
         if self.server is None:
             return
@@ -67,7 +67,7 @@ class PlannedServer:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """One entry that is not imported."""
+    """One entry that the import leaves out, and why."""
 
     origin: Origin
     reason: str
@@ -128,7 +128,7 @@ def plan_import(
 
 
 class _Keys:
-    """The values of keys, in the stores and in this plan."""
+    """The known values of keys, those in the stores and those of this plan."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
         self.known: ChainMap[str, str] = ChainMap({}, values)  # type: ignore[arg-type]  # only the first is written to

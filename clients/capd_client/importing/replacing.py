@@ -62,7 +62,7 @@ class Replacements:
         return {path: each for path, each in files.items() if path in noted}
 
     def installed(self) -> list[str]:
-        """Return the ids of the clients into which an import installed capd."""
+        """Return the ids of the clients into which `capd import` installed capd."""
         return list(self._read()["installed"])
 
     def take(self, origins: Mapping[Origin, Mapping[str, Any]]) -> Path | None:
@@ -187,7 +187,7 @@ class Replacements:
 
 
 def _back(path: Path, taken: TakenFile) -> FileEdit:
-    """Return the edit whose undoing puts the servers back."""
+    """Return an edit that changes nothing, and whose undoing restores the servers."""
     return FileEdit(
         path,
         lambda text: text,
@@ -196,9 +196,9 @@ def _back(path: Path, taken: TakenFile) -> FileEdit:
 
 
 def _last_first(keys: _Keys) -> tuple[int, ...]:
-    """Return a sort key that puts the last item of a list first.
+    """Return a sort key that puts later items of a list first.
 
-    Removed in this order, the positions of the others stay valid.
+    If items are removed in this order, the positions of the remaining ones stay valid.
     """
     return tuple(-step for step in keys if isinstance(step, int))
 
@@ -228,7 +228,7 @@ def _without(
 
 
 def _with(text: str, original: str | None, kind: Format, names: Iterable[_Keys]) -> str:
-    """Return `text` with those servers `names` of `original` that it lacks."""
+    """Return `text` with those servers of `names` that it lacks, as they are in `original`."""
     known = None if original is None else read_document(original, kind)
     for *keys, name in names:
         container = tuple(keys)

@@ -22,7 +22,7 @@ _LARGEST_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class SourceEntry:
-    """One server as it is written in a file."""
+    """One server's entry, as it is written in a client's file."""
 
     origin: Origin
     client: KnownClient

@@ -9,9 +9,10 @@ from capd_protos.secret_places import FILE_NAME
 
 
 class SecretStore:
-    """The system's keyring; `secrets.env` if `in_file`, or if no safe keyring is there.
+    """Saves secrets in the system's keyring, or in the file `secrets.env`.
 
-    As a text it is its name for a person.
+    The file is used with `in_file`, and if there is no safe keyring. `str()` returns the name of
+    the place for a person.
     """
 
     def __init__(self, config: str, *, in_file: bool) -> None:

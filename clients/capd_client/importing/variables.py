@@ -57,7 +57,7 @@ class Surroundings:
 
 @dataclass(slots=True)
 class Reader:
-    """Translates the texts of one entry; `notes` collects what a person should know."""
+    """Translates the texts of one entry; `notes` collects remarks for the person who imports."""
 
     syntaxes: Iterable[str]
     """The placeholders that the client knows: some of `known_clients.Variable`."""
@@ -139,12 +139,12 @@ class Reader:
 
 
 def small_file(path: Path) -> str:
-    """Return the text of a regular file, at most `FILE_LIMIT_BYTES` of it.
+    """Return the text of a regular file of at most `FILE_LIMIT_BYTES`.
 
-    A clone may have a pipe or a device in its place, which would be waited for.
+    Other kinds of files are refused, because reading a pipe or a device in a clone could block.
 
     Raises:
-        OSError, ValueError: it cannot be read, is no regular file, or is not UTF-8.
+        OSError, ValueError: the file cannot be read, is not a regular file, or is not UTF-8.
     """
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

@@ -147,7 +147,7 @@ def _found(text: str, path: tuple[str | int, ...]) -> Node | None:
 
 
 def _hooks(text: str, event: str) -> list[tuple[int, int, Any]]:
-    """Return the group, position and value of each of our hooks of an event."""
+    """Return the group, the position and the value of each of capd's hooks for an event."""
     groups = _found(text, _list(event))
     found = []
     is_list = groups is not None and isinstance(groups.value, list)

@@ -43,7 +43,7 @@ class Client:
     def first_start(self) -> list[str]:
         """Return a command that makes the client do slow one-time work now, not at its next start.
 
-        Empty if installing capd causes no such work, or if the work is done.
+        Return an empty list if installing capd causes no such work, or if the work is done.
         """
         return []
 
@@ -94,7 +94,11 @@ class Client:
         return None
 
     def _spare_what_it_reads(self) -> None:
-        """Raise if the client would stop reading a file because capd creates another one."""
+        """Check that the client goes on reading its other files when capd creates one.
+
+        Raises:
+            InstallError: it would stop reading a file.
+        """
         if self.config.exists():
             return
         for each in self.known.displaces:

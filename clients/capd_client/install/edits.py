@@ -30,7 +30,8 @@ _FORMATS: Mapping[str, Format] = {
 class FileEdit:
     """How capd is added to the text of one file, and how it is removed again.
 
-    Both functions are pure. They raise `UnreadableError` for a text that they cannot edit.
+    `add` and `remove` are pure functions. They raise `UnreadableError` for a text that they cannot
+    edit.
     """
 
     path: Path
@@ -183,7 +184,10 @@ def unmake(ledger: Ledger, change: FileChange) -> Path | None:
 
 
 def _joined(edits: Iterable[FileEdit]) -> list[FileEdit]:
-    """Return one edit for each file, with links resolved: a server and a hook may share a file."""
+    """Join the edits of each file into one, because a server's entry and a hook may share a file.
+
+    Links are resolved first.
+    """
     by_path: dict[Path, list[FileEdit]] = {}
     for edit in edits:
         by_path.setdefault(edit.path.resolve(), []).append(edit)

@@ -49,7 +49,7 @@ class HookList:
         return put(text, (*places[0], self.command_key), self.hook[self.command_key])
 
     def remove(self, text: str, original: str | None) -> str:
-        """Return `text` without capd's hook, and without the containers that were created for it.
+        """Return `text` without capd's hook, and without objects and lists created for the hook.
 
         `original` is the text before the hook was added; None if it is not known.
         """

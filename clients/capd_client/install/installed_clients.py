@@ -95,7 +95,7 @@ _OWN = {"claude": Claude, "opencode": Opencode}
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Whether a client has capd, with words for the list that `capd install` prints."""
+    """Whether a client has capd, in words for the list that `capd install` prints."""
 
     words: str
     has_capd: bool = False
@@ -129,7 +129,7 @@ def needed_by_others(client: Client, env: Mapping[str, str]) -> dict[Path, Known
 
 
 def state_of(known: KnownClient, env: Mapping[str, str]) -> State:
-    """Read the client's file and return its state; a file that cannot be read is a state, too."""
+    """Return the state of a client, read from its file. An unreadable file is one of the states."""
     if not known.is_edited:
         return State("by hand: what to put where is printed")
     client = client_of(known, env)

@@ -1,7 +1,7 @@
 """Changes to JSON with comments that leave every other byte of the text as it is.
 
-New parts follow the text's own indentation and line ends. Taking out what was put in restores the
-text.
+New parts follow the text's own indentation and line ends. Removing a value that was put in restores
+the text.
 """
 
 import json

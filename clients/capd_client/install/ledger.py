@@ -102,7 +102,10 @@ class Ledger:
         return self._folder / backup if backup else None
 
     def forget(self, path: Path, *, keep_backup: bool) -> Path | None:
-        """Remove the entry of `path`; return the path of its backup if that is kept."""
+        """Remove the entry of `path`.
+
+        With `keep_backup` the backup stays, and its path is returned; otherwise the result is None.
+        """
         entries = self.entries()
         entry = entries.pop(path, None)
         self._store(entries)

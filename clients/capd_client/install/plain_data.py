@@ -1,4 +1,4 @@
-"""Changes to data (maps, lists, scalars) at a path, to know what an edited text must parse to.
+"""Changes plain data (maps, lists, scalars) at a path, to check edited texts against.
 
 The editors of TOML and YAML change a text and parse it again. The result must equal the old data
 with the same change made here.
@@ -14,7 +14,7 @@ Path = tuple[str | int, ...]
 def found(data: Any, path: Path) -> Any:
     """Return the value at `path`; None if there is none.
 
-    A text steps into a map, a number into a list.
+    A step of the path that is a text names a member of a map; a number is an index of a list.
     """
     for step in path:
         if isinstance(step, str):

@@ -1,6 +1,6 @@
 """Tests whether a message typed in a client reaches capd, over the hook that was installed.
 
-    launcher       is started as the client starts it, which opens a session
+    launcher       is started in the way the client starts it, which opens a session
     hook command   is read from the client's file, and run with a message
     daemon         reports whether the message reached that session
 
@@ -63,8 +63,8 @@ def check_prompt(client: Client, env: Mapping[str, str], uid: int, launcher: Pat
     """Send a message as the client's hook would; return whether it reached the client's session.
 
     `uid` is the user whose daemon is asked; it must be running. `launcher` is the program that the
-    client starts. The check takes about a second. It raises nothing: whatever fails is the reason
-    of a `no`.
+    client starts. The check takes about a second. It raises nothing: any failure becomes the reason
+    in the result.
     """
     edits = client.hooks()
     if client.known.no_prompts or not edits:

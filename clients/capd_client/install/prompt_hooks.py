@@ -213,7 +213,10 @@ def _cline(env: Mapping[str, str], launcher: Path) -> list[FileEdit]:
 
 
 def _add_script(script: str, text: str) -> str:
-    """Return `script`, or `text` if that is the user's own: Cline runs one script for an event."""
+    """Return Cline's script for an event: capd's `script`, or `text` if a user's own is there.
+
+    Cline runs only one script for each event.
+    """
     return script if not text.strip() or _is_our_script(text) else text
 
 
@@ -231,9 +234,9 @@ def _edit(path: Path, hooks: HookList) -> FileEdit:
 
 
 def _whole(path: Path, text: str) -> FileEdit:
-    """Return the edit of a file with the whole content `text`.
+    """Return the edit that makes `text` the whole content of a file.
 
-    It is removed unless somebody has edited it.
+    Undoing it removes the file, unless somebody has edited the file since.
     """
     return FileEdit(path, lambda _: text, lambda now, _: "" if now == text else now)
 

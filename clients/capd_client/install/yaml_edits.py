@@ -219,7 +219,8 @@ def _end(text: str, node: yaml.Node) -> int:
 def _stop(text: str, key: yaml.Node | None, value: yaml.Node) -> int:
     """Return the position where a value ends.
 
-    The node of an alias is elsewhere in the text, so its end is that of its key's line.
+    The node of an alias is elsewhere in the text, so for an alias this is the end of its key's
+    line.
     """
     if key is not None and value.start_mark.index < key.start_mark.index:
         return len(text[: _line_end(text, key.end_mark.index)].rstrip("\r\n"))

@@ -3,7 +3,7 @@
     resolve ──> inputs ──> definition ──> listed in a sandbox ──> triggers ──> written
        │           │             │                │                   │
        v           v             v                v                   v
-    deleted,    missing     a bad value     it does not start    nobody agrees     nothing is added
+    deleted,    missing     a bad value     it does not start    refused           nothing is added
 
 Nothing of the package runs before its digest is checked, and nothing is written before the end.
 """
@@ -239,7 +239,10 @@ def _write(
     secrets: Mapping[str, str],
     store: SecretStore,
 ) -> None:
-    """Save the secrets, then the definition that needs them; all of it or nothing."""
+    """Save the secrets, then the definition that needs them.
+
+    If one step fails, the others are undone.
+    """
     undo: list[Callable[[], object]] = []
     try:
         for key, value in secrets.items():

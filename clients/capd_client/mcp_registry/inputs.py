@@ -133,7 +133,7 @@ def _reference(key: str) -> str:
 
 
 def _asked(each: Mapping[str, Any]) -> str:
-    """Ask a person for a value."""
+    """Ask the user for the value of one input, and return it."""
     if each.get("description"):
         tables.say(f"  {each['description']}")
     name = tables.printable(str(each["name"]))

@@ -25,7 +25,9 @@ def command() -> list[str]:
 def ask(
     action: str, document: Mapping[str, Any] | None = None, *, more: Sequence[str] = (), what: str
 ) -> dict[str, Any]:
-    """Return the answer of an action to `document`, showing its progress.
+    """Run an action with `document` as its input, and return its answer; show its progress.
+
+    `what` says for the person what is being done.
 
     Raises:
         RegistryError: the action refused or failed.

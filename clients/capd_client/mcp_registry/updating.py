@@ -29,7 +29,7 @@ _CONFIG = "config.toml"
 
 @dataclass(frozen=True, slots=True)
 class Newer:
-    """The changes that an update would make."""
+    """A newer version of a server, and what an update to it would change."""
 
     name: str
     before: SourceRecord
@@ -83,7 +83,7 @@ def newer(
 
 
 def _edited(text: str, server: OwnServer) -> str:
-    """Return a definition's text with the command, URL and values of `server`."""
+    """Return a definition's text with the command, URL and values of `server` put into it."""
     import tomlkit  # noqa: PLC0415 - 25 ms that most commands have no use for
 
     document = tomlkit.parse(text)

@@ -51,7 +51,7 @@ class Plain:
         """Start the daemon unless one answers, and wait until it answers.
 
         Raises:
-            ServiceError: it ended, or did not answer within `PATIENCE` seconds.
+            ServiceError: the daemon ended, or did not answer within `PATIENCE` seconds.
         """
         if self._answers():
             return
@@ -85,7 +85,7 @@ class Plain:
         return found | own_variables(self._env)
 
     def stop(self) -> bool:
-        """Ask the daemon to stop, and wait until it has."""
+        """Ask the daemon to stop, and wait until it has stopped; return whether one was running."""
         return self._end(for_good=True)
 
     def restart(self) -> None:

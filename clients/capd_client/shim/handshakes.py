@@ -29,7 +29,10 @@ _MOST_LISTS = 16
 
 
 class _Answers:
-    """Answers of daemons of this version, by what was asked, in one file."""
+    """A file of saved answers, each under the question that it answers.
+
+    All are answers of daemons of this version.
+    """
 
     def __init__(self, folder: str, name: str, most_bytes: int, most_answers: int) -> None:
         self._folder = folder
@@ -121,14 +124,15 @@ class ToolLists(_Answers):
     """The first tool list of each client's last session, by client and folder.
 
     Such a list has capd's own tools, pinned tools and tools of eager servers, so the client's next
-    session begins with the same ones. Tools that a conversation has switched on are not in it.
+    session begins with the same ones. A tool that was switched on during the conversation is not in
+    it.
     """
 
     def __init__(self, folder: str) -> None:
         super().__init__(folder, _LISTS_FILE_NAME, _MOST_LIST_BYTES, _MOST_LISTS)
 
     def find(self, client: str, folder: str) -> "dict[str, object]":
-        """Return the member `result` of the client's list in this folder, else of its last one.
+        """Return the member `result` of the client's list in this folder, or else of its last list.
 
         Empty if none is saved.
         """
@@ -158,7 +162,8 @@ def _question(line: "bytes | bytearray") -> str:
 def _reusable_outcome(answer: "dict[str, object]") -> "dict[str, object]":
     """Return the member of `answer` that is valid for every session; empty if there is none.
 
-    Errors may be temporary, and are not, unless the daemon does not know the method.
+    A result is valid for every session. An error is not, because it may be temporary, unless it
+    says that the daemon does not know the method.
     """
     if isinstance(answer.get("result"), dict):
         return {"result": answer["result"]}

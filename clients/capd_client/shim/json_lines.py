@@ -54,13 +54,13 @@ def parse(line: "bytes | bytearray") -> "dict[str, object] | None":
 
 
 def text_of(frame: "dict[str, object]", name: str) -> str:
-    """Return the text in member `name`; empty if there is none."""
+    """Return the text in the member `name` of `frame`; empty if there is none."""
     value = frame.get(name)
     return value if isinstance(value, str) else ""
 
 
 def object_of(frame: "dict[str, object]", name: str) -> "dict[str, object]":
-    """Return the object in member `name`; empty if there is none."""
+    """Return the object in the member `name` of `frame`; empty if there is none."""
     value = frame.get(name)
     return value if isinstance(value, dict) else {}
 

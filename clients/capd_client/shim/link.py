@@ -313,7 +313,10 @@ class Shim:
         return self._poll.poll(timeout)
 
     def _watch(self, fd: int, mask: int, *, is_kept: bool = True) -> None:
-        """Poll `fd` for `mask`. With an empty mask and without `is_kept`, stop polling it."""
+        """Poll `fd` for the events in `mask`.
+
+        With an empty mask and without `is_kept`, stop polling it.
+        """
         if self._masks.get(fd) == mask:
             return
         if mask or is_kept:
@@ -343,7 +346,10 @@ class Shim:
         return min(due) if due else None
 
     def _run_timers(self) -> None:
-        """Do what is due; save noted answers once the host has taken everything."""
+        """Do everything that is due by now, such as reconnecting or answering for a slow daemon.
+
+        Noted answers are saved once the host has taken everything.
+        """
         now = time.monotonic()
         if not self._to_host:
             self._handshakes.save()
@@ -420,7 +426,7 @@ class Shim:
         self._schedule()
 
     def _schedule(self) -> None:
-        """Plan the next attempt to connect."""
+        """Set the time of the next attempt to connect."""
         delay = min(_BACKOFF_LAST, _BACKOFF_FIRST * 2 ** min(self._attempts, 10))
         if self._has_given_up:
             delay = self._idle_retry
@@ -493,7 +499,7 @@ class Shim:
         return request.method == _LISTEN and request.line is not None and not self._refused_with
 
     def _set_due(self, request: _HostRequest) -> None:
-        """Set the time at which the shim answers `request` itself, if the editor waits for it."""
+        """Set the time at which the shim itself answers `request`, if the editor waits for it."""
         if request.line is None or self._pending.get(request.key) is not request:
             return
         is_up = self._phase == _UP
@@ -937,9 +943,10 @@ class Shim:
         return bool(lines)
 
     def _ping_behind(self, request: _HostRequest) -> None:
-        """Send a ping after a hook. A daemon that answers it is alive, even if the turn takes long.
+        """Send a ping after a hook's request, to find out whether the daemon is alive.
 
-        If no answer comes within `_SLOW`, the shim answers the hook itself.
+        A daemon that answers the ping is alive, even if the turn takes long. If no answer comes
+        within `_SLOW` seconds, the shim answers the hook itself.
         """
         key = self._own_key()
         self._pings[key] = request

@@ -123,8 +123,8 @@ def daemon_environment(
 def nobodys_project(path: bytes, folders: "tuple[bytes, ...]", home: bytes) -> bytes:
     """Return PATH without relative folders, npm's folders, and those inside `folders`.
 
-    `folders` are the paths of the client's working folder. If that is the home folder or one above
-    it, it does not count as a project.
+    `folders` are the paths of the client's working folder. If the working folder is the home folder
+    or above it, it does not count as a project.
     """
     projects = [
         folder.rstrip(b"/") + b"/"

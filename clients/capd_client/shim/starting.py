@@ -199,13 +199,13 @@ class Starter:
         self._leave()
 
     def _leave(self) -> None:
-        """Close the socket, which ends the process that has started the daemon."""
+        """Close the socket to the process that starts the daemon, which ends that process."""
         if self._parent is not None:
             self._parent.close()
             self._parent = None
 
     def _ended(self) -> str:
-        """Return how the daemon that was started has ended; empty if it has not."""
+        """Return how the daemon that was started has ended; empty if it is running."""
         if self._parent is None:
             return ""
         try:
@@ -232,7 +232,7 @@ class Starter:
         return ""
 
     def _watch(self) -> str:
-        """Check the daemon that was started; return why it has failed, else an empty text."""
+        """Check the daemon that was started; return why it has failed, or an empty text."""
         if self._parent is not None:
             why = self._ended()
             if not why:
@@ -310,7 +310,10 @@ class Starter:
         self._parent = ours
 
     def _serve_as_parent(self, shim: _socket.socket) -> None:
-        """Start the daemon, and report to the socket `shim` if it ends before that is closed."""
+        """Start the daemon in this process, the daemon's parent.
+
+        If the daemon ends before the socket `shim` is closed, report that over the socket.
+        """
         # SIGCHLD as well: if a client ignores it, the daemon's exit code would be lost.
         for number in (_signal.SIGINT, _signal.SIGHUP, _signal.SIGTERM, _signal.SIGCHLD):
             _signal.signal(number, _signal.SIG_DFL)
@@ -415,7 +418,7 @@ def printable(text: str) -> str:
 
 
 def write_stderr(text: str) -> None:
-    """Write a line for a person; it is lost if the host has closed stderr."""
+    """Write a line for a person to standard error. The line is lost if the host has closed it."""
     try:
         posix.write(2, text.encode("utf-8", "replace") + b"\n")
     except OSError:

@@ -272,7 +272,7 @@ class TopApp(App[int]):
         self._wake.set()
 
     def action_nothing(self) -> None:
-        """Do nothing: the focused table handles enter itself."""
+        """Do nothing, because the focused table handles enter itself."""
 
     def _show_details(self, table: str, key: str) -> None:
         of = self._status.get(table) or []

@@ -16,7 +16,7 @@ Row = tuple[str, tuple[str, ...]]
 
 
 class CallRate:
-    """Calls a second, from the counts of two statuses."""
+    """Computes calls per second from the counts of two successive statuses."""
 
     def __init__(self) -> None:
         self._before: dict[str, int] = {}
@@ -38,7 +38,7 @@ class CallRate:
 
 
 def head_line(status: Mapping[str, Any], rate: float) -> str:
-    """Return the daemon's state in one line."""
+    """Return one line with the daemon's state and the rate of calls."""
     daemon, model = status.get("daemon") or {}, status.get("embedder") or {}
     parts = [
         f"capd {daemon.get('version', '?')}",

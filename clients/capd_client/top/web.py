@@ -29,7 +29,10 @@ that the other host learns nothing of this one."""
 
 
 class TokenServer(Server):
-    """Serves `capd top --every EVERY` on `port`, to the browser that opens `address` first."""
+    """Serves `capd top --every EVERY` on `port`.
+
+    The first browser that opens `address` gets access; no other does.
+    """
 
     def __init__(self, port: int, every: float) -> None:
         command = [sys.executable, "-P", "-m", "capd_client.entry", "top", "--every", str(every)]
