@@ -1,8 +1,8 @@
-"""How a part calls its owner back without keeping it alive.
+"""Lets a part of an object call its owner without keeping the owner alive.
 
 An owner refers to its parts. If a part also referred to its owner, both would stay in memory after
 their end until the garbage collector finds the cycle, which it rarely does in the daemon: a
-thousand ended sessions were 8 MB of garbage.
+thousand ended sessions left 8 MB of garbage.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ class _WeakCall(Generic[P, R]):
 def weakly(method: Callable[P, R]) -> Callable[P, R]:
     """Return a callable that calls a bound `method` without keeping its object alive.
 
-    Calling it when the object is gone raises ReferenceError, as a weak proxy does. So a task that
-    works for an owner must keep a reference to it.
+    When the object is gone, a call raises ReferenceError, as a call through a weak proxy does. So a
+    task that works for an owner must itself keep a reference to the owner.
     """
     return _WeakCall(method)

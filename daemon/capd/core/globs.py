@@ -36,7 +36,7 @@ def compiled(pattern: str) -> Match:
 
 
 class _Parts:
-    """A pattern whose only glob is `*`: the texts between the stars, in order."""
+    """A pattern that contains no glob but `*`, as the texts between the stars."""
 
     __slots__ = ("_first", "_inner", "_last", "_least")
 
@@ -113,7 +113,7 @@ class GlobSet:
         self._end = _mask(self._ends, size)
 
     def matching(self, text: str) -> tuple[int, ...]:
-        """Return the numbers of the patterns that match `text`, in order."""
+        """Return the indexes of the patterns that match `text`, in ascending order."""
         states, stays, masks = self._starts, self._stays, self._masks
         for character in text:
             mask = masks.get(character)
@@ -133,7 +133,7 @@ class GlobSet:
 
 
 def _mask(places: Iterable[int], size: int) -> int:
-    """Return a number of `size` bytes in which the bits at `places` are set."""
+    """Return a mask of `size` bytes in which the bits at `places` are set."""
     bits = bytearray(size)
     for place in places:
         bits[place >> 3] |= 1 << (place & 7)
@@ -141,7 +141,7 @@ def _mask(places: Iterable[int], size: int) -> int:
 
 
 class _Set(NamedTuple):
-    """An element that accepts one of several characters."""
+    """An element of a pattern that accepts one of several characters, from `[...]`."""
 
     named: Iterable[str]
     """The ASCII characters that are accepted; with `is_other`, those that are not."""
@@ -150,7 +150,7 @@ class _Set(NamedTuple):
 
 
 def _elements(pattern: str) -> Iterator[str | _Set | None]:
-    """Yield the element for each character; None for `*`."""
+    """Yield an element for each character that the pattern matches; None stands for `*`."""
     at = 0
     while at < len(pattern):
         character = pattern[at]

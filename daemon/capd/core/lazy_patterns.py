@@ -29,5 +29,5 @@ class LazyPattern:
 
 
 def lazy_pattern(source: AnyStr, flags: int = 0) -> "re.Pattern[AnyStr]":
-    """Return what stands for `re.compile(source, flags)`."""
+    """Return a stand-in for `re.compile(source, flags)` that compiles at its first use."""
     return cast("re.Pattern[AnyStr]", LazyPattern(source, flags))

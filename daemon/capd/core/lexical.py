@@ -104,7 +104,7 @@ class _Postings:
     """
 
     def __init__(self, documents: Iterable[list[int]]) -> None:
-        """`documents` have the hashes of their terms."""
+        """Build the postings; each document is given as the hashes of its terms."""
         keys = array("q")
         lengths = array("i")
         for document in documents:
@@ -135,20 +135,20 @@ class _Postings:
         self._weights = np.zeros(0, np.float32)
 
     def weigh(self, weights: "npt.NDArray[np.float64]") -> None:
-        """Store the weight of each entry, and drop what was needed to compute it."""
+        """Store the weight of each posting, and drop the data that only computing it needed."""
         import numpy as np  # noqa: PLC0415 - as above
 
         self._weights = weights.astype(np.float32)
         del self.counts, self.present
 
     def of_entries(self, values: Sequence[float]) -> "npt.NDArray[np.float64]":
-        """Return `values`, one for each term, repeated for each entry of the term."""
+        """Return `values`, one for each term, with each repeated for all postings of its term."""
         import numpy as np  # noqa: PLC0415 - as above
 
         return np.repeat(np.array(values, np.float64), np.diff(self._starts))
 
     def columns(self, terms: Sequence[str]) -> list[int]:
-        """Return the index of each of `terms`; -1 for one that no document has."""
+        """Return the number of each of `terms` in the index; -1 for a term that no document has."""
         if self.is_empty or not terms:
             return [-1] * len(terms)
         import numpy as np  # noqa: PLC0415 - as above
@@ -224,7 +224,10 @@ class Coverage:
 
 
 class Ngrams:
-    """Character n-grams within words, weighted by rarity, compared by cosine; forgives typos."""
+    """Compares texts by the cosine of their character n-grams, weighted by rarity; forgives typos.
+
+    An n-gram lies within one word.
+    """
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._postings = postings = _Postings(_ngram_hashes(texts))
@@ -254,7 +257,7 @@ class Ngrams:
 
 
 def _of_each(present: Sequence[int], weight: Callable[[int], float]) -> list[float]:
-    """Return the weight of each term, by the number of texts that have it."""
+    """Return the `weight` of each term, a function of the number of texts that have the term."""
     known = {number: weight(number) for number in set(present)}
     return [known[number] for number in present]
 

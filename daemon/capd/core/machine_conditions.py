@@ -25,7 +25,7 @@ class MachineError(CapdError):
 
 @dataclass(frozen=True, slots=True)
 class MachineLimits:
-    """The machine's limits; None means no limit."""
+    """The limits that the machine sets for the daemon; None means no limit."""
 
     pid: int
     proc_pid: int | None
@@ -36,7 +36,7 @@ class MachineLimits:
 
 
 def check_machine(machine: MachineLimits) -> list[str]:
-    """Return the degraded conditions, each with its repair.
+    """Return the machine's shortcomings that the daemon can live with, each with its repair.
 
     Raises:
         MachineError: the daemon cannot run here.

@@ -80,5 +80,5 @@ def general_redactor(values: Iterable[str]) -> Callable[[str], str]:
 
 
 def looks_secret(text: str) -> bool:
-    """Tell whether a text that is to be stored contains what looks like a secret."""
+    """Tell whether a text contains something that looks like a secret, and must not be stored."""
     return any(pattern.search(text) for pattern in (_LOOKS, *_STORED_SECRETS))

@@ -67,7 +67,7 @@ class Baseline(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Decides which changes withhold a tool, by the user's mode."""
+    """Decides which changes of definitions withhold a tool, from the mode that the user has set."""
 
     is_quarantine: bool = False
 
@@ -91,7 +91,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class ComparedList:
-    """The new baseline after a list was compared with the old one, and the new changes."""
+    """The result of comparing a list with its baseline: the new baseline, and the new changes."""
 
     baseline: Baseline
     news: dict[ToolName, ToolChange] = field(default_factory=dict)
@@ -99,7 +99,10 @@ class ComparedList:
 
 
 def standing_of(server: ServerSpec) -> str:
-    """Return why changes of a server are withheld in every mode; empty if they are not."""
+    """Return why changes of a server are withheld in every mode: `project`, `pinned` or empty.
+
+    Empty means that the user's mode decides.
+    """
     if server.project:
         return "project"
     return "pinned" if is_pinned(server) else ""
@@ -115,8 +118,8 @@ def compared(
     """Return the new baseline after an instance of a server has listed its tools.
 
     `listed` has their definitions as canonical JSON. `elsewhere` has those that the server's other
-    running instances list; an empty definition is a trusted one. `now` is in seconds since the
-    epoch.
+    running instances list; an empty entry stands for a trusted definition. `now` is in seconds
+    since the epoch.
     """
     if not listed and not baseline.known:
         return ComparedList(baseline)
@@ -212,10 +215,10 @@ def withheld(baseline: Baseline, rule: Rule) -> dict[ToolName, ToolChange]:
 def withheld_of(
     digests: Mapping[ToolName, str], baseline: Baseline, rule: Rule
 ) -> dict[ToolName, ToolChange]:
-    """Return the withheld tools in the list of one instance, each with its change.
+    """Return the withheld tools among those that one instance lists, each with its change.
 
-    `digests` are those of its definitions. A tool is not withheld at an instance that lists it with
-    a trusted definition.
+    `digests` are the digests of the definitions in that list. A tool is not withheld at an instance
+    that lists a trusted definition of it.
     """
     return {
         name: change
@@ -239,7 +242,7 @@ def reason(baseline: Baseline, tool: ToolName, change: ToolChange, *, command: s
 
 
 def texts(tools: Iterable[tuple[ToolName, bytes]]) -> dict[ToolName, bytes]:
-    """Return `tools` as canonical JSON, by name."""
+    """Return the definitions of `tools` as canonical JSON, by the tools' names."""
     return {name: canonical(written) for name, written in tools}
 
 
@@ -306,7 +309,10 @@ class Instances:
     def elsewhere(
         self, instance: InstanceId, running: Collection[InstanceId]
     ) -> dict[ToolName, list[bytes]]:
-        """Return the definitions that other running instances list; forget ended instances."""
+        """Return the definitions that other running instances list.
+
+        Instances that have ended are forgotten.
+        """
         self._listed = {
             each: listed
             for each, listed in self._listed.items()
@@ -327,7 +333,7 @@ class Instances:
         }
 
     def unreported(self, news: Mapping[ToolName, ToolChange]) -> dict[ToolName, ToolChange]:
-        """Return the part of `news` that was not reported before, and mark it as reported."""
+        """Return the changes in `news` that were not reported before, and mark them as reported."""
         found: dict[ToolName, ToolChange] = {}
         for name, change in news.items():
             key = (name, change.kind, change.digest)

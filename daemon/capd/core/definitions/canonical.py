@@ -36,7 +36,7 @@ def digest(of: bytes) -> str:
 
 
 def laid_out(text: bytes) -> str:
-    """Return canonical JSON for a person: a line for each member, hidden characters spelled out."""
+    """Return canonical JSON for a person: a line for each member, hidden characters as escapes."""
     try:
         return "\n".join(_lines(msgspec.json.decode(text) if text else {}, "", ""))
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
@@ -63,7 +63,7 @@ def difference(before: bytes, after: bytes, *, named: str) -> str:
 
 
 def _lines(value: Any, before: str, after: str, indent: str = "") -> list[str]:
-    """Return JSON as lines; a text with line breaks takes several."""
+    """Return JSON as lines; a text that contains line breaks takes several lines."""
     if isinstance(value, dict) and value:
         items = [(f"{_visible_json(key)}: ", value[key]) for key in sorted(value)]
         return _nested(items, f"{indent}{before}{{", f"{indent}}}{after}", indent)

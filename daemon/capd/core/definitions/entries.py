@@ -30,10 +30,10 @@ _ASKED: JsonCodec[_Asked] = JsonCodec(_Asked)
 
 
 class EntryIntake:
-    """The entries of one list, given one by one to `take`."""
+    """Checks the entries of one list, which `take` is given one by one."""
 
     def __init__(self, kind: str) -> None:
-        """`kind` is `prompts`, `resources` or `resources/templates`."""
+        """Prepare for a list of this kind: `prompts`, `resources` or `resources/templates`."""
         self._kind = kind
         self._bytes = 0
         self._left_out = 0

@@ -8,7 +8,7 @@ These are removed, for these reasons:
     tags                  U+E0000-E007F spell ASCII that no font shows ("ASCII smuggling")
     selectors             more than one after a character, or after one that has no variants,
                           spell bytes
-    invisible             all else that Unicode says is shown as nothing (its property
+    invisible             everything else that Unicode says is shown as nothing (its property
                           Default_Ignorable_Code_Point), and U+FFF9-FFFB
 
 These stay, because ordinary text needs them, one at a time and never several in a row: the joiners
@@ -97,7 +97,7 @@ class TooMuchHiddenError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """A text without its hidden characters."""
+    """The result of `cleaned`: a text without its hidden characters, and what was removed."""
 
     text: str
     gone: Counter[str] = field(default_factory=Counter)
@@ -141,7 +141,7 @@ def cleaned_json(written: bytes) -> tuple[bytes, Counter[str]]:
 
 
 def visible(text: str) -> str:
-    r"""Return `text` for a person, with hidden characters spelled out, such as `\u{202e}`."""
+    r"""Return `text` for a person, with hidden characters as escapes, such as `\u{202e}`."""
     return _HIDDEN.sub(lambda match: "".join(map(_spelled, match[0])), text)
 
 
@@ -245,7 +245,7 @@ def _has_right_to_left(text: str) -> bool:
 
 
 def _escaped(char: str) -> str:
-    """Return a character as an escape in a regular expression of ECMA-262."""
+    """Return the escape of a character in regular expressions of ECMA-262."""
     if ord(char) <= _FOUR_DIGITS:
         return f"\\u{ord(char):04x}"
     return f"\\u{{{ord(char):x}}}"

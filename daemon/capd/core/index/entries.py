@@ -12,7 +12,7 @@ from capd_protos.types import CapabilityId
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the ledger knows of a capability."""
+    """What the ledger knows about a capability's use."""
 
     uses: int = 0
     successes: int = 0

@@ -46,7 +46,10 @@ _VERBS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The words by which the index describes a capability; the module says what each is."""
+    """The words by which the index describes a capability.
+
+    The module docstring explains each field.
+    """
 
     verb: str
     do: str

@@ -32,7 +32,7 @@ _OBJECT = lazy_pattern(r"\{.*\}", re.DOTALL)
 
 
 class BadAnswerError(CapdError):
-    """The model's answer contains no object."""
+    """The model's answer contains no JSON object."""
 
 
 def question(entries: Sequence[IndexEntry]) -> str:
@@ -45,10 +45,10 @@ def question(entries: Sequence[IndexEntry]) -> str:
 
 
 def revisions(answer: str, entries: Sequence[IndexEntry]) -> list[Revision]:
-    """Return the words in an answer that differ from those of `entries`.
+    """Return the new wordings in an answer that differ from those of `entries`.
 
     Raises:
-        BadAnswerError: the answer contains no object.
+        BadAnswerError: the answer contains no JSON object.
     """
     found = _OBJECT.search(answer)
     try:

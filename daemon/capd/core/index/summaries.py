@@ -87,7 +87,7 @@ def summary(entry: IndexEntry, call: Call, costs: TokenCosts, room: int = SUMMAR
 
 
 def surrounding_texts(call: Call) -> list[str]:
-    """Return texts that contain every piece that may surround the words of capabilities."""
+    """Return texts with every piece that `suggestions` may put around a capability's words."""
     frames = [IndexEntry(_NOBODY, "", "x", ["y", "z"], tools, 9) for tools in (1, 9)]
     one = [summary(frame, call, _NOTHING, room=10_000) for frame in frames]
     return [*one, _together(frames, call, _NOTHING, 10_000), call(""), f" NEXT {call('')}"]

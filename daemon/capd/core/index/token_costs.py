@@ -96,7 +96,7 @@ class TokenCosts:
         self._known = known if known is not None else {}
 
     def of(self, text: str) -> int:
-        """Return an upper bound of the tokens of `text`; it is exact if all pieces are counted."""
+        """Return an upper bound of the tokens of `text`. It is exact if all pieces were counted."""
         known = self._known
         return sum(known.get(piece) or _bound(piece) for piece in pieces(text))
 
@@ -119,7 +119,7 @@ class TokenCosts:
 
 
 def pieces(text: str) -> Iterator[str]:
-    """Yield the pieces of a text. No token spans two of them."""
+    """Yield the pieces of a text. No token reaches across two pieces."""
     start = 0
     for seam in _SEAM.finditer(text):
         at = seam.start()

@@ -1,8 +1,8 @@
-"""Words that the texts of the index often have, with a bound of their tokens.
+"""Words that often occur in the texts of the index, with an upper bound of their tokens.
 
-A daemon that has counted nothing yet knows by them that the map of a usual catalog fits, and no
-first session waits for the process that counts. `tests/core/index/test_token_costs.py` compares
-them with the tokenizer.
+With these a daemon that has counted nothing yet can tell that the map of a usual catalog fits. So
+no first session waits for the process that counts. `tests/core/index/test_token_costs.py` compares
+the bounds with the tokenizer.
 """
 
 from typing import Final

@@ -100,5 +100,5 @@ def _phrase(text: str) -> str:
 
 
 def is_plain(phrase: str) -> bool:
-    """Tell whether `phrase` is plain text that may be told to a model."""
+    """Tell whether `phrase` is plain text, so that it may be shown to a model."""
     return phrase.isprintable() and not _MARKUP.search(phrase)

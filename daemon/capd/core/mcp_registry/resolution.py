@@ -111,7 +111,7 @@ class InstalledLaunchers:
     programs: frozenset[str] = frozenset()
 
     def launcher(self, kind: Kind) -> str:
-        """Return the program that starts this kind of package; empty if there is none."""
+        """Return the program that starts packages of this kind; empty if it is not installed."""
         return next((each for each in LAUNCHERS[kind] if each in self.programs), "")
 
 
@@ -158,7 +158,7 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """One way of starting an entry."""
+    """One way of starting an entry's server: its package or remote, with templates and inputs."""
 
     name: str
     version: str
@@ -181,7 +181,7 @@ class Resolution:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """The parts of a server's definition that start it."""
+    """The command or URL, and the environment or headers, that a server's definition gets."""
 
     command: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
@@ -421,7 +421,7 @@ def _check_url(url: str) -> None:
 
 
 class _Asking:
-    """Collects the inputs of one package or remote, and gives each a unique name."""
+    """Collects the inputs that one package or remote asks for, and gives each a unique name."""
 
     def __init__(self) -> None:
         self._inputs: dict[str, InputQuestion] = {}
@@ -462,14 +462,14 @@ class _Asking:
         return Slot(unique)
 
     def leave_to_person(self, name: str) -> None:
-        """Require a person's own value for an input: its publisher proposes none."""
+        """Require that a person gives the value of an input, whatever its publisher proposes."""
         asked = self._inputs[name]
         self._inputs[name] = replace(asked, is_required=True, default="", choices=())
 
     def variables(
         self, variables: Mapping[str, Input] | None, where: Where, *, is_secret: bool = False
     ) -> dict[str, str]:
-        """Add the variables of a template; return the name of each one's slot by its name."""
+        """Add the variables of a template as inputs; return the name of each variable's slot."""
         found = {}
         for name, given in (variables or {}).items():
             found[name] = self.slot(name, where, given, is_secret=is_secret).name
@@ -504,7 +504,7 @@ class _Asking:
 
 
 def _looks_secret(name: str, where: Where, given: Input) -> bool:
-    """Tell whether an input is a secret by its name, although it is not marked as one."""
+    """Tell whether an input's name suggests a secret, although it is not marked as one."""
     is_open = where in {"environment", "header"} and given.default is None and not given.choices
     return is_open and given.format != "number" and _SECRET.search(name) is not None
 
@@ -585,11 +585,12 @@ def _of_launcher(word: CommandWord, kind: Kind, asking: "_Asking") -> CommandWor
 
 
 def _mount_source(word: CommandWord) -> tuple[str, ...] | None:
-    """Return the inputs that begin the folder which a mount takes of this machine.
+    """Return the inputs at the beginning of the folder of this machine that a mount shares.
 
-    They are empty for a volume that docker keeps by its name. None if the folder is the
-    publisher's own choice, or if the options cannot be read as docker reads them: docker takes keys
-    in any case and quotes around a field, and a volume's driver can mount any folder.
+    The result is empty for a volume that docker keeps under a name of its own. It is None if the
+    publisher alone has chosen the folder, or if the options cannot be read in the way docker reads
+    them: docker accepts keys in any case and quotes around a field, and a volume's driver can mount
+    any folder.
     """
     text = "".join(part if isinstance(part, str) else "\0" for part in word.value)
     names = iter(slots(word.value))

@@ -33,7 +33,7 @@ class EntryError(CapdError):
 
 
 class Input(msgspec.Struct, rename="camel"):
-    """A value that a person gives, or a fixed `value`."""
+    """A value that a person gives, or that the entry itself fixes (`value`)."""
 
     description: str | None = None
     is_required: bool | None = False
@@ -91,7 +91,7 @@ class Package(msgspec.Struct, rename="camel"):
 
 
 class Repository(msgspec.Struct):
-    """The repository of its source code."""
+    """The repository of a server's source code."""
 
     url: str | None = None
 
@@ -111,7 +111,7 @@ class Server(msgspec.Struct, rename="camel"):
 
 
 class Official(msgspec.Struct, rename="camel"):
-    """What the registry itself says about an entry."""
+    """What the registry adds to an entry: its status, and whether it is the latest version."""
 
     status: str | None = None
     status_message: str | None = None
@@ -248,7 +248,7 @@ def _lists(server: Server) -> Iterator[Sequence[object]]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield every text in plain data, whose depth the decoder has bounded."""
+    """Yield every text in decoded JSON, whose depth the decoder has limited."""
     todo = [value]
     while todo:
         each = todo.pop()

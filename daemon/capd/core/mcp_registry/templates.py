@@ -90,10 +90,10 @@ def filled(text: Template, values: Mapping[str, str]) -> str | None:
 
 
 def filled_url(text: Template, values: Mapping[str, str]) -> str | None:
-    """Return a URL with its values percent-encoded, so that none changes another part of it.
+    """Return a URL with its values percent-encoded, so that no value changes another part.
 
-    A value is not encoded if the URL begins with its slot, or if it is a secret's placeholder.
-    None if a value is missing.
+    A value is not encoded if the URL begins with its slot, or if it is a secret's placeholder. None
+    if a value is missing.
     """
     encoded = {
         name: value

@@ -48,7 +48,7 @@ class BootstrapFile:
 
     @property
     def part(self) -> str:
-        """The file with a heading, as a part of the whole text."""
+        """The file's text below a heading with its path, as one part of `Bootstrap.text`."""
         return f"\n\n# {self.path}\n\n{self.text.strip()}"
 
 
@@ -81,7 +81,7 @@ class Bootstrap:
         return [f"{each.path} ({len(each.text)})" for each in by_size]
 
     def shown(self, most_characters: int) -> str:
-        """Return as many whole files as fit into a text, and the names of the others.
+        """Return one text of at most `most_characters`: whole files, then the names of the others.
 
         The text is empty if not even the names fit.
         """

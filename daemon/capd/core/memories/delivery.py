@@ -70,7 +70,7 @@ class MemoryDelivery:
         self.left_out.update(dict.fromkeys(each.key for each in known))
 
     def take_room(self, tokens: int) -> bool:
-        """Take `tokens` of the budget for a note; return False if it has not that many left."""
+        """Take `tokens` of the budget for a note; return False and take none if fewer are left."""
         if self.spent + tokens > self.budget:
             return False
         self.spent += tokens

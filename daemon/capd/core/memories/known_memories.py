@@ -28,13 +28,13 @@ class PricedMemory:
 
     @property
     def memory(self) -> MemorySpec:
-        """The memory itself, without its price."""
+        """The memory without its cost."""
         return self.priced.memory
 
 
 @dataclass(frozen=True, slots=True)
 class ToolMemories:
-    """The memories of one tool, and what they add to its description and calls."""
+    """The memories of one tool, with the notes and refusals that they lead to."""
 
     memories: tuple[PricedMemory, ...] = ()
     refusing: tuple[MemorySpec, ...] = ()

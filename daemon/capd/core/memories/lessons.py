@@ -30,7 +30,7 @@ Plain = str | int | float | bool | None
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """A mistake in calls of one tool, and what worked instead, as a text."""
+    """A mistake in calls of one tool, and a text that says what worked instead."""
 
     server: ServerName
     tool: ToolName
@@ -88,7 +88,7 @@ class Lessons:
     _counts: dict[Lesson, int] = field(default_factory=dict)
 
     def learned(self, lesson: Lesson) -> None:
-        """Count that a lesson was learned once more."""
+        """Count one more time that a lesson was learned."""
         count = self._counts.pop(lesson, 0)
         self._counts[lesson] = count + 1
         while len(self._counts) > MOST_LESSONS:
@@ -151,7 +151,10 @@ def _words(name: str, wrong: Mapping[str, Any], right: Mapping[str, Any]) -> str
 
 
 def _mistake(wrong: Any, right: Any) -> dict[str, Any]:
-    """Return a schema of a wrong value; of a list, of its items that the right list lacks."""
+    """Return the schema of a mistake: of the value `wrong`, where `right` worked.
+
+    For lists it is the schema of the items that `right` lacks.
+    """
     if isinstance(wrong, list) and isinstance(right, list):
         gone = [each for each in wrong if not any(_is_same(each, other) for other in right)]
         if gone:

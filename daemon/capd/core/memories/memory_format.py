@@ -95,7 +95,7 @@ class _Written:
 
 
 def read_memory(tap: TapName, file: MemoryFile) -> MemoryRead:
-    """Return the memory that a file defines, or the findings that say why it defines none."""
+    """Return the memory that a file defines, or findings that say why it defines none."""
     revision = hashlib.sha256(file.content).hexdigest()
     try:
         text = _text(file.content)

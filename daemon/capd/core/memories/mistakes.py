@@ -1,9 +1,10 @@
-"""The JSON Schema of a mistake: a memory corrects calls whose arguments match it.
+"""The JSON Schema that describes a mistake: a memory corrects calls whose arguments match it.
 
-It is a subset of JSON Schema 2020-12, without references and formats, so that checks are fast. In
-JSON Schema most keywords also accept values that they do not describe: `properties` accepts an
-object without any of them, and `pattern` accepts every number. A memory would then refuse correct
-calls. So each part of the schema must require its properties, and name the type of its keywords.
+The schema is in a subset of JSON Schema 2020-12, without references and formats, so that checks are
+fast. In JSON Schema most keywords also accept values that they do not describe: `properties`
+accepts an object without any of them, and `pattern` accepts every number. A memory would then
+refuse correct calls. So each part of the schema must require its properties, and name the type of
+its keywords.
 """
 
 import re
@@ -145,7 +146,11 @@ def _check_types(schema: Mapping[str, Any], path: str, *, is_call: bool) -> None
 
 
 def _inner(schema: Mapping[str, Any], path: str) -> Iterator[tuple[object, str, bool]]:
-    """Yield each schema in `schema`, its path, and whether it applies to the same value."""
+    """Yield each schema inside `schema`, with its path.
+
+    The last value of each tuple tells whether the inner schema applies to the same value as
+    `schema`.
+    """
     for key in _NAMED:
         for name, inner in _table(schema.get(key), path).items():
             yield inner, f"{path}.{name}", False

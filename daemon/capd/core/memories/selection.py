@@ -18,7 +18,7 @@ SEAM_TOKENS = 1
 
 @dataclass(frozen=True, slots=True)
 class Priced:
-    """A memory and its cost in tokens."""
+    """A memory whose cost in tokens is known."""
 
     memory: MemorySpec
     tokens: int

@@ -5,7 +5,7 @@ from capd_protos.types import CapabilityId, MemorySpec, ServerName, ToolName, Wi
 
 
 def is_of_capability(memory: MemorySpec, capability: CapabilityId) -> bool:
-    """Tell whether a memory names this capability, as `name` or as `tap/name`."""
+    """Tell whether a memory belongs to this capability, which it names as `name` or `tap/name`."""
     return memory.capability in {str(capability.name), str(capability)}
 
 

@@ -24,7 +24,7 @@ class Subjects:
         self._server_names = NameTable(self._servers)
 
     def capability(self, wanted: str) -> str:
-        """Return the name of the capability that `wanted` means; `wanted` itself if none."""
+        """Return the exact name of the capability that `wanted` means, or else `wanted`."""
         found = self._book(wanted).find(wanted)
         return found.name if isinstance(found, Named) else wanted
 

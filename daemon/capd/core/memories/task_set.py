@@ -22,7 +22,7 @@ NO_USE = "nothing speaks for it"
 
 @dataclass(frozen=True, slots=True)
 class TaskItem:
-    """A tool, a capability or a memory that may be useful for the task."""
+    """A tool, a capability or a memory that could help with the task."""
 
     key: str
     tokens: int
@@ -91,7 +91,7 @@ def best_set(parts: Sequence[TaskItem], budget: int, most_states: int = MOST_STA
 def _options(
     parts: Sequence[TaskItem], root: int, below: Sequence[int], budget: int
 ) -> list[_State]:
-    """Return the combinations of the part `root` with some of the parts `below` that need it."""
+    """Return the combinations of the part `root` with any of the parts `below`, which need it."""
     options = [_State(parts[root].tokens, parts[root].worth, frozenset({root}))]
     for at in below:
         more = _State(parts[at].tokens, parts[at].worth, frozenset({at}))
@@ -121,7 +121,7 @@ def _kept(states: Sequence[_State], budget: int, most: int) -> list[_State]:
 
 
 def _greedy(parts: Sequence[TaskItem], usable: Sequence[int], budget: int) -> _State:
-    """Return the result of taking the parts with the best worth per token first."""
+    """Return the set that results from taking the parts with the best worth per token first."""
     state = _EMPTY
     keys: set[str] = set()
     waiting = sorted(usable, key=lambda at: -parts[at].worth / max(1, parts[at].tokens))

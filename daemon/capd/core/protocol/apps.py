@@ -84,14 +84,19 @@ def _page(meta: _Meta) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AppCaller:
-    """The server whose app makes a call, or the `rivals` if several may; neither for no app."""
+    """The server whose app makes a call.
+
+    `rivals` are set instead if several servers could be meant.
+
+    Both are empty if no app makes the call.
+    """
 
     server: ServerIdentity | None = None
     rivals: tuple[ServerIdentity, ...] = ()
 
 
 class OpenApps:
-    """The apps that the client of one session may be showing."""
+    """The apps that the client of one session may be showing to its user."""
 
     def __init__(self) -> None:
         self._called: dict[str, ServerIdentity] = {}
@@ -104,7 +109,7 @@ class OpenApps:
         return bool(self._called or self._read)
 
     def on_called(self, page: str, server: ServerIdentity) -> None:
-        """Note a call of a tool of `server` whose definition names `page`."""
+        """Note that the client called a tool of `server` whose definition names `page`."""
         _put(self._called, page, server)
 
     def on_read(self, page: str, server: ServerIdentity) -> None:
@@ -134,7 +139,7 @@ class OpenApps:
         return self._called.get(page)
 
     def saved(self) -> list[dict[str, ServerIdentity]]:
-        """Return what to save: the servers by page of called tools, and of pages read."""
+        """Return the state to save: servers by the page of called tools, and by pages read."""
         return [dict(self._called), dict(self._read)] if self else []
 
     def restore(self, saved: Sequence[Mapping[str, ServerIdentity]]) -> None:

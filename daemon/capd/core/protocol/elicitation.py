@@ -150,7 +150,8 @@ def _host(url: str) -> str:
     """Return the host, with its port, of a URL that a person may be sent to.
 
     Raises:
-        RefusedError: the URL leads elsewhere than it looks, or over a connection that others read.
+        RefusedError: the URL leads to another host than it seems to, or over a connection that
+            others read.
     """
     is_plain = url.isascii() and url.isprintable() and not {" ", "\\"} & set(url)
     try:

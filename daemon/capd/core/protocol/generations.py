@@ -100,7 +100,7 @@ _INPUT_REQUIRED: JsonCodec[InputRequired] = JsonCodec(InputRequired)
 
 
 class EnvelopeError(CapdError):
-    """The `_meta` of a stateless request is invalid; has the JSON-RPC error."""
+    """A stateless request's `_meta` is not valid; contains the JSON-RPC error to answer with."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
@@ -127,10 +127,10 @@ def raw(value: Any) -> msgspec.Raw:
 
 
 def members_of(data: bytes | msgspec.Raw) -> Members:
-    """Return the members of a JSON object; no members for empty bytes and for null.
+    """Return the members of a JSON object; none for empty bytes and for null.
 
     Raises:
-        MalformedError: it is not an object.
+        MalformedError: `data` is not an object.
     """
     is_nothing = not len(data) or (len(data) == len(b"null") and bytes(data) == b"null")
     return {} if is_nothing else _MEMBERS.decode(data)
@@ -146,7 +146,10 @@ def _string(text: str) -> bytes:
 
 
 def has_envelope(params: bytes | msgspec.Raw) -> bool:
-    """Tell whether params may name a protocol version. This only scans them, so it is fast."""
+    """Tell whether `params` may name a protocol version.
+
+    The bytes are only searched, not parsed, so this is fast and may be true in vain.
+    """
     return _MARK in bytes(params)
 
 
@@ -209,7 +212,8 @@ def text_of(value: msgspec.Raw | None) -> str:
 def offers(client: ClientFacts, method: str, params: bytes = b"") -> bool:
     """Tell whether `client` has the capability for a server's request `method`.
 
-    `params` are those of the request: an elicitation by URL needs more than one by form.
+    `params` are those of the request: a client that can elicit by form need not be able to elicit
+    by URL.
     """
     needed = NEEDED_CAPABILITY.get(method)
     if needed is None:
@@ -320,7 +324,7 @@ def asking_result(requests: Mapping[str, InputRequest], state: str) -> bytes:
 
 
 def without_subscription(params: bytes) -> bytes:
-    """Return a notification's params without the id of the subscription that it came over."""
+    """Return a notification's params without the id of the subscription through which it came."""
     if _SUBSCRIPTION_MARK not in params:
         return params
     members = members_of(params)

@@ -15,7 +15,7 @@ class ResourceSubscriptions:
         self._servers: dict[str, ServerIdentity] = {}
 
     def add(self, uri: str, server: ServerIdentity) -> None:
-        """Note that `server` reports changes of `uri`."""
+        """Note that the session is subscribed to `uri`, which `server` has."""
         self._servers[uri] = server
 
     def discard(self, uri: str) -> None:
@@ -23,11 +23,11 @@ class ResourceSubscriptions:
         self._servers.pop(uri, None)
 
     def at(self, server: ServerIdentity) -> list[str]:
-        """Return the resources that `server` reports."""
+        """Return the subscribed resources that `server` has."""
         return [uri for uri, each in self._servers.items() if each == server]
 
     def among(self, uris: Iterable[str]) -> dict[str, ServerIdentity]:
-        """Return the server of each of `uris` that the session has subscribed to."""
+        """Return the servers of those `uris` that the session has subscribed to."""
         return {uri: self._servers[uri] for uri in uris if uri in self._servers}
 
     def restore(self, servers: Mapping[str, ServerIdentity]) -> None:

@@ -84,7 +84,7 @@ def owners(
 
 
 def _fit(templates: Iterable[str], uri: str) -> int:
-    """Return the number of literal characters of the closest template, -1 if none fits."""
+    """Return the number of literal characters of the template that fits best; -1 if none fits."""
     fitting = (each for each in templates if matches(each, uri))
     return max((len(_EXPRESSION.sub("", each)) for each in fitting), default=-1)
 

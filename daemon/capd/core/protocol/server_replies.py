@@ -79,10 +79,12 @@ def passed_result(result: bytes) -> bytes:
 
 
 def decoded_members(data: bytes) -> Members:
-    """Return a JSON object's members as they were written; accept half surrogate pairs in texts.
+    """Return the members of a JSON object, each as it was written.
+
+    Texts may contain half surrogate pairs.
 
     Raises:
-        MalformedError: it is not an object.
+        MalformedError: `data` is not an object.
     """
     try:
         return members_of(data)
@@ -109,7 +111,7 @@ def _code(members: Members) -> int | None:
 
 
 def _text(value: bytes) -> str | None:
-    """Return a JSON text, None where it is none."""
+    """Return the text of a JSON string; None if `value` is not one."""
     try:
         return decoded(_TEXT, value)[:_LONGEST_MESSAGE] if value else None
     except MalformedError:

@@ -72,7 +72,7 @@ def has_tasks(client: ClientFacts) -> bool:
 
 
 def with_tasks(client: ClientFacts) -> ClientFacts:
-    """Return a client's facts with tasks, for the stream on which capd listens for them."""
+    """Return a client's facts with the tasks extension, for the stream of task notifications."""
     capabilities = members_or_none(client.capabilities)
     extensions: Members = members_or_none(bytes(capabilities.get(_EXTENSIONS, b"")))
     extensions.setdefault(EXTENSION, msgspec.Raw(b"{}"))
@@ -81,7 +81,7 @@ def with_tasks(client: ClientFacts) -> ClientFacts:
 
 
 class TaskOwners:
-    """Which server gave which task its id, for one session; servers may give the same id."""
+    """The servers that gave tasks of one session their ids. Two servers may give the same id."""
 
     def __init__(self) -> None:
         self._servers: dict[str, list[ServerIdentity]] = {}

@@ -38,7 +38,7 @@ class Histogram:
 
 
 class Names:
-    """The names with a label of their own."""
+    """The names that are labels of their own; every other name is counted as `other`."""
 
     def __init__(self, most: int = MOST_NAMES) -> None:
         self._labels: dict[str, str] = {}

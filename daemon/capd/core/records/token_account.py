@@ -1,4 +1,4 @@
-"""What one session costs its model in tokens: the tool lists, and the other texts it was sent.
+"""What one session costs its model in tokens: tool lists, and other texts for it.
 
 Texts are noted when they are sent, and counted later elsewhere. Until then a text is kept, and the
 sums that contain it are unknown, never guessed. A list has as many tokens as its definitions
@@ -29,7 +29,7 @@ _NOT_FIRST = (0xC0, 0x80)
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Texts of one kind, over the life of the session."""
+    """The number of texts of one kind that the session was sent, and their tokens."""
 
     count: int = 0
     tokens: int | None = 0
@@ -40,7 +40,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class ListChange:
-    """A list that replaced an earlier one."""
+    """One replacement of a tool list by another."""
 
     at: float
     added: int
@@ -70,14 +70,14 @@ class Figures:
 
     @property
     def surface(self) -> int | None:
-        """The tokens before every prompt of the session."""
+        """The tokens that precede every prompt of the session: tool list and instructions."""
         if self.list_tokens is None or self.instructions is None:
             return None
         return self.list_tokens + self.instructions
 
     @property
     def added(self) -> int | None:
-        """The tokens of texts for the model, and of lists that were read anew."""
+        """The tokens of texts that capd sent to the model, and of lists that replaced others."""
         total = 0
         for part in (self.turns, self.searches, self.answers, self.changes):
             if part.tokens is None:
@@ -92,7 +92,7 @@ class Figures:
         return all_tools - self.surface
 
     def net(self, all_tools: int | None) -> int | None:
-        """Return what remains of the savings if the session was one single prompt."""
+        """Return the savings minus the added tokens, as if the session were one single prompt."""
         saved = self.saved(all_tools)
         return None if saved is None or self.added is None else saved - self.added
 
@@ -228,7 +228,7 @@ class TokenAccount:
 
 
 def sent_anew(before: Sequence[bytes], after: Sequence[bytes]) -> tuple[bytes, ...]:
-    """Return the part of a list from the first byte on that the list before did not have."""
+    """Return the end of a list, from the first byte in which it differs from the list before."""
     for at, (old, new) in enumerate(zip_longest(before, after)):
         if old == new:
             continue

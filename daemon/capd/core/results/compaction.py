@@ -268,7 +268,7 @@ class CompactionOptions:
 
     @property
     def room(self) -> int:
-        """The most characters of the short result: less than the limit, to leave room for reads."""
+        """The most characters of the short result. The rest of the limit is left for reading on."""
         return self.limit * 3 // 4
 
 
@@ -316,7 +316,7 @@ def compacted_beginning(
 
 @dataclass(slots=True)
 class _Part:
-    """The new JSON of one part of the result, and what the summary says about it."""
+    """The new JSON of one part of the result, with lines for the summary about it."""
 
     data: bytes
     missing: list[str] = field(default_factory=list)
@@ -324,7 +324,7 @@ class _Part:
 
 
 class _Attempt:
-    """One attempt to fit a result into a given room."""
+    """One attempt to shorten a result to a given number of characters."""
 
     def __init__(
         self, parts: ResultParts, wanted: CompactionOptions, room: int, found: Sequence[str]
@@ -358,7 +358,7 @@ class _Attempt:
         return self._joined(self._content(room - used), structured)
 
     def _hints_width(self, room: int) -> int:
-        """Return how many characters the paths and URLs take, at most `room`."""
+        """Return how many characters of `room` the paths and URLs take."""
         return min(sum(len(each) + 3 for each in self._hints), room)
 
     # The parts
@@ -463,7 +463,7 @@ class _Attempt:
         return None
 
     def _is_main(self, index: int) -> bool:
-        """Tell whether reading the handle without naming a part reads this block."""
+        """Tell whether a model that names no part of the handle reads the block `index`."""
         texts = [i for i, block in enumerate(self._parts.blocks) if block.text is not None]
         return not self._parts.structured and texts == [index]
 

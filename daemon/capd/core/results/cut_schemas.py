@@ -60,7 +60,7 @@ def allows_cuts(schema: Schema) -> bool:
 
 
 class _Least:
-    """Computes an upper bound of the characters that a schema forbids to cut."""
+    """Computes an upper bound of the characters that values must have because of a schema."""
 
     def __init__(self, root: Schema) -> None:
         self._root = root

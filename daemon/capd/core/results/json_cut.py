@@ -54,7 +54,7 @@ class KeptPlaces:
 
 @dataclass(slots=True)
 class Split:
-    """A cache: the lists and objects of one value that were split, by their paths."""
+    """A cache of a value's lists and objects that were already split into items, by path."""
 
     lists: dict[Path, list[msgspec.Raw]] = field(default_factory=dict)
     members: dict[Path, dict[str, msgspec.Raw]] = field(default_factory=dict)
@@ -173,7 +173,10 @@ class _Cutting:
     def _fitting(
         self, each: Iterable[T], need: Callable[[T], int], room: int, path: Path
     ) -> list[T]:
-        """Return the first parts whose `need` fits into `room`; all if the place keeps all."""
+        """Return the first parts whose `need` adds up to at most `room`.
+
+        Return all parts if the place at `path` must keep all of them.
+        """
         if path in self._kept.full:
             return list(each)
         used = 2
@@ -216,20 +219,23 @@ def encoded_width(text: str) -> int:
 
 
 def _need(data: bytes, fair: int) -> int:
-    """Return the fewest characters that a value needs, at most `fair` if it can be cut."""
+    """Return the fewest characters to which a value can be cut, but at most `fair`.
+
+    A value that cannot be cut needs all of its characters.
+    """
     if data[:1] in (b"{", b"[", b'"'):
         return min(len(data), fair) if len(data) <= fair else min(width(data), fair)
     return len(data)
 
 
 def _dense(value: msgspec.Raw) -> bytes:
-    """Return a value without white space between its parts, if it has line ends."""
+    """Return a value without white space between its parts, if it is spread over several lines."""
     data = bytes(value)
     return msgspec.json.format(data, indent=-1) if b"\n" in data else data
 
 
 def _shares(values: Sequence[bytes], room: int) -> list[int]:
-    """Return each value's share of `room`: what it needs, but at most the equal share."""
+    """Return each value's share of `room`: its own size, or the equal share if that is less."""
     widths = [width(value) for value in values]
     level = water_level(widths, room)
     return [min(each, level) for each in widths]

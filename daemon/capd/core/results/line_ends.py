@@ -67,7 +67,7 @@ def line_ends(head: bytes, tail: bytes) -> LineEnds | None:
 
 
 def _before_container(head: bytes) -> tuple[bytes, bytes, int] | None:
-    """Return the members before the first object or list, its name, and where it begins."""
+    """Return the members before the first object or list, that container's name, and its start."""
     first = len(head) - len(head.lstrip(_SPACE))
     if head[first : first + 1] != b"{":
         return None
@@ -85,7 +85,7 @@ def _before_container(head: bytes) -> tuple[bytes, bytes, int] | None:
 
 
 def _after_container(tail: bytes) -> tuple[bytes, int] | None:
-    """Return the members after the last object or list, and how many bytes follow it.
+    """Return the members after the last object or list, and how many bytes follow that container.
 
     Reading JSON backwards is not ambiguous, because there is no backslash outside of strings.
     """

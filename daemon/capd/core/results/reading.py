@@ -1,7 +1,7 @@
 """capd's own tool `result_read`, and its texts (docs/design/context.md).
 
-It reads a stored result by position, by words, or by JSON path. Positions count the characters of
-the part that is read, or bytes if the result is too large to be parsed.
+The tool reads a stored result by position, by words, or by JSON path. Positions count the
+characters of the part that is read, or bytes if the result is too large to be parsed.
 """
 
 from dataclasses import dataclass
@@ -110,7 +110,7 @@ def foreign() -> str:
 
 @dataclass(frozen=True, slots=True)
 class ResultPage:
-    """A range of the part that is read, from `start` to `end` of `whole`."""
+    """The part of a stored result from `start` to `end`, of `whole` characters or bytes."""
 
     start: int
     end: int
@@ -118,7 +118,7 @@ class ResultPage:
     unit: str = "characters"
 
     def head(self) -> str:
-        """Return the line that gives the position, and how to read on."""
+        """Return the first line of the answer: the position, and how to read on."""
         more = f" Next: offset {self.end}." if self.end < self.whole else " This is the end."
         return f"[capd] {self.unit} {self.start} to {self.end} of {self.whole:,}.{more}"
 

@@ -65,7 +65,7 @@ def _with_first(data: bytes, member: bytes) -> bytes:
 
 
 def _protect(kept: KeptPlaces, path: Path, omissions: Sequence[Omission]) -> None:
-    """Add to `kept` the places that have to be restored because of an objection at `path`."""
+    """Add to `kept` the places to restore because the validator objects at `path`."""
     before = len(kept.whole), len(kept.full)
     at = [each for each in omissions if each.path == path]
     below = [each for each in omissions if each.path[: len(path)] == path]

@@ -4,7 +4,10 @@ from collections import OrderedDict
 
 
 class StoreIndex:
-    """The names and sizes of stored files. Each method but `make_room` takes constant time."""
+    """The names and sizes of stored files.
+
+    Each method takes constant time, except `make_room`.
+    """
 
     def __init__(self, most_bytes: int) -> None:
         self.total_bytes = 0
@@ -36,8 +39,8 @@ class StoreIndex:
     def make_room(self, size_bytes: int, keep: str) -> list[str]:
         """Remove the least recently used entries so that `size_bytes` more fit; return them.
 
-        `keep` is the name of the file that needs the room. It is never removed, and if it is in the
-        index already, it needs none.
+        `keep` is the name of the file that needs the room. This file is never removed. If it is in
+        the index already, no room is needed.
         """
         added = 0 if keep in self._sizes else size_bytes
         dropped: list[str] = []

@@ -25,7 +25,7 @@ _NAMES = {b"{": "object", b"[": "list", b'"': "text", b"t": "bool", b"f": "bool"
 
 @dataclass(slots=True)
 class SummaryFacts:
-    """What `summary` tells the model of a stored result, besides its beginning and end."""
+    """The facts about a stored result that `summary` tells the model."""
 
     tool: str
     handle: str
@@ -170,7 +170,7 @@ def _line(places: list[Omission]) -> str:
 
 
 def next_read(handle: str, omissions: Sequence[Omission], part: str) -> str:
-    """Return the arguments, as JSON, that read the first part that was left out; else empty."""
+    """Return the arguments, as JSON, that read the first omitted part; empty if none is omitted."""
     chosen = f',"part":"{part}"' if part else ""
     for each in sorted(omissions, key=lambda each: len(each.path)):
         if each.what == "items":

@@ -73,7 +73,7 @@ def _around(line: str, lowered: str, word: str) -> str:
 
 
 def _needle(word: str) -> tuple[bytes, ...]:
-    """Return the forms in which JSON may have a word: as it is, and with escapes."""
+    """Return the forms in which JSON may contain a word: unchanged, and with escapes."""
     plain = msgspec.json.encode(word)[1:-1]
     spelled = "".join(
         each if each.isascii() else "".join(f"\\u{unit:04x}" for unit in _units(each))

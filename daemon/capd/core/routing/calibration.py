@@ -120,7 +120,10 @@ def meaning(weights: "Numbers", *, has_projection: bool = False) -> tuple[float,
 
 
 def _names(capability_count: int) -> tuple[str, ...]:
-    """Return the names of all evidence, by how many kinds there are for a capability."""
+    """Return the names of all kinds of evidence.
+
+    `capability_count` is the number of kinds of evidence for a capability.
+    """
     return _all_names(has_projection=capability_count > len(CAPABILITY_EVIDENCE))
 
 

@@ -56,7 +56,7 @@ _SYSTEM_STARTS = (
 
 
 def is_system_content(text: str) -> bool:
-    """Tell whether a message begins as those that client programs write, not users."""
+    """Tell whether a message begins like the messages that client programs write, and not users."""
     return text.lstrip().startswith(_SYSTEM_STARTS)
 
 
@@ -65,7 +65,10 @@ Unfit: TypeAlias = Literal["system_content", "too_short"]
 
 
 def own_words(text: str) -> tuple[str, Unfit | None]:
-    """Return what `clean` leaves of a message, and why it needs no routing, if it needs none."""
+    """Return the part of a message that `clean` leaves, and why the message needs no routing.
+
+    The reason is None if it may need routing.
+    """
     if is_system_content(text):
         return "", "system_content"
     words = clean(text).strip()

@@ -51,7 +51,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """The facts of a session and a machine that a decision depends on, beside the message."""
+    """The facts about a session and its machine that a decision depends on, besides the message."""
 
     eligible: Eligible
     active: Collection[CapabilityId] = ()
@@ -123,7 +123,10 @@ def _among_siblings(
     siblings: Siblings,
     known: Circumstances,
 ) -> Decision:
-    """Return a decision that guesses at none of several siblings, and suggests alternatives."""
+    """Return `decision`, changed if the winner has siblings that the message may mean as well.
+
+    Then none of the siblings is switched on, and all that may be meant are suggested.
+    """
     if decision.outcome == "abstain" or decision.reason == "whole_trigger":
         return decision
     wanted = known.learnt.wanted_in(known.project) if known.project else frozenset()
@@ -154,10 +157,10 @@ def _with_contained_triggers(
     phrases: Phrases,
     active: Collection[CapabilityId],
 ) -> Decision:
-    """Return `decision` with the capabilities whose triggers the message contains.
+    """Return `decision`, changed for capabilities whose triggers the message contains.
 
-    A capability of which the message is a whole trigger is activated, unless another one scores
-    clearly higher. The others are suggested if nothing is activated.
+    A capability is activated if the message is one of its triggers as a whole, unless another one
+    scores clearly higher. The others are suggested if nothing is activated.
     """
     triggers = phrases.find(text)
     scores = {each.id: each.score for each in ranked}
@@ -189,7 +192,7 @@ def _off(
 def _without_unusable(
     decision: Decision, unusable: Mapping[CapabilityId, UnusableCapability]
 ) -> Decision:
-    """Return `decision` without unusable capabilities, which it names in `unusable` instead."""
+    """Return `decision` without the capabilities in `unusable`; its field `unusable` names them."""
     won = unusable.get(decision.id) if decision.outcome == "activate" and decision.id else None
     if won is not None:
         return msgspec.structs.replace(

@@ -130,7 +130,11 @@ class Background:
 
 @dataclass(frozen=True, slots=True)
 class MessageEvidence:
-    """The evidence of one message: capabilities x `CAPABILITY_EVIDENCE`, and `NONE_EVIDENCE`."""
+    """The evidence of one message: that of each capability, and that of "none".
+
+    `capabilities` has a row for each capability, with the values of `CAPABILITY_EVIDENCE`. The
+    evidence of "none" has the values of `NONE_EVIDENCE`.
+    """
 
     capabilities: "Numbers"
     none: "Numbers"
@@ -204,7 +208,7 @@ class _Rows:
             yield slice(at, at + size)
 
     def exact(self, part: "slice | Indexes") -> "Vectors":
-        """Return some of the rows as float32, from both bytes of each number."""
+        """Return the rows of `part` as float32, computed from both bytes of each number."""
         import numpy as np  # noqa: PLC0415 - as above
 
         if not self.is_coarse:
@@ -340,7 +344,8 @@ class EvidenceIndex:
     ) -> _Scales:
         """Return the mean and deviation of each kind of evidence over background messages.
 
-        With a projection, `background` has their images, and the rows' lengths are kept as well.
+        With a projection, `background` has the images of the background messages, and the lengths
+        of the rows are kept as well.
         """
         each_scale, trigger_scale, phrase_scale = [], [], []
         for capabilities, rows in self._groups():
@@ -437,9 +442,10 @@ class EvidenceIndex:
     def _learnt(
         self, message: "Vectors", with_image: "Sequence[Vectors]"
     ) -> "tuple[list[Vectors], list[float]]":
-        """Return what the projection adds; nothing if there is none.
+        """Return the evidence that the projection adds: for each capability, and for "none".
 
-        `with_image` has the product of each trigger with the message's image.
+        Both lists are empty without a projection. `with_image` has the product of each trigger with
+        the message's image.
         """
         import numpy as np  # noqa: PLC0415 - as above
 
@@ -471,7 +477,7 @@ class EvidenceIndex:
         )
 
     def _cosines(self, vectors: "Sequence[Vectors]", bm25: "Vectors") -> "list[Vectors]":
-        """Return each trigger's product with each vector, more exactly for near capabilities."""
+        """Return the product of each trigger with each vector, more exact for near capabilities."""
         found = self._rows.cosines(vectors)
         if self._rows.is_coarse:
             for vector, cosines in zip(vectors, found, strict=True):
@@ -479,7 +485,7 @@ class EvidenceIndex:
         return found
 
     def _compare_again(self, vector: "Vectors", cosines: "Vectors", bm25: "Vectors") -> None:
-        """Replace the products of the nearest capabilities' triggers with exact ones."""
+        """Replace the approximate products for the nearest capabilities' triggers by exact ones."""
         import numpy as np  # noqa: PLC0415 - as above
 
         best = _best(cosines, self._starts)
@@ -523,7 +529,10 @@ def _message_evidence(
 
 
 def _pooled(values: "Vectors", sharpness: float, starts: "Indexes", counts: "Indexes") -> "Vectors":
-    """Return the log-mean-exp of each capability's triggers, which are the last axis."""
+    """Return the log-mean-exp over the triggers of each capability.
+
+    The triggers are the last axis of `values`.
+    """
     import numpy as np  # noqa: PLC0415 - as above
 
     if not values.shape[-1]:
@@ -534,7 +543,7 @@ def _pooled(values: "Vectors", sharpness: float, starts: "Indexes", counts: "Ind
 
 
 def _best(values: "Vectors", starts: "Indexes") -> "Vectors":
-    """Return the largest value of each capability's triggers."""
+    """Return, for each capability, the largest value of its triggers."""
     import numpy as np  # noqa: PLC0415 - as above
 
     best: Vectors = np.maximum.reduceat(values, starts) if len(values) else values
@@ -542,7 +551,7 @@ def _best(values: "Vectors", starts: "Indexes") -> "Vectors":
 
 
 def _largest(values: "Vectors", count: int) -> "Indexes":
-    """Return the indexes of the `count` largest values, in no order."""
+    """Return the indexes of the `count` largest values; their order is not defined."""
     import numpy as np  # noqa: PLC0415 - as above
 
     if len(values) <= count:
@@ -579,7 +588,11 @@ class Evidence:
         meaning: Sequence[float] = (),
         projection: Projection | None = None,
     ) -> None:
-        """`meaning` has the weight of each dimension of a message for "none"; empty is all 0."""
+        """Prepare the scorer for a catalog.
+
+        `meaning` has, for "none", the weight of each dimension of a message; empty means that all
+        are 0.
+        """
         import numpy as np  # noqa: PLC0415 - as above
 
         self._index = EvidenceIndex(described, background, lexicon, projection)
@@ -597,9 +610,9 @@ class Evidence:
         return self._index.lexicon
 
     def ranked(self, text: str, message: "Vectors", among: Collection[CapabilityId]) -> list[Score]:
-        """Return the probabilities of the capabilities in `among`, the best first.
+        """Return the probabilities of the capabilities in `among`, best first.
 
-        They are shares of these capabilities and "none" alone.
+        The catalog counts as having only these capabilities and "none".
         """
         import numpy as np  # noqa: PLC0415 - as above
 

@@ -59,7 +59,7 @@ def explained(note: DecisionNote, threshold: float, margin: float) -> str:
 
 
 def counted(note: DecisionNote, learnt: Iterable[LearntEntry]) -> list[LearntEntry]:
-    """Return what had been learnt, before a decision, about its winner and two best candidates.
+    """Return the entries of `learnt` about a decision's winner and its two best candidates.
 
     `learnt` is what routing has learnt by now. Entries from after the decision are left out,
     because they did not influence it.

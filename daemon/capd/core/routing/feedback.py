@@ -4,10 +4,11 @@
                    ├──> a person switches off what came on   ──> disabled
                    └──> a call through what came on, or was suggested, worked ──> called
 
-What a person switches on teaches about any capability. The other two labels are only about one that
-the person's message had switched on or, for a call, suggested. What the conversation's own model
-switches on or off gives no label, because a server's text may have led the model to it; its calls
-do. A capability that was called is not counted as a mistake when it is switched off later.
+A capability that a person switches on always gives a label. The other two labels are only about a
+capability that the person's message had switched on or, for a call, suggested. What the
+conversation's own model switches on or off gives no label, because a server's text may have led the
+model to it; its calls do. A capability that was called is not counted as a mistake when it is
+switched off later.
 """
 
 from capd_protos.types import CapabilityId, Decision, RoutingAct, RoutingLabel
@@ -17,7 +18,7 @@ MESSAGES_UNTIL_KEPT = 3
 
 
 class Feedback:
-    """The last decision of one session, and what it has switched on; gives labels."""
+    """Follows one session: its last decisions, and what they switched on. Returns labels."""
 
     __slots__ = ("_brought", "_called", "_decision", "_messages")
 

@@ -52,7 +52,7 @@ def is_elliptical(text: str) -> bool:
 
 
 def blended(message: "Vectors", before: "Vectors", share: float = SHARE) -> "Vectors":
-    """Return a unit vector between two unit vectors; `share` is the weight of `before`."""
+    """Return a unit vector between two unit vectors; `before` has the weight `share`."""
     import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without turns never pays
 
     mixed = (1 - share) * message + share * before

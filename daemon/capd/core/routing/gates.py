@@ -4,10 +4,10 @@ They come in this order, and each abstention carries its reason (docs/design/rou
 
     disabled, system_content, too_short   the message never reaches the model
     model_not_ready                       nothing waits for a model
-    no_candidates                         filters left nothing; each is counted
+    no_candidates                         filters left nothing; removals are counted
     below_threshold, below_margin         no clear winner: *suggest*, if some are plausible
     near_tie                              siblings that cannot be told apart: suggest
-    already_active                        the winner is on: counts as used, nothing else changes
+    already_active                        the winner is on: it counts as used
     missing_secrets, missing_program, domain
                                           the winner cannot be switched on here, and is named
 
@@ -127,7 +127,7 @@ PUBLISHED = replace(MINILM_INT8, threshold=0.55)
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A capability that may be chosen, with the unit vectors of its triggers (n x dimensions)."""
+    """A capability that may be chosen. `triggers` has a unit vector in each row."""
 
     id: CapabilityId
     triggers: "Vectors"
@@ -159,7 +159,7 @@ def fingerprint(text: str) -> str:
 
 
 def before_model(text: str, *, is_enabled: bool) -> Decision | str:
-    """Return an abstention if the message needs no routing, else the part that is compared.
+    """Return an abstention if the message needs no routing, else the part of it to compare.
 
     `is_enabled` says that routing is on in the session.
     """
@@ -264,7 +264,7 @@ def decide(
 ) -> Decision:
     """Return the decision for `ranked`, scores in falling order.
 
-    It has neither a fingerprint nor counts of filtered capabilities; the caller adds them.
+    The result has neither a fingerprint nor counts of filtered capabilities; the caller adds them.
     """
     top = tuple(ranked[:TOP_SHOWN])
     if not ranked:

@@ -53,7 +53,7 @@ LONGEST_KEPT = 180 * 86400.0
 
 @dataclass(frozen=True, slots=True)
 class Learnt:
-    """What labels add to the logits of capabilities: for all, for each, for each in a project."""
+    """The offsets that labels give: for all capabilities, for each, and for each in a project."""
 
     shared: float = 0.0
     capabilities: Mapping[str, float] = field(default_factory=dict)
@@ -67,7 +67,10 @@ class Learnt:
         return min(HIGHEST, max(LOWEST, self.shared + own + here))
 
     def wanted_in(self, project: str) -> frozenset[str]:
-        """Return the capabilities, as `tap/name`, with a positive part in a project."""
+        """Return the capabilities, as `tap/name`, whose offset for this project is positive.
+
+        Offsets that apply to all projects do not count.
+        """
         return frozenset(
             id_ for (where, id_), here in self.projects.items() if where == project and here > 0
         )
@@ -92,7 +95,7 @@ def lowest_activated(threshold: float) -> float:
 def shifted(ranked: Sequence[Score], learnt: Learnt, project: str) -> list[Score]:
     """Return `ranked` with the offsets of `project` applied, best first.
 
-    The probability that a lowered capability loses goes to "none", so no other one rises.
+    The probability that a lowered capability loses goes to "none", so no other capability rises.
     """
     if learnt == NOTHING:
         return list(ranked)
@@ -155,7 +158,7 @@ class History:
     def add(self, label: RoutingLabel) -> bool:
         """Add a label; return whether it counts.
 
-        It does not if the same message has given the same label before.
+        It does not count if the same message has given the same label before.
         """
         if not 0 <= label.score <= 1 or self._has(label):
             return False
@@ -226,7 +229,7 @@ class History:
         )
 
     def _keep(self, labels: Iterable[RoutingLabel]) -> None:
-        """Replace the labels by those of `labels` that are within the limits; compute offsets."""
+        """Keep those of `labels` that are within the limits, and compute the offsets from them."""
         kept = [each for each in labels if 0 <= each.score <= 1]
         newest = max((each.at for each in kept), default=0.0)
         kept = [each for each in kept if each.at >= newest - LONGEST_KEPT]

@@ -76,7 +76,7 @@ class Phrases:
 
 
 class _Keys:
-    """Hashes (64 bits) of runs of words, each with the number of a capability."""
+    """Hashes of runs of words, 64 bits each, and the number of the capability of each run."""
 
     def __init__(self) -> None:
         self.hashes = array("q")
@@ -88,7 +88,7 @@ class _Keys:
 
 
 class _Sorted:
-    """Hashes in order, to be looked up. 50,000 triggers take 4 MB; a dictionary would take 60."""
+    """Sorted hashes for fast look-up. 50,000 triggers take 4 MB; a dictionary would take 60 MB."""
 
     def __init__(self, keys: _Keys) -> None:
         import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without turns never pays

@@ -1,8 +1,8 @@
 """Priors: evidence for a capability from the project's files and from earlier use.
 
 A prior multiplies a capability's probability by a factor. The sum over all capabilities stays the
-same, and so does the probability of "none". So a prior only decides between capabilities that the
-message speaks for.
+same, and so does the probability of "none". So a prior only decides between capabilities that fit
+the message.
 """
 
 import math

@@ -13,7 +13,7 @@ CLOSE = 2
 
 @dataclass(frozen=True, slots=True)
 class CapabilityFacts:
-    """What of a capability's present state explains why it was not switched on."""
+    """The present facts about a capability that may explain why it was not switched on."""
 
     triggers: Sequence[str] = ()
     missing: Sequence[str] = ()

@@ -48,7 +48,7 @@ _ONCE = 1.5
 
 
 class _Families:
-    """The families of siblings in a catalog, and the words that name each member."""
+    """The families of siblings in a catalog, and the words by which messages name each member."""
 
     def __init__(self, capabilities: Sequence[CapabilitySpec]) -> None:
         families: dict[str, list[CapabilitySpec]] = {}
@@ -135,8 +135,8 @@ class Siblings:
     ) -> tuple[CapabilityId, ...]:
         """Return the best capability and all of its alternatives, best first, if none is named.
 
-        Whoever means one of alternatives and does not name it may mean any of them, whatever their
-        scores are. Empty if the best capability has no alternatives.
+        A person who names none of the alternatives may mean any of them, whatever their scores are.
+        Empty if the best capability has no alternatives.
         """
         if not ranked or ranked[0].id not in self._families.alternatives:
             return ()
@@ -148,7 +148,7 @@ class Siblings:
         return () if self._is_named(said, best, others, favoured) else (best, *others)
 
     def _siblings_in(self, ranked: Sequence[Score]) -> list[Score]:
-        """Return the siblings of the first, in their order."""
+        """Return the siblings of the first capability of `ranked`, in the order of `ranked`."""
         family = self._families.of.get(ranked[0].id, frozenset())
         return [each for each in ranked[1:] if each.id in family]
 
@@ -173,7 +173,7 @@ class Siblings:
 
 
 class _Usage:
-    """Which words the phrases of each capability of a catalog have, and how many of them."""
+    """How many phrases of each capability of a catalog contain each word."""
 
     def __init__(self, capabilities: Sequence[CapabilitySpec]) -> None:
         known: dict[str, str] = {}
@@ -218,7 +218,7 @@ class _Usage:
         return share * len(self._phrases[id_]) > _ONCE and others * EXCLUSIVE <= share
 
     def share_with_any(self, id_: CapabilityId, some: frozenset[str]) -> float:
-        """Return the share of a capability's phrases that have one of `some` words."""
+        """Return the share of a capability's phrases that have at least one word of `some`."""
         phrases = self._phrases[id_]
         return sum(not some.isdisjoint(each) for each in phrases) / max(1, len(phrases))
 
@@ -236,7 +236,7 @@ def _names(capability: CapabilitySpec) -> frozenset[str]:
 
 
 def _said(text: str) -> frozenset[str]:
-    """Return the words of a text, identifiers in parts and as a whole."""
+    """Return the words of a text. The parts of an identifier count, and so does the whole."""
     if text.isascii() and len(text) <= LONGEST and not _MORE_AS_A_WHOLE.search(text):
         return frozenset(words(text))
     return frozenset((*words(text), *_whole(text)))

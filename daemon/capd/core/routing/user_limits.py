@@ -1,4 +1,4 @@
-"""A person's limits on automatic activation of a capability: never, or only from a score on.
+"""A person's limits on automatic activation of a capability: never, or only above a score.
 
 They are applied last, to a decision that activates. If a limit forbids it, the capability is
 suggested instead.

@@ -21,10 +21,10 @@ HALF = 6.0
 
 
 def sure(text: str, capabilities: Sequence[CapabilitySpec]) -> CapabilityId | None:
-    """Return the only capability of which `text` contains a whole trigger; None if it is not one.
+    """Return the only capability of which `text` contains a whole trigger; None if none or several.
 
-    Triggers that a server gave itself do not count, neither for it nor against another one. None
-    as well if the wording says that no tool is wanted, as in "what does git stand for".
+    Triggers that a server gave itself do not count. The result is also None if the wording says
+    that no tool is wanted, as in "what does git stand for".
     """
     from capd.core.routing.manner import SIGNS, signs  # noqa: PLC0415 - 7 ms without turns
 
@@ -66,7 +66,7 @@ def _contains(message: str, phrase: str) -> bool:
 
 @lru_cache(maxsize=MOST_PHRASES)
 def _wanted(phrase: str) -> str:
-    """Return the words that a message has to contain; empty if the trigger is too short."""
+    """Return the words of a trigger that a message must contain; empty if the trigger is short."""
     found = words(phrase)
     return _joined(found) if len(found) >= FEWEST_WORDS else ""
 

@@ -83,7 +83,10 @@ class Begun(msgspec.Struct, frozen=True, tag="begun"):
 
 
 class Suspended(msgspec.Struct, frozen=True, tag="suspended"):
-    """The state of a run that waits for `calls`; `past` are the calls whose answers it has got."""
+    """The saved state of a run while it waits for `calls`.
+
+    `past` are the calls whose answers the interpreter has got.
+    """
 
     snapshot: bytes
     calls: list[IssuedCall]
@@ -131,7 +134,7 @@ class _Call:
 
 
 class ScriptRun:
-    """Follows the calls of one script from their issue to their answers."""
+    """Follows the calls of one script, from the interpreter's request to the answer."""
 
     def __init__(self) -> None:
         self._open: dict[int, _Call] = {}
@@ -157,7 +160,10 @@ class ScriptRun:
         return any(each.answer is None for each in self._open.values())
 
     def issue_new(self, calls: Iterable[IssuedCall]) -> None:
-        """Add those of `calls` that are not open yet: a repeated step issues them again."""
+        """Add those of `calls` that are not open yet.
+
+        A step that is repeated after a restart asks for the same calls again.
+        """
         self.issue(call for call in calls if call.id not in self._open)
 
     def issue(self, calls: Iterable[IssuedCall]) -> None:
@@ -189,7 +195,7 @@ class ScriptRun:
         self.has_sent = True
 
     def was_sent(self, id_: int) -> bool:
-        """Tell whether a call's first byte was written, and its answer has not come."""
+        """Tell whether a call's first byte was written and its answer is still missing."""
         return self._open[id_].status == "sent"
 
     def answered(self, id_: int, answer: Answer) -> None:

@@ -125,9 +125,10 @@ class ScriptEnd:
 def report(
     end: ScriptEnd, calls: Sequence[PastCall], names: Mapping[WireName, str], shown_bytes: int
 ) -> str:
-    """Return the text for the model besides the value: the error, the output, and the calls.
+    """Return the text that a model gets besides the value: the error, the output, and the calls.
 
-    `names` has another name to show for a tool. `shown_bytes` is the size of the value.
+    `names` has the name to show for a tool, where it differs. `shown_bytes` is the size of the
+    value.
     """
     parts: list[str] = []
     if end.error:

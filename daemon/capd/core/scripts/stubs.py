@@ -5,8 +5,8 @@
 A module is a server. A function is a tool without its server's name in front. Arguments have the
 types of the input schema. The return type is that of the output schema, or `Any` without one.
 
-Schemas and descriptions were written by strangers, and no part of them becomes code: names that are
-not identifiers are left out or replaced, values are written with `repr`, and everything has a size
+Strangers wrote the schemas and descriptions, so no part of them becomes code: names that are not
+identifiers are left out or replaced, values are written with `repr`, and everything has a size
 limit.
 """
 
@@ -222,7 +222,7 @@ def _by_module(functions: Sequence[ToolFunction]) -> dict[str, list[ToolFunction
 
 
 class _Function:
-    """The declaration of one function."""
+    """Builds the Python declaration of one tool's function."""
 
     def __init__(self, function: ToolFunction) -> None:
         members = _members(function.definition)

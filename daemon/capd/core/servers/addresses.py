@@ -1,4 +1,4 @@
-"""Chooses between several URLs of one server: which one next, and when to go back.
+"""Chooses between several URLs of one server: which to try next, and when to go back.
 
     the first address whose back-off is over ──it fails──> backed off, longer after each failure
                                              ──it serves──> no back-off
@@ -26,7 +26,7 @@ _BACKOFF = Backoff(FIRST_BACKOFF, LAST_BACKOFF)
 
 
 class Addresses:
-    """The addresses of one server by their index in its definition, and how they did."""
+    """The addresses of one server, by their index in its definition, and the failures of each."""
 
     def __init__(self, count: int) -> None:
         """Take the number of addresses, at least one."""

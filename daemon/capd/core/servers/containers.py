@@ -1,9 +1,9 @@
 """Computes the command line that runs a server in a container.
 
-    nothing of this machine   except its project, under the same path, and its secrets
-    no network                unless its definition asks for one
-    nothing to keep           read-only root, `/tmp` in memory, removed when the server ends
-    no way up                 no capabilities, no new privileges, bounds on memory, processes, time
+    nothing of this machine   except its project, under the same path, and its secrets no network
+    unless its definition asks for one nothing that stays        read-only root, `/tmp` in memory,
+    removed when the server ends no way up                 no capabilities, no new privileges,
+    bounds on memory, processes, time
 
 Secrets come through a pipe, which a shell in the container reads before the server starts. So they
 are in no command line, in no file, and in nothing that the engine keeps or shows.
@@ -84,7 +84,7 @@ class Engine:
 
     @property
     def inside(self) -> str:
-        """The value of `--user` by which files that it writes belong to the user here."""
+        """The value of `--user` with which files that the server writes belong to the user."""
         return "0:0" if self.is_rootless else f"{self.user}:{self.group}"
 
     @property
@@ -186,12 +186,12 @@ def secret_lines(request: ContainerRequest) -> bytes:
 
 
 def refuse_project(request: ContainerRequest, kept: Iterable[str]) -> None:
-    """Check that the mounted project neither contains nor is in what containers must not see.
+    """Check that the mounted project and each folder in `kept` lie apart.
 
-    `kept` are those folders, such as capd's own, as paths without symlinks.
+    `kept` are folders that containers must not see, such as capd's own, without symlinks.
 
     Raises:
-        ContainerRefusedError: it contains one or is in one, which the text names.
+        ContainerRefusedError: the project contains one of them or is in one; the text names it.
     """
     if not request.project:
         return
@@ -258,7 +258,7 @@ def container_name(home: str, life: str, token: str) -> str:
 
 
 def of_earlier_lives(names: Iterable[str], home: str, life: str) -> list[str]:
-    """Return those of `names` that earlier runs of the same daemon have left."""
+    """Return the containers among `names` that earlier runs of the same daemon have left."""
     ours = container_name(home, "", "").rstrip("-") + "-"
     return [each for each in names if each.startswith(ours) and not each.startswith(ours + life)]
 

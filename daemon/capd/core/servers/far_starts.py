@@ -1,7 +1,7 @@
-"""Decides what a server over a bridge is started with on the far side, or why it is not.
+"""Decides whether a server starts on the far side of a bridge, and what the far side gets for it.
 
     where = "host"      on this machine; refused if its command line names the project's folder
-    where = "project"   over there, in the session's folder, with the bridge's runner
+    where = "project"   on the far side, in the session's folder, with the bridge's runner
 
 The far side is not trusted. It gets the command, the arguments and the environment that the
 definition names, and nothing else of this machine.
@@ -30,7 +30,7 @@ MOST_ORDER_BYTES = 1 << 20
 
 
 class FarRefusedError(CapdError):
-    """A session over a bridge cannot have the server; the text says what repairs that."""
+    """A session over a bridge cannot use the server; the text says what to change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +93,10 @@ def far_order(
     has_secrets: bool,
     is_strict: bool,
 ) -> FarOrder:
-    """Return what is started over there; `values` are the server's secrets, by key.
+    """Return the order for the far side; `values` are the server's secrets, by key.
 
-    `may_start` says that the user lets the server run over there, `has_secrets` that secrets may go
-    over this bridge, `is_strict` that the server has to run in a strict sandbox.
+    `may_start` says that the user lets the server run there, `has_secrets` that secrets may go over
+    this bridge, `is_strict` that the server has to run in a strict sandbox.
 
     Raises:
         FarRefusedError: it cannot run there.
@@ -144,7 +144,7 @@ def far_order(
 
 
 def with_roots(client: ClientFacts) -> ClientFacts:
-    """Return a client that lists roots: capd answers with the session's folder over there."""
+    """Return a client's facts with roots: capd answers with the session's folder over there."""
     offered = members_or_none(client.capabilities)
     offered = {**offered, "roots": msgspec.Raw(b"{}")}
     return msgspec.structs.replace(client, capabilities=joined(offered))

@@ -78,8 +78,8 @@ def instance_keys(
 
     `project` is the session's project. `values` are the secrets by key. `pepper` is a random key of
     this run of the daemon, so that a digest of secrets reveals nothing about them. A session over a
-    `bridge` shares no instance with local sessions, or with those of another bridge. On its far
-    side, an instance is also of one `far_folder`, the session's folder there.
+    `bridge` shares no instance with local sessions, or with those of another bridge. An instance on
+    the far side is also limited to one `far_folder`, the session's folder there.
     """
     # A definition with `{{PROJECT}}` or `{{CWD}}` gives each project another command line, so it
     # is shared within one project only (docs/design/catalog.md).

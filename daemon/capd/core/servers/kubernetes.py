@@ -2,9 +2,9 @@
 
     kubernetes = "team/github-mcp:8080/mcp"     namespace, service, port, path
 
-A definition keeps it as the URL `kubernetes://team/github-mcp:8080/mcp`, so that whatever shows,
-compares or trusts a server by its URL does so for these as well. It is reached over
-`kubectl port-forward`, which uses the kubeconfig of the user.
+A definition keeps this place as the URL `kubernetes://team/github-mcp:8080/mcp`, so that code which
+shows, compares or trusts servers by URL handles these as well. The service is reached over `kubectl
+port-forward`, which uses the kubeconfig of the user.
 """
 
 from dataclasses import dataclass

@@ -264,7 +264,7 @@ def reading(
 
 
 def shim_names(folder: str) -> frozenset[str]:
-    """Return the files that the version manager with its shims in `folder` reads, if it is one."""
+    """Return the files that a version manager reads, if `folder` has its shims; else none."""
     path = f"/{folder.strip('/')}"
     return next(
         (names for ending, names in SHIMS.items() if path.endswith(f"/{ending}")), _NO_NAMES
@@ -358,7 +358,7 @@ def _of_words(words: Sequence[str]) -> FilesRead:
 
 
 def _wrapped(words: Sequence[str]) -> FilesRead:
-    """Return what the command after a wrapper reads, as in `env A=b npx ...`."""
+    """Return the files that the command after a wrapper reads, as in `env A=b npx ...`."""
     at = 1
     while at < len(words) and "=" in words[at] and not words[at].startswith("-"):
         at += 1
@@ -377,7 +377,7 @@ def _wrapped(words: Sequence[str]) -> FilesRead:
 
 
 def _mentioned(words: Sequence[str]) -> FilesRead:
-    """Return the project files that are read by the launchers which a text mentions."""
+    """Return the files that launchers read which occur anywhere in `words`, the words of a text."""
     found = _NOTHING
     for at, word in enumerate(words):
         if program_name(word) in _BY_PROGRAM:
@@ -389,7 +389,7 @@ def _mentioned(words: Sequence[str]) -> FilesRead:
 
 
 def _of_text(text: str) -> FilesRead:
-    """Return what the commands in the text of a shell read."""
+    """Return the files that the commands in a shell's text read."""
     found = _NOTHING
     for part in _COMMANDS.split(text)[:_MOST_WORDS]:
         words = [word for word in _SPLIT.split(part) if word]
@@ -474,7 +474,7 @@ def _npm(words: Sequence[str], launcher: Launcher) -> FilesRead:
 
 
 def _package(words: Sequence[str], launcher: Launcher) -> FilesRead:
-    """Return what a runner of packages or files reads.
+    """Return the files that a runner of packages or files reads.
 
     pnpm dlx PACKAGE, uvx PACKAGE, pipx run PACKAGE, deno run FILE, bun FILE
     """
@@ -495,7 +495,7 @@ def _package(words: Sequence[str], launcher: Launcher) -> FilesRead:
 
 
 def _with_package(found: FilesRead, words: Sequence[str], options: _Options) -> FilesRead:
-    """Add what the package or file that a launcher runs reads itself."""
+    """Return `found` with the files added that the launched package or file itself reads."""
     found = _with_paths(found, options)
     at = options.at
     packages = options.values(_PACKAGE_OPTIONS)
@@ -702,9 +702,9 @@ def _is_path(word: str) -> bool:
 
 
 def _is_of(word: str) -> bool:
-    """Tell whether a word, which is a path, leads into the project.
+    """Tell whether a word is a relative path, and so may lead into the project.
 
-    An absolute path was chosen by whoever wrote the definition, wherever it leads.
+    An absolute path does not count: whoever wrote the definition chose it.
     """
     if not word or _URL.match(word):
         return False

@@ -38,7 +38,10 @@ Access = Literal["write", "read"]
 
 @dataclass(frozen=True, slots=True)
 class OwnFolders:
-    """capd's own folders, as paths without symlinks; empty for one that is not capd's alone."""
+    """capd's own folders, as paths without symlinks.
+
+    A folder that capd shares with others is empty.
+    """
 
     config: str = ""
     state: str = ""
@@ -82,7 +85,7 @@ class FolderNeeds:
 
 @dataclass(frozen=True, slots=True)
 class FolderCover:
-    """Which folders are hidden from a server, and which parts stay visible."""
+    """The folders that are hidden from a server, and the parts of them that stay visible."""
 
     hidden: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()
@@ -138,7 +141,7 @@ def _until_its_end(text: str, at_least: int) -> str:
 
 
 def _kept(kind: Kind, below: str, needs: FolderNeeds) -> dict[str, Access]:
-    """Return the entries of a folder to keep for the path `below` it."""
+    """Return the entries of a folder to keep, because the server needs the path `below` it."""
     first, _, rest = below.partition("/")
     if kind == "state":
         if first == _EMPTY and rest:

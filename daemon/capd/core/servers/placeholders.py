@@ -33,7 +33,7 @@ class MissingValueError(CapdError):
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """The absolute paths that the folder placeholders stand for."""
+    """The absolute paths that `{{CWD}}` and `{{PROJECT}}` stand for."""
 
     cwd: str
     project: str

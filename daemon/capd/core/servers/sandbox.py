@@ -140,7 +140,7 @@ _OR_LESS = "or let it have less of it: [sandbox] in config.toml"
 
 
 class SandboxMissingError(CapdError):
-    """The machine cannot enforce the sandbox that was asked for; the text says what would help."""
+    """The machine cannot enforce the requested sandbox; the text says what would help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class Masked:
-    """The paths to hide that exist: a mount needs an existing target."""
+    """Existing paths to hide, as a mount needs an existing target."""
 
     folders: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
@@ -308,7 +308,7 @@ def _hidden_by(path: str, masked: Masked) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Mount:
-    """One mount, over or inside an existing path."""
+    """One mount of a sandbox, over or inside an existing path."""
 
     option: str
     path: str
@@ -328,7 +328,7 @@ def _masks(masked: Masked) -> list[_Mount]:
 
 
 def _arguments(mounts: Iterable[_Mount]) -> list[str]:
-    """Return the arguments that mount: parents first, because they cover everything below."""
+    """Return the arguments for the mounts, parents first: a mount covers everything below it."""
     found: list[str] = []
     for mount in sorted(mounts, key=lambda each: len(each.path.rstrip("/").split("/"))):
         if mount.is_hiding:
@@ -396,7 +396,7 @@ def _bwrap(
 
 
 def _packages(where: Surroundings) -> list[str]:
-    """Return the folders of packages that it is started from, which capd fetched and checked."""
+    """Return the folders of packages, fetched and checked by capd, from which the server starts."""
     kept = where.cover.read_only
     return [each for each in kept if posixpath.basename(posixpath.dirname(each)) == PACKAGES]
 
@@ -446,7 +446,7 @@ def tool_folders(where: Surroundings) -> list[str]:
 
 
 def _parts_of_installation(folder: str, home: str) -> list[str]:
-    """Return what the programs in `folder` need beside it."""
+    """Return what the programs in `folder` need from the folders beside it."""
     for place, parts in _INSTALLATIONS.items():
         if _is_below(folder, posixpath.join(home, place)):
             return [posixpath.join(home, each) for each in parts]

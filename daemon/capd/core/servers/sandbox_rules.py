@@ -19,7 +19,7 @@ NETWORK = "network"
 
 @dataclass(frozen=True, slots=True)
 class SandboxRule:
-    """The user's settings for the servers that one glob matches; None leaves the default."""
+    """The user's sandbox settings for the servers that one glob matches; None means the default."""
 
     level: Level | None = None
     masks: tuple[MaskName, ...] | None = None

@@ -34,7 +34,7 @@ an idle machine, and took 28 s on a busy one, in which every other program had t
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """The resources of a server and everything below its guard."""
+    """The memory and the number of processes of a server, its guard not included."""
 
     processes: int
     size_bytes: int
@@ -89,7 +89,7 @@ def usual_limits(processes: int, memory_mib: int | None, machine_bytes: int) -> 
 
 
 class TreeLooks(Generic[K]):
-    """The recent samples of each tree, and how long to wait before the next ones."""
+    """Keeps recent samples of each tree, and decides how long to wait before the next ones."""
 
     def __init__(self, limits: TreeLimits) -> None:
         self._limits = limits
@@ -99,7 +99,7 @@ class TreeLooks(Generic[K]):
         """Seconds until the next sample."""
 
     def look(self, trees: Mapping[K, Tree], now: float) -> dict[K, str]:
-        """Store the samples of all trees at `now`; return what each tree over a limit exceeds."""
+        """Store the samples of all trees at `now`; return, by tree, which limit is exceeded."""
         self._seen = {key: (*self._lately(key, now), (now, tree)) for key, tree in trees.items()}
         self._looked_at = now
         growths = {key: self._growth(key) for key in trees}
@@ -111,7 +111,7 @@ class TreeLooks(Generic[K]):
         return {key: excess for key, excess in found.items() if excess}
 
     def _lately(self, key: K, now: float) -> tuple[tuple[float, Tree], ...]:
-        """Return the samples of the last `SPAN` seconds, and the last one before them."""
+        """Return the samples of the last `SPAN` seconds, and the last sample before them."""
         # A new tree has grown from zero.
         before = now - USUAL_PAUSE if self._looked_at is None else self._looked_at
         seen = self._seen.get(key, ((before, Tree(0, 0)),))
@@ -119,7 +119,7 @@ class TreeLooks(Generic[K]):
         return seen[first:]
 
     def _growth(self, key: K) -> tuple[float, float]:
-        """Return by how many bytes and processes a second a tree has grown lately."""
+        """Return the recent growth of a tree in bytes a second and in processes a second."""
         (since, first), (now, last) = self._seen[key][0], self._seen[key][-1]
         span = max(now - since, SHORT_PAUSE)
         return (

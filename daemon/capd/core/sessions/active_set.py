@@ -5,9 +5,9 @@
     single tools    at most `tool_cap`
 
 A capability holds grants, which are pairs of a server's identity and a tool's name. A single tool
-is one grant. Of capabilities and of single tools, the least recently used is evicted first. A
-successful call of a tool is a use of every capability and single tool that grants it. An explicit
-request for a capability is a use of it, too. Listing and searching are not
+is one grant. The least recently used capability is evicted first, and so is the least recently used
+single tool. A successful call of a tool is a use of every capability and single tool that grants
+it. An explicit request for a capability is a use of it, too. Listing and searching are no uses
 (docs/design/surface.md).
 """
 
@@ -39,13 +39,16 @@ class Activation:
 
     @property
     def takes_slot(self) -> bool:
-        """Whether the capability shows tools. Those that show none are counted apart."""
+        """Whether the capability shows tools.
+
+        Capabilities that show none have a limit of their own.
+        """
         return bool(self.grants)
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveSetChange:
-    """The changes of one step, in the order in which they were decided."""
+    """What one step added, removed and evicted, in the order in which it was decided."""
 
     added: tuple[Grant, ...] = ()
     """Grants that are new."""
@@ -65,7 +68,7 @@ class _Before:
 
 @dataclass(slots=True)
 class ActiveSet:
-    """The activations of one session, in the order in which they were first switched on."""
+    """What is switched on in one session, in the order in which it was first switched on."""
 
     cap: int = DEFAULT_CAP
     tool_cap: int = DEFAULT_TOOL_CAP
@@ -154,7 +157,7 @@ class ActiveSet:
         return self._change(before, evicted_tools=evicted)
 
     def pin(self, server: ServerIdentity, grants: Iterable[Grant]) -> ActiveSetChange:
-        """Switch these tools of `server` on for the whole session, beside those pinned before."""
+        """Pin these tools of `server` for the whole session, in addition to tools pinned before."""
         before = self._before()
         self._pins[server] = tuple(dict.fromkeys((*self._pins.get(server, ()), *grants)))
         return self._change(before)
@@ -169,13 +172,13 @@ class ActiveSet:
         self._evict_tools()
 
     def deactivate(self, capability: CapabilityId) -> ActiveSetChange:
-        """Switch `capability` off. If it is not on, nothing changes."""
+        """Switch `capability` off; do nothing if it is not on."""
         before = self._before()
         self._activations.pop(capability, None)
         return self._change(before)
 
     def deactivate_tool(self, grant: Grant) -> ActiveSetChange:
-        """Switch a single tool off. If it is not on by itself, nothing changes."""
+        """Switch a single tool off; do nothing if it is not on by itself."""
         before = self._before()
         self._tools.pop(grant, None)
         return self._change(before)

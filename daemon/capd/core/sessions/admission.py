@@ -1,4 +1,4 @@
-"""Decides what a `tools/call` reaches, for the client, `tool_call` and scripts alike.
+"""Decides what a `tools/call` reaches, whether the client, `tool_call` or a script makes it.
 
     name ──a server's active tool────> ActiveTool      check its arguments if needed, then send
       ├──a tool of capd's own────────> CapdTool        `tool_call` may call unlisted ones, a
@@ -50,7 +50,7 @@ class CapdTool:
 
 @dataclass(frozen=True, slots=True)
 class PromptHookCall:
-    """A prompt hook's call on the session's own connection."""
+    """A prompt hook's call, which came on the session's own connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def admit(name: str, by: CallOrigin, state: SessionState, view: SessionView) -> 
 def active_tool(
     shown: ShownTool | None, state: SessionState, view: SessionView
 ) -> ActiveTool | None:
-    """Return how to call `shown`; None if it is None, or if nothing grants it any longer."""
+    """Return how to call `shown`; None if `shown` is None or nothing grants the tool any longer."""
     lease = state.granted_by(shown.grant) if shown is not None else None
     return (
         None
@@ -117,10 +117,10 @@ def denied(name: str, reason: str) -> str:
 
 
 def check_read_only(shown: ShownTool, by: CallOrigin, view: SessionView) -> None:
-    """Check that `tool_call_readonly` calls only a tool whose server marks it read-only.
+    """Check that `tool_call_readonly` calls only tools that their servers mark as read-only.
 
     Raises:
-        RefusedError: its server does not.
+        RefusedError: the server does not mark this tool as read-only.
     """
     if by == "tool_call_readonly" and not is_read_only(shown.definition):
         raise RefusedError(
@@ -153,7 +153,7 @@ def refusal_of(name: str, state: SessionState) -> CallFailedError | None:
 def _refusal_of_unnamed(name: str, state: SessionState) -> CallFailedError | None:
     """Return why a tool never got a wire name: policy denies it, or an overlay disables it.
 
-    Such a tool belongs to a leased server. None if `name` would be the wire name of no such tool.
+    Such a tool belongs to a leased server. None if no such tool would have the wire name `name`.
     """
     for lease in state.servers:
         server = lease.spec.name

@@ -94,7 +94,7 @@ def counts_as_destructive(hint: Hint) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AskRule:
-    """A rule whose calls a person has to approve, and the configuration table that it is in."""
+    """A rule by which a person has to approve calls, and the configuration table that it is in."""
 
     pattern: str
     place: str
@@ -154,7 +154,7 @@ class Question:
 
 
 def shown_word(text: str) -> str:
-    """Return the first 60 characters of a client's own name, on one line, without hidden ones."""
+    """Return the first 60 characters of a client's name, on one line, without hidden characters."""
     return cleaned(_BREAKS.sub(" ", text[:60])).text
 
 
@@ -249,7 +249,7 @@ class Approvals:
 
 
 def shown_arguments(written: bytes, redact: Callable[[str], str]) -> str:
-    """Return a call's arguments as a person is shown them: one line, short, without secrets."""
+    """Return a call's arguments in the form for a person: one line, short, without secrets."""
     if not written.strip():
         return "none"
     if len(written) > MOST_PARSED_BYTES:
@@ -282,8 +282,8 @@ def answer_in(result: bytes) -> Answer | None:
     """Return what a client's user answered (the result of `elicitation/create`).
 
     None if the question was dismissed (`cancel`): by MCP 2025-11-25, "Response Actions", no choice
-    was made then. Clients that run without a person dismiss each question at once. Anything else
-    but a clear yes refuses. A yes that names no duration approves this call only.
+    was made then. Clients that run without a person dismiss each question at once. Any other answer
+    than a clear yes is a refusal. A yes without a duration approves this call only.
     """
     try:
         elicited = msgspec.json.decode(result, type=_Elicited)

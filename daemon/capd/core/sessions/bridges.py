@@ -1,8 +1,8 @@
 """The rules for sessions over a bridge, which may do less than local sessions.
 
 A bridge connects sessions in a container or on another host to this daemon. Programs there are
-trusted less than those of the user here. So the keys of a bridge's sessions have a prefix, by
-which no session of a bridge can name one of another bridge or a local one:
+trusted less than those of the user here. So capd puts a prefix before the keys of a bridge's
+sessions. A client on a bridge can then name no local session and no session of another bridge:
 
     `work-1` over the bridge `devbox` ──> `bridge:devbox:work-1`
 
@@ -31,7 +31,7 @@ _NOTHING = ("*",)
 
 @dataclass(frozen=True, slots=True)
 class BridgeRules:
-    """The table of one bridge in the configuration."""
+    """The rules that the configuration sets for one bridge."""
 
     policy: PolicyRules = field(default_factory=lambda: PolicyRules(""))
     """Without `allow` and without `capabilities` the table denies everything."""
@@ -47,7 +47,7 @@ class BridgeRules:
         """Tell whether a server of a tap may run on the far side.
 
         A tap is often somebody else's, and its next version may say where a server runs. So only a
-        definition of the user's own is a permission by itself.
+        definition in the user's own tap permits this by itself.
         """
         names = (server, f"{tap}/{server}")
         return tap == _OWN_TAP or any(matches(name, glob) for glob in self.starts for name in names)
@@ -86,7 +86,7 @@ def far_folder(path: str) -> str:
 def with_bridge(
     rules: SessionRules, bridge: str, bridges: Mapping[str, BridgeRules]
 ) -> SessionRules:
-    """Return the rules of a session over `bridge`; a bridge without a table denies everything.
+    """Return the rules of a session over `bridge`; a bridge without a table gets none.
 
     Routing learns nothing from such a session, and it may not run scripts.
     """

@@ -143,11 +143,11 @@ def _words(field: Field | None) -> list[str]:
 def named_in(message: str, skills: Collection[str], of_project: Collection[str] = ()) -> list[str]:
     """Return those of `skills` that a message names, in the message's order, at most three.
 
-    `/tidy`, `$tidy` and `@tidy` name the skill `tidy`, and so do `the tidy skill` and
-    `skill tidy`. A name of several parts, such as `tidy-boats` or `harbour:tidy`, is no common
-    word, so it is enough by itself. This does not hold for the skills in `of_project`: a stranger
-    may have named one `unit-tests`, so that ordinary messages would use it. One that
-    is called `the` or `this` is therefore used by its mark alone.
+    `/tidy`, `$tidy` and `@tidy` name the skill `tidy`, and so do `the tidy skill` and `skill tidy`.
+    A name of several parts, such as `tidy-boats` or `harbour:tidy`, is no common word, so it is
+    enough by itself. This does not hold for the skills in `of_project`: a stranger may have named
+    one `unit-tests`, so that ordinary messages would use it. A skill of a project that is called
+    `the` or `this` therefore counts only with a mark, as in `/the`.
     """
     if not skills:
         return []
@@ -170,7 +170,7 @@ def named_in(message: str, skills: Collection[str], of_project: Collection[str] 
 def brought(skill: str, names: Collection[str], failed: Collection[str], how: str) -> str:
     """Return the text for a model about a skill's tools; empty if there is nothing to say.
 
-    `names` are the tools that were switched on, `failed` says of each other one why it was not.
+    `names` are the tools that were switched on. `failed` has a reason for each tool that was not.
     `how` is a sentence on how to call tools that the client does not list at once.
     """
     lines: list[str] = []

@@ -1,7 +1,7 @@
 """How clients treat a changing list of tools, and which surface a session gets because of it.
 
-The facts are in `clients.toml`. A client that is not in that table is assumed to list again, until
-it was observed not to.
+The facts are in `clients.toml`. capd assumes that a client that is not in that table lists again,
+until it observes the contrary.
 """
 
 from collections.abc import Iterable, Mapping
@@ -93,7 +93,7 @@ def _is_named(folded: str, pattern: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SurfacePlan:
-    """The mode of a session's surface, and the reason."""
+    """The mode of a session's surface, and the reason for it."""
 
     mode: Mode
     reason: str
@@ -197,23 +197,23 @@ class RelistWatch:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the client was notified of a change and has not listed since."""
+        """Whether the client was notified of a change and has not sent `tools/list` since."""
         return self._is_behind
 
     def changed(self) -> None:
-        """Note that the client was notified of a change."""
+        """Note that the client was sent `notifications/tools/list_changed`."""
         if not self._is_behind:
             self._is_behind, self._turns = True, 0
 
     def listed(self) -> None:
-        """Note that the client listed."""
+        """Note that the client has sent `tools/list`."""
         self._unasked += self._has_turned and not self._is_behind
         self._has_turned = False
         if self._is_behind or self._unasked >= self.UNASKED:
             self._is_behind, self.was_seen = False, True
 
     def turned(self) -> None:
-        """Note that a user's message came."""
+        """Note that a message of the user has arrived."""
         self._turns += 1
         self._has_turned = True
         if self._is_behind and self._turns >= self.TURNS and self.was_seen is None:

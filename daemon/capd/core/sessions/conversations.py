@@ -1,7 +1,7 @@
 """What was delivered in each conversation of a session's client.
 
     no id yet ──the first id──> the conversation gets that id
-    current ──another id──> the conversation with that id becomes current, and is created if new
+    current ──another id──> that conversation becomes current, and is created if it is new
 
 An editor may have many chats on one connection and switch between them. In Claude Code, `/clear`
 starts a conversation with another id.
@@ -71,7 +71,7 @@ class Conversations:
         """The conversation of the user's last message."""
 
     def saved_fields(self) -> dict[str, Any]:
-        """Return the fields of `SessionRecord` that describe the current conversation."""
+        """Return the fields of a `SessionRecord` that save the current conversation."""
         current = self.current
         return {
             "conversation": current.id,
@@ -96,7 +96,7 @@ class Conversations:
         )
 
     def follow(self, budget: int) -> None:
-        """Give every conversation another budget for memories. What was delivered stays noted."""
+        """Give every conversation another budget for memories. Earlier deliveries stay noted."""
         self._budget = budget
         for each in (self.current, *self._named.values()):
             each.memories.budget = budget

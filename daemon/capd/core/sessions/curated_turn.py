@@ -15,7 +15,7 @@ from capd.core.sessions.session import SessionState, SingleTool, Step
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """A tool that curation found for a message, and whether it clearly fits."""
+    """A tool that curation found for a message, and whether the tool clearly fits."""
 
     tool: SingleTool
     is_clear: bool
@@ -24,7 +24,7 @@ class Ranked:
 
 @dataclass(frozen=True, slots=True)
 class TurnTools:
-    """What a turn has switched on, and what it suggests."""
+    """The tools that a turn has switched on, and those that it suggests."""
 
     step: Step = field(default_factory=Step)
     suggested: tuple[Grant, ...] = ()
@@ -43,7 +43,7 @@ def activate_ranked(
     """Switch on at most `most` of the `ranked` tools, the best first, and suggest the others.
 
     `is_seen` says whether the model sees an added tool before it answers. If it does not, or if the
-    list is full, a tool is suggested instead. A tool that is on, but not listed, is suggested too.
+    list is full, a tool is suggested instead. A tool that is on but not listed is suggested, too.
     Tools in `suggested_before` were suggested before, and are not suggested again.
     """
     clear = [each.tool for each in ranked if each.is_clear and not each.is_pinned]
@@ -65,7 +65,7 @@ def activate_ranked(
 def activate_planned(
     state: SessionState, tools: Sequence[SingleTool], now: float, *, is_seen: bool
 ) -> TurnTools:
-    """Switch `tools` on, the best first, and suggest those that the model does not see listed."""
+    """Switch `tools` on, best first, and suggest those that the model will not see on the list."""
     step = state.activate_tools(tools, now, [tool.grant for tool in tools])
     on = state.active.grants
     listed = {shown.grant for shown in state.surface.listed} if is_seen else set[Grant]()

@@ -28,5 +28,8 @@ class Domains:
 
 
 def is_inside(domain: str, domains: Collection[str]) -> bool:
-    """Tell whether a session of `domain` may use a capability of `domains`; empty means any."""
+    """Tell whether a session of `domain` may use a capability of `domains`.
+
+    It may, too, if either is empty.
+    """
     return not domain or not domains or domain in domains

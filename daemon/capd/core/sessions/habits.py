@@ -15,7 +15,7 @@ _LONGEST = 200
 
 
 class Habit(msgspec.Struct, frozen=True):
-    """The observed behaviour of one version of a client."""
+    """Whether one version of a client lists its tools again after a change."""
 
     client: str
     version: str
@@ -36,7 +36,10 @@ class Habits:
         return self._seen.get((client, version))
 
     def note(self, client: str, version: str, was_seen: bool | None) -> None:
-        """Store an observation; None is none. What was seen to list again stays so."""
+        """Store an observation; None means that there is none.
+
+        A client that was once seen to list again keeps that entry.
+        """
         key = client, version
         if not client or was_seen is None or max(map(len, key)) > _LONGEST:
             return
@@ -53,5 +56,5 @@ class Habits:
         return [Habit(*key, relists) for key, relists in self._seen.items()]
 
     def restore(self, written: Sequence[Habit]) -> None:
-        """Restore what was saved."""
+        """Restore the observations that `written` returned."""
         self._seen = {(h.client, h.version): h.relists for h in written[-MOST_CLIENTS:]}

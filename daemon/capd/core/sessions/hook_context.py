@@ -146,7 +146,7 @@ def _with_names(sentence: str, names: Sequence[WireName], costs: TokenCosts, roo
 
 
 def short_name(name: str) -> str:
-    """Return a name cut to 24 characters: a longer one would take too many of a turn's tokens."""
+    """Return a name cut to 24 characters, because a turn has room for few tokens."""
     return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
 
 

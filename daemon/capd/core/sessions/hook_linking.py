@@ -50,7 +50,7 @@ class HookRun:
 
 @dataclass(frozen=True, slots=True)
 class HookLink:
-    """The session that was found, or why none was."""
+    """The session that a hook was linked to, or why it was linked to none."""
 
     key: SessionKey | None
     how: LinkMethod

@@ -1,7 +1,8 @@
 """The list of capd's own tools. `actors/session/own_calls` answers calls of them.
 
-They come first on every list, in this order, and are never evicted. If a client adds no prefix to
-tool names, theirs get the prefix `capd_`, so that they differ from those of other programs.
+These tools come first on every list, in this order, and are never evicted. If a client adds no
+prefix to tool names, capd adds `capd_`, so that the names differ from those of other programs'
+tools.
 """
 
 from collections.abc import Iterable, Mapping

@@ -3,9 +3,9 @@
     begin ──> acquired ──> verdict ──commit──> held by the session's state ──> end
                               └──again, over, on already──> held by nobody ──> end: released
 
-Starts of one session run concurrently, and the session has one lease on an instance, however many
-starts acquired it. So if one start releases a server that another start wants, the lease is set
-aside. When the last start that wants the server ends, `end` returns the leases to release.
+Starts of one session run at the same time, and share one lease on an instance. So if one start
+releases a server that another start wants, the lease is set aside. When the last start that wants
+the server ends, `end` returns the leases to release.
 """
 
 from collections import Counter
@@ -51,9 +51,9 @@ class PendingStarts:
         self._loose.setdefault(server, {})[instance] = None
 
     def set_aside(self, server: ServerIdentity, instance: InstanceId) -> bool:
-        """Keep a lease that the session lets go, if a start wants its server.
+        """Keep a lease that the session gives up, if a start in progress wants the lease's server.
 
-        Return whether it was kept. If it was not, the caller releases it.
+        Return whether the lease was kept. If it was not, the caller has to release it.
         """
         if server not in self._wanted:
             return False

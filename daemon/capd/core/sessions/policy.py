@@ -58,7 +58,7 @@ class Policy:
     """Whether any table has an ask rule."""
 
     def __post_init__(self) -> None:
-        """Look for ask rules once: every call of a tool depends on it."""
+        """Look for ask rules once, because each call of a tool depends on whether there are any."""
         object.__setattr__(self, "asks", any(table.ask for table in self.tables))
 
     def restriction(self, server: ServerName | str, name: str) -> Restriction | None:
@@ -183,13 +183,13 @@ def _by_no_rule(table: PolicyRules) -> Restriction:
 
 
 def _parts(pattern: str) -> tuple[str, str]:
-    """Return the parts of a pattern for the server and for the name."""
+    """Return the two parts of a pattern: for the server, and for the name."""
     scope, colon, rest = pattern.partition(":")
     return (scope, rest) if colon else ("*", pattern)
 
 
 class _Rules:
-    """The rules of one list, matched together."""
+    """The rules of one list, compiled so that one search finds all that match."""
 
     def __init__(self, patterns: tuple[str, ...], *, is_folded: bool) -> None:
         self._patterns = patterns
@@ -208,7 +208,7 @@ class _Rules:
         return next((self._patterns[n] for n in named if n in scoped), None)
 
     def first_literal(self, server: str, word: str) -> str | None:
-        """Return the first rule for `server` whose name part is `word` itself."""
+        """Return the first rule for `server` whose name part is exactly `word`."""
         scoped = self._by_server(server)
         named = (n for n, name in enumerate(self._name_parts) if name == word)
         return next((self._patterns[n] for n in named if n in scoped), None)

@@ -33,7 +33,7 @@ def resource_restriction(
 
 
 def denied_among(state: SessionState, uris: Mapping[str, ServerIdentity]) -> list[str]:
-    """Return the resources that policy denies; `uris` has the server of each resource."""
+    """Return those of the resources `uris` that policy denies; `uris` maps each to its server."""
     return [
         uri for uri, server in uris.items() if resource_restriction(state, server, uri) is not None
     ]
@@ -56,9 +56,10 @@ def without_denied_servers(capability: CapabilitySpec, policy: Policy) -> Capabi
 def capability_restriction(
     capability: CapabilitySpec, servers: Sequence[ServerLease], policy: Policy
 ) -> Restriction | None:
-    """Return why policy leaves no tool of a capability whose servers have listed their tools.
+    """Return why policy leaves no tool of a capability; None if a tool is left.
 
-    None if a tool is left, or if there is none for another reason, such as its filter.
+    The capability's servers have listed their tools. The result is None, too, if no tool is left
+    for another reason, such as the capability's filter.
     """
     if not policy.tables:
         return None

@@ -3,11 +3,11 @@
     chosen by hand ──> by CAPD_PROFILE ──> the parent session's ──> the first whose conditions hold
                                                                  ──> none
 
-Folders, remotes, branches and clients are the conditions of a profile. They hold if one of each
-kind that is given fits. Example: `folders` and `clients` are given, one of the folders contains the
-project, and one of the client patterns matches. A profile without conditions is chosen only by its
-name. Only the user's own configuration defines profiles and names them, never a project's file. The
-policy of a profile is added to the user's, so it can only deny more.
+Folders, remotes, branches and clients are the conditions of a profile. They hold if, of each kind
+that a profile gives, at least one fits. Example: `folders` and `clients` are given, one of the
+folders contains the project, and one of the client patterns matches. A profile without conditions
+is chosen only by its name. Only the user's own configuration defines profiles and names them, never
+a project's file. The policy of a profile is added to the user's, so a profile can only deny more.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -149,7 +149,7 @@ def _any(names: Iterable[str], pattern: str) -> bool:
 
 
 def is_around(folder: str, project: str) -> bool:
-    """Tell whether a project is `folder`, or below it."""
+    """Tell whether `folder` is a project or contains it."""
     place = PurePosixPath(project)
     return bool(project) and PurePosixPath(folder) in (place, *place.parents)
 
@@ -168,7 +168,7 @@ def with_profile(rules: SessionRules, profile: Profile | None) -> SessionRules:
 
 
 def namespaced(key: str, namespace: str) -> str:
-    """Return the key of a namespace's own value of `key`: `WORK__GITHUB_TOKEN`."""
+    """Return the key under which a namespace has its own value: `WORK__GITHUB_TOKEN`."""
     return f"{namespace.upper()}{SEPARATOR}{key}"
 
 

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 
 @dataclass(frozen=True, slots=True)
 class RoutingSwitch:
-    """Where the configuration switches routing on or off: by folder, by client, else `is_on`."""
+    """The configuration's settings of routing: by folder, by client, and otherwise `is_on`."""
 
     is_on: bool = True
     clients: Mapping[str, bool] = field(default_factory=dict)

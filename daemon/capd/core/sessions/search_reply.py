@@ -51,7 +51,7 @@ class ShownHit:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The text of each hit, and which hits the texts say how to call."""
+    """The text of each hit, and the hits for which the text says how to call the tool."""
 
     full: tuple[WireName, ...]
     """The tools that the answer says how to call; they are switched on."""
@@ -201,7 +201,7 @@ def _members(definition: bytes) -> dict[str, Any]:
 
 
 def _on_one_line(written: bytes) -> str:
-    """Return JSON with unprintable characters escaped: one such as U+2028 could begin a line."""
+    """Return JSON with unprintable characters escaped: U+2028, for one, could begin a line."""
     text = written.decode()
     if text.isprintable():
         return text

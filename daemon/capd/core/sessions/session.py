@@ -66,7 +66,7 @@ class SingleTool:
 
 
 class _Offer(NamedTuple):
-    """What a capability offers of one server."""
+    """What a capability gets from one of its servers."""
 
     grants: list[Grant]
     denied: int
@@ -75,7 +75,7 @@ class _Offer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one change of a session's state has changed for the client and for leases."""
+    """The changes that one operation on a session's state has for the client and for leases."""
 
     added: tuple[WireName, ...] = ()
     """Tools that the client may call by these names from this step on."""
@@ -91,7 +91,7 @@ class Step:
     """How many tools policy denies of a capability that the step switches on."""
 
     def then(self, later: "Step") -> "Step":
-        """Return one step with the changes of this one, followed by those of `later`."""
+        """Return one step that makes the changes of this step and then those of `later`."""
         return Step(
             self.added + later.added,
             self.removed + later.removed,
@@ -246,8 +246,8 @@ class SessionState:
     ) -> Step:
         """Apply a new list of tools, or a new instance, of a leased server.
 
-        What capabilities and pins grant of it follows the new list, and so does the surface. A
-        single tool that is no longer listed is switched off. Without a lease nothing changes.
+        The grants of capabilities and pins follow the new list, and so does the surface. A single
+        tool that is no longer listed is switched off. Without a lease nothing changes.
         """
         old = self._leases.get(server)
         if old is None:
@@ -270,7 +270,7 @@ class SessionState:
         return self._follow(change, before, tuple(redefined))
 
     def restrict(self, policy: Policy) -> Step:
-        """Replace the policy; switch off what it denies, and on again what it permits."""
+        """Replace the policy: switch off what it denies, and on again what it permits."""
         self.policy = policy
         step = Step()
         for lease in self.servers:
@@ -298,8 +298,8 @@ class SessionState:
         """Restore what was on when the session was saved. Pins that are set already stay.
 
         `names` are the wire names that tools had, `order` is their order on the surface, and
-        `tools` are the single tools with the times of their last use. What is over the caps, what
-        policy denies, and what needs a server that is not in `servers` is left out.
+        `tools` are the single tools with the times of their last use. Everything over the caps is
+        left out, and so is what policy denies or what needs a server that is not in `servers`.
         """
         for lease in servers:
             pinned = self._leases.get(lease.identity)

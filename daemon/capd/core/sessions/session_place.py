@@ -12,7 +12,7 @@ class NotActivatedError(CapdError):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was done, in a text for the model, and the wire names of the tools concerned."""
+    """The outcome of a request: a text for the model, and the wire names of the tools concerned."""
 
     text: str
     added: tuple[WireName, ...] = ()
@@ -21,7 +21,7 @@ class Outcome:
 
     @property
     def problem(self) -> str:
-        """Why the request could not be fulfilled; empty if it was."""
+        """Why the request was not fulfilled; empty if it was."""
         return "" if self.is_ok else self.text
 
 

@@ -227,8 +227,8 @@ def claim_refusal(
     """Return the error code and the reason to refuse a hello; None if the session is granted.
 
     `key` and `resume` are those of the hello; both may be empty. `token` is the resume token of the
-    open session with this key, None if no session with it is open. Then `record`, its saved record,
-    decides: an empty `resume` or the record's last token is accepted.
+    open session with this key, None if no session with it is open. If none is open, `record`, the
+    session's saved record, decides: an empty `resume` or the record's last token is accepted.
     """
     if key and not is_key(key):
         return "bad_hello", "a session key is 1 to 128 of A-Z a-z 0-9 . _ : -"

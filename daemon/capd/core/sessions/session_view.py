@@ -1,9 +1,9 @@
 """How one session appears to its client: the mode of the surface, and which own tools it has.
 
 `decide` decides this when the session opens, and once more when the client has sent its name and
-version. After the client's first `tools/list` it stays as it is, so that the same state is always
-listed with the same bytes. The one exception is `late_own`, which adds own tools at the end of a
-list that had every installed tool and none of capd's.
+version. After the client's first `tools/list` the view stays the same, so that an equal state
+always gives a list of equal bytes. The one exception is `late_own`, which adds own tools at the end
+of a list that had every installed tool and none of capd's.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -41,7 +41,7 @@ cards (bench/tokens)."""
 
 
 class SessionView:
-    """The decisions about one session's surface, and the facts that they rest on."""
+    """The decisions about one session's surface, and the facts that they are based on."""
 
     # Every idle session has one.
     __slots__ = (
@@ -67,10 +67,10 @@ class SessionView:
     ) -> None:
         """Begin without facts about the client; `decide` decides.
 
-        `is_bare` makes a plain aggregator: every active tool, and none of capd's own.
-        `has_results` says that long results are stored, and read by handle. `client` and `version`
-        come from the hello. `shares` is the view of the conversation whose list of tools a
-        sub-agent is shown.
+        With `is_bare` the session is a plain aggregator: it lists every active tool, and none of
+        capd's own. `has_results` says that long results are stored, and read by handle. `client`
+        and `version` come from the hello. `shares` is the view of the conversation whose list of
+        tools a sub-agent is shown.
         """
         self._shares = shares
         self._has_results = has_results
@@ -196,7 +196,7 @@ class SessionView:
         return self._shares.plan if self._shares.wants_all else SurfacePlan("stable", reason)
 
     def follow_shared(self) -> None:
-        """Copy the own tools that the conversation's list has at this moment."""
+        """Copy the own tools that are on the conversation's list at this moment."""
         if self._shares is not None:
             self.own = self._shares.own
 
@@ -218,7 +218,7 @@ class SessionView:
         )
 
     def keep(self, saved: SavedView | None) -> bool:
-        """Keep the mode of a saved view; return False if it does not apply.
+        """Use the mode of a saved view; return False if it does not apply.
 
         It does not apply if the user has set a mode, or if another client saved it.
         """
@@ -238,7 +238,10 @@ class SessionView:
         return SurfacePlan("stable" if kept.mode == "stable" else "dynamic", kept.reason)
 
     def follow(self, rules: SessionRules) -> None:
-        """Apply the policy and the routing switch of new rules. The mode stays until `decide`."""
+        """Apply the policy and the routing switch of `rules`.
+
+        The mode stays until `decide` is called.
+        """
         self.rules = rules
         self._is_routed = rules.routing.of(self._names, self._project)
         self.policy = rules.policy(self._names, self._project)
@@ -326,9 +329,10 @@ class SessionView:
         return any(is_named(pattern, server, tool, wire_name) for pattern in kept)
 
     def checks(self, server: str) -> bool:
-        """Tell whether the arguments of calls of `server` are checked before they are sent.
+        """Tell whether capd checks the arguments of calls of `server` before it sends them.
 
-        They are not if the user has set `pass-through`: such a session is a plain aggregator.
+        It does not if the user has set `pass-through`, because such a session is a plain
+        aggregator.
         """
         is_plain = self.wants_all and not self.plan.is_whole
         if not self.rules.checks_arguments or self.is_bare or is_plain:
@@ -355,7 +359,7 @@ class SessionView:
 
     @property
     def has_caller(self) -> bool:
-        """Whether the client has `tool_call`. It has not if every tool is listed."""
+        """Whether the client has the tool `tool_call`. A client that lists every tool has not."""
         return any(own.name == TOOL_CALL for own in self.own.values())
 
     @property
@@ -399,7 +403,7 @@ class SessionView:
 
     @property
     def has_enabler(self) -> bool:
-        """Whether the client has the tool `capability`. It has not if every tool is listed."""
+        """Whether the client has the tool `capability`. A client that lists every tool has not."""
         return any(own.name == CAPABILITY for own in self.own.values())
 
     @property
@@ -423,9 +427,9 @@ class SessionView:
         return next((name for name, own in self.own.items() if own.name == RESULT_READ), None)
 
     def lists_at_once(self, *, at_border: bool) -> bool:
-        """Tell whether the model sees a tool that is switched on before it answers next.
+        """Tell whether the model, before it answers next, sees a tool that is switched on.
 
-        `at_border` says that it is switched on between two turns.
+        `at_border` says that the tool is switched on between two turns.
         """
         if self.plan.mode == "pass-through" and not self.plan.is_whole:
             return True
@@ -466,7 +470,10 @@ class SessionView:
     def names_to_call(
         self, names: Sequence[WireName], listed: Collection[WireName], *, at_border: bool
     ) -> str:
-        """Return how to call `names`, just switched on; empty if the model will see all listed."""
+        """Return how to call `names`, which were just switched on.
+
+        Empty if the model will see all of them on its list.
+        """
         is_listed = all(name in listed for name in names)
         if not names or (is_listed and self.lists_at_once(at_border=at_border)):
             return ""

@@ -15,7 +15,7 @@ PREFIX = "skill:"
 
 @dataclass(frozen=True, slots=True)
 class Switched:
-    """Whether one of a skill's capabilities was switched on, with the text that says so."""
+    """The outcome of switching on one of a skill's capabilities, with a text about it."""
 
     name: str
     text: str
@@ -78,7 +78,7 @@ def skill_text(body: str, switched: Sequence[Switched]) -> str:
 
 
 def no_room(name: str, cap: int) -> str:
-    """Return the text for a capability that would evict another one of the same skill."""
+    """Return the text for a capability that stays off, as it would evict one of the same skill."""
     return (
         f"Capability {echo(name)} was left off: this skill's other capabilities fill the {cap} "
         "places of this session."
@@ -86,7 +86,7 @@ def no_room(name: str, cap: int) -> str:
 
 
 def out_of_time(name: str) -> str:
-    """Return the text for a capability that was not on when the time for it was over."""
+    """Return the text for a capability that was not on in time."""
     return (
         f"Capability {echo(name)} is not on yet: it took too long. Switch it on with the tool "
         "`capability`, action enable."

@@ -1,15 +1,15 @@
-"""Tells which sub-agent of a conversation makes a call, by what its client's hooks have said.
+"""Tells which sub-agent of a conversation makes a call, from what the client's hooks report.
 
 A client has one MCP connection for a conversation and all its sub-agents, and a call on it names no
-agent. Its hooks do:
+agent. The client's hooks name the agent:
 
     SubagentStart(agent) ──> runs ──SubagentStop(agent)──> is over
                               ^
     PreToolUse(agent, use) ───┘   the call with this id of a tool use is the agent's
 
-A call that no hook has announced is the conversation's own. A hook may be lost, so an agent also
-starts with its first announced call, and the one that was idle longest is over if there are too
-many.
+A call that no hook has announced is the conversation's own. A hook may be lost. So an agent also
+starts with its first announced call. If there are too many agents, the one that was idle longest
+counts as over.
 """
 
 from typing import NewType
@@ -42,7 +42,7 @@ _META: JsonCodec[_Meta] = JsonCodec(_Meta)
 
 
 def agent_of(text: str) -> AgentId:
-    """Return the id that a hook gave; empty where it is no id, or there is none."""
+    """Return the id that a hook gave; empty if there is none, or it is not valid."""
     return AgentId(text) if _AGENT.fullmatch(text) else _NO_AGENT
 
 
@@ -52,7 +52,7 @@ def agent_key(conversation: SessionKey, agent: AgentId) -> SessionKey:
 
 
 class SubAgents:
-    """The sub-agents of one conversation that run, and the calls that they have announced."""
+    """The running sub-agents of one conversation, and the calls announced for them."""
 
     def __init__(self) -> None:
         # In the order of their last use.
@@ -64,7 +64,7 @@ class SubAgents:
         return agent in self._running
 
     def __bool__(self) -> bool:
-        """Tell whether any runs."""
+        """Tell whether any agent runs."""
         return bool(self._running)
 
     def start(self, agent: AgentId) -> list[AgentId]:
@@ -91,7 +91,7 @@ class SubAgents:
         return over
 
     def stop(self, agent: AgentId) -> bool:
-        """Note that an agent is over, with its calls; return whether it ran."""
+        """Note that an agent has ended, and drop its calls; return whether it was running."""
         self._calls = {use: each for use, each in self._calls.items() if each != agent}
         if agent not in self._running:
             return False

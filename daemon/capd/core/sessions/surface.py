@@ -10,8 +10,8 @@ Not every granted tool is listed:
 - A client accepts a limited number of tools. Own tools have precedence, then pinned ones, then the
   others in order.
 - A fixed list has only own and pinned tools (`client_traits.plan` decides who gets one).
-- Some clients keep every added tool in the prompt for good. For these, tools of one server that
-  come together and are large are not listed (`most_at_once`).
+- Some clients never remove an added tool from the prompt. For these, tools of one server that come
+  together and are large are not listed (`most_at_once`).
 
 A granted tool that is not listed can still be called by its name.
 """
@@ -77,7 +77,7 @@ class ShownTool:
 
 @lru_cache(maxsize=64)
 def _by_wire_name(own: tuple[tuple[WireName, bytes], ...]) -> Mapping[WireName, bytes]:
-    """Return own tools by wire name: one mapping for all sessions that have the same."""
+    """Return own tools by wire name. Sessions with the same own tools share one mapping."""
     return dict(own)
 
 

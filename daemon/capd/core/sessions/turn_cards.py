@@ -44,7 +44,7 @@ class FittingCards:
 
 @dataclass(frozen=True, slots=True)
 class RemainingTools:
-    """The tools of a capability whose cards the conversation has not got."""
+    """The tools of a capability that have no card in the conversation yet."""
 
     capability: CapabilityName
     names: frozenset[WireName]
@@ -106,7 +106,7 @@ def further_cards(
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """The line above the cards, which names the tool that calls them."""
+    """The line above the cards. It names the tool that calls the cards' tools."""
 
     words: str
     caller: str = ""
@@ -126,7 +126,7 @@ class _Head:
 
 @dataclass(slots=True)
 class _Listing:
-    """The lines of one turn's cards, as many as fit."""
+    """Collects the lines of one turn's cards until the room is used up."""
 
     head: _Head
     costs: TokenCosts

@@ -1,4 +1,4 @@
-"""Divides the worth of a capability among its tools, for a budget that has not room for all."""
+"""Divides the worth of a capability among its tools, for a budget that is too small for all."""
 
 from collections.abc import Mapping
 

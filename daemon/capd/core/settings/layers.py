@@ -85,7 +85,7 @@ def parse_layer(text: str, model: type[msgspec.Struct], origin: str) -> Layer:
 
 
 def notes_of(notes: Sequence[str]) -> list[str]:
-    """Return the first `MOST_NOTES` of `notes`, and a line if there are more."""
+    """Return the first `MOST_NOTES` of `notes`, and a line about the rest, if there is more."""
     if len(notes) <= MOST_NOTES:
         return list(notes)
     return [*notes[:MOST_NOTES], "more of its keys are left out for the like reasons"]
@@ -184,7 +184,7 @@ def _message_of(error: msgspec.ValidationError, text: str) -> str:
 
 
 def _line_of_last(text: str, key: Sequence[str]) -> int:
-    """Return the first line that sets a key of this name, in any table."""
+    """Return the first line that sets a key with the last name in `key`, in any table."""
     name = re.compile(rf"\s*{re.escape(key[-1])}\s*=") if key else None
     lines = enumerate(text.splitlines(), 1)
     return next((n for n, line in lines if name is not None and name.match(line)), 0)

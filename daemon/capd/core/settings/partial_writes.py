@@ -41,7 +41,7 @@ def lacks(before: Any, after: Any) -> bool:
 
 
 class StabilityTimer:
-    """The last seen state of one file, and since when it is the same."""
+    """The state in which a file was last seen, and since when it has been so."""
 
     def __init__(self) -> None:
         self._seen: tuple[str | None] | None = None
@@ -59,5 +59,5 @@ class StabilityTimer:
         return max(0.0, since + STABLE_SECONDS - now)
 
     def forget(self) -> None:
-        """Reset: a state was used, or cannot be read."""
+        """Forget the last state, because it was used or cannot be read."""
         self._seen = None

@@ -103,7 +103,7 @@ class Permitted:
 
 
 def permitted(tables: Tables, text: str) -> Permitted:
-    """Return the usable part of a project's file; `tables` were read from `text`."""
+    """Return the keys of a project's file that it may set; `tables` were read from `text`."""
     kept: dict[str, Any] = {}
     notes: list[str] = []
     lines = KeyLines(text)
@@ -140,7 +140,7 @@ def check_bounds(tables: Tables, text: str) -> None:
 
 
 def limit_to_user(project: Tables, effective: Tables) -> Permitted:
-    """Return a project's tables with no value above the user's in `effective`."""
+    """Return a project's tables, with no limit above the user's own in `effective`."""
     kept: dict[str, Any] = {key: _copied(value) for key, value in project.items()}
     notes: list[str] = []
     for path, how in PROJECT_KEYS.items():

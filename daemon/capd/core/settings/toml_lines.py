@@ -27,7 +27,7 @@ Steps = tuple[str, ...]
 
 
 class KeyLines:
-    """The lines of one text's keys and tables."""
+    """The line numbers of the keys and tables in one TOML text."""
 
     def __init__(self, text: str) -> None:
         self._first: dict[Steps, int] = {}
@@ -72,7 +72,7 @@ def _keys(text: str) -> Iterator[tuple[int, Steps]]:
 
 
 def _steps(path: str) -> Steps:
-    """Return the keys in a header, or on the left side of a setting."""
+    """Return the names in a header or a key, such as `a."b.c"`, from the left side of a setting."""
     return tuple(_plain(step) for step in _STEP.findall(path)[:_MOST_STEPS])
 
 

@@ -29,7 +29,7 @@ from capd_protos.types import (
 
 @dataclass(frozen=True, slots=True)
 class Tap:
-    """One tap, as its files were read."""
+    """One tap, with everything that was read from its files."""
 
     name: TapName
     path: str
@@ -105,7 +105,7 @@ class Catalog:
 
     @cached_property
     def winners(self) -> tuple[CapabilitySpec, ...]:
-        """The capabilities that bare names mean: each name once, from the first tap that has it."""
+        """The capabilities that plain names mean: for each name, the first tap's."""
         return tuple(self._winners.values())
 
     @cached_property

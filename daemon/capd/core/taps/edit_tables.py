@@ -55,7 +55,7 @@ def tool_edits(body: Mapping[str, Any], file: str, folder: TomlFolder) -> tuple[
 
 
 class _Table:
-    """Parses one table, and reports what is wrong in it."""
+    """Parses one `[tool."server:tool"]` table, and reports the mistakes in it."""
 
     def __init__(self, path: str, near: str, file: str, folder: TomlFolder) -> None:
         self._path = path
@@ -171,7 +171,7 @@ def _json_value(value: Any) -> Any:
     """Return a TOML value if it can be written as JSON.
 
     Raises:
-        TypeError: it is or contains a date, an infinity or a NaN.
+        TypeError: the value is or contains a date, an infinity or a NaN.
     """
     if isinstance(value, dict):
         return {key: _json_value(inner) for key, inner in value.items()}

@@ -40,7 +40,7 @@ _BETWEEN_WORDS = lazy_pattern(r"[\W_]+")
 
 @dataclass(frozen=True, slots=True)
 class AddedWords:
-    """What an overlay adds to one capability."""
+    """The phrases, the description and the edits that an overlay adds to one capability."""
 
     name: CapabilityName
     triggers: tuple[str, ...]
@@ -54,7 +54,7 @@ class AddedWords:
     """The edits of tools of the capability's servers."""
 
     def are_of(self, capability: CapabilitySpec) -> bool:
-        """Tell whether `capability` has one of the `parts`, so that the additions are for it."""
+        """Tell whether the additions are for `capability`, because it has one of the `parts`."""
         has = {*(str(server.name) for server in capability.servers), *capability.requires}
         return not self.parts or not self.parts.isdisjoint(has)
 
@@ -84,7 +84,7 @@ class Overlay:
 
 @dataclass(frozen=True, slots=True)
 class Overlaid:
-    """Taps with the additions of all overlays."""
+    """The taps with the additions of all overlays, and the findings."""
 
     taps: tuple[Tap, ...]
     findings: tuple[Finding, ...]
@@ -115,7 +115,7 @@ def read_overlay(path: str, texts: Mapping[str, str]) -> Overlay:
 
 
 def overlaid(taps: Iterable[Tap], overlays: Iterable[Overlay]) -> Overlaid:
-    """Return `taps` with what `overlays` add. Of several descriptions the first counts.
+    """Return `taps` with the additions of `overlays`. Of several descriptions the first counts.
 
     A capability that an overlay names and its tap lacks is a finding.
     """
@@ -275,7 +275,7 @@ class _Edits:
                     self._take(server, edit)
 
     def take_tap(self, tap: Tap) -> None:
-        """Add a tap's own edits for the servers that no earlier tap defines."""
+        """Add a tap's own edits for those of its servers that no earlier tap defines."""
         for server in _servers(tap):
             owner = self._owners.setdefault(server_identity(server), tap.name)
             for its_edit in server.edits:
@@ -286,7 +286,7 @@ class _Edits:
                     self._add(edit, f"tap {owner} has the same server, and comes first")
 
     def put_into(self, tap: Tap) -> Tap:
-        """Return a tap with the edits in the definitions of its servers."""
+        """Return a tap whose servers' definitions include the edits."""
         reads = (
             read if (it := read.capability) is None else replace(read, capability=self._put(it))
             for read in tap.reads

@@ -116,9 +116,9 @@ def body(content: bytes) -> str | None:
 
 
 def once_each(reads: Iterable[SkillRead]) -> tuple[SkillRead, ...]:
-    """Return the skills of one tap, of which only the first with a name is usable.
+    """Return the skills of one tap, with a finding in place of any repeated one.
 
-    Each later one has a finding instead of a skill.
+    Of skills with the same name only the first is usable.
     """
     known: dict[str, str] = {}
     kept: list[SkillRead] = []

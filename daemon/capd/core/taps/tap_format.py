@@ -1,9 +1,10 @@
 """The format of a tap's files: parses capabilities, and reports findings.
 
 A capability is a folder with `config.toml` (triggers, domains) and one or more provider files.
-`default.toml` is the provider that is used. It is a provider file itself, a link to one, or a file
-that contains only the name of another one, as a checkout without symlinks writes links. Parts that
-are not valid are left out and reported; the rest stays usable (docs/design/catalog.md).
+`default.toml` is the provider that is used. `default.toml` is a provider file itself, a link to
+one, or a file that contains only the name of another one. git writes links in this last form where
+it has no symlinks. Parts that are not valid are left out and reported; the rest stays usable
+(docs/design/catalog.md).
 """
 
 import re

@@ -56,7 +56,7 @@ class TapVectors:
     vectors: "Stored"
 
     def of(self, texts: Iterable[str]) -> "dict[str, Vectors]":
-        """Return the vectors of those of `texts` that the file has."""
+        """Return those of `texts` that the file has a vector for, with their vectors."""
         import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without turns never pays
 
         found = ((text, self.rows.get(_digest(text))) for text in texts)
@@ -66,7 +66,7 @@ class TapVectors:
 
 
 def largest_bytes(dimensions: int) -> int:
-    """Return the most bytes of a file with vectors of `dimensions`."""
+    """Return the size in bytes of the largest valid file with vectors of this many dimensions."""
     return _size_bytes(MOST_ENTRIES, dimensions)
 
 
@@ -93,7 +93,7 @@ def read_vectors(data: bytes, model_key: str, dimensions: int) -> TapVectors:
 
 
 def checked_head(data: bytes, model_key: str, dimensions: int) -> int:
-    """Return how many vectors a file has, by its head and length; no vector is read.
+    """Return how many vectors a file has, from its head and length; read no vector.
 
     Raises:
         TapVectorsError: it is damaged, or was made with another model.

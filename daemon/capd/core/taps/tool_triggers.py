@@ -7,12 +7,12 @@ new words for itself whenever it starts, and be switched on by messages that are
 
 A server chooses its first words as well, so they count for less than words that a person wrote:
 
-- A phrase that says what a written trigger of another capability says is left out.
-- So is one that says what people say when they want no tool ("sounds good to me").
+- A phrase that means the same as a written trigger of another capability is left out.
+- So is a phrase that people say when they want no tool ("sounds good to me").
 - A tool whose definition resembles a published attack gives no phrase.
-- The phrases that are left are weighed (`core/routing/evidence.py`). They decide nothing by
-  standing in a message word for word (`core/routing/phrases.py`), and no message that wants no tool
-  is ignored for being near to them.
+- The remaining phrases are evidence like others (`core/routing/evidence.py`). But a message that
+  contains one word for word does not switch the capability on (`core/routing/phrases.py`), and
+  messages that want no tool count in full even if they resemble one.
 """
 
 from collections import Counter
@@ -65,8 +65,8 @@ def servers_that_give_triggers(taps: Iterable[Tap]) -> dict[ServerIdentity, Serv
 def texts_of_tools(tools: Iterable[ToolDefinition]) -> list[tuple[str, str]]:
     """Return the names and descriptions of `tools`, of which triggers are made.
 
-    A definition that is too long gives its name alone. One that resembles a published
-    attack gives nothing.
+    For a definition that is too long, only the name is returned. A definition that resembles a
+    published attack is left out.
     """
     texts: list[tuple[str, str]] = []
     for tool in islice(tools, MOST_TOOLS):
@@ -79,7 +79,7 @@ def texts_of_tools(tools: Iterable[ToolDefinition]) -> list[tuple[str, str]]:
 
 
 def presentable(saved: Phrases) -> dict[ServerIdentity, tuple[str, ...]]:
-    """Return `saved` without phrases that a tool list would not give today.
+    """Return `saved` without phrases that the present rules would not make from a tool list.
 
     Earlier versions saved phrases without looking for published attacks in them.
     """
@@ -110,7 +110,7 @@ def with_tool_triggers(
 
 
 class _Said:
-    """The words of all written triggers, and of messages that want no tool."""
+    """The phrases that somebody said already: written triggers, and messages that want no tool."""
 
     def __init__(self, taps: Iterable[Tap], unwanted: Iterable[str]) -> None:
         self._of: list[tuple[CapabilityId | None, int]] = []
@@ -130,7 +130,10 @@ class _Said:
         self._of.append((id_, len(terms)))
 
     def by_another(self, phrase: str, id_: CapabilityId) -> bool:
-        """Tell whether another capability has the phrase, or people who want no tool say it."""
+        """Tell whether another capability's trigger, or an unwanted message, has the same words.
+
+        The words need not be exactly the same: a share of at least `SAME` is enough.
+        """
         terms = frozenset(words(phrase))
         common = Counter(number for term in terms for number in self._with.get(term, ()))
         return any(

@@ -2,7 +2,8 @@
 
 A filter that matches nothing keeps no tool, so a misspelt filter takes a capability's tools away
 without any error. A misspelt edit changes nothing. Both are compared with the tools that servers
-listed when they last ran. Capabilities that a skill names and that do not exist are found as well.
+listed when they last ran. The module also finds capabilities that a skill names and that do not
+exist.
 """
 
 from collections.abc import Mapping, Sequence
@@ -88,7 +89,10 @@ def unapplied_edits(tap: Tap, known: ToolsOfServers) -> tuple[Finding, ...]:
 
 
 def _idle(patterns: Sequence[str], servers: Sequence[ServerSpec], known: ToolNames) -> list[str]:
-    """Return the patterns that match no tool, if other patterns do and all tools are known."""
+    """Return the patterns that match no tool.
+
+    The result is empty if no pattern matches any tool, or if the tools of a server are not known.
+    """
     lists = {server.name: known.get(server_identity(server), ()) for server in servers}
     if not all(lists.values()) or not any(kept_tools(n, t, patterns) for n, t in lists.items()):
         return []

@@ -100,7 +100,7 @@ class CallCard:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A tool's arguments in the compact form; the flags are those of `CallCard`."""
+    """A tool's arguments in the compact form. The flags mean the same as in `CallCard`."""
 
     text: str
     is_whole: bool = True
@@ -211,7 +211,11 @@ class _Writer:
     """
 
     def __init__(self, root: dict[str, Any], *, is_short: bool = False) -> None:
-        """With `is_short`, objects have only required members, and enumerations few values."""
+        """Write types for the schema `root`.
+
+        With `is_short`, objects have only their required members, and enumerations only a few
+        values.
+        """
         self._root = root
         self._is_short = is_short
         self._most_values = FEWER_VALUES if is_short else MOST_VALUES

@@ -1,4 +1,4 @@
-"""Curation: ranks the single tools that fit a message, beside those of active capabilities.
+"""Curation: ranks single tools for a message, in addition to the tools of active capabilities.
 
     hybrid     cosine + 0.15 x BM25 / best BM25 + 0.05 x name n-grams + use; pins before all others
     keyword    10 x words of the message in the description + 0.5 x uses + 100 for pins
@@ -90,7 +90,7 @@ class BestTool:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Which tools curation may choose, and the facts about them that are not in the index."""
+    """What a search for the best tools may choose from, and facts that the index does not have."""
 
     left_out: Collection[WireName] = ()
     """Tools that the session may not use, or has already through a capability."""
@@ -127,7 +127,7 @@ def curated(
 
 @dataclass(frozen=True, slots=True)
 class RankedWithin:
-    """The tools of a capability, ranked for one message."""
+    """The tools of one capability in the order in which they fit a message."""
 
     tools: tuple[Tool, ...] = ()
     """The tools, the best first."""
@@ -147,8 +147,8 @@ def ranked_within(
     """Return the best `most` tools of a capability that a message means, best first.
 
     `inside` are the wire names of its tools, `uses` their recent uses, which decide near ties. If
-    the message fits none of the tools, the two most used ones are returned, or all of them if
-    there are no more than `most`.
+    the message fits none of the tools, the two most used tools are returned, or all tools if there
+    are at most `most`.
     """
     rows = [row for name in sorted(inside) if (row := index.row(name)) is not None]
     if not rows:

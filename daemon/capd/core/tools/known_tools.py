@@ -152,7 +152,7 @@ class KnownTools:
         return next(by_own_name, None) or next(by_new_name, None)
 
     def eager(self, policy: Policy, domain: str = "") -> dict[ServerIdentity, Eager]:
-        """Return the servers to start when a session with this policy and domain begins."""
+        """Return the servers to start at the beginning of a session with this policy and domain."""
         return {
             server_identity(each.spec): each
             for each in reversed(self._eager)
@@ -205,8 +205,8 @@ class KnownTools:
     def denied_capabilities(self, policy: Policy) -> dict[CapabilityId, Restriction]:
         """Return every capability that `policy` denies completely, with the first reason.
 
-        A capability is denied if `policy` denies its name, or every one of its servers and tools.
-        One with tools that are not known is not denied, unless its servers are denied as a whole.
+        A capability is denied if `policy` denies its name, or every one of its servers and tools. A
+        capability with unknown tools is not denied, unless its servers are denied as a whole.
         """
         if not policy.tables:
             return {}
@@ -252,7 +252,7 @@ class KnownTools:
         return self.granted_by(frozenset(chosen))
 
     def lists(self, capability: CapabilityId) -> bool:
-        """Tell whether the tools of all servers of a capability are known."""
+        """Tell whether every server of a capability has listed its tools."""
         offers = self._offers.get(capability)
         return offers is not None and all(tools is not None for _, tools in offers)
 
@@ -307,7 +307,10 @@ class KnownTools:
 def _restriction_of(
     offers: Sequence[tuple[ServerName, tuple[ToolName, ...] | None]], policy: Policy
 ) -> Restriction | None:
-    """Return why no tool of a capability may be used; None if one may, or may be unknown."""
+    """Return why no tool of a capability may be used.
+
+    Return None if a tool may be used, or if the tools are not known.
+    """
     first: Restriction | None = None
     for server, tools in offers:
         restriction = policy.restrict_server(server)
@@ -325,7 +328,7 @@ def _restriction_of(
 
 
 def lacks(keys: Sequence[str]) -> Restriction:
-    """Return the restriction of the tools of a server that needs `keys`, which have no value."""
+    """Return the restriction for a server's tools because `keys` have no value in the session."""
     commands = " and ".join(f"`capd secret set {key}`" for key in keys[:_MOST_COMMANDS])
     more = " ..." if len(keys) > _MOST_COMMANDS else ""
     return Restriction(

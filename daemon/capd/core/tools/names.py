@@ -2,9 +2,10 @@
 
 A wire name is `<server>__<tool>` in lower case, at most 64 characters of `[a-z0-9_]`, of which the
 first is no digit. Every client and every provider accepts such names, so no client changes them,
-which could make two names equal (docs/design/clients.md). A name ends in a short hash if more than
-its case and its dashes had to be changed, or if another tool has the name already. Apart from that
-last case, the name depends on the definition alone, and is the same in every session.
+which could make two names equal (docs/design/clients.md). A name ends in a short hash in two cases:
+if more than upper case and dashes had to be changed, or if another tool has the name already.
+Except in the second case, the name depends on the definition alone, and is the same in every
+session.
 """
 
 import hashlib
@@ -49,9 +50,10 @@ def wire_name(
 def original_name(
     name: WireName, server: ServerName, identity: ServerIdentity, tool: ToolName, *, is_new: bool
 ) -> WireName:
-    """Return the wire name that rules match: `name`, or the one made of the server's own name.
+    """Return the wire name that policy rules match, made from the tool's name at its server.
 
-    `is_new` says that `name` was made of the name that an overlay gives the tool.
+    `is_new` says that `name` was made from a name that an overlay gives the tool. If it is false,
+    `name` itself is returned.
     """
     return wire_name(server, identity, tool) if is_new else name
 

@@ -2,9 +2,9 @@
 
 The scores have two scales. A capability's score is a probability. The score of a tool or a skill
 combines a cosine with shared words, and is 0.45 or more for a clear hit. On both scales a clear hit
-is above a vague one, which is enough for an order. If a tool's capability has a higher score, the
-tool's score is raised by half of the difference: for "read a pdf" the tool of a PDF converter comes
-before one that reads any file.
+scores higher than a vague one, which is enough to sort them. If a tool's capability has a higher
+score, the tool's score is raised by half of the difference: for "read a pdf" the tool of a PDF
+converter comes before one that reads any file.
 """
 
 from collections.abc import Iterable, Mapping

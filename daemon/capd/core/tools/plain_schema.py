@@ -33,7 +33,10 @@ def surely_fits(schema: Any, value: Any) -> bool:
 
 
 class _Comparing:
-    """One check. It gives up after `MOST_STEPS`, because `anyOf` may try many schemas per item."""
+    """Compares one value with one schema.
+
+    It gives up after `MOST_STEPS` steps, because `anyOf` may try many schemas for each item.
+    """
 
     def __init__(self) -> None:
         self._left = MOST_STEPS

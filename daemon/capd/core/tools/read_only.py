@@ -1,8 +1,8 @@
-"""Tells whether a tool's definition has `readOnlyHint`: it says that the tool changes nothing.
+"""Tells whether a tool's definition has `readOnlyHint`, which says that the tool changes nothing.
 
 The hint is only the server's claim. A client that does not ask its user about such tools trusts the
-claim as much as it would without capd. A changed hint is noticed like any other change of a
-definition (docs/definitions.md).
+claim, with or without capd. A changed hint is noticed like any other change of a definition
+(docs/definitions.md).
 """
 
 import msgspec

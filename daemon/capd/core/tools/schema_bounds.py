@@ -30,7 +30,7 @@ _IDS = ("$id", "id")
 
 
 class _About(Enum):
-    """What the subschemas of a keyword apply to."""
+    """What the subschemas of a keyword apply to: the same value, a part of it, or nothing."""
 
     VALUE = auto()
     """To the same value as the schema, so that a cycle of such keywords never ends."""
@@ -64,7 +64,7 @@ _NAMED: Mapping[str, _About] = {
 
 @dataclass(frozen=True, slots=True)
 class SchemaCheck:
-    """Why a schema exceeds the limits, empty if it does not; and how many steps the check took."""
+    """Why a schema exceeds the limits (empty if it does not), and how many steps the check took."""
 
     reason: str
     steps: int
@@ -90,7 +90,7 @@ class _OverError(Exception):
 
 @dataclass(slots=True, eq=False)
 class _Node:
-    """A subschema, with its children: those for the same value, and those for its parts."""
+    """A subschema, with its children: those that apply to the same value, and to parts of it."""
 
     schema: Mapping[str, Any]
     level: int
@@ -103,7 +103,7 @@ class _Node:
 
 
 class _Look:
-    """The check of one schema document."""
+    """Examines one schema document, and counts its steps."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.steps = 0
@@ -160,7 +160,7 @@ class _Look:
         return node
 
     def _joined(self, node: _Node) -> list[_Node]:
-        """Link the subschemas in the keywords of `node`, and return them."""
+        """Find the subschemas in the keywords of `node`; make them its children; return them."""
         below: list[_Node] = []
         self.steps += len(node.schema)
         for keyword, value in node.schema.items():

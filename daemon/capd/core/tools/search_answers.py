@@ -24,7 +24,7 @@ _MOST_LOCKED = 2
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """How many tools and servers a search covers, and what it does not cover."""
+    """How many tools and servers a search covers, and which servers and tools it leaves out."""
 
     tools: int
     servers: int
@@ -39,7 +39,7 @@ def searched(index: ToolIndex, unlisted: Sequence[ServerName] = ()) -> Searched:
 
 
 def missed(asked: str, found: RankedTools, where: Searched) -> str:
-    """Return the answer to the question `asked`, for which `found` has no hits."""
+    """Return the answer to a question that has no hits. `asked` is the question."""
     looked = (
         f"Nothing among the {_count(where.tools, 'known tool')} of "
         f"{_count(where.servers, 'server')} fits {echo(asked)}: names, titles, descriptions, "
@@ -74,7 +74,7 @@ def unresolved(selected: Selected, where: Searched) -> str:
 
 
 def withheld(those: Sequence[Withheld]) -> str:
-    """Return the text about tools that fit and may not be used; empty if there are none."""
+    """Return the text about tools that fit but may not be used; empty if there are none."""
     if not those:
         return ""
     denied = Counter(w.restriction.reason for w in those if w.restriction.code == DENIED)
@@ -91,7 +91,7 @@ def withheld(those: Sequence[Withheld]) -> str:
 
 
 def locked(those: Mapping[ServerName, Sequence[str]]) -> str:
-    """Return the text about servers, each with the keys that lack a value; empty for none."""
+    """Return the text about servers with keys that lack a value, by server; empty if none."""
     parts = [f"{name} {lacks(keys).reason}" for name, keys in list(those.items())[:_MOST_LOCKED]]
     return f"Not searched: {'; '.join(parts)}." if parts else ""
 

@@ -1,4 +1,4 @@
-"""Applies a person's edits to tools: other names and descriptions, fewer arguments.
+"""Applies a person's edits to tools: other names and descriptions, hidden or preset arguments.
 
     the server's definition ──edited──> the clients' definition
     a client's call ──sent_arguments──> the server's call
@@ -183,7 +183,7 @@ def changes(edit: ToolEdit) -> list[str]:
 
 
 class _Arguments:
-    """The input schema of one tool with edits applied, the edits that apply, and problems."""
+    """Applies edits to the input schema of one tool; collects those that apply, and problems."""
 
     def __init__(self, schema: Raws, edits: Sequence[ArgumentEdit]) -> None:
         self.problems: list[str] = []
@@ -247,7 +247,7 @@ class _Arguments:
         return ""
 
     def _without_clashes(self, edits: Sequence[ArgumentEdit]) -> list[ArgumentEdit]:
-        """Return the edits without new names by which two arguments would have one name."""
+        """Return the edits, except those whose new names would give two arguments one name."""
         kept = {each.argument: each for each in edits}
         while True:
             hidden = {name for name, each in kept.items() if _is_hidden(each)}

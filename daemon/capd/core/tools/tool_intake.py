@@ -52,7 +52,7 @@ _WHOLE: JsonCodec[object] = JsonCodec(object)
 
 @dataclass(frozen=True, slots=True)
 class AcceptedTool:
-    """An accepted tool, as clients get it and as its server wrote it."""
+    """An accepted tool, in the form for clients and in the form that its server wrote."""
 
     definition: ToolDefinition
     """The definition for clients."""
@@ -82,7 +82,7 @@ class ToolIntake:
 
     @property
     def is_full(self) -> bool:
-        """Whether so many entries exceed the limits that no more need to be given."""
+        """Whether the limits are exceeded, so that the caller can stop."""
         return self._beyond > _MOST_BEYOND
 
     @property

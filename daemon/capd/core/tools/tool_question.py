@@ -27,7 +27,7 @@ class BadQuestionError(CapdError):
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """A question for the tools that fit `words` best, at most `limit`."""
+    """A question for the tools that fit `words` best. At most `limit` are wanted."""
 
     words: str
     limit: int
@@ -37,7 +37,7 @@ class Ranking:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A question for exactly the tools with these names, in this order."""
+    """A question for exactly the tools with these names, in the order of the names."""
 
     names: tuple[str, ...]
 

@@ -94,7 +94,7 @@ class RankedTools:
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """The answer to a question by names."""
+    """The tools that a question names, and the names that could not be used."""
 
     tools: tuple[Tool, ...]
     withheld: tuple[Withheld, ...]
@@ -105,7 +105,7 @@ class Selected:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """How well each tool of an index fits a question, in the order of the index."""
+    """How well each tool fits a question: one number of each kind for each tool of an index."""
 
     scores: "Vectors"
     by_words: "Vectors"
@@ -144,7 +144,7 @@ class ToolIndex:
 
     @property
     def is_prepared(self) -> bool:
-        """Whether a search finds the words indexed."""
+        """Whether the words are indexed, so that a search does not have to wait."""
         return not self.tools or {"_words", "_names"} <= vars(self).keys()
 
     @cached_property
@@ -255,7 +255,7 @@ class ToolIndex:
 
     @property
     def rarest(self) -> float:
-        """The BM25 value of a word that occurs in one tool alone, in a text of average length."""
+        """The BM25 value, in a text of average length, of a word that only one tool has."""
         return log(1 + (len(self.tools) - 0.5) / 1.5) if self.tools else 1.0
 
     def selected(
@@ -309,7 +309,7 @@ class ToolIndex:
         return NameTable(self._bare)
 
     def named(self, name: str) -> WireName | None:
-        """Return the wire name of the only tool with this own name or wire name; else None.
+        """Return the wire name of the only tool with this own name or wire name; None otherwise.
 
         Spellings that differ in case, dashes or underscores count as the same.
         """
@@ -324,7 +324,7 @@ class ToolIndex:
         return tiers
 
     def near(self, asked: str, restricted: Mapping[WireName, Restriction]) -> tuple[WireName, ...]:
-        """Return up to three wire names that `asked` may mean, without restricted tools."""
+        """Return up to three wire names that `asked` may mean, none of a restricted tool."""
         import numpy as np  # noqa: PLC0415 - as above
 
         same = [self.tools[row].wire_name for row in self._bare.get(asked, ())]

@@ -1,7 +1,7 @@
 """Compares a question's vector with the vectors of tools.
 
     ExactSearch     every tool is compared: a matrix in memory, and one product for each question
-    another         only the likeliest tools are compared: `adapters/model/vector_graph`
+    a graph         only the likeliest tools are compared: `adapters/model/vector_graph`
 
 Both answer with one cosine for each tool, so that ranking does not depend on which one is used.
 """
@@ -39,7 +39,7 @@ class VectorSearch(Protocol):
 
 
 class ExactSearch:
-    """Compares every tool. 1,536 bytes for each tool of 384 dimensions."""
+    """Compares every tool with a question. A tool of 384 dimensions takes 1,536 bytes."""
 
     def __init__(self, vectors: "Vectors") -> None:
         """Take unit vectors, one row for each tool.
@@ -58,7 +58,7 @@ class ExactSearch:
 
     @property
     def is_exact(self) -> bool:
-        """Every tool is compared."""
+        """True: every tool is compared."""
         return True
 
     def cosines(self, vector: "Vectors", beside: Sequence[int] = ()) -> "Vectors":  # noqa: ARG002

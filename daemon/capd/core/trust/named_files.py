@@ -1,9 +1,9 @@
 """Finds the files that a server's definition names, so that trust covers their contents.
 
 Every word of the command line and of the environment is a candidate, also inside an option
-(`--require=./x.js`) and inside a shell command. Files that a runner reads although nobody names
-them, such as npm's package.json, are candidates as well. The caller checks whether such a file
-exists. What a script itself reads or imports is not followed.
+(`--require=./x.js`) and inside a shell command. Files that a runner reads without being told to,
+such as npm's package.json, are candidates as well. The caller checks whether such a file exists.
+What a script itself reads or imports is not followed.
 """
 
 from collections.abc import Iterator, Mapping

@@ -41,7 +41,7 @@ def tap_name(project: str) -> TapName:
 
 
 def project_of(tap: str) -> str:
-    """Return the project that this tap belongs to, empty for any other tap."""
+    """Return the path of the project that a tap belongs to; empty if it is not a project's tap."""
     return tap.removeprefix(PREFIX) if tap.startswith(PREFIX) else ""
 
 
@@ -69,7 +69,7 @@ def servers_of(tap: Tap) -> list[ServerSpec]:
 
 
 def memories_of(tap: Tap) -> Startable | None:
-    """Return a project's memories as something to trust; None if it has none."""
+    """Return a project's memory files as a `Startable`, for a person to trust; None without any."""
     files = {f"{FOLDER}/{read.path}": read.revision for read in tap.memory_reads if read.memory}
     if not files:
         return None

@@ -2,8 +2,9 @@
 
     untrusted ──a person agrees──> trusted ──any part changes──> changed (starts nothing)
 
-The digest covers the whole definition and the contents of the project's files that it names, and is
-bound to the project: trust is for this folder only, and not for a copy of it.
+The digest of a server covers its whole definition and the contents of the project's files that the
+definition names. It also depends on the project's path: trust is for this folder only, and not for
+a copy of it.
 """
 
 import hashlib
@@ -24,7 +25,7 @@ Parts = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """The saved part of a trusted server: digests only, as a definition may contain a secret."""
+    """What is saved about a trusted server: only digests, as a definition may contain a secret."""
 
     name: str
     digest: str
@@ -66,13 +67,13 @@ class Startable:
         return _digest([self.project, sorted(self.parts.items())])
 
     def state(self, agreed: Mapping[str, Agreement]) -> Literal["untrusted", "trusted", "changed"]:
-        """Return the state; `agreed` is what a person trusts in the project, by digest."""
+        """Return the state of this server; `agreed` has the project's agreements, by digest."""
         if self.digest in agreed and not self.problem:
             return TRUSTED
         return UNTRUSTED if self._older(agreed) is None else CHANGED
 
     def changes(self, agreed: Mapping[str, Agreement]) -> list[str]:
-        """Return what has changed since a person trusted it."""
+        """Return the names of the parts that have changed since a person trusted this server."""
         kept = self._older(agreed)
         if kept is None:
             return []
@@ -81,11 +82,11 @@ class Startable:
         return [name for name in names if kept.parts.get(name) != now.get(name)]
 
     def agreement(self) -> Agreement:
-        """Return what to save if a person trusts it."""
+        """Return the record to save when a person trusts this server."""
         return Agreement(self.server.name, self.digest, self.parts)
 
     def _older(self, agreed: Mapping[str, Agreement]) -> Agreement | None:
-        """Return the agreement to a server of this name."""
+        """Return an agreement to a server of the same name; None if there is none."""
         return next((each for each in agreed.values() if each.name == self.server.name), None)
 
 
