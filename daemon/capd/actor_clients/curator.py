@@ -53,7 +53,7 @@ class CuratorClient(ActorClient):
     async def open_session(
         self, request: messages.OpenSession, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.SessionOpened | messages.CuratorRefused:
-        """Serve a client's connection whose hello was read."""
+        """Hand a client's connection, whose hello was read, to its session."""
         return await self._ask(request, _SESSION_OPENED, timeout)
 
     async def end_bridge(
@@ -128,14 +128,17 @@ class CuratorClient(ActorClient):
         return await self._ask(messages.DescribeReach(session), _REACH_DESCRIBED, timeout)
 
     async def drain(self, within: float, *, is_for_good: bool, timeout: float) -> int:
-        """Wait up to `within` seconds for calls to end; return how many connections were cut."""
+        """Wait up to `within` seconds for calls to end, and cut the rest.
+
+        Return how many connections were cut.
+        """
         reply = await self._ask(
             messages.DrainSessions(within, is_for_good), _SESSIONS_DRAINED, timeout
         )
         return reply.cut
 
     async def tokens(self, within: float, *, timeout: float) -> messages.TokensDescribed:
-        """Return the tokens of every session, waiting up to `within` seconds for open counts."""
+        """Return the tokens of every session; wait up to `within` seconds for missing counts."""
         return await self._ask(messages.DescribeTokens(within), _TOKENS_DESCRIBED, timeout)
 
     async def memories(
@@ -145,7 +148,7 @@ class CuratorClient(ActorClient):
         return await self._ask(messages.DescribeMemories(project), _MEMORIES_DESCRIBED, timeout)
 
     async def leave_project(self, project: str, *, timeout: float = ANSWER_TIMEOUT) -> None:
-        """Make every session release what a project's files define."""
+        """Make every session drop the capabilities that a project's files define."""
         await self._ask(messages.LeaveProject(project), _PROJECT_LEFT, timeout)
 
     async def profiles(self, *, timeout: float = ANSWER_TIMEOUT) -> messages.ProfilesListed:

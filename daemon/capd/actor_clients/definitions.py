@@ -33,7 +33,7 @@ class DefinitionsClient(ActorClient):
     async def screen(
         self, tools: dict[ServerIdentity, list[ToolName]], *, timeout: float = ANSWER_TIMEOUT
     ) -> dict[ServerIdentity, list[ToolName]]:
-        """Return the tools of saved lists that are withheld, by server."""
+        """Return the withheld tools among those of saved lists, by server."""
         return (await self._ask(messages.ScreenTools(tools), _TOOLS_SCREENED, timeout)).withheld
 
     async def look_up(

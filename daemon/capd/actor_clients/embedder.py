@@ -33,5 +33,8 @@ class EmbedderClient(ActorClient):
         return await self._ask(messages.DescribeEmbedder(), _EMBEDDER_DESCRIBED, timeout)
 
     async def keep(self, *, timeout: float = ANSWER_TIMEOUT) -> messages.EmbedderDescribed:
-        """Keep a loaded model loaded as if it had just been used; return its state."""
+        """Count as a use of the model, so that it stays loaded; return its state.
+
+        This loads nothing.
+        """
         return await self._ask(messages.KeepModel(), _EMBEDDER_DESCRIBED, timeout)

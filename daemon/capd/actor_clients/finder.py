@@ -69,7 +69,7 @@ class FinderClient(ActorClient):
     async def describe(
         self, request: messages.DescribeTools, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.ToolsDescribed:
-        """Return how many tools a session may use, and which match its patterns."""
+        """Return how many tools a session may use, and those that match the request's patterns."""
         return await self._ask(request, _TOOLS_DESCRIBED, timeout)
 
     async def denied(

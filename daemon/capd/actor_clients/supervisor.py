@@ -114,7 +114,7 @@ class SupervisorClient(ActorClient):
     async def trust_changed(
         self, project: str, *, timeout: float = ANSWER_TIMEOUT
     ) -> list[ServerName]:
-        """Restart the user's servers whose start depends on whether a project is trusted."""
+        """Restart the user's servers whose start depends on a project's trust; return the names."""
         reply = await self._ask(messages.TrustChanged(project), _SERVERS_RESTARTED, timeout)
         return reply.servers
 

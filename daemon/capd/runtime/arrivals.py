@@ -1,6 +1,6 @@
-"""The interface between a mailbox and what carries its messages, and their encoding.
+"""The interface between a mailbox and the transport of its messages, and the messages' encoding.
 
-The carrier is ZeroMQ in the daemon, and a socket pair in the embedder's process.
+The transport is ZeroMQ in the daemon, and a socket pair in the embedder's process.
 """
 
 from collections.abc import AsyncIterator, Iterator
@@ -45,7 +45,7 @@ class Arrivals(Protocol):
         ...
 
     def drain(self) -> Iterator[Arrival]:
-        """Yield the requests that have arrived and were not taken."""
+        """Yield the requests that have arrived but were not taken by the actor."""
         ...
 
     async def answer(self, arrival: Arrival, body: bytes) -> None:
@@ -57,9 +57,9 @@ class Arrivals(Protocol):
         ...
 
     def stop(self, arrival: Arrival) -> None:
-        """Answer that the actor ended before it got to this request."""
+        """Answer that the actor has ended without handling this request."""
         ...
 
     def count(self, event: str, envelope: Envelope) -> None:
-        """Count a request that got no proper answer."""
+        """Count a request that got no reply from its actor."""
         ...

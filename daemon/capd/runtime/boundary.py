@@ -4,7 +4,7 @@ In a nursery an error in one task cancels all others. A boundary logs the error 
 (docs/design/actors.md).
 
     contained     a task: its error is logged, and the task ends
-    kept_running  a task that an actor cannot do without: begun again after each error
+    kept_running  a task that an actor needs: it is started again after each error
 
 For a few lines that do not await there is `adapters/step_boundary`.
 """
@@ -32,7 +32,7 @@ async def contained(
     *args: *Ts,
     log: FilteringBoundLogger,
 ) -> None:
-    """Run `fn(*args)`. An error is logged as `task_failed` and goes no further."""
+    """Run `fn(*args)`. If it raises an error, log the error as `task_failed` and return."""
     # `except*`: a nursery may raise an error and a Cancelled in one group, and the Cancelled
     # must not be caught.
     try:
@@ -49,8 +49,8 @@ async def kept_running(
 ) -> None:
     """Run `fn(*args)`, and begin it again after each error, until it returns by itself.
 
-    It is for the part of an actor that all its users share, and without which requests are still
-    answered. Ending the whole actor over it would cost every session its connection.
+    Use it for a part of an actor that all sessions share, if the actor can answer requests without
+    that part. If its errors ended the whole actor, every session would lose its connection.
     """
     failures = 0
     while True:

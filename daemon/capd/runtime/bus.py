@@ -67,7 +67,7 @@ class AskFailedError(ActorUnavailableError):
 
 @dataclass(eq=False, slots=True)
 class _Question:
-    """One caller that waits."""
+    """One caller of `ask` that waits for its reply."""
 
     answered: trio.Event = field(default_factory=trio.Event)
     body: bytes | None = None

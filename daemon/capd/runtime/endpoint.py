@@ -48,14 +48,17 @@ class ActorEndpoint:
         self._put, self.requests = trio.open_memory_channel[Arrival](_HELD_LIMIT)
 
     async def collect(self) -> None:
-        """Receive requests until cancelled; while 1000 are not taken, senders are blocked."""
+        """Receive requests until cancelled.
+
+        While 1000 requests are not taken, senders have to wait.
+        """
         while True:
             arrival = self._read(await self._socket.recv())
             if arrival is not None:
                 await self._put.send(arrival)
 
     def drain(self) -> Iterator[Arrival]:
-        """Yield requests that have arrived and were not taken."""
+        """Yield the requests that have arrived but were not taken by the actor."""
         while True:
             try:
                 yield self.requests.receive_nowait()
@@ -87,11 +90,11 @@ class ActorEndpoint:
             self.count("undeliverable_answer", arrival.envelope)
 
     def stop(self, arrival: Arrival) -> None:
-        """Answer that the actor ended before it got to this request."""
+        """Answer that the actor has ended without handling this request."""
         self.fail(arrival, "stopping", f"{self.actor} is stopping; ask again in a moment")
 
     def count(self, event: str, envelope: Envelope) -> None:
-        """Count and log a request that got no proper answer."""
+        """Count and log a request that got no reply from its actor."""
         self.counts[event] += 1
         self._log.info(event, sender=envelope.sender, id=envelope.id)
 

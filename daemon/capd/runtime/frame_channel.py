@@ -46,7 +46,7 @@ class FrameTooLargeError(CapdError):
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True):
-    """A message on the way, with the number of its request and the time that its sender waits."""
+    """One message, with the number of its request and the seconds that its sender still waits."""
 
     id: MessageId
     deadline: float
@@ -206,7 +206,7 @@ class FrameClient:
 
 
 class FrameEndpoint:
-    """The end in the other process, which has one actor: receives requests, and sends answers."""
+    """The other process's end, for its only actor: receives requests, and sends answers."""
 
     def __init__(self, actor: ActorName, stream: trio.abc.Stream) -> None:
         self.actor = actor
@@ -225,7 +225,11 @@ class FrameEndpoint:
             mailbox.close()
 
     async def write(self) -> None:
-        """Write answers until cancelled or `finish`; ChannelOverError if the daemon is gone."""
+        """Write answers until cancelled, or until `finish` was called and all are written.
+
+        Raises:
+            ChannelOverError: the daemon is gone.
+        """
         await self._channel.write()
 
     def finish(self) -> None:
@@ -254,7 +258,10 @@ class FrameEndpoint:
         await self._channel.send(Frame(arrival.envelope.id, 0.0, msgspec.Raw(body)))
 
     def fail(self, arrival: Arrival, code: FailureCode, message: str) -> None:
-        """Answer on behalf of an actor that gave no answer; lost if the daemon does not read."""
+        """Answer on behalf of an actor that gave no answer.
+
+        The answer is lost if the daemon does not read.
+        """
         body = msgspec.Raw(BODIES.encode(Failure(code=code, message=message)))
         try:
             self._channel.send_nowait(Frame(arrival.envelope.id, 0.0, body))
@@ -262,9 +269,9 @@ class FrameEndpoint:
             self.count("undeliverable_answer", arrival.envelope)
 
     def stop(self, arrival: Arrival) -> None:
-        """Answer that the actor ended before it got to this request."""
+        """Answer that the actor has ended without handling this request."""
         self.fail(arrival, "stopping", f"{self.actor} is stopping; ask again in a moment")
 
     def count(self, event: str, envelope: Envelope) -> None:
-        """Log a request that got no proper answer."""
+        """Log a request that got no reply from its actor."""
         log.info(event, actor=self.actor, id=envelope.id)

@@ -34,7 +34,7 @@ class HandleTable(Generic[K, V]):
 
 
 class Offers:
-    """Large replies that the receiver fetches by a number, each once, instead of decoding a copy.
+    """Large replies that are passed as objects: the receiver fetches each once, by its number.
 
     Encoding a catalog of ten thousand capabilities would block the event loop for a tenth of a
     second, and so would decoding it. The object is shared, so nobody may change it.

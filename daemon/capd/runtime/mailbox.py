@@ -1,6 +1,6 @@
 """An actor's mailbox: requests, each of which gets exactly one answer.
 
-A request:  taken -> answered   by `reply`, by leaving its block, or by the mailbox's end
+a request:  taken -> answered   by `reply`, by leaving its block, or by the mailbox's end
 
 `serve` takes the requests of an actor and runs each in its own task with its own error boundary. A
 request that raises an error is answered as `crashed`, and the error is logged; other requests are
@@ -60,7 +60,7 @@ class IncomingRequest(Generic[Q]):
 
     @property
     def remaining(self) -> float:
-        """For how many seconds the sender still waits; 0.0 if it has given up."""
+        """The seconds for which the sender still waits; 0.0 if it has given up."""
         return max(0.0, self.expires_at - trio.current_time())
 
     async def offer(self, message: msgspec.Struct) -> None:
@@ -82,7 +82,7 @@ class IncomingRequest(Generic[Q]):
         await self._mailbox.endpoint.answer(self._arrival, body)
 
     def lose(self, message: str) -> None:
-        """Answer that no reply will come: the actor that got the request has ended."""
+        """Answer that no reply will come, because the process that got the request has ended."""
         self._close()
         self._mailbox.endpoint.fail(self._arrival, LOST, message)
 
@@ -116,8 +116,8 @@ class IncomingRequest(Generic[Q]):
 class Mailbox(Generic[Q]):
     """The requests to an actor during one run of it: iterate over the mailbox.
 
-    A body that is no valid request is answered as `malformed`, and skipped. So is, without an
-    answer, a request whose sender has given up.
+    A body that is not a valid request is answered as `malformed`, and skipped. A request whose
+    sender has given up is skipped without an answer.
     """
 
     def __init__(self, endpoint: Arrivals, request_codec: MsgpackCodec[Q]) -> None:
@@ -161,12 +161,12 @@ class Mailbox(Generic[Q]):
 
 
 class Mailboxes(Protocol):
-    """Opens the mailbox of an actor: the bus does, and the end of a frame channel."""
+    """The bus, or the end of a frame channel: either can open an actor's mailbox."""
 
     def mailbox(
         self, actor: ActorName, request_codec: MsgpackCodec[Q]
     ) -> AbstractAsyncContextManager[Mailbox[Q]]:
-        """Listen as `actor` while a block runs."""
+        """Open the mailbox of `actor` for as long as the block runs."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Tells a service manager's watchdog whether every actor takes its requests."""
+"""Tells a service manager's watchdog whether every actor reads its mailbox."""
 
 from collections.abc import Callable, Sequence
 
@@ -20,9 +20,10 @@ log = structlog.get_logger()
 async def beat(
     bus: Bus, actors: Sequence[ActorName], watchdog: float, alive: Callable[[], None]
 ) -> None:
-    """Call `alive` three times in `watchdog` seconds, as long as every actor answers a ping.
+    """Call `alive` three times in every `watchdog` seconds, as long as every actor answers a ping.
 
-    It is not called while the event loop is blocked, or while an actor does not read its mailbox.
+    `alive` is not called while the event loop is blocked, or while an actor does not read its
+    mailbox.
     """
     pause = watchdog / BEATS_PER_WATCHDOG
     while True:

@@ -24,7 +24,7 @@ BACKOFF = Backoff(first=2.0, last=20.0)
 
 
 def not_saved(what: str, which: str = "") -> str:
-    """Return the line of `capd status` while saves of `what` fail; `which` names parts of it."""
+    """Return the line of `capd status` for failing saves of `what`; `which` names parts of it."""
     return (
         f"{what} cannot be written down at present{f': {which}' if which else ''};"
         " look for room on the disk of the state folder, and in capd logs"
@@ -32,12 +32,13 @@ def not_saved(what: str, which: str = "") -> str:
 
 
 class Saver(Generic[K]):
-    """Saves changed states, each known by a key. A single file has one key."""
+    """Saves states after they have changed. Each state has a key; a single file has one key."""
 
     def __init__(self, save: Callable[[K], Awaitable[bool]], *, pause: float) -> None:
-        """`save` saves the present state of a key, and returns whether that worked.
+        """Create a saver whose function `save` writes the present state of a key.
 
-        `pause` is how many seconds after a change it is saved.
+        `save` returns whether it succeeded. `pause` is the number of seconds from a change to its
+        save.
         """
         self._save = save
         self._pause = pause

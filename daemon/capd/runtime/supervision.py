@@ -45,7 +45,7 @@ class Child:
 
 
 class _Ready:
-    """The `task_status` of a child. Unlike trio's, it may be reported again after a restart."""
+    """The `task_status` of a child. Unlike trio's, it can be used again after a restart."""
 
     def __init__(self) -> None:
         self._event = trio.Event()
@@ -59,7 +59,7 @@ class _Ready:
 
 
 class _Post:
-    """A child's place in the tree, kept through its restarts."""
+    """Runs one child and restarts it; lives as long as the supervision, through all restarts."""
 
     def __init__(self, child: Child, intensity: RestartIntensity) -> None:
         self.child = child
@@ -83,7 +83,7 @@ class _Post:
             self._finished.set()
 
     async def stop(self, timeout: float) -> None:
-        """Cancel the child and wait for its end, at most `timeout` seconds."""
+        """Cancel the child, and wait up to `timeout` seconds until it has ended."""
         self._is_stopping = True
         self._scope.cancel()
         with trio.move_on_after(timeout, shield=True):

@@ -41,7 +41,7 @@ class NoSuchPeerError(CapdError):
 
 @dataclass(eq=False, slots=True)
 class _Turn:
-    """One sleeping task: what it waits for, and how to wake it."""
+    """One sleeping task, with the state of the socket that it waits for."""
 
     flag: int
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
