@@ -33,7 +33,7 @@ class Sweeper:
         others: Sequence[Callable[[], Awaitable[object]]] = (),
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`others` are further removals to run once a day."""
+        """Create it. `others` are further removals to run once a day."""
         self._supervisor = SupervisorClient(bus)
         self._files = files
         self._others = others
@@ -49,7 +49,10 @@ class Sweeper:
             await trio.sleep(DAY)
 
     async def sweep(self) -> None:
-        """Remove outdated files. If it is not known which servers run, remove nothing."""
+        """Run the other removals, then remove outdated files.
+
+        If it cannot be found out which servers run, no file is removed.
+        """
         for other in self._others:
             await other()
         thread = partial(trio.to_thread.run_sync, abandon_on_cancel=True)

@@ -63,12 +63,12 @@ class DefinitionStore(Protocol):
 
 
 class Definitions:
-    """The definitions actor's mailbox: a list of tools in, the withheld ones out."""
+    """The definitions actor's mailbox: receives a server's tools, returns the withheld ones."""
 
     def __init__(
         self, bus: Bus, files: DefinitionStore, mode: messages.Mode, own_tools: tuple[str, ...] = ()
     ) -> None:
-        """`own_tools` are the names of capd's own tools."""
+        """Create it. `own_tools` are the names of capd's own tools."""
         self._bus = bus
         self._files = files
         self._mode: messages.Mode = mode
@@ -158,7 +158,7 @@ class Definitions:
         return messages.ToolsVetted([*withheld, *unreadable])
 
     def _unread(self, request: messages.VetTools, tools: list[ToolName]) -> list[ToolName]:
-        """Return the tools to withhold of a server whose baseline cannot be read now."""
+        """Return the tools to withhold while the baseline of their server cannot be read."""
         if not (self._rule.is_quarantine or rules.standing_of(request.server)):
             return []
         self._unreadable[request.identity] = request.server.name
@@ -269,7 +269,7 @@ class Definitions:
     def _change(
         self, of: Baseline, tool: ToolName, change: ToolChange, room: int
     ) -> messages.DefinitionChange:
-        """Return a change; `room` is the number of characters that its difference may have."""
+        """Return a change as a message; its difference has at most `room` characters."""
         trusted = of.known.get(tool)
         before = trusted.text if trusted is not None else b""
         shown = difference(before, change.text, named=f"{of.name}:{tool}") if room > 0 else ""
@@ -351,7 +351,7 @@ class Definitions:
         return problem
 
     async def _save_again(self, identity: ServerIdentity) -> bool:
-        """Save a baseline that could not be saved before, as on a full disk."""
+        """Save a baseline again whose last save failed; return whether that worked."""
         async with self._locks[identity]:
             if identity not in self._unsaved:
                 return True

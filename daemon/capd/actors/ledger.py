@@ -42,10 +42,10 @@ T = TypeVar("T")
 
 
 class Ledger:
-    """The ledger's mailbox: notes in, rows out."""
+    """The ledger's mailbox: receives notes and questions, returns rows."""
 
     def __init__(self, bus: Bus, journal: Journal, database: Database | None) -> None:
-        """Without a `database` nothing is recorded."""
+        """Create it. Without a `database` nothing is recorded."""
         self._bus = bus
         self._journal = journal
         self._database = database

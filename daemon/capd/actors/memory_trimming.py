@@ -1,9 +1,9 @@
 """Gives freed memory back to the operating system.
 
-The objects of an ended session are freed, but the C library keeps the memory. It is asked to return
-that memory when no session has ended for a moment. So an editor that closes many sessions at once
-causes one pass over the heap, not one for each. The same goes for what calls have left, once the
-daemon has worked and is quiet again: a few results of a megabyte leave 7 MB.
+The objects of an ended session are freed, but the C library keeps the memory. capd asks it to
+return that memory once no session has ended for a moment. So an editor that closes many sessions at
+once causes one pass over the heap, not one for each. The same is done after calls, once the daemon
+has worked and is quiet again: a few results of a megabyte leave 7 MB behind.
 """
 
 import gc
@@ -32,7 +32,7 @@ class MemoryTrimmer:
     def __init__(
         self, is_idle: Callable[[], bool], give_back: Callable[[], None] = platform.trim_memory
     ) -> None:
-        """`is_idle` tells whether no session is open."""
+        """Create it. `is_idle` tells whether no session is open."""
         self._is_idle = is_idle
         self._give_back = give_back
         self._ended = trio.Event()
@@ -42,7 +42,7 @@ class MemoryTrimmer:
         self._ended.set()
 
     async def run(self) -> None:
-        """Return memory after sessions have ended, until cancelled."""
+        """Until cancelled, return memory to the system after sessions have ended."""
         while True:
             await self._ended.wait()
             with trio.move_on_after(LONGEST_WAIT):
@@ -63,7 +63,7 @@ async def return_after_work(
     give_back: Callable[[], None] = platform.trim_memory,
     cpu_seconds: Callable[[], float] = time.process_time,
 ) -> None:
-    """Return memory whenever the daemon is quiet after it has worked, until cancelled."""
+    """Until cancelled, return memory to the system whenever the daemon is quiet after work."""
     returned_at = last = cpu_seconds()
     while True:
         await trio.sleep(LOOK)

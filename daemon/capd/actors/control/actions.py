@@ -183,7 +183,7 @@ class ActionMethods:
 
 
 def _with_hint(reply: T | supervisor.LoginFailed, hint: str) -> T | supervisor.LoginFailed:
-    """Return the reply, with the hint added to a refusal."""
+    """Return `reply`; if it is a refusal, with the hint added to its text."""
     if isinstance(reply, supervisor.LoginFailed) and hint:
         return supervisor.LoginFailed(f"{reply.message} ({hint})")
     return reply

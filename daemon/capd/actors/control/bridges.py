@@ -37,7 +37,7 @@ class BridgeMethods:
     def __init__(
         self, bridges: OpenBridges | None = None, gateway: BridgeServer | None = None
     ) -> None:
-        """Without `bridges` and `gateway`, no bridge can be opened."""
+        """Create the methods. Without `bridges` and `gateway`, no bridge can be opened."""
         self._bridges = bridges
         self._gateway = gateway
         self.methods: dict[str, Callable[[Any], Awaitable[Any]]] = {
@@ -56,7 +56,9 @@ class BridgeMethods:
         writer: FrameWriter,
         peer: Peer,
     ) -> None:
-        """Open a bridge, answer, and serve it until this is cancelled or it is revoked.
+        """Open a bridge, answer the request, and serve the bridge until it is revoked.
+
+        Cancelling this ends the bridge as well.
 
         Raises:
             MethodError: the bridge cannot be opened.

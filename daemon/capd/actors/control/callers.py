@@ -43,7 +43,7 @@ async def check_still_let_in(peer: Peer) -> None:
 async def check_person(method: str, peer: Peer, command: str = "capd trust") -> None:
     """Raise unless the request may come from a person.
 
-    `method` is the method for the log, `command` the command that a refusal names.
+    `method` is the called method, for the log. `command` is the command that a refusal names.
 
     Raises:
         MethodError: capd started the process, or it has no terminal.

@@ -83,9 +83,10 @@ class Control:
         memories: Path | None = None,
         bridges: BridgeMethods | None = None,
     ) -> None:
-        """`tally` counts events since the daemon started; `memories` is the user's folder.
+        """Create it. `tally` counts events since the daemon started.
 
-        Without `bridges` no bridge can be opened.
+        `memories` is the folder with the user's own memories. Without `bridges` no bridge can be
+        opened.
         """
         self._bridges = bridges or BridgeMethods()
         self._bus = bus
@@ -126,7 +127,7 @@ class Control:
         }
 
     async def serve(self, stream: trio.SocketStream, reader: FrameReader, peer: Peer) -> None:
-        """Answer one connection's requests, side by side, until it closes."""
+        """Answer the requests of one connection, several at a time, until the connection closes."""
         writer = FrameWriter(stream, max_frames=1024, max_bytes=256 << 20, timeout=60.0)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_write, writer, nursery.cancel_scope)

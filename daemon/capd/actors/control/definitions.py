@@ -21,7 +21,7 @@ READ_TIMEOUT = 30.0
 
 
 class DefinitionMethods:
-    """The control methods that list definitions and record decisions on them."""
+    """The control methods that list definitions and record a person's decisions on them."""
 
     def __init__(self, actors: Actors) -> None:
         self._client = actors.definitions
@@ -61,7 +61,7 @@ class DefinitionMethods:
 
 
 async def summary(client: DefinitionsClient) -> dict[str, Any]:
-    """Return the definitions' part of the status.
+    """Return the part of the status that is about tool definitions.
 
     Raises:
         ActorUnavailableError: the definitions actor does not answer in time.

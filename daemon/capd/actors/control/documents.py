@@ -1,4 +1,4 @@
-"""The documents of the control role, as docs/protocol.md defines them.
+"""Makes the JSON documents that control methods return, as docs/protocol.md defines them.
 
 Each carries `schema`; members may be added, never renamed or removed.
 """
@@ -30,9 +30,9 @@ def caps(
     available_keys: frozenset[str],
     metrics: Mapping[CapabilityId, Document] = NO_METRICS,
 ) -> Document:
-    """Return `caps`: every capability that a tap defines, usable or not.
+    """Return the document `caps`: every capability that a tap defines, usable or not.
 
-    `available_keys` are the keys that have a value; `metrics` are the index's figures.
+    `available_keys` are the keys that have a value. `metrics` has the use and cost of capabilities.
     """
     active: dict[tuple[str, str], list[str]] = {}
     for session in sessions:
@@ -64,12 +64,12 @@ def caps(
 
 
 def servers(listed: Sequence[supervisor.ServerEntry]) -> Document:
-    """Return `servers`: every instance."""
+    """Return the document `servers`: every instance."""
     return {"schema": SCHEMA, "servers": [_server(entry) for entry in listed]}
 
 
 def sessions(listed: curator.SessionsListed) -> Document:
-    """Return `sessions`: every session."""
+    """Return the document `sessions`: every session."""
     return {"schema": SCHEMA, "sessions": [_session(entry) for entry in listed.sessions]}
 
 
@@ -80,7 +80,7 @@ def status(
     listed_sessions: curator.SessionsListed,
     listed_servers: Sequence[supervisor.ServerEntry],
 ) -> Document:
-    """Return `status`: the daemon, the taps, the model, and summaries of sessions and servers."""
+    """Return the document `status`: daemon, taps, model, and summaries of sessions and servers."""
     return {
         "schema": SCHEMA,
         "daemon": daemon,
@@ -154,7 +154,7 @@ def discovered(
     listed_sessions: Sequence[curator.SessionEntry],
     available_keys: frozenset[str],
 ) -> Document:
-    """Return `discover`: the capabilities and skills that fit."""
+    """Return the document `discover`: the capabilities and skills that fit."""
     return {
         "schema": SCHEMA,
         "hits": [
@@ -184,7 +184,7 @@ def words(taken: curator.TurnTaken) -> str:
 
 
 def turn(taken: curator.TurnTaken) -> Document:
-    """Return `turn`: the decision, what changed, and the texts for the model."""
+    """Return the document `turn`: the decision, the changes, and the texts for the model."""
     decision = taken.decision
     return {
         "schema": SCHEMA,
@@ -317,7 +317,7 @@ def _decision(entry: registry.DecisionEntry) -> Document:
 
 
 def indexed(servers: Sequence[finder.ServerIndexed]) -> Document:
-    """Return `index`: what each server of the catalog answered."""
+    """Return the document `index`: what each server of the catalog answered."""
     return {
         "schema": SCHEMA,
         "servers": [
@@ -344,7 +344,7 @@ def _found_skill(hit: finder.SkillHit) -> Document:
 
 
 def capability_match(hit: registry.CapabilityHit, spec: CapabilitySpec | None) -> Match:
-    """Return a capability as an entry of a search, with its description or a trigger."""
+    """Return a capability as an entry of a search, described by its description or a trigger."""
     description = (spec.description or spec.title) if spec is not None else ""
     if not description and hit.triggers:
         description = f"“{hit.triggers[0]}”"
@@ -352,16 +352,16 @@ def capability_match(hit: registry.CapabilityHit, spec: CapabilitySpec | None) -
 
 
 def tool_match(hit: finder.ToolHit, capability: str = "") -> Match:
-    """Return a tool as an entry of a search; with `capability`, as one of its tools."""
+    """Return a tool as an entry of a search; `capability` is given if it was found through that."""
     named = (capability,) if capability else ()
     grants = named or ((hit.via.name,) if hit.via is not None else ())
     return Match("tool", hit.wire_name, hit.score, _purpose(hit), grants)
 
 
 def found(reply: finder.ToolsFound, others: Sequence[Match], limit: int) -> Document:
-    """Return `search`: everything that fits in one order, and the tools separately.
+    """Return the document `search`: all that fits in one order, and the tools separately as well.
 
-    `others` are capabilities, and the tools of the best one.
+    `others` are capabilities that fit, and the tools of the best capability.
     """
     skills = [
         Match("skill", hit.prompt, hit.score, hit.skill.description, tuple(hit.skill.capabilities))
@@ -412,7 +412,7 @@ def secrets(
     stored: Stored,
     own: Mapping[SessionKey, Collection[str]],
 ) -> Document:
-    """Return `secrets`: the keys and where their values come from, never a value.
+    """Return the document `secrets`: the keys and where their values come from, never a value.
 
     `own` are the keys for which each session's client sent values.
     """
@@ -438,7 +438,7 @@ def secrets(
 
 
 def config_document(project: str, described: settings.SettingsDescribed) -> Document:
-    """Return `config`: every key with its value and the origin of the value."""
+    """Return the document `config`: every key with its value and the origin of the value."""
     return {
         "schema": SCHEMA,
         "project": project,
@@ -454,7 +454,7 @@ def config_document(project: str, described: settings.SettingsDescribed) -> Docu
 
 
 def tokens(described: curator.TokensDescribed) -> Document:
-    """Return `tokens`: the tokens of each session. A count that is not known is None."""
+    """Return the document `tokens`: the tokens of each session. An unknown count is None."""
     return {
         "schema": SCHEMA,
         "vocabulary": described.vocabulary,

@@ -1,4 +1,4 @@
-"""The documents of the control role about the index (docs/memories.md).
+"""Makes the JSON documents of control methods about the index (docs/memories.md).
 
 Members may be added, never renamed or removed.
 """

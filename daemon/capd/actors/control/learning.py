@@ -1,6 +1,7 @@
 """Methods on what routing has learnt from use: show it, and forget it.
 
-A process that capd started may not make routing forget: an agent must not choose what is learnt.
+A process that capd started may not make routing forget, because an agent must not choose what
+routing has learnt.
 """
 
 from collections.abc import Awaitable, Callable

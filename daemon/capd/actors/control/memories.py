@@ -33,7 +33,7 @@ DESCENDS = "a process that capd started may not change memories"
 
 
 class MemoryMethods:
-    """The methods on memories. Those that change something check the calling process."""
+    """The methods on memories. The methods that change a memory check the calling process first."""
 
     def __init__(self, actors: Actors, store: MemoryStore) -> None:
         self._actors = actors

@@ -18,7 +18,7 @@ from capd_protos.types import SessionKey
 
 
 class ProfileMethods:
-    """The methods on profiles. The one that chooses checks the calling process."""
+    """The methods on profiles. The method that chooses one checks the calling process first."""
 
     def __init__(self, actors: Actors) -> None:
         self._actors = actors

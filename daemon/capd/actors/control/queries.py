@@ -50,7 +50,10 @@ class QueryMethods:
         daemon: Callable[[], dict[str, Any]],
         bridges: Callable[[], list[dict[str, Any]]] = list,
     ) -> None:
-        """`daemon` returns the daemon's own part of the status, `bridges` the open bridges."""
+        """Create the methods.
+
+        `daemon` returns the daemon's own part of the status, `bridges` the open bridges.
+        """
         self._bridges = bridges
         self._actors = actors
         self._environments = environments
@@ -231,7 +234,7 @@ class QueryMethods:
         return documents.config_document(params.project, described)
 
     def _keys(self, sessions: curator.SessionsListed) -> frozenset[str]:
-        """Return the keys that are stored, or for which a live session has a value."""
+        """Return the keys for which a value is stored or a live session has one."""
         own = (self._environments.own(SessionKey(s.key)) for s in sessions.sessions)
         return frozenset(self._environments.stored.values()).union(*own)
 

@@ -1,4 +1,4 @@
-"""Methods about the past: why something was decided, and the daemon's metrics."""
+"""Methods about the past: why routing decided something, and the daemon's metrics."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -30,12 +30,12 @@ Method = Callable[[Any], Awaitable[dict[str, Any]]]
 
 
 class RecordMethods:
-    """Answers from the ledger, or without one from what the actors have in memory."""
+    """The methods `why` and `metrics`. They use the ledger, or else what actors have in memory."""
 
     def __init__(self, actors: Actors, tally: Tally, *, status: Method, caps: Method) -> None:
-        """`tally` has counted events since the daemon started.
+        """Create the methods. `tally` has counted events since the daemon started.
 
-        `status` and `caps` are the methods of these names, whose documents are used here.
+        `status` and `caps` are the control methods of these names; their documents become metrics.
         """
         self._actors = actors
         self._tally = tally
@@ -136,7 +136,7 @@ def _remembered(described: registry.RegistryDescribed, session: SessionKey) -> l
 
 
 def _key(session: str, at: float) -> tuple[str, float]:
-    """Return the key by which a decision in memory and its ledger row are the same."""
+    """Return the key by which a decision in memory is recognised as a row of the ledger."""
     return session, round(at, 3)
 
 

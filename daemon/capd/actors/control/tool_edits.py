@@ -34,7 +34,7 @@ async def edits_in_force(actors: Actors) -> list[dict[str, Any]]:
 
 
 class ToolEditMethods:
-    """The methods on edited tools. They change nothing: edits are in files."""
+    """The methods on edited tools. They only read, because edits are made in files."""
 
     def __init__(self, actors: Actors) -> None:
         self._actors = actors
@@ -56,7 +56,7 @@ class ToolEditMethods:
             await trio.sleep(LOOK_AGAIN)
 
     async def _described(self, name: str) -> tuple[dict[str, Any], bool]:
-        """Return a tool's document, and whether the finder already has the registry's version."""
+        """Return a tool's document, and whether finder and registry have the same edit of it."""
         looked_up = await self._actors.finder.look_up(finder.LookUpTool(name))
         hit = looked_up.hit
         if hit is None or hit.via is None or hit.spec is None:

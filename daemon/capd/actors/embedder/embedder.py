@@ -3,8 +3,9 @@
     cold ──WarmUp, EmbedTexts──> loading ──> ready ──idle──> cold (or the process ends)
                                     └──────> unusable ──next request──> loading
 
-The same actor runs in the daemon's process or in its own; only the mailbox and `on_idle` differ.
-While the model loads, texts are refused and not queued, because routing does not wait for a model.
+The same actor runs in the daemon's process or in a process of its own. Only its mailbox and
+`on_idle` differ. While the model loads, the actor refuses texts and queues none, because routing
+does not wait for a model.
 """
 
 import hashlib
@@ -50,7 +51,7 @@ class Model(Protocol):
 
 
 class Embedder:
-    """The embedder's mailbox: texts in, vectors out."""
+    """The embedder's mailbox: receives texts, returns their vectors."""
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class Embedder:
         self._limiter = trio.CapacityLimiter(1)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled, or until idle if being idle ends the process."""
+        """Serve until cancelled. If `on_idle` ends the process, also return when idle."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             self._last_used_at = trio.current_time()

@@ -1,6 +1,6 @@
 """The finder: finds every known tool by words and by meaning, without running any server.
 
-    nobody uses capd ──the first session or search──> what follows is done
+    nobody uses capd ──the first session or search──> the steps below begin
     a saved list or the catalog changes ──> indexed by words at once ──> vectors in the background
     a query without vectors or without the model ──> answered by words alone
 
@@ -76,7 +76,9 @@ def capability_tools(
     known: KnownTools,
     tokens: Mapping[WireName, int] | None,
 ) -> list[CapabilityTools]:
-    """Return each capability with its tools; of two with one name, that of the first tap.
+    """Return each capability with its tools.
+
+    Of two with the same name, the first tap's is returned.
 
     `tokens` are the tokens of each tool; None leaves the counts out.
     """
@@ -143,7 +145,7 @@ class ToolFinder:
         pieces: PieceCounts | None = None,
         is_screened: bool = False,
     ) -> None:
-        """`cache_file` is for the vectors of tools; those of skills are beside it.
+        """Create it. The vectors of tools are saved in `cache_file`, those of skills beside it.
 
         With `is_screened`, the finder asks the definitions actor which tools of a saved list are
         withheld.
@@ -350,7 +352,7 @@ class ToolFinder:
 
     @property
     def _is_behind(self) -> bool:
-        """Whether the catalog or a list has changed since it was last read."""
+        """Whether the catalog or a tool list has changed since the finder last read it."""
         return self._changed.is_set() or self._reading.locked()
 
     async def _known_by_name(self, request: messages.LookUpTool) -> messages.ToolLookedUp:
@@ -505,7 +507,7 @@ class ToolFinder:
             await self._skills.use()
 
     async def _searchable(self, project: str) -> ToolSet:
-        """Return the tools of a project's sessions, to search in."""
+        """Return the tools that sessions of a project can find, ready to be searched."""
         self._in_use.set()
         await self._skills.prepare()
         return await self._sets.searchable(project)

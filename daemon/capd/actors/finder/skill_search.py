@@ -32,11 +32,11 @@ class SkillFinder:
         self._entries: dict[WireName, registry.SkillEntry] = {}
 
     async def follow(self) -> None:
-        """Compute missing vectors whenever there are new skills, until cancelled."""
+        """Compute missing vectors whenever the set of skills changes, until cancelled."""
         await self._vectors.follow()
 
     async def take(self, skills: list[registry.SkillEntry]) -> None:
-        """Replace the searched skills."""
+        """Replace the skills that are searched."""
         entries = {entry.prompt: entry for entry in skills}
         if entries == self._entries:
             return
@@ -57,12 +57,12 @@ class SkillFinder:
         self._vectors.wanted(self._index)
 
     async def use(self) -> None:
-        """Prepare for searches, now and whenever there are other skills."""
+        """Prepare for searches, at once and whenever the set of skills changes."""
         self._vectors.use()
         await self.prepare()
 
     async def prepare(self) -> None:
-        """Index the words of the skills, if no search has had that done."""
+        """Index the words of the skills, unless that is done."""
         if not self._index.is_prepared:
             await trio.to_thread.run_sync(self._index.prepare)
 

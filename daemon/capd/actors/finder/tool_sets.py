@@ -59,12 +59,12 @@ class ToolSet:
         self.vectors.wanted(self.index)
 
     async def prepare(self) -> None:
-        """Index the words of the tools, if no search has had that done."""
+        """Index the words of the tools, unless that is done."""
         if not self.index.is_prepared:
             await trio.to_thread.run_sync(self.index.prepare)
 
     def searched(self, policy: Policy) -> search_answers.Searched:
-        """Return the number of tools and servers that are searched, for the answer."""
+        """Return how many tools and servers a search covers, and what it leaves out."""
         return search_answers.searched(self.index, self.unlisted_for(policy))
 
     def unlisted_for(self, policy: Policy) -> list[ServerName]:
@@ -104,7 +104,7 @@ class ToolSet:
 
 
 class ToolSets:
-    """The set of the user's taps, and one for each project that adds tools."""
+    """All tool sets: one for the user's taps, and one for each project that adds tools."""
 
     def __init__(
         self,
@@ -112,7 +112,10 @@ class ToolSets:
         vectors: Callable[[str], ToolVectors],
         paths: RealPaths | None = None,
     ) -> None:
-        """`vectors(name)` creates the vectors of one more set, saved in a file of that name."""
+        """Create it.
+
+        `vectors(name)` creates the vectors of one more set, saved in a file of that name.
+        """
         self.paths = paths or RealPaths()
         self.users = users
         self._make_vectors = vectors
@@ -132,7 +135,7 @@ class ToolSets:
         return found
 
     async def use(self) -> None:
-        """Prepare all sets for searches, now and whenever they are replaced."""
+        """Prepare all sets for searches, at once and whenever they are replaced."""
         for each in (self.users, *self._projects.values()):
             each.vectors.use()
         for each in (self.users, *self._projects.values()):

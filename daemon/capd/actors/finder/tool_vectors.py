@@ -63,11 +63,11 @@ class ToolVectors:
         users: "ToolVectors | None" = None,
         most_compared: int = MOST_TOOLS,
     ) -> None:
-        """With `announces`, publish an event when the vectors are ready.
+        """Create it. With `announces`, an event is published when the vectors are ready.
 
-        `users` are the vectors of the user's catalog. They are shared, but computed and saved only
-        there. More tools than `most_compared` are searched by a graph, if the extra for it is
-        installed.
+        `users` are the vectors of the user's catalog. A project's catalog shares them, but they are
+        computed and saved only by `users`. More tools than `most_compared` are searched by a graph,
+        if the extra for it is installed.
         """
         self._most_compared = most_compared
         self._announces = announces
@@ -90,13 +90,13 @@ class ToolVectors:
         return self._is_in_use or (self._users is not None and self._users.is_in_use)
 
     def use(self) -> None:
-        """Start to compute vectors, because a search may follow."""
+        """Start to compute vectors, because somebody uses capd and may search."""
         self._is_in_use = True
         if self._index.tools and not self._index.has_vectors:
             self._need.set()
 
     def wanted(self, index: ToolIndex) -> None:
-        """Compute the vectors of `index` in the background, from the first use on."""
+        """Set the index whose vectors are computed in the background, once `use` was called."""
         self._index = index
         if index.tools and self.is_in_use:
             self._need.set()

@@ -6,8 +6,8 @@ It is checked in this order, and a failed check closes that connection only:
     user at the socket ──> hello within 10 s ──> credential ──> role ──> process ──> session
                                                                               └──> runner
 
-A runner is what starts servers over there (`adapters/servers/far_runners`). Its connection waits
-for a server of a session of the same bridge, and reaches nothing else.
+A runner is the process that starts servers on the far side (`adapters/servers/far_runners`). Its
+connection waits for a server of a session of the same bridge, and reaches nothing else.
 `adapters/clients/hellos` says which parts of the hello are used.
 """
 
@@ -69,7 +69,7 @@ class BridgeGateway:
         peers: Peers | None = None,
         runners: FarRunners | None = None,
     ) -> None:
-        """`may_connect` are globs of servers whose own processes may be clients.
+        """Create it. `may_connect` are globs of servers whose own processes may be clients.
 
         `runners` gets the connections of runners; without it none is accepted.
         """
@@ -141,7 +141,10 @@ class BridgeGateway:
     async def _hello(
         self, bridge: OpenBridge, stream: trio.SocketStream
     ) -> tuple[frames.Hello, FrameReader] | frames.Refused | None:
-        """Return the hello of a connection that may have a session; None for another user's."""
+        """Read and check a connection's hello; return it, or the refusal to answer with.
+
+        None for a process of another user, which gets no answer.
+        """
         peer = self._peers.of(cast("socket.socket", stream.socket))
         try:
             if peer.uid != os.getuid():
@@ -173,7 +176,7 @@ class BridgeGateway:
         return None
 
     async def _keep_runner(self, bridge: OpenBridge, stream: trio.SocketStream) -> bool:
-        """Keep a runner's connection for a server; return whether it is kept."""
+        """Keep the connection of a bridge's runner for a server; return whether it is kept."""
         assert self._runners is not None
         await send_frame(stream, frames.Welcome(SOCKET_PROTOCOL, self._daemon))
         if bridge.scope.cancel_called:

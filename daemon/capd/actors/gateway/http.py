@@ -51,7 +51,7 @@ log = structlog.get_logger(actor=NAME)
 
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
-    """Whom the HTTP front admits, and what its sessions begin with."""
+    """The settings of the HTTP front: who is admitted, and what its sessions begin with."""
 
     admission: Admission
     is_bare: bool = False
@@ -75,7 +75,7 @@ def listener_on(port: int) -> trio.SocketListener:
 
 
 class _Visit:
-    """One connection. Its process is checked with the first request, its token with each."""
+    """One connection. capd checks its process with the first request, and its token with each."""
 
     def __init__(
         self, gateway: "HttpGateway", stream: trio.SocketStream, place: WaitingPlace
@@ -106,7 +106,7 @@ class HttpGateway:
         may_connect: tuple[str, ...] = (),
         peers: Peers | None = None,
     ) -> None:
-        """`may_connect` are globs of servers whose own processes may be clients."""
+        """Create it. `may_connect` are globs of servers whose own processes may be clients."""
         self._rules = PeerRules(bus, may_connect)
         self._lets_servers_in = bool(may_connect)
         self._peers = TcpPeers(peers or Peers(), searches_servers=bool(may_connect))
@@ -148,7 +148,7 @@ class HttpGateway:
     async def refusal(
         self, request: HttpRequest, stream: trio.SocketStream, place: WaitingPlace
     ) -> Refusal | None:
-        """Return why the first request of a connection is refused; None if it is let in."""
+        """Return why the first request of a connection is refused; None if it is accepted."""
         refused = self._settings.admission.refusal(request)
         if refused is not None:
             return refused
@@ -162,7 +162,7 @@ class HttpGateway:
         return refused
 
     def refused_later(self, request: HttpRequest) -> Refusal | None:
-        """Return why a later request of an accepted connection is refused; None if it is not."""
+        """Return why a later request of a connection is refused; None if it is accepted."""
         return self._settings.admission.refusal(request)
 
     async def _refused_process(self, stream: trio.SocketStream) -> Refusal | None:
@@ -191,7 +191,7 @@ class HttpGateway:
     # Callbacks of the endpoint
 
     async def _open_session(self, session: HttpSession, client: str, is_kept: bool) -> None:
-        """Open a session; with `is_kept`, a later connection of the same client finds it again.
+        """Open a session; with `is_kept`, later connections of the same client can use it.
 
         Raises:
             NoSessionError: the session cannot be opened.

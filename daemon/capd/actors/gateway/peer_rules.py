@@ -25,7 +25,7 @@ class PeerRules:
     """Refuses processes that capd started, unless `may_connect` names their server."""
 
     def __init__(self, bus: Bus, may_connect: tuple[str, ...] = ()) -> None:
-        """`may_connect` are globs of servers whose own processes may be clients."""
+        """Create the rules. `may_connect` are globs of servers whose processes may be clients."""
         self._supervisor = SupervisorClient(bus)
         self._may_connect = may_connect
 
@@ -48,7 +48,7 @@ class PeerRules:
         return frames.Refused("started_by_capd", _reason(verdict, name), SOCKET_PROTOCOL)
 
     def is_excepted(self, server: str) -> bool:
-        """Tell whether processes of a server may connect; an unknown one needs the glob `*`."""
+        """Tell whether processes of `server` may connect; an unknown one needs the glob `*`."""
         return any(fnmatchcase(server, each) for each in self._may_connect)
 
     async def server_of(self, chain: tuple[int, ...]) -> str:

@@ -1,1 +1,1 @@
-"""The index: a short text on each capability, written when the catalog changes."""
+"""The index: a short text about each capability. The texts are made when the catalog changes."""

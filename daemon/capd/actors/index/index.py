@@ -61,7 +61,7 @@ log = structlog.get_logger(actor="index")
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """The index for one project, as it was last computed."""
+    """The index for one project, as it was last computed, with the catalog that it is from."""
 
     described: list[finder.CapabilityTools] = field(default_factory=list)
     facts: Mapping[str, Facts] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class _Read:
     words: Mapping[CapabilityId, "_Known"] = field(default_factory=dict)
 
     def words_of(self, described: finder.CapabilityTools) -> "_Known":
-        """Return the words for a capability; they are computed again only if it has changed."""
+        """Return the index words for a capability, cached for as long as it does not change."""
         spec, tools = described.capability, described.tools
         known = self.words.get(spec.id)
         if known is None or known.capability is not spec or known.tools != tools:
@@ -81,7 +81,7 @@ class _Read:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The index words of a capability, valid while its tools are these."""
+    """The cached index words of a capability, valid as long as its tools stay the same."""
 
     capability: CapabilitySpec
     tools: list[WireName] | None
@@ -89,7 +89,7 @@ class _Known:
 
 
 class Index:
-    """The index's mailbox: requests in, short texts out."""
+    """The index's mailbox: receives requests, returns short texts."""
 
     def __init__(self, bus: Bus, file: IndexFile, pieces: PieceCounts) -> None:
         self._bus = bus
@@ -173,7 +173,7 @@ class Index:
             await contained("refresh", self._refresh, log=log)
 
     async def _follow_sessions(self) -> None:
-        """Count the texts for sessions at once, and the tools of the catalog a while later."""
+        """Count the tokens of texts for sessions at once, and those of the tools a while later."""
         await self._is_wanted.wait()
         while True:
             made, learned = self._made, self._learned
@@ -213,7 +213,7 @@ class Index:
         return (await self._ask_finder("")).is_known
 
     async def _count(self) -> None:
-        """Adopt the token counts of tools, once they are counted."""
+        """Publish the entries again with the tools' token counts, once these are known."""
         for project in list(self._read):
             try:
                 found = await self._ask_finder(project, counts=True)
@@ -289,7 +289,7 @@ class Index:
     def _with_tokens(self, described: finder.CapabilityTools) -> finder.CapabilityTools:
         """Return a capability with the last token count of its tools, if the tools are the same.
 
-        Without that, each change of the catalog would drop the counts of all capabilities, and
+        Otherwise each change of the catalog would drop the counts of all capabilities, and so
         change their texts, for half a minute.
         """
         name = str(described.capability.id)

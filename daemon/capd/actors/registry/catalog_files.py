@@ -52,11 +52,11 @@ class CatalogFiles:
         reads: Path | None = None,
         add_triggers: Callable[[Sequence[Tap]], Awaitable[tuple[Tap, ...]]] | None = None,
     ) -> None:
-        """`on_change` is called with the catalog after each load that changes it.
+        """Create it. `on_change` is called with the catalog after each load that changes it.
 
         `memories` is the user's own folder of memories. `parser` reads files that others may have
-        written; its results are cached in the file `reads`. `add_triggers` adds what the tools of
-        servers gave (`tool_triggers.py`).
+        written; its results are cached in the file `reads`. `add_triggers` adds the triggers that
+        come from the tools of servers (`tool_triggers.py`).
         """
         self._add_triggers = add_triggers
         self._parser = parser
@@ -136,7 +136,10 @@ class CatalogFiles:
                 await trio.sleep(TRY_AGAIN)
 
     async def _follow_once(self) -> None:
-        """Load, and return after the next change, because it may have replaced watched folders."""
+        """Load once, watch the files, and return after the next change.
+
+        The caller calls this again, because the change may have replaced watched folders.
+        """
         folders = await self._watched()
         async with Watch(folders) as watch:
             self.watch_error = ""

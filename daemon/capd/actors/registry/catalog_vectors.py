@@ -5,10 +5,10 @@
 
 A vector comes from the cache on disk (by model and text hash), from the tap that ships it, or from
 the model. While 256 or more are missing, messages are compared with the vectors that exist, and by
-words with all texts; `percent` says how many exist. While fewer are missing, messages are
-compared with the catalog before the change. `compared` never waits for the loading: a caller that
-comes too early gets `NotReadyError`, and its request starts the loading. A user's text is embedded
-and not stored.
+words with all texts; `percent` says what share of them exists. While fewer are missing, messages
+are compared with the catalog before the change. `compared` never waits for the loading: a caller
+that comes too early gets `NotReadyError`, and its request starts the loading. A user's text is
+embedded and not stored.
 """
 
 import signal
@@ -74,11 +74,11 @@ log = structlog.get_logger(actor="registry")
 
 
 class NotReadyError(CapdError):
-    """There are no vectors at the moment."""
+    """The vectors that messages are compared with do not exist yet."""
 
 
 class CatalogVectors:
-    """The vectors that messages are compared with."""
+    """The vectors of one catalog's texts, with which messages are compared."""
 
     def __init__(
         self,
@@ -88,10 +88,11 @@ class CatalogVectors:
         users: "CatalogVectors | None" = None,
         preferred: Callable[[], Collection[str]] = tuple,
     ) -> None:
-        """`users` are the vectors of the user's catalog, for the vectors of a project's catalog.
+        """Create the vectors of one catalog.
 
-        Vectors of the user's catalog are shared; they are computed and saved only there.
-        `preferred` returns the capabilities, as `tap/name`, whose vectors are computed first.
+        `users` are the vectors of the user's own catalog, for a project's catalog that shares them.
+        They are computed and saved only by `users`. `preferred` returns the capabilities, as
+        `tap/name`, whose vectors are computed first.
         """
         self._users = users
         self._preferred = preferred
@@ -121,7 +122,7 @@ class CatalogVectors:
         return int(100 * (self._wanted - self._missing) / self._wanted)
 
     def catalog_changed(self, catalog: Catalog) -> None:
-        """Compare messages with `catalog` as soon as its triggers are embedded."""
+        """Use `catalog` for later messages, as soon as its triggers are embedded."""
         self._catalog = catalog
         if self.state == "ready":
             self.state = "cold"
@@ -146,7 +147,7 @@ class CatalogVectors:
     async def compared(self, text: str, waits: float = 0.0) -> "tuple[Vectors, Comparison]":
         """Return the vector of `text`, and the comparison to use it with.
 
-        `waits`: seconds for which the caller can wait. It decides how long the model may take.
+        `waits` is the number of seconds that the caller can wait, and so that the model may take.
 
         Raises:
             NotReadyError: the model, or the vectors to compare with, are not loaded.
@@ -278,7 +279,7 @@ class CatalogVectors:
         )
 
     async def all_vectors(self) -> "Mapping[str, Vectors]":
-        """Return the vector of every text of this catalog; missing ones are computed first.
+        """Return the vector of every text of this catalog; compute those that are missing.
 
         Raises:
             CapdError: the embedder did not compute them.
@@ -286,7 +287,7 @@ class CatalogVectors:
         return await self._of_catalog(self._catalog, is_own=False)
 
     async def _of_catalog(self, catalog: Catalog, *, is_own: bool) -> "Mapping[str, Vectors]":
-        """Return the vector of every text of `catalog`; missing ones are computed first.
+        """Return the vector of every text of `catalog`; compute those that are missing.
 
         With `is_own`, messages are meanwhile compared with the vectors that exist.
         """
@@ -366,7 +367,7 @@ def _finish(
     cache: VectorCache | None,
     capabilities: int,
 ) -> None:
-    """Do what messages do not wait for: free memory, and find siblings."""
+    """Do the work that messages do not wait for: free memory, and find siblings."""
     dropped.clear()
     siblings.prepare()
     if cache is not None:
@@ -390,7 +391,7 @@ def _wanted(
 
 
 def _known(catalog: Catalog, texts: Sequence[str], cache: VectorCache) -> "dict[str, Vectors]":
-    """Return the vectors of `texts` that are cached or shipped, and need not be computed."""
+    """Return the vectors of `texts` that are in the cache, or that their tap ships."""
     known: dict[str, Vectors] = dict(cache.get(texts))
     missing = {text for text in texts if text not in known}
     if not missing:

@@ -1,8 +1,9 @@
-"""What routing learns from use: takes labels, gives score offsets, and saves the labels.
+"""What routing learns from use: receives labels, computes score offsets, and saves the labels.
 
-A label says that a decision was right or wrong, such as a person switching the capability off. It
-arrives as an event; if the event is lost, nothing is learnt from it. The work for one label is
-bounded, because the number of labels is (`core.routing.learning`). A turn only looks an offset up.
+A label records that a decision was right or wrong. For example, a person switched the capability
+off. A label arrives as an event; if the event is lost, nothing is learnt from it. The work for one
+label is bounded, because the number of labels is (`core.routing.learning`). A turn only looks an
+offset up.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +27,7 @@ class LabelStore(Protocol):
 
     @property
     def problem(self) -> str:
-        """Why the labels that an earlier daemon saved cannot be used; empty if they can."""
+        """Why the saved labels of an earlier daemon cannot be used; empty if they can."""
         ...
 
     async def load(self) -> Sequence[RoutingLabel]:
@@ -39,10 +40,13 @@ class LabelStore(Protocol):
 
 
 class Learning:
-    """What the daemon has learnt; without a store it is lost when the daemon ends."""
+    """What routing has learnt. Without a store it is lost when the daemon ends."""
 
     def __init__(self, bus: Bus, store: LabelStore | None, is_on: Callable[[str], bool]) -> None:
-        """`is_on(project)` tells whether its sessions learn, and use what was learnt."""
+        """Create it. `is_on(project)` tells whether learning is on in a project.
+
+        If it is off there, the project's sessions neither give labels nor use the offsets.
+        """
         self._bus = bus
         self._store = store
         self._is_on = is_on

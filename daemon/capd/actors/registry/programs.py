@@ -16,12 +16,12 @@ REFRESH = 30.0
 
 
 class Programs:
-    """Looks up, in the background, which capabilities lack a program."""
+    """Looks up, in the background, which capabilities lack an installed program."""
 
     def __init__(
         self, taps: Callable[[], Iterable[Tap]], has_program: Callable[[str], bool] | None
     ) -> None:
-        """`has_program` looks a command up on the PATH that servers get; it blocks.
+        """Create it. `has_program` looks a command up on the PATH that servers get; it blocks.
 
         Without `has_program`, every program counts as installed.
         """
@@ -32,7 +32,7 @@ class Programs:
 
     @property
     def missing(self) -> dict[CapabilityId, tuple[str, ...]]:
-        """The missing programs by capability, as last found; reading this starts a new search."""
+        """The missing programs by capability, from the last search; reading this starts another."""
         self.look()
         return self._found
 

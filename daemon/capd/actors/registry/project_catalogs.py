@@ -64,7 +64,7 @@ class ProjectCatalogs:
         *,
         parser: Parser | None = None,
     ) -> None:
-        """`users` returns the user's catalog, which each project's catalog extends.
+        """Create it. `users` returns the user's catalog, which each project's catalog extends.
 
         `vectors` makes the vectors of one more catalog; its argument names their file. `on_change`
         is called with a project and its new catalog. `parser` reads the files of projects.
@@ -143,7 +143,8 @@ class ProjectCatalogs:
     def find(self, project: str) -> tuple[Catalog, CatalogVectors | None] | None:
         """Return a project's catalog, and its vectors if it has any.
 
-        None if its sessions use the user's catalog, or its files were not read: that starts here.
+        None if its sessions use the user's catalog. None, too, if its files were not read yet; this
+        call then starts reading them.
         """
         known = self._known.get(self.known(project))
         if known is None or known.catalog is None:
@@ -204,7 +205,7 @@ class ProjectCatalogs:
         self._take(project, replace(read, agreed=dict(trusted.of(project))))
 
     def users_changed(self) -> None:
-        """Follow a change of the user's catalog."""
+        """Take over a change of the user's catalog, which every project's catalog includes."""
         for project, known in self._known.items():
             self._adopt(project, known.read, is_other=True)
 
@@ -254,7 +255,7 @@ class ProjectCatalogs:
             await contained("project vectors", vectors.follow, log=log)
 
     def _forget_one(self) -> None:
-        """Forget the project that was used longest ago, preferring one that adds nothing."""
+        """Forget the project that was used longest ago, but first one that adds nothing."""
         bare = (name for name, known in self._known.items() if known.catalog is None)
         oldest = next(bare, next(iter(self._known)))
         self._known.pop(oldest).scope.cancel()
@@ -292,6 +293,9 @@ class ProjectCatalogs:
         scope.cancel()
 
     async def _until_later(self, scope: trio.CancelScope) -> None:
-        """Read again later, because files that could not be read cannot be watched either."""
+        """Wait, then end `scope` so that the files are read again.
+
+        Files that could not be read cannot be watched either, so no event would announce a change.
+        """
         await trio.sleep(TRY_AGAIN)
         scope.cancel()

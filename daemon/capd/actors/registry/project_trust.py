@@ -1,7 +1,7 @@
 """Grants and revokes trust in the servers that a project's files would start.
 
-The control role has checked that a person's process asks. A grant names digests, so that only the
-definitions and files that the person was shown are trusted.
+The control role has already checked that the request comes from a person's process. A grant names
+digests, so that only the definitions and files that the person was shown are trusted.
 """
 
 import os

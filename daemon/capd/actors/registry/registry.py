@@ -1,10 +1,11 @@
 """The registry: what is installed, and which capability a message asks for.
 
-It holds the catalog and the vectors of its triggers, and answers routing and search by the rules of
-`core.routing`. If the vectors are not ready, a message's words decide alone where they are sure.
-Otherwise it abstains with `model_not_ready`, and the loading starts; it waits only as long as the
-request allows (`waits`). A user's text is embedded and fingerprinted, and not stored. The vector of
-a session's last message stays in memory until the next message.
+The registry holds the catalog and the vectors of its triggers, and answers routing and search by
+the rules of `core.routing`. While the vectors are not ready, it decides by a message's words alone
+if these are clear. Otherwise it starts loading the vectors, and abstains with `model_not_ready`. It
+waits for them only as long as the request allows (`waits`). A user's text is embedded and
+fingerprinted, and not stored. The vector of a session's last message stays in memory until the next
+message.
 """
 
 import time
@@ -79,7 +80,7 @@ log = structlog.get_logger(actor="registry")
 
 
 class Registry:
-    """The registry's mailbox: messages in, decisions out."""
+    """The registry's mailbox: receives messages, returns decisions."""
 
     def __init__(
         self,
@@ -99,11 +100,13 @@ class Registry:
         has_program: Callable[[str], bool] | None = None,
         tool_triggers: ToolTriggers | None = None,
     ) -> None:
-        """`switched_on` returns the names of the priors that a project's settings switch on.
+        """Create it.
+
+        `switched_on` returns the names of the priors that a project's settings switch on.
 
         With `is_watching` the catalog is loaded again whenever one of its files changes. `memories`
         is the user's own folder of memories. `parser` reads the files of taps and projects.
-        `scorer` names the rule: that of the profile shipped with capd, or the published one.
+        `scorer` names the routing rule: `evidence`, which comes with capd, or the published one.
         `labels` saves what routing learns, and `learns(project)` says whether sessions of a project
         learn. `has_program` looks for a command on the PATH, and blocks; without it every program
         counts as installed. `tool_triggers` adds triggers from the tools of servers.
@@ -278,14 +281,14 @@ class Registry:
         return catalog, vectors or self._vectors
 
     async def _follow_use(self) -> None:
-        """Record which capabilities sessions activate and use, however they were activated."""
+        """Record which capabilities sessions switch on and use, whoever switched them on."""
         async with self._bus.subscribe(USED, "session.capability_used") as news:
             async for used in news:
                 self._use.note(f"session {used.session}", used.capability)
                 self._use.note(f"project {used.project}", used.capability)
 
     def _preferred(self) -> frozenset[str]:
-        """Return the capabilities that were used before, as far as routing knows."""
+        """Return the capabilities that were used before, according to priors and labels."""
         return frozenset(map(str, self._use.everywhere())) | self._learning.capabilities
 
     async def _follow_files(self) -> None:
@@ -305,7 +308,7 @@ class Registry:
         return messages.SkillText(messages.SkillEntry(prompt, skill), text)
 
     def _wanted(self, decision: Decision, project: str) -> messages.CapabilityResolved | None:
-        """Return the capability that a decision switches on, so that nobody has to ask for it."""
+        """Return the capability that a decision switches on, so that the curator need not ask."""
         if decision.id is None or decision.outcome != "activate":
             return None
         resolved = self._resolve(str(decision.id), self._catalog_of(project))
@@ -429,7 +432,7 @@ class Registry:
     def _by_words(
         self, request: messages.RouteMessage, text: str, catalog: Catalog
     ) -> Decision | None:
-        """Decide by a message's words alone, without the model; None if they are not sure."""
+        """Decide by a message's words alone, without the model; None if they do not suffice."""
         kept = self._eligible(request, catalog)
         from capd.core.routing import words_alone  # noqa: PLC0415 - as above
 
@@ -538,7 +541,7 @@ class Registry:
 
 
 class _Entries:
-    """A cache of taps' entries. An entry is made again when its tap is another object."""
+    """A cache of the entries of taps. A tap's entry is made again when its object changes."""
 
     def __init__(self) -> None:
         self._made: dict[TapName, tuple[Tap, list[messages.CapabilityEntry]]] = {}

@@ -33,10 +33,13 @@ log = structlog.get_logger(actor="registry")
 
 
 class ToolTriggers:
-    """The triggers of servers by their first tool lists."""
+    """The triggers that servers have got from their first tool lists."""
 
     def __init__(self, bus: Bus, lists: ToolLists, file: ToolTriggerFile) -> None:
-        """Create it. `lists` are the saved tool lists, `file` has what they gave earlier."""
+        """Create it.
+
+        `lists` are the saved tool lists; `file` has the triggers made from them so far.
+        """
         self._bus = bus
         self._lists = lists
         self._file = file
@@ -48,7 +51,10 @@ class ToolTriggers:
         self._phrases = presentable(await self._file.load())
 
     async def added_to(self, taps: Sequence[Tap]) -> tuple[Tap, ...]:
-        """Return `taps` with the triggers that are known; look for lists of the other servers."""
+        """Return `taps` with the known triggers added.
+
+        For servers without triggers, saved tool lists are looked up first.
+        """
         servers = servers_that_give_triggers(taps)
         unknown = [identity for identity in servers if identity not in self._phrases]
         if unknown:
@@ -71,7 +77,7 @@ class ToolTriggers:
         )
 
     async def follow(self, load: Callable[[], Awaitable[object]]) -> None:
-        """Call `load` whenever a server listed its tools for the first time; until cancelled."""
+        """Until cancelled, call `load` when a server has listed its tools for the first time."""
         async with self._bus.subscribe(LISTED, "server.listed") as news:
             async for kept in news:
                 if kept.identity in self._waiting:

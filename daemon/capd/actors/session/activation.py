@@ -65,7 +65,7 @@ nothing from a server's stderr."""
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """What the registry has answered for a capability."""
+    """The registry's answer for a capability, and when it was given."""
 
     reply: registry.CapabilityResolved
     changes: int
@@ -74,7 +74,7 @@ class Resolved:
 
 @dataclass(slots=True, eq=False)
 class _Start:
-    """A capability's start that is in progress."""
+    """A start of a capability that is in progress."""
 
     id: CapabilityId
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
@@ -86,7 +86,7 @@ class Activation:
     def __init__(
         self, context: SessionContext, denials: Denials, on_step: Callable[[Step], None]
     ) -> None:
-        """`on_step` is called with each change of what is on."""
+        """Create it. `on_step` is called with each change of what is on."""
         self._journal = context.services.journal
         self._denials = denials
         self.leases = SessionLeases(context)
@@ -126,8 +126,8 @@ class Activation:
         `is_ok=False` and the reason as its text.
 
         `on_progress` receives lines about dependency scripts. `by` says who asked: `model`,
-        `person`, `turn`, `skill` or `profile`. `known` is what the registry has just answered for
-        this name; it is asked again if policy, trust or the account have changed since.
+        `person`, `turn`, `skill` or `profile`. `known` is the registry's recent answer for this
+        name. The registry is asked again if policy, trust or the account have changed since.
         """
         try:
             if known is not None and known.changes == self.changes:
@@ -224,9 +224,10 @@ class Activation:
     async def _release_unheld(
         self, step: Step
     ) -> tuple[list[ServerName], list[tuple[ServerName, str]]]:
-        """Release servers that a step left without a holder.
+        """Release the servers that a step left without a holder.
 
-        Return the servers without a holder, and for each other server who still uses it.
+        Return those servers that no session uses now, and each other server with the sessions that
+        do.
         """
         stopped, kept = [], []
         for held in step.unheld:
@@ -239,7 +240,7 @@ class Activation:
         return stopped, kept
 
     async def step(self, decide: Callable[[], Step], *, by: str = "turn") -> Step:
-        """Call `decide` while no transaction runs, carry out the step it returns, and return that.
+        """Call `decide` while no transaction runs, carry out its step, and return the step.
 
         `by` says who asked for the single tools that the step switches on.
         """
@@ -311,7 +312,8 @@ class Activation:
         """Release the servers that get secrets or logins, after the session's account changed.
 
         With `are_all`, release the other servers too, because their sandbox changes. A server with
-        a call in progress is released at the end of that call. The next use starts each again.
+        a call in progress is released at the end of that call. The next use starts a released
+        server again.
         """
         async with self._transaction:
             self.changes += 1
@@ -500,7 +502,7 @@ class Activation:
         return Outcome(self._with_instructions(text, capability.id), step.added, step.removed)
 
     def _withholds_tools(self, held: ServerLease) -> bool:
-        """Tell whether a server may have tools that are withheld; one that has died may."""
+        """Tell whether tools of a leased server may be withheld; True if the server has died."""
         running = self.leases.running(held.identity)
         return running is None or running.server_connection.withholds_tools
 

@@ -23,7 +23,7 @@ log = structlog.get_logger(actor="curator")
 
 
 class ApprovalStore(Protocol):
-    """Where permanent approvals are saved."""
+    """Saves and loads permanent approvals."""
 
     @property
     def problem(self) -> str:
@@ -48,12 +48,12 @@ class _Waiting:
 
 
 class ApprovalService:
-    """The open questions of all sessions, and their answers."""
+    """The open questions of all sessions, and the permanent approvals."""
 
     def __init__(
         self, bus: Bus, environments: SessionEnvironments, store: ApprovalStore | None = None
     ) -> None:
-        """Without a `store`, permanent approvals are lost when the daemon ends."""
+        """Create it. Without a `store`, permanent approvals are lost when the daemon ends."""
         self.approvals = Approvals()
         self._bus = bus
         self._environments = environments
@@ -89,7 +89,7 @@ class ApprovalService:
     ) -> Answer | None:
         """Return a person's answer; None if there is none within `within` seconds.
 
-        `elicit` asks in the client; it returns None if that led to no answer.
+        `elicit` asks in the client, and returns None if it gets no answer there.
         """
         number = self.approvals.ask(question)
         waiting = self._waiting[number] = _Waiting(question, time.time() + within)

@@ -5,7 +5,7 @@
 
 The first answer decides. The client is asked only if its connection does not come from a server or
 a bridge; `capd approve` is for a person at a terminal. A dialog that is dismissed in the client
-leaves the question open for `capd approve`. The rules are `core/sessions/approval`.
+leaves the question open for `capd approve`. The rules are in `core/sessions/approval`.
 """
 
 from typing import Any
@@ -51,7 +51,7 @@ log = structlog.get_logger(actor="curator")
 
 
 class SessionApprovals:
-    """Asks before calls of one session."""
+    """Asks a person before certain calls of one session."""
 
     # Every idle session has one.
     __slots__ = ("_context", "_service")
@@ -76,7 +76,7 @@ class SessionApprovals:
     async def check(self, listed: ActiveTool, request: Request, sent: Members) -> bool:
         """Have a person approve a call, if a rule says so; return whether a person was asked.
 
-        They are shown what is `sent` to the server, not the client's form of an edited tool.
+        The person is shown what is `sent` to the server, not the client's form of an edited tool.
 
         Raises:
             RefusedError: the person refused, nobody answered, or policy denies the call by now.
@@ -132,7 +132,7 @@ class SessionApprovals:
         )
 
     async def _elicit(self, number: int, question: Question, request: Request) -> Answer | None:
-        """Ask in the client; return None if nobody is asked there, or nobody made a choice."""
+        """Ask in the client; return None if nobody can be asked there, or nobody made a choice."""
         caller = request.caller
         progress = {"progress": 0, "message": f"waits for your approval: capd approve {number}"}
         caller.progress(msgspec.json.encode(progress))

@@ -39,7 +39,7 @@ class Bootstrapping:
         reads: TimedReads,
         today: Callable[[], date] = this_day,
     ) -> None:
-        """Deliver the files that `rules()` names at the time of each delivery.
+        """Create it. `rules()` names the files, each time that they are delivered.
 
         `reads` bounds the wait for a project on a network file system that hangs.
         """

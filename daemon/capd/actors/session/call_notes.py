@@ -21,7 +21,7 @@ from capd_protos.types import CapabilityId, ServerName
 
 @dataclass(slots=True)
 class CallRecord:
-    """A call of an active tool, from its request to its note in the ledger."""
+    """One call of an active tool, from its request to its note for the ledger."""
 
     request: Request
     shown: ShownTool
@@ -49,7 +49,7 @@ class CallNotes:
     ) -> str:
         """Note a call that has ended, with or without an error; return its outcome.
 
-        `granting` are the capabilities that its tool is on through.
+        `granting` are the capabilities that grant the tool.
         """
         outcome, result_bytes = end_of(result, error)
         seconds = time.monotonic() - call.began_at

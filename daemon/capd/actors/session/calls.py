@@ -80,7 +80,7 @@ _CALL: JsonCodec[_CallParams] = JsonCodec(_CallParams)
 
 
 class ToolRoute:
-    """The route of one tool call that passes through without a task of its own."""
+    """The way of one tool call that the daemon passes on without a task of its own."""
 
     __slots__ = ("_call", "_calls", "_listed", "members", "server_connection", "timeout")
 
@@ -103,10 +103,10 @@ class ToolRoute:
     def leave(
         self, result: Result | None, error: Exception | None = None, *, has_ended: bool = True
     ) -> bool:
-        """Stop keeping the server for this call; return whether the caller must call `release`.
+        """End this call's use of its server; return whether the caller must call `release`.
 
-        The outcome is noted too, except with `has_ended=False`: then the call goes on by `relay`,
-        which notes it.
+        The call's outcome is noted as well. With `has_ended=False` it is not, because the call goes
+        on through `relay`, which notes it.
         """
         if has_ended:
             self._calls.end(self._call, result, error)
@@ -117,7 +117,7 @@ class ToolRoute:
         return self._calls.results.is_unchanged(result, self._call.shown, self._call.server)
 
     async def passed(self, result: Result) -> Result:
-        """Return the result as the client gets it: shortened, if it is too long."""
+        """Return the result in the form for the client: shortened, if it is too long."""
         return await self._calls.shorten(self._call, result)
 
     async def release(self) -> None:
@@ -126,7 +126,7 @@ class ToolRoute:
 
 
 class SessionCalls:
-    """What a session's connection may request; implements `Conversation`."""
+    """Everything that a session's connection may request; implements `Conversation`."""
 
     def __init__(self, parts: SessionParts, turns: Callable[[], SessionTurns]) -> None:
         """Create it. `turns` returns the turns of the session."""
@@ -198,7 +198,7 @@ class SessionCalls:
             self._decide_surface(client)
 
     def _decide_surface(self, client: ClientFacts) -> None:
-        """Decide again which surface the client gets, now that its client info is known."""
+        """Decide again how the session appears to its client, now that the client info is known."""
         # The default client info stands for a client that sent none; its name is not a client's.
         info = members_or_none(client.info) if client.info != ClientFacts().info else {}
         self._view.decide(
@@ -237,10 +237,10 @@ class SessionCalls:
     # Lists and subscriptions
 
     async def list_entries(self, kind: str) -> list[bytes]:
-        """Return the entries of a list, each as the JSON that the client gets.
+        """Return the entries of a list, each as the JSON for the client.
 
-        `kind` is `tools`, `prompts`, `resources`, `resources/templates`, or `seen tools`: the tools
-        again, without noting that the client has listed them.
+        `kind` is `tools`, `prompts`, `resources`, `resources/templates` or `seen tools`. The last
+        means the tools, too, but does not note that the client has listed them.
         """
         match kind:
             case "tools":
@@ -262,15 +262,24 @@ class SessionCalls:
         return self._state.surface.definitions()
 
     async def subscribe(self, uri: str) -> bytes:
-        """Subscribe to a resource; raises what `relay` raises."""
+        """Subscribe to a resource.
+
+        Raises: as `relay`.
+        """
         return await self._parts.requests.subscribe(uri)
 
     async def unsubscribe(self, uri: str) -> bytes:
-        """End a subscription; raises what `relay` raises."""
+        """End a subscription.
+
+        Raises: as `relay`.
+        """
         return await self._parts.requests.unsubscribe(uri)
 
     async def watch_task(self, task: str) -> bytes | None:
-        """Listen for a task, and return its state; raises what `relay` raises."""
+        """Listen for changes of a task, and return the task's state.
+
+        Raises: as `relay`.
+        """
         return await self._parts.requests.watch_task(task)
 
     def unwatch_task(self, task: str) -> None:
@@ -335,7 +344,11 @@ class SessionCalls:
         return await self._call(app_tool or call.name, "client", request, call.arguments)
 
     def _of_app(self, request: Request, name: str) -> Request:
-        """Return an app's call, which has its server's own arguments, as the client makes one."""
+        """Return an app's call in the form of a client's call.
+
+        An app uses the server's own arguments, which an edit of the tool may have changed for
+        clients.
+        """
         shown = self._state.surface.find(name)
         if shown is None or shown.edit is None or not shown.edit.arguments:
             return request
@@ -414,9 +427,9 @@ class SessionCalls:
     # Calls of tools
 
     async def call_by_name(self, name: str, request: Request, is_read_only: bool = False) -> Result:
-        """Call the tool that the arguments of `tool_call` or of its read-only twin name.
+        """Call the tool that the arguments of `tool_call` or `tool_call_readonly` name.
 
-        Raises what `answer` raises, and BadCallError.
+        Raises: as `answer`, and BadCallError.
         """
         by: CallOrigin = "tool_call_readonly" if is_read_only else "tool_call"
         arguments = request.members.get("arguments", msgspec.Raw(b""))
@@ -441,7 +454,7 @@ class SessionCalls:
                 return await self._call_listed(await self._reached(name, by), by, request)
 
     async def call_for_script(self, name: str, request: Request) -> Result:
-        """Return the result of a script's call; it is shortened only if too large for a script.
+        """Return the result of a script's call; shorten it only if it is too large for a script.
 
         Raises:
             UnknownNameError, CallFailedError, ServerError: as documented there.
@@ -461,7 +474,10 @@ class SessionCalls:
         return result if is_small else await self.shorten(call, result)
 
     async def _reached(self, name: str, by: CallOrigin) -> ActiveTool:
-        """Switch on the tool of a call; raises what `reach` raises, and RefusedError."""
+        """Switch on the tool that a call needs, and return it.
+
+        Raises: as `ToolSearch.reach`, and RefusedError.
+        """
         listed = await self._parts.search.reach(name)
         # Only its server's definition says that it is for apps, so this is known from here on.
         if reason := app_only_refusal(listed.shown, by):
@@ -478,7 +494,10 @@ class SessionCalls:
     async def _sent(
         self, listed: ActiveTool, by: CallOrigin, request: Request
     ) -> tuple[CallRecord, Result]:
-        """Return a call and what its server answered; raises what `answer` raises."""
+        """Send a call to its server; return the call and the server's result.
+
+        Raises: as `answer`.
+        """
         shown, server = listed.shown, listed.shown.grant.server
         call = CallRecord(request, shown, listed.lease.spec.name, time.monotonic(), request.members)
         try:
@@ -513,7 +532,8 @@ class SessionCalls:
         """Start the server of a tool, and check that it still offers the tool.
 
         Raises:
-            RefusedError, NotSentError: the tool is withheld by now; there is no server.
+            RefusedError: the tool is withheld by now.
+            NotSentError: the server could not be started.
         """
         server, tool = listed.shown.grant.server, listed.shown.grant.tool
         await self._parts.activation.instance(server)
@@ -542,7 +562,7 @@ class SessionCalls:
     def end(self, call: CallRecord, result: Result | None, error: Exception | None = None) -> None:
         """Note the end of a call. A call that worked counts as a use of its tool.
 
-        The call has its outcome by now, so nothing that fails here may change it.
+        The call has its outcome already, so an error in this method must not change it.
         """
         try:
             self._note_end(call, result, error)
@@ -576,7 +596,7 @@ class SessionCalls:
             self._context.on_change()
 
     def _publish_used(self, used: list[CapabilityId]) -> None:
-        """Publish which capabilities calls go through, when these change."""
+        """Publish which capabilities grant the called tool, if they differ from the last call's."""
         if used == self._published_used:
             return
         self._published_used = used
@@ -601,7 +621,7 @@ def _json_name(tool: ToolName) -> msgspec.Raw:
 
 
 def _sent_members(shown: ShownTool, request: Request) -> Members:
-    """Return the members of a call as its server gets them.
+    """Return the members of a call in the form for its server.
 
     Raises:
         NotSentError: see `sent_arguments`.

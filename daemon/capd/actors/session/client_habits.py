@@ -11,7 +11,7 @@ SAVE_PAUSE = 0.5
 
 
 class HabitStore(Protocol):
-    """Where observations about clients are saved."""
+    """Saves and loads what was observed about clients."""
 
     @property
     def problem(self) -> str:
@@ -28,7 +28,10 @@ class HabitStore(Protocol):
 
 
 class HabitSaver:
-    """The observations about all clients. Without a store they are lost when the daemon ends."""
+    """The observations about all clients, and their saver.
+
+    Without a store they are lost when the daemon ends.
+    """
 
     def __init__(self, store: HabitStore | None) -> None:
         self.habits = Habits(self._noted)

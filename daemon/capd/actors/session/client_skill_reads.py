@@ -35,7 +35,10 @@ class ClientSkillReads:
     """Reads skills of clients, for all sessions."""
 
     def __init__(self, folders: SkillFolders | None = None, parser: Parser | None = None) -> None:
-        """Without `folders` there are no skills. `parser` reads files that others may have made."""
+        """Create it. Without `folders` there are no skills.
+
+        `parser` reads files that others may have written.
+        """
         self._folders = folders
         self._parser = parser
         self._reads = TimedReads(READ_PATIENCE)

@@ -63,8 +63,8 @@ class ClientSkills:
     async def use(self, name: str) -> Outcome:
         """Switch on the tools and capabilities that a skill names.
 
-        Return the text for the model, and the names of the tools that are new. Both are empty if
-        there is no skill called `name`, or if the skill names no tool or capability.
+        The outcome has the text for the model, and the names of the tools that are new. Both are
+        empty if there is no skill called `name`, or if the skill names no tool or capability.
         """
         if not is_skill_name(name) or not self._is_able:
             return NOTHING
@@ -120,10 +120,10 @@ class ClientSkills:
             done.is_over.set()
 
     async def _bring_tools(self, needs: SkillNeeds, done: SkillTools) -> list[str]:
-        """Switch on tools by name; return the server part of each name that no known tool has.
+        """Switch on the tools that a skill names; return the server parts of unknown names.
 
-        A server that has never run has listed no tools. The caller tries its name as that of a
-        capability.
+        A server that has never run has listed no tools, so its tools are unknown. The caller then
+        tries the server's name as the name of a capability.
         """
         unknown: list[str] = []
         for name in needs.tools:

@@ -39,14 +39,14 @@ class ToolCandidate:
     def key(self) -> tuple[Grant, str]:
         """The key under which a conversation remembers the card.
 
-        Another definition has another key.
+        If the tool's definition changes, so does the key.
         """
         return card_key(self.grant, self.definition)
 
 
 @dataclass(frozen=True, slots=True)
 class CurationResult:
-    """What a turn changed in the list of tools, and the tools that it did not list."""
+    """The changes that a turn made to the list of tools, and fitting tools that it did not list."""
 
     added: tuple[WireName, ...] = ()
     removed: tuple[WireName, ...] = ()
@@ -118,7 +118,7 @@ class Curation:
             return []
 
     async def within(self, text: str, decision: Decision) -> finder.ToolsRanked:
-        """Return the tools of the capability that a message asks for, the best fitting first."""
+        """Return the tools of the capability that a message asks for, best first."""
         compared = before_model(text, is_enabled=True)
         uses = await self._uses.known()
         self._used = {Grant(ServerIdentity(each.identity), ToolName(each.tool)) for each in uses}

@@ -21,9 +21,9 @@ log = structlog.get_logger(actor="curator")
 
 
 class Drain:
-    """Ends all sessions before the daemon ends.
+    """Lets calls finish before the daemon ends, and then closes every connection.
 
-    It waits, up to a limit, until no connection is busy and no other call runs.
+    The wait has a time limit.
     """
 
     def __init__(self) -> None:

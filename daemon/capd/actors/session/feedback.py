@@ -1,7 +1,7 @@
 """Observes what follows a session's messages, and sends it to the registry as labels.
 
-It does so only if `[routing] learn` is on for the session, and not for a session that another
-session opened, because its messages come from a model.
+This happens only if `[routing] learn` is on for the session. It does not happen for a session that
+another session opened, because the messages of such a session come from a model.
 """
 
 import time

@@ -6,11 +6,11 @@
                                              others came since──> not delivered
 
 A hook ends by itself after a quarter of a second, so that a daemon that hangs stops no editor. The
-answer `held` tells it that the daemon is alive, and that the wait is worth it.
+answer `held` tells the hook that the daemon is alive, so that it may wait longer.
 
 A held turn switches its tools on at once. Its words wait until the hook has asked again or is given
-up (`TurnContext.is_claimed`). Otherwise a turn that ends within that second would count as told to
-a model that never read it.
+up (`TurnContext.is_claimed`). Otherwise the words of a turn that ends within that second would
+count as delivered, although the model never read them.
 """
 
 from collections.abc import Awaitable, Callable
@@ -31,7 +31,7 @@ class TurnInProgress:
     """A hook's turn that has begun. It continues even if its hook stops waiting."""
 
     def __init__(self, text: str, turn: str, context: TurnContext) -> None:
-        """`turn` is the client's id for the prompt."""
+        """Begin a turn. `turn` is the client's id for the prompt."""
         self.prompt = (text, turn)
         self.context = context
         self.taken: messages.TurnTaken | None = None
@@ -82,6 +82,6 @@ class HeldTurns:
 
 
 def _release_waiters(turn: TurnInProgress) -> None:
-    """Let the waiters of a turn continue: it is known whether its text is delivered."""
+    """Wake the tasks that wait to know whether a turn's text will be delivered."""
     if turn.context.is_claimed is not None:
         turn.context.is_claimed.set()

@@ -1,9 +1,9 @@
-"""Takes the turns that prompt hooks send, and answers each hook before it gives up.
+"""Takes the turns that prompt hooks send, and answers each hook before the hook gives up.
 
-Starting a server takes seconds, and a hook waits for a quarter of one. So the turn goes on after
-the hook was answered. The answer tells the model which tools are coming, and how to call them.
-If the turn waits for the embedding model, and the hook's client lets the hook wait, the hook is
-asked to come again (`held_turns`).
+Starting a server takes seconds, but a hook waits only a quarter of a second. So the turn goes on
+after the hook was answered. The answer tells the model which tools are coming, and how to call
+them. If the turn waits for the embedding model, and the hook's client lets the hook wait, the hook
+is asked to come again (`held_turns`).
 """
 
 import time
@@ -36,7 +36,7 @@ log = structlog.get_logger(actor="curator")
 
 @dataclass(frozen=True, slots=True)
 class _Prompt:
-    """A prompt that a hook sent."""
+    """A user's message, as a hook or a caller with the session's key has sent it."""
 
     text: str
     turn_context: TurnContext
@@ -95,7 +95,7 @@ async def keyed_turn(
 async def _answer_in_time(
     session: Session, prompt: _Prompt, nursery: trio.Nursery
 ) -> messages.TurnTaken:
-    """Take the turn in `nursery`; return its result, or what is known when patience runs out."""
+    """Take the turn in `nursery`; return its result, or what is known at the deadline."""
     is_delivered = prompt.turn_context.is_delivered
     held = session.held_turns.returned(prompt.text, prompt.turn) if prompt.is_again else None
     if held is not None:
@@ -160,7 +160,7 @@ async def _taken_in_time(
 async def _awaited(
     session: Session, turn: TurnInProgress, patient_until: float
 ) -> messages.TurnTaken:
-    """Return the result of a turn, or what is known of it at `patient_until` (trio's clock)."""
+    """Return the result of a turn, or what is known of it by `patient_until` (trio's clock)."""
     turn_context = turn.context
     with trio.move_on_at(patient_until - EARLY_ANSWER):
         while not turn.is_over.is_set():

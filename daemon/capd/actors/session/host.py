@@ -125,7 +125,11 @@ class SessionHost:
         paths: RealPaths | None = None,
         model_idle: float = 0.0,
     ) -> None:
-        """Create it. `model_idle`: seconds after which the embedder unloads its model, or 0."""
+        """Create it.
+
+        `model_idle` is the number of seconds after which the embedder unloads its model; 0 for
+        never.
+        """
         self.services = services
         self._bus = services.bus
         self._memories = services.memories
@@ -196,7 +200,7 @@ class SessionHost:
 
     @property
     def _problem(self) -> str:
-        """Return why some state will be lost at a restart, a line each; empty if none will."""
+        """Return why a restart would lose some state, one reason a line; empty if it would not."""
         services = self.services
         savers = (self._saver, services.habits, self._memories, services.approvals)
         return "\n".join(each.problem for each in savers if each.problem)
@@ -455,7 +459,10 @@ class SessionHost:
                 upstream.close(reason, reconnect=reconnect)
 
     async def _end(self, opened: OpenSession) -> None:
-        """End a session. A step that fails leaves out no other: its key and leases are free."""
+        """End a session.
+
+        If one step fails, the others still run, so the key and the leases become free.
+        """
         place = opened.session.place
         key = place.key
         # It stays in the table until it has no lease, or a new session of this key would get them.
@@ -571,7 +578,7 @@ class SessionHost:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _ServeAgain:
-    """Calls `serve`. Each idle session has one; a partial takes four times as much memory."""
+    """Calls `serve` for one idle session. A partial would take four times as much memory."""
 
     serve: Callable[[OpenSession, int, Upstream], None]
     opened: OpenSession

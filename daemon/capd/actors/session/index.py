@@ -1,7 +1,7 @@
 """Tells one session's model which capabilities are installed: first their names, then a line each.
 
-Policy, domain, project and what is already on decide what is named. The texts are made and their
-tokens counted when the catalog is read.
+Which capabilities are named depends on policy, domain, project, and on what is already on. The
+texts are made, and their tokens counted, when the catalog is read.
 """
 
 from collections import OrderedDict
@@ -71,7 +71,7 @@ class IndexCache:
         return self._pieces.costs
 
     def same(self, mapped: TriggerMap) -> TriggerMap:
-        """Return the last map if `mapped` equals it: most sessions have the same, and keep it."""
+        """Return the last map if `mapped` equals it, so that equal sessions share one object."""
         if mapped != self._last_map:
             self._last_map = mapped
         return self._last_map
@@ -150,7 +150,7 @@ class IndexCache:
 
 
 class SessionIndex:
-    """The part of the index that one session may name, and what its model was given of it."""
+    """The part of the index that one session may name, and the part that its model was given."""
 
     __slots__ = (
         *("_denials", "_denied", "_cache", "_place", "_state", "_view"),
@@ -165,7 +165,7 @@ class SessionIndex:
         view: SessionView,
         denials: Denials,
     ) -> None:
-        """`cache` is shared by all sessions."""
+        """Create it. `cache` is shared by all sessions."""
         self._cache = cache
         self._place = place
         self._state = state
@@ -186,7 +186,10 @@ class SessionIndex:
         return self._cache.costs
 
     async def load(self) -> None:
-        """Load the index, once. No capability is named until it is known which are denied."""
+        """Load the index once, and find out which capabilities are denied.
+
+        Before that is known, no capability may be named.
+        """
         self.loaded_for = self._view.policy
         await self._cache.load(self._place.project, self._view.name_for_client(self._view.enabler))
         with suppress(NotActivatedError):
@@ -246,7 +249,7 @@ class SessionIndex:
         return said.text
 
     def entry(self) -> dict[str, int]:
-        """Return the counts for the list of sessions."""
+        """Return the session's index figures for the list of sessions."""
         return {
             "index_listed": self.mapped.listed,
             "index_left_out": self.mapped.left_out,

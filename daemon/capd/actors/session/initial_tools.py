@@ -32,7 +32,10 @@ class InitialTools:
     __slots__ = ("_activation", "_environments", "_has_new_values", "_place", "_state", "_view")
 
     def __init__(self, context: SessionContext, activation: Callable[[], Activation]) -> None:
-        """Create it. `activation` returns what switches servers on; most sessions start none."""
+        """Create it.
+
+        `activation` returns the object that switches servers on, which most sessions never need.
+        """
         self._place = context.place
         self._state = context.state
         self._view = context.view
