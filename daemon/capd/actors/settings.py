@@ -38,10 +38,10 @@ log = structlog.get_logger(actor="settings")
 
 
 class SettingsWatcher:
-    """The settings' mailbox: requests in, settings out."""
+    """The settings' mailbox: receives requests, returns settings."""
 
     def __init__(self, bus: Bus, settings: LiveSettings, *, is_watching: bool = True) -> None:
-        """With `is_watching`, the files are read whenever one of them changes."""
+        """Create it. With `is_watching`, the files are read again whenever one of them changes."""
         self._is_watching = is_watching
         self._bus = bus
         self._settings = settings
@@ -115,18 +115,21 @@ class SettingsWatcher:
                 await trio.sleep(TRY_AGAIN)
 
     async def _wait_ready(self, scope: trio.CancelScope) -> None:
-        """Watch again when another project is to be followed."""
+        """Wait until another project is added; then end `scope`, so that it is watched too."""
         await self._settings.project_added.wait()
         scope.cancel()
 
     async def _until_still(self) -> None:
-        """Read files that may be half written again, until they are stable."""
+        """Read files that may be half written again, until they no longer change."""
         while self._settings.wait:
             await trio.sleep(self._settings.wait)
             await self._reload()
 
     async def _until_later(self, scope: trio.CancelScope) -> None:
-        """Watch again later, because a folder that did not answer cannot be watched."""
+        """Wait, then end `scope` so that watching begins again.
+
+        A folder that did not answer could not be watched.
+        """
         await trio.sleep(TRY_AGAIN)
         scope.cancel()
 
@@ -153,7 +156,7 @@ class SettingsWatcher:
 def described(
     settings: LiveSettings, project: str, *, has_values: bool = True
 ) -> messages.SettingsDescribed:
-    """Return the settings in force (with a project's own, if it is given) and all problems."""
+    """Return all settings in force, with those of `project` if it is given, and all problems."""
     return messages.SettingsDescribed(
         settings.problems,
         [messages.ProjectProblems(*each) for each in settings.project_problems.items()],

@@ -1,6 +1,6 @@
 """Reads the stored values of the keys that definitions use, before a server needs them.
 
-Routing does not wait for it: until the keyring has answered, its keys count as missing.
+Routing does not wait for this. Until the keyring has answered, the keys in it count as missing.
 """
 
 import structlog

@@ -4,7 +4,7 @@
                   ├──a call is under way──> postponed until the last one ends
                   └──a start needs it──> set aside until that ends (core/sessions/pending_starts)
 
-A session's requests to the supervisor and the registry are sent from here.
+This module also sends a session's requests to the supervisor and the registry.
 """
 
 from collections import Counter
@@ -83,7 +83,7 @@ class SessionLeases:
         """Whether the session has ended. After that it gets no more leases."""
 
     def found(self, instance: InstanceId) -> Instance | None:
-        """Return a running instance by its id."""
+        """Return the running instance with this id; None if there is none."""
         return self._instances.get(instance)
 
     def running(self, server: ServerIdentity) -> Instance | None:
@@ -106,7 +106,7 @@ class SessionLeases:
 
     @asynccontextmanager
     async def in_call(self, server: ServerIdentity) -> AsyncIterator[ServerLease]:
-        """Keep a server for the length of a call, even if its capability is switched off meanwhile.
+        """Keep a server's lease while the block runs, even if its capability is switched off.
 
         Raises:
             NotSentError: the server has been released already.
@@ -126,7 +126,7 @@ class SessionLeases:
             await self.release(lease)
 
     def keep(self, lease: ServerLease) -> None:
-        """Keep a server until `leave`, even if its capability is switched off meanwhile."""
+        """Keep a server's lease until `leave`, even if its capability is switched off."""
         self._calls[lease.instance] += 1
 
     def leave(self, lease: ServerLease) -> bool:
@@ -140,7 +140,7 @@ class SessionLeases:
         return is_due
 
     async def release_all(self) -> None:
-        """Release every server. The session is not used again."""
+        """Release every server. The session must not be used afterwards."""
         # Set first: nobody would release what a transaction in progress acquires after this.
         self.is_over = True
         for lease in self._state.servers:
@@ -157,7 +157,7 @@ class SessionLeases:
     async def ask_registry(self, request: msgspec.Struct, *, waits: float = 0.0) -> registry.Reply:
         """Send a request to the registry and return its reply.
 
-        `waits`: seconds that the registry may wait for the model, on top of `ASK_TIMEOUT`.
+        `waits` is how many seconds the registry may wait for the model, on top of `ASK_TIMEOUT`.
 
         Raises:
             NotActivatedError: the registry does not answer.
@@ -184,9 +184,10 @@ class SessionLeases:
 
     @asynccontextmanager
     async def starting(self, servers: Collection[ServerSpec]) -> AsyncIterator[None]:
-        """Allow starts while the block runs; afterwards release what it left without a holder.
+        """Allow starts while the block runs; afterwards release the servers left without a holder.
 
-        Starts run side by side. None releases a server that another start of the session needs.
+        Several starts may run at the same time. None releases a server that another start of the
+        session needs.
         """
         identities = [server_identity(each) for each in servers]
         for identity in identities:
@@ -208,7 +209,7 @@ class SessionLeases:
     async def acquire_all(self, capability: CapabilitySpec) -> Sequence[ServerLease]:
         """Acquire every server of `capability`, inside a `starting` block.
 
-        Raises what `acquire` raises.
+        Raises: as `acquire`.
         """
         servers: list[ServerLease] = []
         for spec in capability.servers:
@@ -257,7 +258,7 @@ class SessionLeases:
         raise NotActivatedError(own_tools.server_failed(server.name, reply.message, reply.stderr))
 
     async def _release_unanswered(self, identity: ServerIdentity, server: ServerSpec) -> None:
-        """Release `server` after an acquire without an answer, unless the session holds it."""
+        """Release `server` after an acquire that got no answer, unless the session leases it."""
         lease = self._state.lease_on(identity)
         if lease is not None and lease.instance != NO_INSTANCE:
             return
@@ -275,8 +276,8 @@ class SessionLeases:
     async def release(self, lease: ServerLease) -> list[SessionKey]:
         """Release a lease, even if the caller is cancelled; return the sessions that still hold it.
 
-        If a call is in progress there, or a start needs the server, the lease is released at its
-        end.
+        If a call is in progress there, or a start needs the server, the lease is released when that
+        ends.
         """
         if lease.instance == NO_INSTANCE:
             return []

@@ -4,8 +4,9 @@
     a call ──its arguments are a known mistake──> refused, and nothing is sent
 
 The next text for the model is that of a turn, of one of capd's own tools, or a server's tool
-result. The description of a tool contains its corrections from the moment it is listed. It keeps
-the same bytes while it is listed, because a change would cost the model's prompt cache.
+result. The description of a tool contains its corrections from the moment it is listed. The
+description keeps the same bytes while the tool is listed, because a change would invalidate the
+model's prompt cache.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -46,7 +47,7 @@ class RepeatedMistakeError(RefusedError):
 
 
 def counts_of(delivery: MemoryDelivery) -> dict[str, int]:
-    """Return the figures of a conversation's memories for the list of sessions."""
+    """Return the numbers about a conversation's memories that the list of sessions shows."""
     return {
         "memories": len(delivery.delivered),
         "memories_left_out": len(delivery.left_out),
@@ -80,7 +81,7 @@ class SessionMemories:
         conversations: Conversations,
         on_delivered: Callable[[], None],
     ) -> None:
-        """`on_delivered` is called when the session's record has to be saved."""
+        """Create it. `on_delivered` is called when the session's record has to be saved."""
         self._catalog = catalog
         self._place = place
         self._state = state
@@ -99,11 +100,11 @@ class SessionMemories:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The figures for the list of sessions."""
+        """The numbers about memories that the list of sessions shows."""
         return counts_of(self._delivery)
 
     def on_step(self) -> None:
-        """Follow a change of what is on."""
+        """Note that what is on in the session has changed, so that other memories may be due."""
         self._due = None
         if not self._notes:
             return
@@ -114,11 +115,11 @@ class SessionMemories:
     # Delivery
 
     def deliver_due(self, most_characters: int | None = None) -> str:
-        """Deliver what is due, as one text; empty if nothing is."""
+        """Return the due memories as one text, and note them as delivered; empty if none is due."""
         return self._deliver(self._due_now(), most_characters)
 
     def due(self) -> list[PricedMemory]:
-        """Return the memories that are due for what is on."""
+        """Return the memories that are due because of what is on in the session."""
         return list(self._due_now())
 
     def of(self, capability: CapabilityId, tools: Sequence[Tool]) -> list[PricedMemory]:
@@ -152,13 +153,13 @@ class SessionMemories:
         return bool(self._due_now() or self._delivery.due(self._of(shown).memories))
 
     def passed(self, shown: ShownTool, result: Result) -> Result:
-        """Return a tool's result with the memories that are due appended."""
+        """Return a tool's result with the due memories appended."""
         if not self.is_due(shown):
             return result
         return self._behind(result, [*self._of(shown).memories, *self._due_now()])
 
     def answered(self, result: Result) -> Result:
-        """Return the result of one of capd's own tools with the memories that are due appended."""
+        """Return the result of one of capd's own tools with the due memories appended."""
         return self._behind(result, self._due_now())
 
     def note(self, grant: Grant, name: WireName) -> str:
@@ -188,7 +189,7 @@ class SessionMemories:
     # Calls
 
     def lets_through(self, shown: ShownTool, members: Members) -> bool:
-        """Tell whether a call's result needs no memory appended.
+        """Tell whether a call may go on, with a result that needs no memory appended.
 
         Raises:
             RepeatedMistakeError: the call repeats a mistake.
@@ -200,7 +201,7 @@ class SessionMemories:
         return True
 
     def check(self, shown: ShownTool, members: Members) -> None:
-        """Refuse a call that repeats a mistake.
+        """Check that a call does not repeat a known mistake.
 
         Raises:
             RepeatedMistakeError: it does; the error's text is the memory's correction.
@@ -220,7 +221,7 @@ class SessionMemories:
         outcome: str,
         error: Exception | None,
     ) -> None:
-        """Note the end of a call: whether a memory helped, and whether there is a lesson."""
+        """Note the end of a call: whether a memory helped, and whether the call gives a lesson."""
         if isinstance(error, RepeatedMistakeError):
             self._refused(error.memory)
         if outcome not in {RESULT, TOOL_ERROR}:
@@ -327,7 +328,7 @@ class SessionMemories:
 
 
 def _known_as(lease: ServerLease, grant: Grant, name: WireName) -> Tool:
-    """Return a tool under its server's own name, which memories use, even if an edit renames it."""
+    """Return a tool with the names that memories use: its server's own, before any edit."""
     is_new = any(edit.tool == grant.tool and edit.name for edit in lease.spec.edits)
     server = lease.spec.name
     known = original_name(name, server, grant.server, grant.tool, is_new=is_new)
@@ -335,62 +336,62 @@ def _known_as(lease: ServerLease, grant: Grant, name: WireName) -> Tool:
 
 
 class NoMemories:
-    """Stands for the memories of a session that gets none, such as one of a plain aggregator."""
+    """Stands in for the memories of a session that gets none, such as a plain aggregator's."""
 
     counts: Mapping[str, int] = {}
 
     def on_step(self) -> None:
-        """Note nothing."""
+        """Do nothing."""
 
     def deliver_due(self, most_characters: int | None = None) -> str:
-        """Deliver nothing."""
+        """Return an empty text."""
         del most_characters
         return ""
 
     def due(self) -> list[PricedMemory]:
-        """Return nothing."""
+        """Return an empty list."""
         return []
 
     def of(self, capability: CapabilityId, tools: Sequence[Tool]) -> list[PricedMemory]:
-        """Return nothing."""
+        """Return an empty list."""
         del capability, tools
         return []
 
     def foreseen(self, tool: Tool) -> str:
-        """Return nothing."""
+        """Return an empty text."""
         del tool
         return ""
 
     def deliver_only(self, chosen: Sequence[PricedMemory]) -> str:
-        """Deliver nothing."""
+        """Return an empty text."""
         del chosen
         return ""
 
     async def counted(self, texts: list[bytes]) -> dict[bytes, int]:
-        """Count nothing."""
+        """Return no counts."""
         del texts
         return {}
 
     def lets_through(self, shown: ShownTool, members: Members) -> bool:
-        """Let every call through."""
+        """Return True: every call may go on."""
         del shown, members
         return True
 
     def passed(self, shown: ShownTool, result: Result) -> Result:
-        """Return the result as it came."""
+        """Return the result unchanged."""
         del shown
         return result
 
     def answered(self, result: Result) -> Result:
-        """Return the result as it came."""
+        """Return the result unchanged."""
         return result
 
     def drop_notes(self) -> bool:
-        """Return that there were none."""
+        """Return False: there are no notes."""
         return False
 
     def check(self, shown: ShownTool, members: Members) -> None:
-        """Pass the call."""
+        """Accept the call."""
 
     def ended(
         self,
@@ -400,4 +401,4 @@ class NoMemories:
         outcome: str,
         error: Exception | None,
     ) -> None:
-        """Note nothing."""
+        """Do nothing."""

@@ -1,4 +1,4 @@
-"""The memories of all projects with a session: loaded once, with their tokens and their effects.
+"""The memories of all projects that have a session, with the tokens and the effects of each.
 
     a session opens ──> its project's memories are loaded ──> priced by bytes ──> by tokens
     a file changes ──> the memories of all projects are loaded again
@@ -44,7 +44,7 @@ log = structlog.get_logger(actor="curator")
 
 
 class OutcomeStore(Protocol):
-    """Where the effects of memories are saved."""
+    """Saves and loads the effects of memories."""
 
     @property
     def problem(self) -> str:
@@ -66,7 +66,10 @@ class MemoryCatalog:
     def __init__(
         self, bus: Bus, counts: Counts | None = None, store: OutcomeStore | None = None
     ) -> None:
-        """Without `counts` the price of a memory is its bytes, an upper bound of its tokens."""
+        """Create it.
+
+        Without `counts` the price of a memory is its bytes, an upper bound of its tokens.
+        """
         self._bus = bus
         self._counts = counts
         self._store = store
@@ -119,11 +122,11 @@ class MemoryCatalog:
         await self._ask(project)
 
     def changed(self) -> None:
-        """Load the memories of all projects again."""
+        """Have the memories of all projects loaded again soon."""
         self._is_stale.set()
 
     def save_soon(self) -> None:
-        """Save the effects of memories soon."""
+        """Have the effects of memories saved soon."""
         if self._store is not None:
             self._saver.changed("outcomes")
 

@@ -31,8 +31,8 @@ class ModelKeeping:
     ) -> None:
         """Create it. `has_prompts` tells whether a session is open whose client has a prompt hook.
 
-        `idle`: seconds after which the embedder unloads its model; 0 if it is never kept.
-        `available` returns the machine's free memory; None if that is unknown.
+        `idle` is the number of seconds after which the embedder unloads its model; 0 if it is never
+        kept. `available` returns the machine's free memory; None if that is unknown.
         """
         self._embedder = embedder
         self._has_prompts = has_prompts
@@ -40,7 +40,10 @@ class ModelKeeping:
         self._available = available
 
     async def run(self) -> None:
-        """Until cancelled, keep a loaded model loaded where the module says so; never load it."""
+        """Until cancelled, keep a loaded model loaded while a message may come soon.
+
+        A model that is not loaded is never loaded by this.
+        """
         if not self._idle:
             return
         while True:

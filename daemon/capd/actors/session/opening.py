@@ -1,4 +1,4 @@
-"""Opens sessions or resumes existing ones: who may have a session, and what it starts with."""
+"""Opens or resumes sessions: decides who may have a session, and what it starts with."""
 
 import secrets
 import time
@@ -49,7 +49,7 @@ def _no_profile() -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Change:
-    """Has one session saved. Each has one; a partial takes three times as much memory."""
+    """Has one session saved when it is called. A partial would take three times as much memory."""
 
     on_change: Callable[[SessionKey], None]
     key: SessionKey
@@ -72,7 +72,7 @@ class SessionOpenings:
         drain: Drain,
         on_change: Callable[[SessionKey], None],
     ) -> None:
-        """`on_change` is called when a session has to be saved."""
+        """Create it. `on_change` is called when a session has to be saved."""
         self._sessions = sessions
         self._services = services
         self._connections = connections
@@ -89,9 +89,9 @@ class SessionOpenings:
     ) -> tuple[OpenSession, Connection, bool] | messages.CuratorRefused:
         """Return the session for a hello, its connection, and whether the session existed before.
 
-        The session gets a new `resume` token. A connection that it still had is closed. A hello
-        that gets no session is answered with `CuratorRefused` and a code: `stopping`, `bad_hello`,
-        `overloaded`, or a code that `claim_refusal` returns.
+        The session gets a new `resume` token. If the session still had a connection, that is
+        closed. A hello that gets no session is answered with `CuratorRefused` and a code:
+        `stopping`, `bad_hello`, `overloaded`, or a code that `claim_refusal` returns.
         """
         hello = request.hello
         if self._drain.is_on:
@@ -168,8 +168,8 @@ class SessionOpenings:
     ) -> OpenSession:
         """Return a new session with everything that it has when it opens.
 
-        A saved record that cannot be restored is left out: its client would otherwise never get a
-        session by this key again. What fails half-way leaves no session behind.
+        A saved record that cannot be restored is ignored, because its client could otherwise never
+        get a session with this key again. If opening fails half-way, no session is left behind.
         """
         opened = self._new_session(request, view, profile)
         key = opened.session.place.key
@@ -257,7 +257,10 @@ class SessionOpenings:
         )
 
     def _profile_of(self, parent: SessionKey) -> Callable[[], str]:
-        """Return what names the profile of a session, or the last that it had before it ended."""
+        """Return a function that returns the name of a session's profile.
+
+        After the session has ended, the function returns the last name.
+        """
         last = ""
 
         def inherited() -> str:
@@ -272,7 +275,10 @@ class SessionOpenings:
     async def _describe(
         self, view: SessionView, record: SessionRecord | None
     ) -> finder.ToolsDescribed | None:
-        """Get the tools' descriptions for a session that opens, and put them into its view."""
+        """Return the descriptions of the tools of a session that opens, and note them in its view.
+
+        None if the finder does not answer.
+        """
         view.decide(Surface(()))
         is_kept = view.keep(record.view if record is not None else None)
         # Mode `auto` depends on the size of the catalog, which is not known yet when the first

@@ -1,8 +1,8 @@
 """The parts of one session, each created when it is first needed.
 
-An idle session has few of them: most clients that are open say nothing, and all parts of a session
-together are 12 KB. A part that is not created yet is in its first state, so whoever only looks
-(`is_made`) need not create it.
+An idle session has few parts: most open clients send nothing, and all parts of a session together
+take 12 KB. A part that was not created yet would be in its initial state. So code that only reads
+can check `is_made` and need not create the part.
 """
 
 from collections.abc import Awaitable, Callable
@@ -44,7 +44,7 @@ from capd_protos.types import SessionKey, WireName
 
 @dataclass(frozen=True, slots=True)
 class SessionHosting:
-    """What the curator does for all sessions of clients that are connected."""
+    """What the curator gives each session: a place for long tasks, and sessions for sub-agents."""
 
     nursery: trio.Nursery
     """Runs what takes longer than an answer may wait."""
@@ -56,7 +56,7 @@ class PartsOwner(Protocol):
     """The methods of a session that its parts call."""
 
     def on_step(self, step: Step) -> None:
-        """Carry out what follows from a change of what is on."""
+        """Carry out the consequences of a change of what is on."""
         ...
 
     def record_now(self) -> SessionRecord:
@@ -64,7 +64,7 @@ class PartsOwner(Protocol):
         ...
 
     def result_reader(self) -> WireName | None:
-        """Return the tool that reads long results; None if the session cannot have it."""
+        """Return the tool that reads stored results; None if the session cannot have it."""
         ...
 
 
@@ -78,7 +78,7 @@ class SessionParts:
         """None before the session is opened by a curator."""
 
     def begin(self, owner: PartsOwner) -> None:
-        """Call `owner` back from now on. The parts keep only a weak reference to it."""
+        """Call the methods of `owner` from now on. The parts keep only a weak reference to it."""
         # Parts refer to their session weakly, so that it is freed without a garbage collection.
         self._owner_ref = ref(owner)
 
@@ -109,12 +109,12 @@ class SessionParts:
 
     @cached_property
     def approvals(self) -> SessionApprovals:
-        """Calls that wait for a person."""
+        """Asks a person about calls that need approval."""
         return SessionApprovals(self.context)
 
     @cached_property
     def bootstrap(self) -> Bootstrapping:
-        """The project's files for the model."""
+        """Delivers the project's bootstrap files."""
         view = self.context.view
 
         def rules() -> BootstrapRules:
@@ -124,30 +124,30 @@ class SessionParts:
 
     @cached_property
     def client_skills(self) -> ClientSkills:
-        """The client's own skills."""
+        """Finds and uses the client's own skills."""
         skills = ClientSkills(self.context, self.activation, self.search)
         skills.nursery = self.hosting.nursery if self.hosting is not None else None
         return skills
 
     @cached_property
     def conversations(self) -> Conversations:
-        """What the model of each conversation has been given."""
+        """What the model of each conversation has got so far."""
         return Conversations(self.context.view.rules.memory_tokens)
 
     @cached_property
     def denials(self) -> Denials:
-        """What policy denies."""
+        """The capabilities that policy and profile deny."""
         services = self.context.services
         return Denials(services.finder, services.registry, self.context.view)
 
     @cached_property
     def feedback(self) -> SessionFeedback:
-        """What use teaches routing."""
+        """Sends routing the labels that it learns from."""
         return SessionFeedback(self.context)
 
     @cached_property
     def index(self) -> SessionIndex:
-        """Short texts about the installed capabilities."""
+        """The short texts about installed capabilities that this session may get."""
         context = self.context
         return SessionIndex(
             context.services.index, context.place, context.state, context.view, self.denials
@@ -155,7 +155,7 @@ class SessionParts:
 
     @cached_property
     def initial_tools(self) -> InitialTools:
-        """The tools that are active when the session opens."""
+        """Sets up the tools that are on when the session opens."""
         return InitialTools(self.context, weakly(self._activation))
 
     def _activation(self) -> Activation:
@@ -163,7 +163,7 @@ class SessionParts:
 
     @cached_property
     def memories(self) -> SessionMemories | NoMemories:
-        """What is delivered with capabilities and tools."""
+        """Delivers memories for what is on."""
         context = self.context
         if context.view.is_bare:
             return NoMemories()
@@ -182,18 +182,18 @@ class SessionParts:
 
     @cached_property
     def notes(self) -> CallNotes:
-        """What the ledger gets of calls."""
+        """Writes a note for the ledger about each call."""
         context = self.context
         return CallNotes(context.services.journal, context.place, context.state.active)
 
     @cached_property
     def requests(self) -> ServerRequests:
-        """Requests that servers answer, besides calls of tools."""
+        """Sends servers the requests that are not tool calls."""
         return ServerRequests(self.context, self.activation, self.skills, self.bootstrap)
 
     @cached_property
     def results(self) -> SessionResults | NoResults:
-        """Long results, stored and made short."""
+        """Stores results that are too long, and shortens them."""
         services = self.context.services
         store = services.results.store
         if self.context.view.is_bare or isinstance(store, NoResultStore):
@@ -216,12 +216,12 @@ class SessionParts:
 
     @cached_property
     def tokens(self) -> SessionTokenCount:
-        """The session's token account."""
+        """Notes the texts that cost the session tokens."""
         return SessionTokenCount(
             self.context.services.tokens, self.context.place, self.context.view
         )
 
     @cached_property
     def withheld(self) -> WithheldTools:
-        """Tools whose definitions are not trusted."""
+        """Refuses calls of tools whose definitions are not trusted."""
         return WithheldTools(self.context.services.definitions, self.context.state)

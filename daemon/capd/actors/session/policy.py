@@ -19,7 +19,7 @@ ASK_TIMEOUT = 10.0
 
 
 class Denials:
-    """The capabilities that one session may not name."""
+    """Finds out which capabilities one session may not name."""
 
     # Every idle session has one.
     __slots__ = ("_finder", "_registry", "_view")
@@ -65,7 +65,10 @@ class Denials:
         return [each.id for each in reply.capabilities]
 
     async def permitted(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return the names that may be mentioned; none while it is not known which are denied."""
+        """Return those of `names` that may be mentioned.
+
+        Empty while it is not known which capabilities are denied.
+        """
         try:
             denied = {form for id_ in await self.all() for form in (str(id_.name), str(id_))}
         except NotActivatedError:

@@ -3,8 +3,8 @@
     session opens, next turn, settings change, `capd profile use`
         ──> read the checkout ──> choose ──another one──> policy, pins, accounts, capabilities
 
-A change of accounts releases the servers that get secrets. They start again, with the other values,
-when they are next used.
+A change of accounts releases the servers that get secrets. The next use starts each again, with the
+new values.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,13 +29,13 @@ log = structlog.get_logger(actor="curator")
 
 
 class ProfileReads:
-    """Reads the checkouts of projects, for all sessions."""
+    """Reads the git checkouts of projects, with a time limit, for all sessions."""
 
     def __init__(self) -> None:
         self._reads = TimedReads(READ_PATIENCE)
 
     async def checkout(self, project: str, last: GitCheckout) -> GitCheckout:
-        """Return the checkout of a project; `last` if it does not answer."""
+        """Return the git checkout of a project; `last` if the project's folder does not answer."""
         try:
             return await self._reads.of(project, lambda: read_checkout(project))
         except NoAnswerError as error:
@@ -44,7 +44,7 @@ class ProfileReads:
 
 
 class ProfileChange(NamedTuple):
-    """What a session has to follow after its profile has changed."""
+    """Which consequences a change of profile has for a session's servers."""
 
     has_other_secrets: bool
     has_other_sandbox: bool
@@ -71,7 +71,9 @@ class SessionProfile:
         bridge: str = "",
         bridges: Callable[[], Mapping[str, BridgeRules]] = dict,
     ) -> None:
-        """`variable` is the client's CAPD_PROFILE, `inherited` the parent session's profile.
+        """Create it.
+
+        `variable` is the client's CAPD_PROFILE, `inherited` the parent session's profile.
 
         For a session over a `bridge`, the profile is named by the bridge's table in `bridges`; only
         a person on this machine can choose another.
@@ -90,7 +92,7 @@ class SessionProfile:
         self._variable = variable
 
     def copied(self) -> "SessionProfile":
-        """Return the profile of a sub-agent, chosen as this one."""
+        """Return the profile for a sub-agent of this session, with the same choice."""
         copied = SessionProfile(
             self._reads,
             self._environments,

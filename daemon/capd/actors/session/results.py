@@ -1,8 +1,8 @@
 """Results that are too long: stored whole, passed on short, and read by handle.
 
-    result ── within its limit ──────────────────────────────> as it came, byte for byte
-           └─ over it ── kept ── made short ─────────────────> summary, first parts, handle
-                          └─ it cannot be (a full disk) ─────> as it came, with a warning
+    result ── within its limit ──────────────────────────────> passed on, byte for byte
+           └─ over it ── stored ── shortened ────────────────> summary, first parts, handle
+                          └─ not stored (a full disk) ──────> passed on, with a warning
 
 No error here may lose a result: if shortening fails, the result passes unchanged
 (docs/design/outcomes.md).
@@ -45,7 +45,7 @@ _CONTINUATION = range(0x80, 0xC0)
 
 
 class NoResultStore:
-    """Stands for the store if results are never shortened."""
+    """Stands in for the store if results are never shortened."""
 
     async def sweep(self) -> None:
         """Do nothing."""
@@ -57,7 +57,7 @@ NO_STORE = NoResultStore()
 
 @dataclass(slots=True)
 class ResultStorage:
-    """What every session needs to shorten a long result, and to store the whole one."""
+    """The store, the limits and the settings that all sessions use for long results."""
 
     store: ResultStore | NoResultStore
     limits: Limits = field(default_factory=Limits)
@@ -93,7 +93,7 @@ class SessionResults:
         publish: Callable[[msgspec.Struct], None],
         reader: Callable[[], WireName | None] = lambda: reading.RESULT_READ,
     ) -> None:
-        """`reader` returns the name by which the client calls `result_read`.
+        """Create it. `reader` returns the name by which the client calls `result_read`.
 
         If it returns None, nothing is shortened, because the model could not read the rest.
         """
@@ -115,7 +115,7 @@ class SessionResults:
     async def passed(
         self, result: Result, shown: ShownTool, server: str, client: ClientFacts
     ) -> Result:
-        """Return a server's result in the form that the client gets."""
+        """Return a server's result in the form for the client, shortened if it is too long."""
         # `_reader` may add `result_read` to the list of tools, so it is called only when needed.
         reader = None if self.is_unchanged(result, shown, server) else self._reader()
         if reader is None:
@@ -149,7 +149,7 @@ class SessionResults:
         return short.result
 
     def is_unchanged(self, result: Result, shown: ShownTool, server: str) -> bool:
-        """Tell by its length alone whether a result will certainly pass unchanged."""
+        """Tell, from its length alone, whether a result will certainly be passed on unchanged."""
         if isinstance(result, bytes) and len(result) <= SHORTEST:
             return True
         limits = self._storage.limits
@@ -162,7 +162,7 @@ class SessionResults:
         """Return a shortened result; None if it is short enough or cannot be shortened.
 
         Raises:
-            OSError, NotKeptError: it cannot be stored.
+            OSError, NotKeptError: the result cannot be stored.
         """
         from capd.core.results.compaction import (  # noqa: PLC0415 - as above
             compacted,
@@ -306,30 +306,30 @@ class NoResults:
         return result
 
     def is_unchanged(self, result: Result, shown: ShownTool, server: str) -> bool:
-        """Return that the result is passed on unchanged."""
+        """Return True."""
         del result, shown, server
         return True
 
     async def read(self, arguments: msgspec.Raw) -> bytes:
-        """Refuse: nothing is stored."""
+        """Return an error result: nothing is stored."""
         del arguments
         await trio.lowlevel.checkpoint()
         return reading.answer("No results are stored in this session.", is_error=True)
 
     async def media(self, uri: str) -> None:
-        """Find nothing."""
+        """Return None: no media are stored."""
         del uri
 
 
 def _checking(wanted: "CompactionOptions", definition: bytes) -> "CompactionOptions":
-    """Add the check of the tool's output schema to `wanted`."""
+    """Return `wanted` with the check of the tool's output schema added."""
     from capd.adapters.output_schemas import objections_of  # noqa: PLC0415 - as above
 
     return replace(wanted, objections=objections_of(definition))
 
 
 def _parts_over(result: bytes, wanted: "CompactionOptions") -> ResultParts | None:
-    """Return the parts of a result that is over its limit; None for one that is not."""
+    """Return the parts of a result that is over its limit; None if it is within the limit."""
     from capd.core.results.compaction import is_over  # noqa: PLC0415 - as above
 
     if input_required(result) is not None:

@@ -7,8 +7,8 @@
 
 A script's call is treated like a call of the client: the same policy, argument checks, memories,
 leases and ledger notes apply, and it has exactly one outcome. An outcome other than a result raises
-an exception in the script. The rules are `core/scripts/run`; the interpreter is in a process of its
-own (`adapters/scripts`).
+an exception in the script. The rules are in `core/scripts/run`. The interpreter runs in a process
+of its own (`adapters/scripts`).
 """
 
 import secrets
@@ -101,7 +101,7 @@ _SHOWN = ShownTool(SCRIPT_RUN, Grant(ServerIdentity(OWN_SERVER), ToolName(SCRIPT
 
 
 class _InnerCaller:
-    """The caller of a script's tool call: the script's own caller, except for progress.
+    """Stands for the script's caller in each of the script's tool calls, except for progress.
 
     Requests and notifications of the server reach the client. Progress of single calls does not,
     because the client's progress token reports how many calls of the script have ended.
@@ -146,7 +146,10 @@ class SessionScripts:
     """Runs the scripts of one session: their steps, and the tool calls between them."""
 
     def __init__(self, parts: SessionParts, search: ToolSearch, call_tool: CallTool) -> None:
-        """`call_tool` makes a call as the client would, without shortening its result."""
+        """Create it.
+
+        `call_tool` makes a call as the client would, without shortening its result.
+        """
         self._state = parts.context.state
         self._view = parts.context.view
         self._key = parts.context.place.key
@@ -165,7 +168,7 @@ class SessionScripts:
         return log
 
     async def run(self, request: Request, arguments: msgspec.Raw) -> Result:
-        """Return the result of the tool `script_run`; without code, the stubs of active tools.
+        """Run a script and return the result of `script_run`; without code, return tool stubs.
 
         Raises:
             MalformedError, BadScriptError: the arguments are invalid.
@@ -214,7 +217,7 @@ class SessionScripts:
     def _journal(
         self, request: Request, given: ScriptArguments, names: dict[WireName, str]
     ) -> RunJournal | None:
-        """Return the journal that saves a run; None if the client would not ask for it again."""
+        """Return the journal that saves a run; None if the client would not ask again for it."""
         caller = request.caller
         if self._files is None or not isinstance(caller, ClientCall) or not caller.is_durable:
             return None
@@ -276,7 +279,7 @@ class SessionScripts:
         return found
 
     async def _functions(self, code: str) -> list[ToolFunction]:
-        """Return the functions that a script names, of active tools and of known inactive ones."""
+        """Return the functions for the tools that a script names, active or inactive."""
         wanted = set(references(code, MOST_REFERENCES))
         functions = tool_functions(self._shown(), wanted)
         on = [each for each in functions if (each.module, each.function) in wanted]
@@ -310,7 +313,7 @@ class SessionScripts:
     # The calls
 
     async def answer(self, call: IssuedCall, caller: Caller, request: Request) -> Answer:
-        """Run one tool call of a script; return its result or error, as the script receives it."""
+        """Make one tool call of a script; return its result or error in the form for the script."""
         if call.tool == SLEEP:
             await trio.sleep(msgspec.json.decode(call.arguments, type=float))
             return Answer("value", b"null")
@@ -338,7 +341,7 @@ class SessionScripts:
         return msgspec.structs.replace(answer, milliseconds=milliseconds)
 
     def on_save_failed(self, error: OSError) -> None:
-        """Log that a run cannot be saved, so that it is lost if this daemon ends."""
+        """Log that a run cannot be saved, and so is lost if this daemon ends."""
         self._log.warning("script_not_written", reason=error.strerror or str(error))
 
     async def step(self, step: Start | Resume, on_calls: OnCalls) -> Stepped:
@@ -354,7 +357,7 @@ class SessionScripts:
     # The answer
 
     async def finish(self, script: "_Script", end: ScriptEnd) -> Result:
-        """Note the end of a script in ledger and log; return its result for the model."""
+        """Note the end of a script in ledger and log; return the script's result for the model."""
         calls = script.calls.table()
         outcome = "error" if end.error else "result"
         self._notes.script_ended(outcome, time.monotonic() - script.began_at, calls)
@@ -375,9 +378,9 @@ class SessionScripts:
 
 @dataclass(slots=True, eq=False)
 class _Round:
-    """The calls of one step. They are checked at once, and sent once the step's snapshot is here.
+    """The calls of one step. They are checked at once, but sent only after the step's snapshot.
 
-    Without the snapshot, a daemon that ends could not tell which of them were sent.
+    The next daemon needs the snapshot to know which of them were sent.
     """
 
     is_kept: trio.Event = field(default_factory=trio.Event)
@@ -386,7 +389,7 @@ class _Round:
     is_over: bool = False
 
     def add(self, scope: trio.CancelScope) -> None:
-        """Add the scope of a call; cancel it when the round ends, or at once if it has ended."""
+        """Add a call's scope, to be cancelled when the round ends, or at once if it has ended."""
         self.scopes.append(scope)
         if self.is_over:
             scope.cancel()
@@ -439,7 +442,7 @@ class _Script:
         return result
 
     async def _remove_journal(self) -> None:
-        """Remove the journal of a script that has ended."""
+        """Remove the journal, because the script has ended."""
         if self._journal is not None and self.calls.has_sent:
             with trio.CancelScope(shield=True), trio.move_on_after(REMOVAL):
                 await self._journal.remove()
@@ -474,7 +477,7 @@ class _Script:
         return stepped
 
     def _excess(self) -> str:
-        """Return which limit the script exceeds, as the end of a sentence; empty if none."""
+        """Return which limit the script exceeds, as the end of a sentence; empty for none."""
         if self.calls.issued_count > MOST_CALLS:
             return f"it makes more than {MOST_CALLS} calls."
         if self._seconds > LONGEST_COMPUTING:
@@ -496,9 +499,10 @@ class _Script:
             nursery.start_soon(self._make_call, call, self._round)
 
     async def _step(self, step: Start | Resume, nursery: trio.Nursery) -> Stepped:
-        """Run one step, until the script waits again or ends; raises as `SessionScripts.step`.
+        """Run one step, until the script waits again or ends.
 
-        Calls that the step makes are checked meanwhile, and approved by a person if necessary.
+        Meanwhile the calls that the step makes are checked, and approved by a person if necessary.
+        Raises: as `SessionScripts.step`.
         """
         round_ = self._round = _Round()
 
@@ -578,14 +582,14 @@ class _Script:
 
 
 def _wire_names(module: str, function: str) -> list[str]:
-    """Return the names that the tool of a function may have on the wire."""
+    """Return the wire names that the tool of a script's function may have."""
     server = module.rstrip("_")
     names = [f"{server}__{function}", f"{server}__{server}_{function}"]
     return [name.lower() for name in names]
 
 
 def _with_text(passed: Result, text: str, *, is_error: bool, has_value: bool) -> Result:
-    """Return a result with `text` after its value."""
+    """Return a result with `text` as its last block. Without `has_value`, it is the only block."""
     if not isinstance(passed, bytes):
         return passed
     members = msgspec.json.decode(passed, type=dict[str, msgspec.Raw])

@@ -133,7 +133,7 @@ class ServerRequests:
         return list(found.values())
 
     async def _entries(self, kind: str) -> dict[ServerIdentity, Mapping[str, bytes]]:
-        """Return the lists of all running servers of the session, requested side by side.
+        """Request the lists of all running servers of the session at the same time; return them.
 
         A server that takes too long is left out. The client is notified when its list arrives.
         """
@@ -155,7 +155,10 @@ class ServerRequests:
     # Requests
 
     async def prompt(self, request: Request) -> Result:
-        """Return the result of `prompts/get`; raises what `relay` raises."""
+        """Return the result of `prompts/get`.
+
+        Raises: as `relay`.
+        """
         wanted = _text(request.members, "name")
         skill = await self._skills.prompt(wanted)
         if skill is not None:
@@ -168,7 +171,10 @@ class ServerRequests:
         return await self.send(identity, request, {**request.members, "name": raw(name)})
 
     async def resource(self, request: Request) -> Result:
-        """Return the result of `resources/read`; raises what `relay` raises."""
+        """Return the result of `resources/read`.
+
+        Raises: as `relay`.
+        """
         uri = _text(request.members, "uri")
 
         async def read(each: ServerIdentity) -> Result:
@@ -181,7 +187,10 @@ class ServerRequests:
         return await self._first_that_has(await self._owners(uri), read)
 
     async def task(self, request: Request) -> Result:
-        """Return the result of a request on a task; raises what `relay` raises."""
+        """Return the result of a request about a task.
+
+        Raises: as `relay`.
+        """
         task = _text(request.members, "taskId")
         found = self.tasks.of(task)
         if not found:
@@ -194,10 +203,10 @@ class ServerRequests:
         return await self.send(found[0], request, request.members)
 
     async def watch_task(self, task: str) -> bytes | None:
-        """Listen for a task; return its state, which may have changed while nobody listened.
+        """Listen for changes of a task; return its state, which may have changed before.
 
-        Return None if the task's server does not announce changes of it, and an empty text if the
-        server does not say in which state it is. Raises what `relay` raises.
+        Return None if the task's server does not announce its changes, and an empty text if the
+        server does not name its state. Raises: as `relay`.
         """
         found = self.tasks.of(task)
         if len(found) != 1:
@@ -232,7 +241,10 @@ class ServerRequests:
                 instance.subscriptions.unwatch(task, self._connection.session)
 
     async def completion(self, request: Request) -> Result:
-        """Return the result of `completion/complete`; raises what `relay` raises."""
+        """Return the result of `completion/complete`.
+
+        Raises: as `relay`.
+        """
         reference = _COMPLETE.decode(joined(request.members)).ref
         if reference.type == "ref/prompt":
             identity, name = await self._find_prompt(reference.name)
@@ -245,7 +257,10 @@ class ServerRequests:
         )
 
     async def subscribe(self, uri: str) -> bytes:
-        """Subscribe to a resource; raises what `relay` raises."""
+        """Subscribe to a resource.
+
+        Raises: as `relay`.
+        """
 
         async def subscribed(identity: ServerIdentity) -> bytes:
             instance = await self._activation.instance(identity)
@@ -257,7 +272,10 @@ class ServerRequests:
         return await self._first_that_has(await self._owners(uri), subscribed)
 
     async def unsubscribe(self, uri: str) -> bytes:
-        """End a subscription at every server that has it; raises what `relay` raises."""
+        """End a subscription at every server that has it.
+
+        Raises: as `relay`.
+        """
         self._subscribed.discard(uri)
         self._on_use()
         result = b"{}"
@@ -268,7 +286,7 @@ class ServerRequests:
         return result
 
     async def renew(self) -> None:
-        """Start the servers of subscriptions that are not running; they then subscribe again."""
+        """Start the servers of subscriptions that do not run; starting renews the subscriptions."""
         for server in self._subscribed.servers:
             if self._state.lease_on(server) is None or self._leases.running(server) is not None:
                 continue
@@ -284,7 +302,7 @@ class ServerRequests:
                 )
 
     def drop_denied(self) -> None:
-        """End subscriptions to resources that policy denies now."""
+        """End subscriptions to resources that policy has come to deny."""
         subscriptions = self._connection.subscriptions
         for uri in denied_among(self._state, self._subscribed.among(subscriptions)):
             subscriptions.pop(uri, None)
@@ -302,7 +320,7 @@ class ServerRequests:
                     await instance.subscriptions.follow_level()
 
     def notify_all(self, method: str) -> None:
-        """Send a client's notification to every server that has this client alone."""
+        """Send a client's notification to every server that serves no other client."""
         for lease in self._state.servers:
             instance = self._leases.running(lease.identity)
             if instance is None or instance.server_connection.is_stateless:
@@ -409,7 +427,7 @@ class ServerRequests:
 
         Raises:
             ServerError, NotSentError: the first error, if all fail.
-            UnknownNameError: no candidate offers resources.
+            UnknownNameError: there is no candidate that offers resources.
         """
         first: ServerError | NotSentError | None = None
         for identity in candidates:
@@ -458,7 +476,7 @@ class ServerRequests:
         ]
 
     def _cached(self, kind: str) -> dict[ServerIdentity, Mapping[str, bytes]]:
-        """Return the cached lists, without asking any server."""
+        """Return the lists that are cached for each server, without asking any server."""
         found: dict[ServerIdentity, Mapping[str, bytes]] = {}
         for lease in self._state.servers:
             instance = self._leases.running(lease.identity)
@@ -474,7 +492,7 @@ class ServerRequests:
         return lease.spec.name if lease is not None else identity
 
     def note_links(self, server: ServerIdentity, result: bytes) -> None:
-        """Remember the resources that a result links to, because a server need not list those."""
+        """Remember the resources that a result links to, because a server need not list them."""
         with suppress(MalformedError):
             content = decoded(_LINKING, result[:LINKS_BYTES]).content
             for link in content[:_MOST_LINKS]:

@@ -112,7 +112,7 @@ def session_services(
 
 @dataclass(frozen=True, slots=True)
 class SessionContext:
-    """What every part of one session needs."""
+    """The values and services that every part of one session needs."""
 
     place: SessionPlace
     state: SessionState

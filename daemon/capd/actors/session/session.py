@@ -1,4 +1,4 @@
-"""One session: its parts, and the consequences when one of them changes the session.
+"""One session: its parts, and what follows when one part changes what is on.
 
 what a connection asks ──> calls       what a user says ──> turns
 what is saved ───────────> snapshot    what is on ────────> activation
@@ -109,9 +109,9 @@ class Session:
         *,
         connection: ClientConnection | None = None,
     ) -> None:
-        """`on_change` is called when the session has to be saved.
+        """Create it. `on_change` is called when the session has to be saved.
 
-        `connection` is given for a sub-agent, which has none of its own.
+        `connection` is given for a sub-agent, which has no connection of its own.
         """
         self.profile = profile or SessionProfile(
             services.profiles,
@@ -151,22 +151,22 @@ class Session:
 
     @property
     def client_skills(self) -> ClientSkills:
-        """The client's own skills."""
+        """Finds and uses the client's own skills."""
         return self._parts.client_skills
 
     @property
     def initial_tools(self) -> InitialTools:
-        """The tools that are active when the session opens."""
+        """Sets up the tools that are on when the session opens."""
         return self._parts.initial_tools
 
     @property
     def index(self) -> SessionIndex:
-        """Short texts about the installed capabilities."""
+        """The short texts about installed capabilities that this session may get."""
         return self._parts.index
 
     @property
     def tokens(self) -> SessionTokenCount:
-        """The session's token account."""
+        """Notes the texts that cost the session tokens."""
         return self._parts.tokens
 
     @property
@@ -176,7 +176,7 @@ class Session:
 
     @cached_property
     def turns(self) -> SessionTurns:
-        """What a user's message does."""
+        """Takes the user's messages."""
         turns = SessionTurns(self._parts, weakly(self.follow_profile))
         if self._answering is not None:
             turns.answer_in_time = self._answering(self)
@@ -184,12 +184,12 @@ class Session:
 
     @cached_property
     def held_turns(self) -> HeldTurns:
-        """The turns whose hooks may come back for the text."""
+        """The turns whose hooks were asked to come again."""
         return HeldTurns()
 
     @cached_property
     def calls(self) -> SessionCalls:
-        """What the session's connection may request."""
+        """Answers what the session's connection requests."""
         return SessionCalls(self._parts, weakly(self._own_turns))
 
     def _own_turns(self) -> SessionTurns:
@@ -198,13 +198,14 @@ class Session:
     def host(self, hosting: SessionHosting, answering: Callable[["Session"], AnswerInTime]) -> None:
         """Connect the curator, which opens sub-agents and runs long tasks for this session.
 
-        `answering` returns what takes a session's own prompts and answers in time.
+        `answering` returns the function that takes prompts of the session's own connection, and
+        answers each in time.
         """
         self._parts.hosting, self._answering = hosting, answering
 
     @property
     def may_hold_servers(self) -> bool:
-        """Whether the session may hold a server. If not, it need not hear of servers' changes."""
+        """Whether the session may hold a server. If not, changes of servers do not concern it."""
         return self._parts.is_made("activation") or bool(self._parts.context.state.servers)
 
     async def read_client_skills(self) -> None:
@@ -220,7 +221,7 @@ class Session:
         return self.snapshot.record("")
 
     def begin_as(self, conversation: "Session", record: SessionRecord) -> None:
-        """Begin as a sub-agent of `conversation`; `record` has what was active there."""
+        """Begin as a sub-agent of `conversation`; `record` has what was on there at that moment."""
         context = self._parts.context
         environments = context.services.environments
         environments.put(self.place.key, environments.own(conversation.place.key))
@@ -230,7 +231,7 @@ class Session:
         self.snapshot.restore(record, is_same_client=False)
 
     def as_agent(self) -> AgentSession:
-        """Return the session as the conversation of its sub-agent uses it."""
+        """Return the part of this session that the conversation of the sub-agent uses."""
         return AgentSession(
             self.place.key, self.calls, self.client_skills, self.tokens, self._follow_conversation
         )
@@ -270,7 +271,7 @@ class Session:
     # Changes
 
     def on_step(self, step: Step) -> None:
-        """Carry out what follows from a change of what is on."""
+        """Carry out the consequences of a change of what is on."""
         context = self._parts.context
         context.on_change()
         for what in self.activation.leases.changed_lists():
@@ -280,7 +281,7 @@ class Session:
         self.turns.on_step(step)
 
     def on_rules(self, rules: SessionRules) -> None:
-        """Apply new rules, as far as they may change after the client has listed its tools."""
+        """Apply new rules, as far as these may change after the client has listed its tools."""
         rules = self.profile.applied(rules)
         state = self._parts.context.state
         self.view.follow(rules)
@@ -291,19 +292,19 @@ class Session:
             self.activation.restrict(self.view.policy)
 
     def on_skills_changed(self) -> None:
-        """Notify the client that the prompts of skills have changed."""
+        """Notify the client that its prompts have changed, because skills are prompts."""
         if self._parts.skills.are_listed:
             self.connection.tell("notifications/prompts/list_changed", b"")
 
     async def on_memories_changed(self) -> None:
-        """Remove corrections that no longer exist from the tools' descriptions."""
+        """Remove corrections that no longer exist from the descriptions of tools."""
         if self._parts.is_made("memories") and self._parts.memories.drop_notes():
             # Applying the same policy again changes no tool, but renews all descriptions.
             state = self._parts.context.state
             await self.activation.step(lambda: state.restrict(state.policy))
 
     async def switch(self, name: str, *, is_on: bool) -> Outcome:
-        """Switch a capability on or off for a person; routing learns from it."""
+        """Switch a capability on or off for a person, and let routing learn from it."""
         state, feedback = self._parts.context.state, self._parts.feedback
         before = state.find_active(name)
         if is_on:
@@ -318,7 +319,7 @@ class Session:
         return outcome
 
     async def follow_profile(self) -> None:
-        """Apply the profile that fits at this moment, if it is another one."""
+        """Choose the profile again, and apply it if it is another one."""
         change = await self.profile.refresh(self.view.names)
         if change is None:
             return
@@ -330,7 +331,7 @@ class Session:
         await self.enable_of_profile()
 
     async def enable_of_profile(self) -> None:
-        """Switch the profile's capabilities on, and those that it forbids off."""
+        """Switch on the capabilities of the profile, and switch off those that it forbids."""
         profile = self.profile.choice.profile
         for each in self._parts.context.state.active.activations:
             if self.view.policy.restrict_capability(each.id) is not None:
@@ -342,7 +343,7 @@ class Session:
                 log.warning("not_enabled", capability=name, reason=outcome.text)
 
     async def use_profile(self, name: str) -> Outcome:
-        """Give the session the profile that a person chose; empty: the one that fits."""
+        """Give the session the profile `name`, as a person chose; empty chooses by conditions."""
         profiles = self._parts.context.services.settings.profiles()
         if name and name not in profiles:
             return Outcome(unknown(profiles, name), is_ok=False)
@@ -360,7 +361,7 @@ class Session:
     # Descriptions of the session
 
     def reach(self) -> messages.ReachDescribed:
-        """Return the session's policy, its known secrets' names, and its domain."""
+        """Return the session's policy, the names of its known secrets, and its domain."""
         keys = self._parts.context.services.environments.keys(self.place.key)
         return messages.ReachDescribed(self.place.key, rules_of(self.view), keys, self.place.domain)
 

@@ -1,4 +1,4 @@
-"""The settings of sessions: what a session starts with, and what may change later.
+"""The settings of sessions: which of them change at once, and which stay for a whole session.
 
 Policy and caps change in every session at once. The mode, the pins and the domain stay the same for
 the length of a session, because a different list would invalidate the model's prompt cache
@@ -17,7 +17,7 @@ from capd.core.sessions.session_rules import SessionRules
 
 
 class FollowedSettings:
-    """The settings that sessions follow: live ones, or fixed rules."""
+    """The settings for sessions, from the live configuration or from fixed rules."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class FollowedSettings:
         results: ResultStorage,
         profiles: Callable[[], Mapping[str, Profile]] = dict,
     ) -> None:
-        """`rules` and `domains` are used if there are no live settings."""
+        """Create it. `rules` and `domains` are used if there are no live settings."""
         self._rules = rules
         self._profiles = profiles
         self._domains = domains
@@ -68,6 +68,6 @@ class FollowedSettings:
         return self._live is not None
 
     def on_change(self) -> None:
-        """Apply the changed limits of results; the host applies the changed rules."""
+        """Apply changed limits of results. The curator applies all other changes."""
         if self._live is not None:
             self._results.limits = result_limits(self._live.current)

@@ -1,7 +1,7 @@
 """The skills of a session: listed as prompts, and used together with their capabilities.
 
-Using a skill switches on each of its capabilities, in a transaction of its own. The skill's text is
-returned even if that fails, and then says what failed.
+Using a skill switches on each of its capabilities, in a transaction of its own. If that fails, the
+skill's text is returned all the same, and says what failed.
 """
 
 from collections.abc import Collection
@@ -58,7 +58,7 @@ class Skills:
         """Use the skill whose prompt has this name; return None if there is none.
 
         Raises:
-            RefusedError: there is one, but its text cannot be read.
+            RefusedError: there is such a skill, but its text cannot be read.
         """
         try:
             used = await self._used(name)
@@ -83,7 +83,7 @@ class Skills:
         return Outcome(used.text)
 
     async def found(self, intent: str, denied: Collection[CapabilityId] = ()) -> str:
-        """Search skills that fit `intent`; return the text about them, empty if that failed.
+        """Search skills that fit `intent`; return a text about them, empty if the search failed.
 
         Capabilities in `denied` are never named, not even as part of a skill.
         """
@@ -131,29 +131,29 @@ class Skills:
         return [done.get(name, late[name]) for name in names]
 
     def _fills(self, own: set[CapabilityId]) -> bool:
-        """Tell whether `own` fill the active set, so that one more would evict one of them."""
+        """Tell whether `own` fill the active set, so that one more capability would evict one."""
         taken = [a for a in self._state.active.activations if a.takes_slot and a.id in own]
         return len(taken) >= self._state.active.cap
 
 
 class NoSkills:
-    """Stands for the skills of a session without any, such as one of a plain aggregator."""
+    """Stands in for the skills of a session without any, such as a plain aggregator's."""
 
     are_listed = False
 
     async def prompts(self) -> list[bytes]:
-        """List nothing."""
+        """Return an empty list."""
         return []
 
     async def prompt(self, name: str) -> None:
-        """Find nothing."""
+        """Return None."""
         del name
 
     async def use(self, name: str) -> Outcome:
-        """Find nothing."""
+        """Return the answer for an unknown skill."""
         return Outcome(unknown_skill(name, Unknown("unknown")), is_ok=False)
 
     async def found(self, intent: str, denied: Collection[CapabilityId] = ()) -> str:
-        """Find nothing."""
+        """Return an empty text."""
         del intent, denied
         return ""

@@ -21,7 +21,7 @@ log = structlog.get_logger(actor="curator")
 
 
 class SessionStore(Protocol):
-    """Where sessions are saved."""
+    """Saves, loads and removes session records."""
 
     async def load(self, key: SessionKey) -> SessionRecord | None:
         """Return the saved record of `key`; None if there is none."""
@@ -46,7 +46,10 @@ class SessionSaver(Saver[SessionKey]):
     def __init__(
         self, store: SessionStore, record: Callable[[SessionKey], SessionRecord | None]
     ) -> None:
-        """`record` returns the current record of a session; None if it no longer exists."""
+        """Create it.
+
+        `record` returns the current record of a session; None if it no longer exists.
+        """
         super().__init__(self._save_record, pause=SAVE_PAUSE)
         self._store = store
         self._record = record

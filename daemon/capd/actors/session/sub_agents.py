@@ -1,12 +1,12 @@
 """The sub-agents of one session: each has a session of its own inside the client's connection.
 
-    SubagentStart ──> what is on in the conversation is noted
-    its first call ──> its session opens, with that on; this and later calls are decided there
+    SubagentStart ──> capd notes what is on in the conversation
+    its first call ──> its session opens, with the same on, and decides this and later calls
     SubagentStop, or the conversation ends ──> its session ends
 
 An agent that never calls capd gets no session. `core/sessions/sub_agents` finds out which agent
-makes a call, and `opening` opens its session. What is switched on there is not listed: the client
-has one list for its connection, and the conversation would see it.
+makes a call, and `opening` opens its session. A tool that is switched on there is not listed: the
+client has one list for its connection, and the conversation would see the tool, too.
 """
 
 from collections.abc import Awaitable, Callable
@@ -28,7 +28,7 @@ log = structlog.get_logger(actor="curator")
 
 @dataclass(frozen=True, slots=True)
 class AgentSession:
-    """What a conversation's session uses of the session of a sub-agent."""
+    """The parts of a sub-agent's session that the conversation's session uses."""
 
     key: SessionKey
     calls: Conversation
@@ -53,13 +53,13 @@ async def _none(agent: AgentId, record: SessionRecord) -> AgentSession | None:
 
 
 class SessionAgents:
-    """Follows the sub-agents of one session by its client's hooks, and opens their sessions."""
+    """Follows the sub-agents of one session by the client's hooks, and opens their sessions."""
 
     # Every idle session has one.
     __slots__ = ("_agents", "_known", "_record", "end", "has_any", "open")
 
     def __init__(self, record: Callable[[], SessionRecord]) -> None:
-        """`record` returns what is on in the conversation at this moment."""
+        """Create it. `record` returns what is on in the conversation at this moment."""
         self._record = record
         self._known: SubAgents | None = None
         self.has_any = False
@@ -83,7 +83,7 @@ class SessionAgents:
             self._begun(agent)
 
     def announce(self, agent_id: str, tool_use: str) -> None:
-        """Note that a sub-agent is about to make a call."""
+        """Note that a sub-agent is about to make the call with the id `tool_use`."""
         if agent := agent_of(agent_id):
             self._over(self._known_agents().announce(tool_use, agent))
             self._begun(agent)
@@ -95,7 +95,7 @@ class SessionAgents:
             self._over([agent])
 
     async def use_skill(self, agent_id: str, skill: str) -> tuple[Outcome, AgentSession] | None:
-        """Use a skill of the client's for a sub-agent; None if it has no session of its own."""
+        """Use a skill of the client for a sub-agent; None if the sub-agent has no session."""
         agent = agent_of(agent_id)
         if not agent:
             return None
@@ -105,11 +105,11 @@ class SessionAgents:
         return None if session is None else (await session.client_skills.use(skill), session)
 
     def is_agents(self, request: Request) -> bool:
-        """Tell whether a call is made by a sub-agent."""
+        """Tell whether a sub-agent makes a call."""
         return bool(self._caller(request))
 
     def open_session(self, request: Request) -> AgentSession | None:
-        """Return the session of the sub-agent that makes a call, if it is open already."""
+        """Return the session of the sub-agent that makes a call; None if no session is open."""
         found = self._agents.get(self._caller(request))
         if found is not None and found.session is not None:
             found.session.follow()
@@ -118,7 +118,8 @@ class SessionAgents:
     async def session(self, request: Request) -> AgentSession | None:
         """Return the session of the sub-agent that makes a call.
 
-        None if the conversation makes it, or the agent gets no session.
+        The session is opened if necessary. None if the conversation makes the call, or the agent
+        gets no session.
         """
         agent = self._caller(request)
         return await self._opened(agent) if agent else None

@@ -1,4 +1,4 @@
-"""The open sessions, found by their keys or by what a prompt hook knows."""
+"""The open sessions, found by their keys, or by the facts that a prompt hook sends."""
 
 import time
 from collections.abc import Mapping
@@ -25,13 +25,13 @@ MOST_CLIENTS = 32
 
 
 class HookCounts:
-    """How many hooks found their session, by client; `capd doctor` reports it."""
+    """Counts, for each client, how many hooks found their session; for `capd doctor`."""
 
     def __init__(self) -> None:
         self._counts: dict[str, messages.HookCount] = {}
 
     def note(self, client: str, found: HookLink) -> None:
-        """Count a hook of `client`, and why its session was not found, if it was not."""
+        """Count a hook of `client`. `found` has the session, or why there is none."""
         if client not in self._counts and len(self._counts) >= MOST_CLIENTS:
             return
         count = self._counts.get(client) or messages.HookCount(client, 0, 0)
@@ -53,7 +53,7 @@ class HookCounts:
 
 @dataclass(slots=True, eq=False)
 class OpenSession:
-    """A session that is connected, or has lost its connection a moment ago."""
+    """A session that is connected, or has lost its connection within the last 30 s."""
 
     session: Session
     resume: str
@@ -130,11 +130,11 @@ class OpenSessions(dict[SessionKey, OpenSession]):
         return [each.session for each in self.values()]
 
     def count_over(self, bridge: str) -> int:
-        """Return how many sessions came over a bridge, connected or not."""
+        """Return the number of sessions over a bridge, connected ones and lost ones."""
         return sum(each.session.place.bridge == bridge for each in self.values())
 
     def with_servers(self) -> list[Session]:
-        """Return the open sessions that may have servers; no change of a server affects others."""
+        """Return the open sessions that may hold servers. Changes of servers concern only these."""
         return [session for session in self.sessions() if session.may_hold_servers]
 
     def projects(self) -> set[str]:
@@ -146,7 +146,7 @@ class OpenSessions(dict[SessionKey, OpenSession]):
         return [each.session.tokens for each in self.values()]
 
     def has_prompts(self) -> bool:
-        """Tell whether a client with a prompt hook is connected: one whose hook was linked."""
+        """Tell whether any client is connected whose prompt hook was linked to its session."""
         connections = (each.session.connection for each in self.values())
         return any(each.linked_by and each.upstream is not None for each in connections)
 
@@ -166,7 +166,7 @@ class OpenSessions(dict[SessionKey, OpenSession]):
 
 
 def _hook_of(request: messages.TakeHookTurn, table: Mapping[str, ClientTraits]) -> HookRun:
-    """Return the facts about a hook by which its session is found."""
+    """Return the facts about a hook that `link` compares with sessions."""
     line, _ = traits_of(table, [request.client])
     return HookRun(
         request.client,
@@ -178,7 +178,7 @@ def _hook_of(request: messages.TakeHookTurn, table: Mapping[str, ClientTraits]) 
 
 
 def _candidate_of(session: Session, parent_pid: int) -> SessionCandidate:
-    """Return the facts about a session by which a hook finds it."""
+    """Return the facts about a session that `link` compares with a hook."""
     place = session.place
     return SessionCandidate(
         place.key,

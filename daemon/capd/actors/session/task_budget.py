@@ -1,4 +1,4 @@
-"""Plans a turn within a token budget: what is switched on, and which memories are delivered.
+"""Plans a turn within a token budget: what to switch on, and which memories to deliver.
 
     what a message may mean ──> the cost of each part, counted ──> the best set that fits
 
@@ -44,7 +44,7 @@ log = structlog.get_logger(actor="curator")
 
 @dataclass(frozen=True, slots=True)
 class TurnPlan:
-    """What a turn may switch on and deliver."""
+    """The parts that a turn may switch on and deliver, and those that its budget left out."""
 
     capabilities: tuple[CapabilityId, ...] = ()
     in_part: frozenset[CapabilityId] = frozenset()
@@ -56,7 +56,7 @@ class TurnPlan:
 
 
 class TaskBudget:
-    """Plans the turns of one session that have a budget."""
+    """Plans turns of one session that have a token budget."""
 
     def __init__(self, context: SessionContext, memories: SessionMemories | NoMemories) -> None:
         self._place = context.place
@@ -173,7 +173,10 @@ class TaskBudget:
     def _due(
         self, capabilities: Iterable[CapabilityId], granted: Sequence[finder.Granted]
     ) -> list[tuple[PricedMemory, str]]:
-        """Return the memories that may be delivered, each with the capability it needs, if any."""
+        """Return the memories that a plan may deliver, each with the capability that it depends on.
+
+        The second value is empty for a memory that is due in any case.
+        """
         found = [(each, "") for each in self._memories.due()]
         known = {each.key for each, _ in found}
         by_id = {each.id: each for each in granted}
@@ -196,7 +199,7 @@ class TaskBudget:
         return {}
 
     def _listed(self, hit: finder.ToolHit) -> bytes:
-        """Return a tool's definition as it would be listed."""
+        """Return a tool's definition with the bytes that it would have on the list."""
         definition = renamed(hit.definition, hit.wire_name)
         note = self._memories.foreseen(_known_as(hit))
         return described(definition, note) if note else definition
@@ -264,7 +267,7 @@ def _named(key: str) -> tuple[Literal["capability", "tool", "memory"], str]:
 def _bringing(
     name: WireName, brought: Mapping[CapabilityId, Collection[WireName]]
 ) -> list[CapabilityId]:
-    """Return the capabilities that would switch on a tool."""
+    """Return the capabilities whose activation would switch on a tool."""
     return [id_ for id_, names in brought.items() if name in names]
 
 
@@ -273,13 +276,13 @@ def _with_more(found: TaskSet, more: TaskSet) -> TaskSet:
 
 
 def _habit(hits: Sequence[finder.ToolHit], used: dict[tuple[str, str], int]) -> float:
-    """Return the factor by which recent use increases the worth of something."""
+    """Return the factor by which recent use of `hits` increases the worth of a part."""
     uses = sum(used.get((hit.identity, hit.name), 0) for hit in hits)
     return 1 + math.log2(1 + uses)
 
 
 def _known_as(hit: finder.ToolHit) -> Tool:
-    """Return a tool under its server's own name, which memories use, even if an edit renames it."""
+    """Return a tool with the names that memories use: its server's own, before any edit."""
     is_new = hit.shown_name != hit.name
     known = original_name(hit.wire_name, hit.server, hit.identity, hit.name, is_new=is_new)
     return hit.server, hit.name, known

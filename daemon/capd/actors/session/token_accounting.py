@@ -64,7 +64,7 @@ class TokenAccounting:
     """The token accounts of all sessions, and the cost of listing every permitted tool."""
 
     def __init__(self, bus: Bus, counts: Counts | None = None) -> None:
-        """Without `counts`, accounts are kept and nothing is ever counted."""
+        """Create it. Without `counts`, texts are noted and never counted."""
         self._bus = bus
         self._finder = FinderClient(bus)
         self._counts = counts
@@ -75,7 +75,7 @@ class TokenAccounting:
         self._passed = trio.Event()
 
     def wake(self) -> None:
-        """Count the newly sent texts soon."""
+        """Have the newly sent texts counted soon."""
         self._due.set()
 
     async def run(self, sessions: "Callable[[], Iterable[SessionTokenCount]]") -> None:
@@ -96,7 +96,7 @@ class TokenAccounting:
     async def described(
         self, within: float, sessions: "Callable[[], Iterable[SessionTokenCount]]"
     ) -> messages.TokensDescribed:
-        """Return the cost of every session, waiting up to `within` seconds for open counts."""
+        """Return the cost of every session; wait up to `within` seconds for missing counts."""
         with trio.move_on_after(within if self._counts else 0.0):
             # A count in progress may have begun before the latest texts were sent.
             for _ in range(MOST_PASSES):
@@ -109,12 +109,12 @@ class TokenAccounting:
         return messages.TokensDescribed(VOCABULARY, found, self._problem)
 
     def everything(self, terms: Terms) -> tokens.AllTools | None:
-        """Return the cost of listing all permitted tools; None if it was not requested yet."""
+        """Return the cost of listing all permitted tools; None if nobody has requested it yet."""
         return self._everything.get(terms)
 
     @property
     def is_able(self) -> bool:
-        """Whether uncounted texts can be counted: there is a counter, and it did not fail."""
+        """Whether texts can be counted: there is a counter, and it has not failed."""
         return self._counts is not None and not self._problem
 
     async def _listen(self) -> None:
@@ -169,7 +169,7 @@ class SessionTokenCount:
         self.account = TokenAccount()
 
     def listed(self, definitions: list[bytes], own: int, now: float) -> None:
-        """Note a list of tools that is sent at `now`; `own` of its tools are capd's."""
+        """Note a list of tools that is sent at `now`. `own` is how many of its tools are capd's."""
         self.account.note_list(definitions, own, now)
         self._wake()
 
@@ -201,7 +201,7 @@ class SessionTokenCount:
 
     @property
     def is_open(self) -> bool:
-        """Whether something is still to be counted."""
+        """Whether something is not counted yet."""
         is_unknown = self.account.has_listed and self._accounting.everything(self.terms) is None
         return self.account.is_counting or is_unknown
 
@@ -212,7 +212,7 @@ class SessionTokenCount:
         return everything.tools if everything else 0
 
     def entry(self) -> dict[str, Any]:
-        """Return the figures for the list of sessions."""
+        """Return the token figures for the list of sessions."""
         figures = self.account.figures()
         everything = self._accounting.everything(self.terms)
         net = figures.net(everything.tokens) if everything else None

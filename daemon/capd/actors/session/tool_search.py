@@ -1,8 +1,8 @@
 """Finds tools that are not switched on in a session, by a search or by name.
 
 A tool that is found is switched on as a single tool, by its cached definition. Its server is
-started by the first call. If the tools of a server are not known, because it has never listed them
-and no tap records them, they cannot be found; the answer names such servers.
+started by the first call. Unknown tools cannot be found: those of a server that has never listed
+its tools and that no tap records tools for. The answer names such servers.
 """
 
 import time
@@ -55,7 +55,7 @@ SKILL_THRESHOLD = 0.35
 
 
 class NotSearchedError(Exception):
-    """No search took place; the text says why."""
+    """The search could not be made; the text says why."""
 
 
 class ToolSearch:
@@ -158,7 +158,7 @@ class ToolSearch:
         answers: "Sequence[search_reply.QuestionAnswer]",
         hits: Mapping[WireName, finder.ToolHit],
     ) -> str:
-        """Return signatures of further tools of the first hit's capability, often needed next.
+        """Return signatures of further tools of the first hit's capability, for likely next calls.
 
         The text is empty if the client lists active tools by itself, and if the question selects
         tools or asks for another level of detail.
@@ -203,7 +203,7 @@ class ToolSearch:
         return found if hits == found.hits else msgspec.structs.replace(found, hits=hits)
 
     def _off(self, hit: finder.ToolHit) -> Restriction | None:
-        """Return why the capability that grants a tool is off as a whole."""
+        """Return why policy or profile switch off a tool's whole capability, or else None."""
         return None if hit.via is None else self._view.policy.restrict_capability(hit.via)
 
     async def reach(self, name: str) -> ActiveTool:
@@ -211,7 +211,7 @@ class ToolSearch:
 
         Raises:
             UnknownNameError: no known tool has this name.
-            RefusedError: the session may not use it.
+            RefusedError: the session may not use the tool.
             NotSentError: its server could not be started, or no longer has the tool.
         """
         looked_up = finder.ToolLookedUp() if self._view.is_bare else await self._look_up(name)
@@ -229,7 +229,7 @@ class ToolSearch:
             raise
 
     async def bring(self, name: str) -> WireName | None:
-        """Switch on a single tool by name without starting its server; return its name here.
+        """Switch on a single tool by name, without starting its server; return its wire name.
 
         Return None if no known tool has this name.
 
@@ -257,10 +257,10 @@ class ToolSearch:
         *,
         by: str = "search",
     ) -> WireName:
-        """Switch on a tool that was looked up; return its name.
+        """Switch on a tool that the finder has looked up; return the tool's wire name.
 
         Raises:
-            RefusedError: the session may not use it.
+            RefusedError: the session may not use the tool.
             NotSentError: it is not in the catalog any more.
         """
         off = self._off(hit)

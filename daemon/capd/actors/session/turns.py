@@ -1,6 +1,7 @@
-"""What a user's message does in a session: it is routed, tools are switched on, and texts made.
+"""Takes a user's message: routes it, switches tools on, and makes the texts for the model.
 
-message ──> registry decides ──> capability on ──> single tools that fit ──> the texts for the model
+message ──> the registry decides ──> a capability is switched on ──> single tools that fit
+        ──> the texts for the model
 """
 
 import time
@@ -85,7 +86,7 @@ class TurnContext:
 
     @property
     def waits(self) -> float:
-        """The seconds for which the turn waits for a model that is loading."""
+        """The number of seconds that the turn waits for a model that is loading."""
         # A hook answers when its patience ends, and the turn goes on without it.
         longest = min(self.longest, LONGEST_PATIENCE)
         return max(MODEL_PATIENCE, longest) if self.is_hook else 0.0
@@ -93,8 +94,8 @@ class TurnContext:
     async def claim(self) -> float:
         """Wait until a held turn's hook has come back or is given up; return the seconds it took.
 
-        That is a second at most. Without it, the words of a turn that ends sooner would count as
-        delivered.
+        The wait is a second at most. Without it, the words of a turn that ends sooner would count
+        as delivered, although no hook has taken them.
         """
         began_at = time.monotonic()
         if self.is_claimed is not None:
@@ -110,14 +111,14 @@ class TurnContext:
 
 @dataclass(frozen=True, slots=True)
 class _HookText:
-    """The text of a turn about tools, and the cards and skills that it delivers."""
+    """A turn's text about tools, with the call cards and skills that it contains."""
 
     text: str = ""
     cards: tuple[tuple[Grant, str], ...] = ()
     skills: tuple[WireName, ...] = ()
 
     def note_in(self, conversation: Conversation) -> None:
-        """Note in `conversation` that these were delivered to it."""
+        """Note in `conversation` that these cards and skills were delivered to it."""
         conversation.note_cards(self.cards)
         conversation.skills.update(dict.fromkeys(self.skills))
 
@@ -130,7 +131,7 @@ class SessionTurns:
     """The turns of one session. Several may be in progress."""
 
     def __init__(self, parts: SessionParts, follow_profile: Callable[[], Awaitable[None]]) -> None:
-        """`follow_profile` applies the profile that fits at the moment."""
+        """Create it. `follow_profile` chooses the session's profile again, and applies it."""
         context = parts.context
         self._parts = parts
         self._follow_profile = follow_profile
@@ -152,9 +153,9 @@ class SessionTurns:
     # Changes of the session
 
     def on_step(self, step: Step) -> None:
-        """Announce a change of the list of tools to the client and on the bus.
+        """Announce a change of the list of tools, to the client and on the bus.
 
-        A change during a turn is announced when the turn ends, together with the turn's others.
+        Changes during a turn are announced together when the turn ends.
         """
         # A turn that waits for a server has changed nothing yet, so it does not delay others.
         if self._under_way > self._parts.activation.turns_waiting:
@@ -178,7 +179,10 @@ class SessionTurns:
     # Where a message comes from
 
     def on_client_session(self, client_session: str) -> None:
-        """Note in which of the client's own conversations a message was sent, if that is known."""
+        """Note in which of the client's own conversations a message was sent.
+
+        An empty id means that this is not known.
+        """
         if not client_session:
             return
         self._context.connection.client_sessions[client_session] = None
@@ -195,7 +199,7 @@ class SessionTurns:
         return msgspec.json.encode(documents.turn(taken))
 
     async def call_turn(self, arguments: msgspec.Raw) -> bytes:
-        """Answer a prompt hook on the session's own connection."""
+        """Answer a call of `capd_turn`: a prompt hook makes it on the session's own connection."""
         try:
             hook = _TURN_ARGUMENTS.decode(arguments if len(arguments) else b"{}")
         except MalformedError as error:
@@ -332,7 +336,7 @@ class SessionTurns:
     ) -> tuple[CurationResult, Outcome]:
         """Switch on single tools, and the tools of client skills that the message names.
 
-        A turn with a budget switches on only what it planned, so it uses no skill.
+        A turn with a budget switches on only what was planned, and so uses no skill.
         """
         curated = await self._curation.activate_ranked(tools, is_planned=is_planned)
         if is_planned or not self._view.is_routed or is_system_content(text):
@@ -342,9 +346,9 @@ class SessionTurns:
     async def _switch_on(
         self, decision: Decision, resolved: Resolved | None, plan: TurnPlan | None
     ) -> tuple[Outcome, dict[CapabilityId, tuple[WireName, ...]]]:
-        """Switch on the decision's capability, or the plan's; return the outcome and new tools.
+        """Switch on the capability of the decision, or the capabilities of the plan.
 
-        The second value has the new tools by capability.
+        Return the outcome, and the new tools by capability.
         """
         if plan is not None:
             return await self._enable_planned(plan)
@@ -375,7 +379,7 @@ class SessionTurns:
         return outcome, dict(zip(plan.capabilities, added, strict=True))
 
     def index_text(self, turn_context: TurnContext) -> str:
-        """Return the index, once in each conversation, and have the session saved."""
+        """Return the index, once in each conversation, and have the session saved then."""
         text = self._index_text(turn_context)
         if text:
             self._context.on_change()
@@ -389,7 +393,10 @@ class SessionTurns:
         return text
 
     def _index_text(self, turn_context: TurnContext) -> str:
-        """Return the index, once, for a hook whose client shows its model no instructions."""
+        """Return the index, once in each conversation, for clients that do not show instructions.
+
+        Empty unless a hook takes the turn.
+        """
         conversation = turn_context.conversation or self._parts.conversations.current
         if conversation.is_index_delivered or not (
             turn_context.is_hook and turn_context.is_delivered
@@ -400,7 +407,10 @@ class SessionTurns:
         return text
 
     async def _bootstrap_text(self, turn_context: TurnContext) -> str:
-        """Return the project's bootstrap files, once in each conversation, if a hook reads them."""
+        """Return the project's bootstrap files, once in each conversation.
+
+        Empty unless a hook takes the turn's text.
+        """
         if not (turn_context.is_hook and turn_context.is_delivered):
             return ""
         conversation = turn_context.conversation or self._parts.conversations.current
@@ -427,7 +437,7 @@ class SessionTurns:
         curated: CurationResult,
         beside: str,
     ) -> "_HookText":
-        """Return a prompt hook's text about tools: what is listed now, or call cards.
+        """Return a prompt hook's text about tools: those that are listed now, or call cards.
 
         `beside` is the rest of the turn's text. Both together share the turn's tokens.
         """
@@ -460,7 +470,7 @@ class SessionTurns:
         return self._cards(meant, ranked, fitting, conversation, beside)
 
     def _last_used(self, decision: Decision) -> CapabilityId | None:
-        """Return the last used capability if the message was undecided; otherwise None."""
+        """Return the capability that was used last, if routing was undecided; otherwise None."""
         if decision.outcome != "abstain" or decision.reason not in UNDECIDED:
             return None
         on = self._state.active.activations
@@ -472,7 +482,7 @@ class SessionTurns:
         suggested: Sequence[CapabilityId],
         conversation: Conversation,
     ) -> "_HookText":
-        """Return call cards of suggested capabilities, for a hook whose client does not list them.
+        """Return call cards for tools of suggested capabilities, if the client does not list these.
 
         With a card the model calls at once. A suggestion alone costs a request to switch the
         capability on before the call.
@@ -581,19 +591,22 @@ class SessionTurns:
     def _suggested(
         self, decision: Decision, conversation: Conversation
     ) -> tuple[CapabilityId, ...]:
-        """Return the capabilities to suggest; none if they are the same as the last time."""
+        """Return the capabilities to suggest; none if the last turn has suggested the same."""
         # With a budget, the plan may have switched on some of the suggested capabilities.
         suggested = tuple(each for each in decision.suggested if each not in self._state.active)
         return suggested if suggested != conversation.suggested else ()
 
     def _suggestion(self, suggested: Sequence[CapabilityId]) -> str:
-        """Return how suggested capabilities are switched on; empty without a tool for that."""
+        """Return a text on how to switch suggested capabilities on.
+
+        Empty if the client has no tool for that.
+        """
         return (
             self._parts.index.suggestions(suggested) if suggested and self._view.has_enabler else ""
         )
 
     async def _route(self, text: str, waits: float) -> tuple[Decision, Resolved | None]:
-        """Return what the registry decides, and the capability that is to be switched on."""
+        """Return the registry's decision, and the capability to switch on, if any."""
         activation = self._parts.activation
         changes = activation.changes
         try:

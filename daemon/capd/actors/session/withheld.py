@@ -1,4 +1,4 @@
-"""Says why a tool is withheld because of its definition, if a client calls it anyway."""
+"""Says why a tool is withheld because of its definition, for a client that calls it anyway."""
 
 from collections.abc import Iterable
 
@@ -48,12 +48,12 @@ class WithheldTools:
         self._state = state
 
     async def refuse(self, name: str) -> None:
-        """Raise if the tool of this name is withheld.
+        """Check that no tool of this name is withheld.
 
-        It returns if the definitions actor does not answer, because then nothing is known.
+        If the definitions actor does not answer, this returns, because nothing is known then.
 
         Raises:
-            RefusedError: it is withheld.
+            RefusedError: the tool is withheld.
         """
         known = self._state.surface.known(name)
         request = definitions.LookUpWithheld(

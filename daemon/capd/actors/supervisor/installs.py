@@ -37,7 +37,7 @@ class _Wait:
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """A script that is running, or is being ended."""
+    """One run of a script, until the script has ended, with the sessions that wait for it."""
 
     dependency: str
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
@@ -47,7 +47,7 @@ class _Run:
     problem: str = "capd itself failed over it; its log says where"
 
     def leave(self, wait: _Wait) -> None:
-        """Remove a waiter. When the last one is gone, the script is ended."""
+        """Remove a waiting session. When the last one is removed, the script is ended."""
         self.waits.discard(wait)
         wait.is_over.set()
         if not self.waits:
@@ -55,7 +55,7 @@ class _Run:
 
 
 class Installs:
-    """Runs dependency scripts; sessions that need one at the same time wait for one run."""
+    """Runs dependency scripts. Sessions that need a script at the same time share one run."""
 
     def __init__(self, bus: Bus, cwd: Path) -> None:
         self._bus = bus
@@ -107,7 +107,10 @@ class Installs:
         return run
 
     async def _wait_for(self, run: _Run, wait: _Wait) -> str:
-        """Wait until the run ends or nobody waits; return what went wrong, empty if nothing did."""
+        """Wait until the run ends; return what went wrong, empty if nothing did.
+
+        The wait ends early if the run is cancelled.
+        """
         run.waits.add(wait)
         try:
             await wait.is_over.wait()

@@ -1,4 +1,4 @@
-"""What the supervisor knows about one instance and its earlier runs."""
+"""What the supervisor knows about one instance: its present run, and facts from earlier runs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ UNUSED = "unused"
 
 @dataclass(slots=True, eq=False)
 class InstanceRecord:
-    """One run of a server, with facts about its earlier runs."""
+    """One instance of a server: its present run, and facts from earlier runs."""
 
     key: InstanceKey
     server: ServerSpec
@@ -63,7 +63,7 @@ class InstanceRecord:
     """How the URLs of its server did in earlier runs."""
 
     def __post_init__(self) -> None:
-        """Start with no failed addresses."""
+        """Start with addresses that have never failed."""
         self.addresses = Addresses(1 + len(self.server.further_urls))
 
     @property

@@ -1,7 +1,7 @@
 """Logs a person in at a server that is reached by URL.
 
-    opened: the person gets the address ──they log in, or paste the redirect's address──> done
-       └───────────── they do not, within ten minutes ──> failed
+    opened: the person gets the address ──logs in, or pastes the redirect's address──> done
+       └───────────── does neither within ten minutes ──> failed
 
 Only a person's command starts a login (docs/logins.md). A server cannot request one.
 """
@@ -36,7 +36,7 @@ class _Login:
 
 
 class LoginRequests:
-    """Starts logins for persons, and holds those in progress by their tickets."""
+    """Starts logins for persons, and finds logins in progress by their tickets."""
 
     def __init__(self, logins: Logins) -> None:
         self._logins = logins
@@ -66,7 +66,10 @@ class LoginRequests:
         return messages.LoginOpened(ticket, login.address, login.dialogue.user_code)
 
     def paste(self, ticket: int, address: str) -> messages.LoginPasted | messages.LoginFailed:
-        """Take the address that a browser was redirected to. A wrong one does not end the login."""
+        """Take the address that a browser was redirected to.
+
+        A wrong address does not end the login.
+        """
         login = self._under_way.get(ticket)
         if login is None or login.done.is_set():
             return messages.LoginFailed("there is no such login under way")

@@ -33,7 +33,10 @@ class Sharing:
         sandbox_request: Callable[[ServerSpec], SandboxRequest],
         file: GenerationFile | None,
     ) -> None:
-        """`sandbox_request` returns a server's sandbox, which is part of an instance's key."""
+        """Create it.
+
+        `sandbox_request` returns a server's sandbox, which is part of an instance's key.
+        """
         self._leases = leases
         self._sandbox_request = sandbox_request
         self._file = file
@@ -57,10 +60,10 @@ class Sharing:
     ) -> tuple[InstanceKey, ServerSpec]:
         """Return the key of the instance for a session, and the definition that it runs by.
 
-        A session that has an instance keeps it, and one that already runs by the definition's own
-        `scope` is used. Otherwise a server that is known to be stateless gets one instance shared
-        by all sessions, and any other server an instance by its `scope`. `account` is the login
-        that the session uses there.
+        The first of these that applies is chosen: the instance that the session has already, one
+        that already runs by the definition's `scope`, and, for a server that is known to be
+        stateless, the one that all sessions share. Otherwise it is a new instance by the
+        definition's `scope`. `account` is the login that the session uses there.
         """
         server, session = request.server, request.session
         keys = instance_keys(

@@ -1,7 +1,7 @@
 """Turns the definition of a server into a running process, or a connection by URL.
 
-Placeholders are filled in here, from the values of the instance. Apart from the server, only the
-redactor gets these values (docs/design/trust.md, "Secrets").
+This module replaces placeholders by the secrets of the instance. Only the server and the redactor
+get these values (docs/design/trust.md, "Secrets").
 """
 
 import os
@@ -116,7 +116,7 @@ class Starts:
         self._spawn = spawn
 
     async def wait_for_path(self, server: ServerSpec, far: FarPlace | None = None) -> None:
-        """Wait for the PATH of the login shell, unless the command of `server` is found already.
+        """Wait for the PATH of the login shell, unless the command of `server` is found without it.
 
         A server on a `far` side is found by the PATH there.
         """
@@ -170,7 +170,7 @@ class Starts:
 
         Raises:
             MissingValueError: a placeholder's key has no value.
-            FarRefusedError: it cannot run over there.
+            FarRefusedError: the server cannot run on the far side.
         """
         if far is not None:
             rules = self._settings.far_rules(far.bridge)
@@ -310,9 +310,9 @@ class Starts:
         *,
         is_held: bool,
     ) -> bool:
-        """Tell whether a server of a session in `folder` would be started in another way now.
+        """Tell whether a server in `folder` would now be started in another way than it was.
 
-        `project` is the real path of the project whose trust has changed; `is_held` tells whether
+        `project` is the real path of the project whose trust has changed. `is_held` tells whether
         the server's launcher runs outside the folder. This blocks.
         """
         real = os.path.realpath(folder) if folder else ""

@@ -1,7 +1,7 @@
 """The supervisor: starts an instance for its first holder, and stops it after its last.
 
-`core.servers.leases` decides, and this actor carries that out. One task per instance owns the
-process and its server connection, from the start until the last descendant has ended. A failed
+`core.servers.leases` decides, and this actor carries out the decisions. One task per instance owns
+the process and its server connection, from the start until the last descendant has ended. A failed
 start leaves nothing behind, and the next start waits for its back-off. Secrets are filled in at the
 start, from the session's own values.
 """
@@ -79,10 +79,7 @@ _NUMBERS = count(1)
 
 
 class Supervisor:
-    """The supervisor's mailbox.
-
-    Requests come in, the leases decide, and processes are started and stopped.
-    """
+    """The supervisor's mailbox: receives requests, starts and stops servers as leases decide."""
 
     def __init__(
         self,
@@ -222,7 +219,7 @@ class Supervisor:
         )
 
     def _is_dying(self, key: InstanceKey) -> bool:
-        """Tell whether an instance has died, but its processes are not all gone yet."""
+        """Tell whether an instance has died while some of its processes still run."""
         if self._leases.state(key) is not State.READY:
             return False
         link = self._running.get(self._instances[key].id)
@@ -257,7 +254,7 @@ class Supervisor:
         return messages.ProjectEnded([instance.key.name for instance in theirs])
 
     async def _restart_launched(self, project: str) -> messages.ServersRestarted:
-        """Restart the user's servers in a project whose launchers' trust has changed.
+        """Restart the user's own servers in a project whose trust has changed.
 
         A launcher such as npx reads files of the folder in which it runs, so it runs there only if
         the project is trusted (docs/configuration.md, "Files that launchers read").
@@ -307,7 +304,7 @@ class Supervisor:
             self._carry_out(self._leases.due(trio.current_time()))
 
     async def _try_machine(self, *, task_status: trio.TaskStatus[None]) -> None:
-        """Find out how this machine can confine servers, once the first session starts."""
+        """Find out how this machine can confine servers, when the first session starts."""
         async with self._bus.subscribe(SESSIONS, "session.started") as sessions:
             task_status.started()
             if self._settings.sandboxes is None:
@@ -317,9 +314,9 @@ class Supervisor:
         await contained("machine", trio.to_thread.run_sync, machine, log=log)
 
     async def _listen(self) -> None:
-        """Retry failed starts after the catalog has changed.
+        """Until cancelled, retry failed starts after the catalog has changed.
 
-        Vet tools again after a decision on them.
+        Also vet the tools of a server again after a person's decision on them.
         """
         async with self._bus.subscribe(HINTS, "registry.changed", "definitions.settled") as hints:
             async for hint in hints:
@@ -459,7 +456,7 @@ class Supervisor:
     ) -> Collection[ToolName]:
         """Return the tools of an instance's list that differ from their trusted definitions.
 
-        They must not be shown or called.
+        Such tools must not be shown or called.
 
         Raises:
             NotVettedError: they could not be compared, so every tool is withheld.
@@ -488,7 +485,7 @@ class Supervisor:
         self._bus.publish(messages.ToolListKept(key.name, key.identity))
 
     def _on_ended(self, instance: InstanceRecord, problem: CapdError | None) -> None:
-        """Note that the instance has ended: in the leases, the log, and by an event."""
+        """Note that an instance has ended: in the leases and in the log; publish an event."""
         key = instance.key
         was_ready_at, instance.ready_at = instance.ready_at, None
         redact = self._starts.redactor(instance.server, instance.values)
@@ -537,7 +534,7 @@ class Supervisor:
     async def _account(
         self, session: SessionKey, server: ServerSpec, values: Mapping[str, str], project: str
     ) -> str:
-        """Return the account by which a session reaches a server; empty for the usual one."""
+        """Return the account by which a session uses a server; empty for the default account."""
         if server.transport == "stdio":
             return ""
         namespace = self._environments.namespace(session)
@@ -551,7 +548,7 @@ class Supervisor:
         return await self._starts.logins.account(spec, namespace)
 
     def _remote_spec(self, request: messages.LogIn | messages.LogOut) -> RemoteSpec:
-        """Return the server that a login is for, with the values that the account has there.
+        """Return the connection data of the server that a login is for, as the account uses it.
 
         Raises:
             CapdError: there is no such server, or its address is not known.
@@ -600,7 +597,10 @@ class Supervisor:
         return await self._logins.open(spec, request.way, self._nursery, on_success)
 
     def _logged_in(self, name: str, account: str) -> None:
-        """Try parked servers again, and move the sessions that have the account to it."""
+        """Use a new login: try the parked instances of `name` again.
+
+        Sessions with this account move to an instance that uses it.
+        """
         now = trio.current_time()
         for instance in list(self._instances.values()):
             if instance.key.name != name or instance.server.transport == "stdio":
@@ -639,7 +639,7 @@ class Supervisor:
         ]
 
     def _forget_old(self) -> None:
-        """Keep failed instances for the status, but only a bounded number."""
+        """Forget instances that have ended; keep a limited number of failed ones for the status."""
         for key, instance in list(self._instances.items()):
             is_over = self._leases.state(key) is None
             if is_over and (
@@ -649,5 +649,5 @@ class Supervisor:
 
 
 def _urls(instance: InstanceRecord) -> tuple[str, ...]:
-    """Return the addresses of an instance's server, the usual one first; one for a process."""
+    """Return the addresses of an instance's server, the main one first; one, '', for stdio."""
     return (instance.server.url, *instance.server.further_urls)

@@ -14,7 +14,7 @@ log = structlog.get_logger(actor="supervisor")
 
 
 async def watch_trees(runs: Callable[[], Sequence[ServerRun]], limits: TreeLimits) -> None:
-    """Check all trees regularly, and end each run that is over its limits, until cancelled."""
+    """Until cancelled, check all trees regularly, and end each run that is over its limits."""
     looks: TreeLooks[int] = TreeLooks(limits)
     while True:
         await trio.sleep(looks.pause)
@@ -29,7 +29,7 @@ async def watch_trees(runs: Callable[[], Sequence[ServerRun]], limits: TreeLimit
 
 
 def _trees(pids: Sequence[int]) -> dict[int, Tree]:
-    """Return the resources that each server uses, including processes adopted by its guard."""
+    """Return, by pid, the resources of each server and of processes that its guard adopted."""
     found: dict[int, Tree] = {}
     for pid in pids:
         guard = platform.parent_pid(pid)
