@@ -1,1 +1,1 @@
-"""The outside world: processes, sockets, files, the model, MCP."""
+"""The outside world: processes, sockets, files, the embedding model, and MCP."""

@@ -1,6 +1,6 @@
 """Saves permanent approvals of tools, in one file of the state folder.
 
-An unusable file approves nothing: it is set aside, and a person is asked again.
+An unusable file approves nothing. It is renamed and kept, and a person is asked again.
 """
 
 from collections.abc import Sequence

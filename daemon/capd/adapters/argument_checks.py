@@ -1,9 +1,9 @@
 """Checks a call's arguments against its tool's schema before anything is sent.
 
-A simple check (`core/tools/plain_schema`) decides most calls. For the others a library is loaded,
-and each schema is compiled once for all sessions. If a schema cannot be compiled, because of
-another dialect or an external reference, its calls pass unchecked. Nothing is ever fetched, and no
-pattern can make a check slow.
+A simple check (`core/tools/plain_schema`) decides most calls. The other calls are checked with a
+library, which compiles each schema once for all sessions. If a schema cannot be compiled, because
+of another dialect or an external reference, capd sends the calls without a check. Nothing is ever
+fetched, and no pattern can make a check slow.
 """
 
 from typing import Any
@@ -27,14 +27,14 @@ class _Definition(msgspec.Struct):
 
 
 class _Unusable:
-    """Stands for the schema of a definition that cannot be decoded."""
+    """Marks a definition whose schema cannot be decoded."""
 
 
 _UNUSABLE = _Unusable()
 
 
 class ArgumentChecks:
-    """The schemas of all tools that were called, compiled if that was needed."""
+    """A cache of the schemas of all called tools, compiled where that was needed."""
 
     def __init__(self) -> None:
         self._schemas: dict[bytes, Any] = {}
@@ -110,7 +110,7 @@ def _fault(error: Any, schema: Any) -> Fault:
 
 
 def _property(schema: Any, error: Any, name: str) -> Any:
-    """Return the schema of a missing property; None if the object's schema has none for it."""
+    """Return the schema of the property `name`, which a call lacks; None if the object has none."""
     for step in list(error.schema_path)[:-1]:
         if isinstance(schema, dict):
             schema = schema.get(step)

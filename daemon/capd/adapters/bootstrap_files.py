@@ -11,7 +11,7 @@ MOST_FILES = 64
 
 
 def read_bootstrap(project: str, wanted: Iterable[str]) -> Bootstrap:
-    """Return those of the `wanted` files that exist, and a reason for each unreadable one."""
+    """Return those `wanted` files that exist, with a reason for each that cannot be read."""
     root = Path(project)
     files: list[BootstrapFile] = []
     left_out: dict[str, str] = {}

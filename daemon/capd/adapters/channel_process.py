@@ -1,7 +1,7 @@
 """A process of capd's own that the daemon talks to over a socket pair.
 
-The process has one end as its standard input, and ends by itself when the daemon's end closes. So a
-daemon that is killed leaves none behind.
+The process has one end of the pair as its standard input, and ends by itself when the daemon's end
+closes. So a daemon that is killed leaves no such process behind.
 """
 
 import socket
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 
 class ChannelProcess:
-    """One process, from its start to its end."""
+    """One process of capd's own, from its start to its end."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         """Start `command` in a session of its own, with `/` as its working directory.

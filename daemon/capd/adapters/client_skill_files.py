@@ -5,8 +5,9 @@
     ~/.agents/plugins/PLUGIN/skills                    a plugin's, called PLUGIN:NAME
     what ~/.claude/plugins/installed_plugins.json names, and its folder `skills`
 
-Each skill is a folder with a SKILL.md. The user's comes before the project's of the same name. The
-user may have links; a link of a project, or a plugin, that leads out of it is not followed.
+Each skill is a folder with a SKILL.md. If the user and the project have a skill of the same name,
+the user's counts. The user's folders may contain links. A link that leads out of a project or a
+plugin is not followed.
 """
 
 import os
@@ -58,7 +59,7 @@ class ClientSkill:
 
 @dataclass(frozen=True, slots=True)
 class SkillFolders:
-    """The user's folders in which skills are searched, besides the project."""
+    """The folders of the user, without the project's, in which skills are searched."""
 
     home: Path
     claude: Path

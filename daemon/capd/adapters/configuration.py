@@ -1,8 +1,8 @@
 """The user's configuration: `config.toml`, then `CAPD_*`, merged key by key.
 
-A layer changes only the keys that it contains. A file that cannot be used changes nothing, and is
-reported: a daemon with an old setting is more useful than none (docs/design/operation.md). The text
-under a key is its documentation: `capd config schema` and the docs are generated from it.
+A layer changes only the keys that it contains. A file that cannot be used changes nothing and is
+reported, because a daemon with an old setting is more useful than none (docs/design/operation.md).
+The text under a key is its documentation: `capd config schema` and the docs are generated from it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -145,7 +145,7 @@ class CurationTable(msgspec.Struct, frozen=True):
 
 
 class RulesTable(msgspec.Struct, frozen=True):
-    """Allow and deny patterns, `server:tool` or `tool`, with globs."""
+    """Patterns that allow, deny or ask, as `server:tool` or `tool`, with globs."""
 
     allow: tuple[str, ...] = ()
     """If there are any, whatever matches none of them is denied."""

@@ -30,7 +30,7 @@ _BASELINE: MsgpackCodec[Baseline] = MsgpackCodec(Baseline)
 
 
 class _Checksummed:
-    """A baseline, preceded by the checksum of its bytes."""
+    """Encodes and decodes a baseline with a checksum of its bytes in front."""
 
     def decode(self, data: bytes) -> Baseline:
         """Return the baseline; raise MalformedError if the checksum is wrong."""
@@ -47,7 +47,7 @@ class _Checksummed:
 
 @dataclass(frozen=True, slots=True)
 class LoadedDefinitions:
-    """What was read from a server's file."""
+    """A server's baseline as it was read from its file, and what was wrong with the file."""
 
     baseline: Baseline | None
     """None if there is no file."""
@@ -130,7 +130,7 @@ class DefinitionFiles:
         return ""
 
     def _sweep(self) -> None:
-        """Limit the number of files, because changed definitions leave old baselines behind."""
+        """Delete the oldest files if there are too many; changed definitions leave some behind."""
         files = [path for path in self._folder.iterdir() if path.suffix in {_SUFFIX, _DAMAGED}]
         if len(files) <= MOST_FILES:
             return

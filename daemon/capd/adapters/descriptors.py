@@ -8,7 +8,7 @@ _CLOSED = -1
 
 
 def descriptor_of(stream: object) -> Callable[[], int]:
-    """Return a function that returns a stream's descriptor, or -1 if there is none or it is closed.
+    """Return a function that returns a stream's descriptor; -1 if it has none or is closed.
 
     Call the function for each write: after a close, the number may belong to another file.
     """

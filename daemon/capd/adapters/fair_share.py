@@ -14,7 +14,10 @@ _SLICE = 0.004
 
 
 class FairShare:
-    """The share of one piece of work. After a pause in the work, call `resume`."""
+    """Measures one piece of work and gives other tasks as much time.
+
+    Call `resume` after a pause.
+    """
 
     def __init__(self) -> None:
         self._since = time.thread_time()
@@ -24,7 +27,7 @@ class FairShare:
         self._since = time.thread_time()
 
     async def give_way(self) -> None:
-        """Let other tasks run for as long as the work has taken, if that was long."""
+        """Let other tasks run for as long as the work took so far, if that was long."""
         spent = time.thread_time() - self._since
         if spent >= _SLICE:
             await trio.sleep(spent)

@@ -1,4 +1,4 @@
-"""Reads paths and texts of files that others wrote, as valid text that can be sent and parsed."""
+"""Reads paths and texts of other people's files, and makes them valid text."""
 
 import os
 from pathlib import Path

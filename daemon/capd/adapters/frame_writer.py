@@ -1,10 +1,11 @@
 """The only writer of a stream of newline-framed messages.
 
-A small frame is written by its sender, if nothing is queued: it almost always fits into its pipe.
-That costs one system call. Passing it to a writer task also costs two task switches, which was a
-third of a call's time in the daemon (docs/benchmarks.md, "Where the time goes"). The rest is
-written by one task for each stream, so that a cancelled sender cannot leave half a frame before the
-next one. After a stall the stream is unusable, because it is unknown what the peer has read.
+If nothing is queued, the sender of a small frame writes it itself, because such a frame almost
+always fits into its pipe. That costs one system call. Passing it to a writer task also costs two
+task switches, which was a third of a call's time in the daemon (docs/benchmarks.md, "Where the time
+goes"). One task for each stream writes everything else, so that a cancelled sender cannot leave
+half a frame before the next one. After a stall the stream is unusable, because it is unknown what
+the peer has read.
 """
 
 import os
@@ -39,7 +40,7 @@ class _Waiting:
 
 
 class Gathering:
-    """Collects frames within a `with` block, and writes them at its end, in one call per stream.
+    """Collects frames while a `with` block runs; writes them at its end, in one call a stream.
 
     The block must not await anything.
     """
@@ -49,7 +50,7 @@ class Gathering:
         self._writers: list[FrameWriter] = []
 
     def add(self, writer: "FrameWriter") -> None:
-        """Let `writer` write at the end of the block."""
+        """Note that `writer` has frames to write at the end of the block."""
         self._writers.append(writer)
 
     def __enter__(self) -> None:
@@ -85,9 +86,10 @@ class FrameWriter:
         timeout: float = 10.0,
         max_posted_bytes: int = 0,
     ) -> None:
-        """Without `max_posted_bytes`, posted frames may take half of the queue.
+        """Create it. Without `max_posted_bytes`, posted frames may take half of the queue.
 
-        `timeout`: seconds for the write of one frame, or of one piece of a large frame.
+        `timeout` is the number of seconds for the write of one frame, or of one piece of a large
+        frame.
         """
         self._stream = stream
         self._max_frames = max_frames
@@ -114,7 +116,7 @@ class FrameWriter:
 
     @property
     def is_prompt(self) -> bool:
-        """Whether it seems that a frame can be written at once."""
+        """Whether a frame can probably be written at once."""
         return self._is_running and not self._queue and self._descriptor() >= 0
 
     async def send(
@@ -251,7 +253,7 @@ class FrameWriter:
             self.close()
 
     def open(self, on_backlog: Callable[[], None]) -> None:
-        """Write without a task: `on_backlog` is called when somebody has to `drain` the queue."""
+        """Write without a task. `on_backlog` is called when somebody has to call `drain`."""
         self._is_running = True
         self._on_backlog = on_backlog
         if self._queue:
@@ -350,9 +352,9 @@ def _parts(frame: bytes) -> list[bytes | memoryview]:
 
 
 def _written_at_once(descriptor: int, data: bytes) -> int:
-    """Return how many bytes of `data` a descriptor accepted at once; 0 if it is broken.
+    """Return how many bytes of `data` a descriptor accepted at once; 0 on any error.
 
-    Writing the rest then raises the error.
+    A later write of the rest raises the error.
     """
     try:
         return os.write(descriptor, data)

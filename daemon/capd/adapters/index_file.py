@@ -27,7 +27,7 @@ MOST_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class WriteOutcome:
-    """How many entries a write changed and kept, and whether the file is the same."""
+    """How many entries a write changed and kept, and whether the file stayed the same."""
 
     changed: int
     is_same: bool
@@ -36,7 +36,7 @@ class WriteOutcome:
 
 @dataclass(slots=True)
 class IndexFile:
-    """The user's `capability-index.yaml`."""
+    """The user's file `capability-index.yaml`: reads a person's values, writes the rest."""
 
     path: Path
     _seen: tuple[int, int, int] | None = None
@@ -58,7 +58,7 @@ class IndexFile:
 
     @property
     def is_as_it_was(self) -> bool:
-        """Whether the file exists and has not changed since the last read or write."""
+        """Whether the file exists and has not changed since this object last read or wrote it."""
         return self._seen is not None and self._stamp() == self._seen
 
     def write(self, content: Content) -> WriteOutcome:
@@ -82,7 +82,9 @@ class IndexFile:
             raise IndexFileError(f"{self.path} cannot be written: {error}") from error
 
     def revise(self, words: Mapping[str, Mapping[str, Any]]) -> int:
-        """Set texts of capabilities, as a person would; return how many capabilities changed.
+        """Set texts of capabilities as if a person had edited the file.
+
+        Return how many capabilities changed.
 
         Raises:
             IndexFileError: as for `write`.

@@ -335,7 +335,7 @@ def _outdented(block: str) -> str:
 
 
 def _dumped_below(yaml: "YAML", read: dict[str, Any]) -> str:
-    """Return a block indented by two spaces, as in the index file."""
+    """Return `read` as YAML text indented by two spaces, as below `capabilities` in the file."""
     lines = _dumped(yaml, read).split("\n")
     return "\n".join(f"  {line}" if line.strip() else line for line in lines)
 

@@ -12,7 +12,10 @@ _LIBRARY = "jsonschema_rs"
 
 
 class Validator(Protocol):
-    """A compiled schema. Both methods raise ValueError for numbers that the library cannot hold."""
+    """A compiled schema.
+
+    Both methods raise ValueError for numbers that the library cannot represent.
+    """
 
     def is_valid(self, instance: Any) -> bool:
         """Tell whether `instance` is valid by the schema."""

@@ -80,7 +80,7 @@ def schema() -> dict[str, Any]:
 
 
 def meaning_of(table: type[msgspec.Struct], field: str) -> str:
-    """Return the text under a field as one line; empty if there is none."""
+    """Return the documentation text below a struct's field as one line; empty for none."""
     for each in table.__mro__:
         if field in _texts_of(each):
             return _texts_of(each)[field]
@@ -116,7 +116,7 @@ def _schema_of(type_: Any) -> Mapping[str, Any]:
 
 
 def _type_text(schema_: Mapping[str, Any]) -> str:
-    """Return a description of a value, given the schema of its type."""
+    """Return a description, for a person, of the values that a schema allows."""
     if "enum" in schema_:
         return ", ".join(f"`{each}`" for each in schema_["enum"])
     words = {"string": "text", "boolean": "true or false", "integer": "whole number"}

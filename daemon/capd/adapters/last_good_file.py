@@ -22,7 +22,7 @@ MOST_BYTES = 1 << 20
 
 
 def age_of(path: Path) -> float:
-    """Return the seconds since the last change of a file, or of its absence; 0 if unknown."""
+    """Return the seconds since a file was last changed or removed; 0 if that is unknown."""
     for place in (path, *path.parents):
         with suppress(OSError):
             status = place.stat()
@@ -45,7 +45,7 @@ class LastGoodFile:
         clock: Callable[[], float] = time.monotonic,
         age: Callable[[Path], float] = age_of,
     ) -> None:
-        """`read` parses a text; `kept` is where the last good text is saved.
+        """Create it. `read` parses a text. The last good text is saved in the file `kept`.
 
         `age` returns the seconds since the file's last change.
         """

@@ -1,6 +1,7 @@
-"""What routing has learnt from use, in one file of the state folder that only the user can read.
+"""Saves what routing has learnt from use, in one file of the state folder for the user alone.
 
-It contains no text of a message. An unusable file is set aside, and learning starts again.
+The file contains no text of a message. An unusable file is renamed and kept, and learning starts
+again.
 """
 
 from collections.abc import Sequence

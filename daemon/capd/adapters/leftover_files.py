@@ -1,6 +1,6 @@
 """Cached files of projects, and private folders of servers: found and removed.
 
-No link is followed: whatever a server has put into its folder is removed as it is.
+No link is followed: a link that a server has put into its folder is itself removed.
 """
 
 import os
@@ -41,9 +41,9 @@ class LeftoverFiles:
         return [project for project in trusted.projects if Path(project).is_dir()]
 
     def remove(self, gone: Iterable[Leftover]) -> None:
-        """Remove files that were not used since they were found. Blocks.
+        """Remove the files in `gone`, except those that were used in the meantime. Blocks.
 
-        A file that cannot be removed is logged, and tried again the next day.
+        A file that cannot be removed is logged. The next day's run tries it again.
         """
         for each in gone:
             path = (self._sandboxes if each.is_servers else self._cache) / each.name

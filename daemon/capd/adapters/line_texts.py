@@ -51,10 +51,10 @@ def one_line(data: bytes) -> bytes:
 
 
 def recover_id(head: bytes) -> int | str | None:
-    """Return the JSON-RPC id of an unreadable frame, if it is near the beginning.
+    """Return the JSON-RPC id of an unreadable frame; None if none is near the beginning.
 
-    This is a scan, not a parse: what follows may be cut, nested too deeply or not UTF-8. It is
-    linear and looks at no more than 64 KiB.
+    This is a scan, not a parse: the rest of the frame may be cut, nested too deeply or not UTF-8.
+    The scan is linear, and reads 64 KiB at most.
     """
     text = head[:_SCAN_BYTES].lstrip()
     if not text.startswith(b"{"):

@@ -89,7 +89,7 @@ class LiveSettings:
         clock: Callable[[], float] = time.monotonic,
         age: Callable[[Path], float] = age_of,
     ) -> None:
-        """`state` is the folder for last good states; None to save none.
+        """Create it. `state` is the folder for last good states; None to save none.
 
         `reads` limits the wait for projects: if a network file system hangs, sessions start without
         the project's file. `clock` and `age` tell whether a file that may be half written is
@@ -147,7 +147,7 @@ class LiveSettings:
 
     @property
     def project_problems(self) -> dict[str, list[str]]:
-        """A line for each part of a project's file that is ignored, by project."""
+        """For each project, a line for each part of its file that is ignored."""
         found: dict[str, list[str]] = {}
         for project, file in self._projects.items():
             notes = self._of_projects[project].notes
@@ -159,7 +159,7 @@ class LiveSettings:
 
     @property
     def needs_restart(self) -> list[str]:
-        """The keys with a changed value that applies only from the next start."""
+        """The keys whose values have changed but apply only after a restart."""
         before = self._began_with or self.current
         paths = dict.fromkeys(_up_to_names(key.path) for key in known_keys(Configuration))
         return [
@@ -209,7 +209,7 @@ class LiveSettings:
         self._note_silence(project, await self._read(project, file))
 
     async def _read(self, project: str, file: LastGoodFile) -> str:
-        """Read a project's file; return why it gave no answer for now, or an empty text."""
+        """Read a project's file; return an empty text, or why the file did not answer in time."""
         try:
             await self.reads.of(project, file.load)
         except NoAnswerError as error:
@@ -231,7 +231,7 @@ class LiveSettings:
         return f"{file.file} is not used: {reason} ({used})"
 
     def of(self, project: str) -> Effective:
-        """Return the settings for sessions of `project`, by its file if that was read."""
+        """Return the settings for sessions of `project`, including its file if that was read."""
         return self._of_projects.get(project, self.effective)
 
     def rules(self, project: str) -> SessionRules:
@@ -311,7 +311,7 @@ class LiveSettings:
         return Effective(configuration, whole), problems
 
     def _forget_one(self) -> None:
-        """Forget the project that was used longest ago, preferring one without a file."""
+        """Forget the project that was used longest ago, but first one without a file."""
         bare = (name for name, file in self._projects.items() if file.layer is None)
         oldest = next(bare, next(iter(self._projects)))
         del self._projects[oldest]
@@ -325,7 +325,7 @@ def is_for_restart(path: KeyPath) -> bool:
 
 
 def _up_to_names(path: KeyPath) -> KeyPath:
-    """Return the path of a key, or of the table of names that it is in."""
+    """Return the path of a key, up to a part that is a name, as in `clients.NAME.x`."""
     return path[: path.index(ANY)] if ANY in path else path
 
 

@@ -24,7 +24,7 @@ _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
 class Sink:
-    """Standard error without exceptions: if a line cannot be written, it is lost."""
+    """Writes to standard error, and never raises: a line that cannot be written is lost."""
 
     def __init__(self, fd: int, file: LogFile | None = None) -> None:
         self._fd = fd

@@ -1,4 +1,4 @@
-"""The log file of a daemon without a journal: bounded, with a few old generations.
+"""The log file of a daemon without a journal: limited in size, with a few older files.
 
 The program that started the daemon (a thin client, `capd daemon start`, launchd) opened
 `<state>/capd.log` as its standard error. The daemon moves it aside only if it is that very file: a

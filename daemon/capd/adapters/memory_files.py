@@ -92,7 +92,7 @@ def _content(file: Path, root: Path | None) -> bytes:
 
 
 def _once_each(reads: Iterator[MemoryRead]) -> Iterator[MemoryRead]:
-    """Drop a second memory with the same name, such as `a.md` next to `a.toml`."""
+    """Yield the memories without a second one of the same name, such as `a.md` next to `a.toml`."""
     known: dict[str, str] = {}
     for read in reads:
         first = known.setdefault(read.memory.name, read.path) if read.memory else read.path

@@ -27,7 +27,7 @@ class MemoryStore:
     """The folder of the user's own memories."""
 
     def __init__(self, folder: Path, secrets: Callable[[], Iterable[str]] = tuple) -> None:
-        """`secrets` returns the secret values that are known at this moment."""
+        """Create it. `secrets` returns the secret values that are known at this moment."""
         self.folder = folder
         self._secrets = secrets
 

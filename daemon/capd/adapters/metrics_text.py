@@ -20,7 +20,7 @@ Rows = Iterable[tuple[Sequence[str], float]]
 
 
 class _Numbers(Collector):
-    """All metrics at one moment."""
+    """Collects all metrics for one document."""
 
     def __init__(self, families: Collection[Metric]) -> None:
         self._families = families
@@ -136,7 +136,7 @@ def _value(name: str, text: str, value: float) -> Metric:
 
 
 def _cumulative(histogram: Histogram) -> tuple[list[tuple[str, float]], float]:
-    """Return a histogram's buckets as Prometheus has them, and its sum."""
+    """Return a histogram's buckets with cumulative counts, as Prometheus expects, and its sum."""
     buckets: list[tuple[str, float]] = []
     below = 0
     for bound, count in zip((*map(str, histogram.bounds), "+Inf"), histogram.counts, strict=True):

@@ -1,7 +1,7 @@
 """Finds the memory whose mistake a call repeats; each schema is compiled once.
 
-A schema uses a part of JSON Schema without references (`core/memories/mistakes`), and its patterns
-are matched in linear time, so no check is slow.
+The schema of a mistake uses a part of JSON Schema without references (`core/memories/mistakes`),
+and its patterns are matched in linear time, so no check is slow.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ class MistakeChecks:
         self._compiled: dict[bytes, Validator | None] = {}
 
     def prepare(self, memories: Sequence[MemorySpec]) -> None:
-        """Compile the schemas in advance; loading the library alone takes a tenth of a second."""
+        """Compile the schemas in advance: loading the library alone takes a tenth of a second."""
         for memory in memories:
             if memory.refuses:
                 self._validator(memory.arguments)

@@ -1,7 +1,7 @@
 """Reads overlays from disk.
 
-The user's come first: those of taps.toml, then those of the folder `overlays` beside it. The
-shipped ones follow. An unreadable overlay is a finding and never costs a tap.
+The user's overlays come first: those of taps.toml, then those of the folder `overlays` beside it.
+Those that come with capd follow. An unreadable overlay is reported, and its tap is used without it.
 """
 
 import tomllib
@@ -48,8 +48,8 @@ def read_overlays(
     """Return all overlays, in order of precedence; unchanged ones are taken from `known`.
 
     `reader` parses the user's overlays, which others may have written; those that come with capd
-    are trusted. With `taps`, shipped overlays that are for none of them are left out: a hundred
-    files take as long to parse as a daemon without them takes to start.
+    are trusted. With `taps`, shipped overlays that are for none of these taps are left out, because
+    parsing all hundred files would double the time of a daemon's start.
     """
     listed, wrong = _listed(list_file)
     overlays = [_read(each, reader, known) for each in _own_folders(list_file, listed)]
@@ -64,7 +64,7 @@ def read_overlays(
 
 
 def _may_be_for(folder: Path, taps: Sequence[Tap]) -> bool:
-    """Tell whether an overlay may be for one of `taps`, by the names of its files alone."""
+    """Tell, from the names of its files alone, whether an overlay may be for one of `taps`."""
     try:
         head = tomllib.loads((folder / OVERLAY_FILE).read_text(encoding="utf-8"))
         least = head.get("least_in_common")
@@ -99,7 +99,7 @@ def overlay_folders(list_file: Path) -> list[Path]:
 
 
 def _listed(list_file: Path) -> tuple[_OverlayList, str]:
-    """Return the overlays of the list; if it cannot be used, the reason."""
+    """Return the overlays that the list names, and why it cannot be used; empty if it can."""
     try:
         text = list_file.read_text(encoding="utf-8")
         return msgspec.convert(tomllib.loads(text), _OverlayList), ""

@@ -1,9 +1,9 @@
 """A cache of parsed taps, in memory and on disk, so that only changed folders are read again.
 
-Reading the files of ten thousand capabilities takes four seconds, during which nothing is served.
-The parsed result of a folder is cached with the mark of its files (`unchanged_files`), and parsed
-again when the mark changes. The file on disk is used only by the version of capd that wrote it,
-because other code may parse the same files differently.
+Reading the files of ten thousand capabilities takes four seconds, during which the daemon serves
+nobody. The parsed result of a folder is cached with the mark of its files (`unchanged_files`), and
+parsed again when the mark changes. The file on disk is used only by the version of capd that wrote
+it, because other code may parse the same files differently.
 """
 
 import hashlib
@@ -39,10 +39,10 @@ _KEPT: MsgpackCodec[_Kept] = MsgpackCodec(_Kept)
 
 
 class ParsedTaps:
-    """The parsed taps. All methods block."""
+    """The cache of parsed taps. All methods block."""
 
     def __init__(self, file: Path | None = None) -> None:
-        """Without `file`, the cache is lost when the process ends."""
+        """Create it. Without `file`, the cache is lost when the process ends."""
         self.folders = FolderMarks()
         self.capabilities: UnchangedFiles[Made] = UnchangedFiles()
         self.vectors: UnchangedFiles[tuple[str, tuple[Finding, ...]]] = UnchangedFiles()

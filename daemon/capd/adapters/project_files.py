@@ -1,4 +1,4 @@
-"""The names in a project's root folder. No file is read, except for the key names in `.env`.
+"""Lists the names in a project's root folder. Of all files it reads only `.env`, for its keys.
 
 A folder's name ends with `/`; a key of `.env` is `.env:KEY`. Values in `.env` are skipped and never
 stored.

@@ -4,9 +4,9 @@
     <handle>.handle   who got it, when, and the digest of each block
     secret            the key from which handles are made
 
-A spooled result is stored by giving its file a second name. A disk may be slow, full or broken, so
-all work is done in one separate thread. If a result cannot be stored, the caller is told, and still
-has the result.
+A result that was spooled to a file is stored by giving that file a second name. A disk may be slow,
+full or broken, so all work is done in one separate thread. If a result cannot be stored, the caller
+gets an error, and still has the result.
 """
 
 import contextlib
@@ -52,7 +52,7 @@ class NotKeptError(CapdError):
 
 
 class StoredResult(msgspec.Struct, frozen=True):
-    """Whose result is stored, since when, and the digests that show whether it is intact."""
+    """The session whose result is stored, the time, and digests that show whether it is intact."""
 
     handle: str
     session: SessionKey
@@ -72,7 +72,7 @@ _RECORD: MsgpackCodec[StoredResult] = MsgpackCodec(StoredResult)
 
 @runtime_checkable
 class Linkable(Protocol):
-    """Spooled bytes in a file that can get a name."""
+    """Bytes in a temporary file that can be given a name."""
 
     async def link(self, path: Path) -> None:
         """Give the file a name; raise OSError if that is impossible."""
@@ -107,7 +107,7 @@ class ResultStore:
 
         Raises:
             OSError: it cannot be written.
-            NotKeptError: it is larger than the store.
+            NotKeptError: the result is larger than the store may be.
         """
         size_bytes = len(result) if isinstance(result, bytes) else result.size_bytes
         if size_bytes > self._most_bytes:
@@ -124,7 +124,7 @@ class ResultStore:
             raise
 
     async def record(self, handle: str) -> StoredResult:
-        """Return the facts about the result of a handle.
+        """Return the record of the result that a handle names.
 
         Raises:
             NotKeptError: the handle is unknown, or has expired.
@@ -133,10 +133,10 @@ class ResultStore:
         return await self._run(lambda: self._found(handle))
 
     async def read(self, record: StoredResult, start: int, size_bytes: int) -> bytes:
-        """Return a checked part of a result; fewer bytes at its end.
+        """Return a checked part of a result; it has fewer than `size_bytes` at the result's end.
 
         Raises:
-            NotKeptError: it was removed, or the file was changed.
+            NotKeptError: the result was removed, or its file was changed.
             OSError: the disk fails.
         """
         return await self._run(lambda: self._read(record, start, size_bytes))
@@ -312,7 +312,7 @@ class ResultStore:
         return self._records
 
     def _look(self) -> None:
-        """Fill the index from the folder, in the order of last use."""
+        """Fill the index with the files in the folder, in the order of their last use."""
         files: list[tuple[float, str, int]] = []
         for path in self._folder.glob("*.result"):
             with contextlib.suppress(OSError):
@@ -360,7 +360,7 @@ class ResultStore:
             log.info("results_dropped", results=len(dropped))
 
     def _end_old(self) -> None:
-        """Remove expired results, starting with the oldest."""
+        """Remove expired results, the oldest first."""
         records = self._loaded()
         now = self._clock()
         while self._live:

@@ -1,7 +1,7 @@
 """The files for routing that come with capd: its profile, and background messages with vectors.
 
-`bench/routing_tuning.py` writes the profile, `bench/background_vectors.py` the vectors. Evidence is
-compared with the background messages, for which no capability is wanted
+`bench/routing_tuning.py` writes the profile, `bench/background_vectors.py` the vectors. Background
+messages are messages that need no capability; evidence is measured against them
 (`core/routing/evidence.py`). The files are read once, and the daemon never writes them.
 """
 

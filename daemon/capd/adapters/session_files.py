@@ -4,8 +4,8 @@ Each session has one file, which is written whole or not at all.
 
 An unreadable file counts as missing and is reported once: a session that starts empty is better
 than one that does not start (docs/design/operation.md). Each file ends with a digest of its
-content. A record contains the commands of servers, and a flipped bit on the disk must not start
-another command.
+content. A record contains the commands of servers, so the digest keeps a flipped bit on the disk
+from starting another command.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ log = structlog.get_logger()
 
 
 class SessionFiles:
-    """The records of one daemon's sessions."""
+    """Saves and loads the records of one daemon's sessions."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -1,6 +1,7 @@
 """Reads skills from disk: `skills/<name>/SKILL.md` of a tap.
 
-An unreadable skill is a finding and never costs the tap. A folder without SKILL.md is ignored.
+An unreadable skill is reported, and the tap is used without it. A folder without SKILL.md is
+ignored.
 """
 
 import os

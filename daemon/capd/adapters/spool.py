@@ -1,6 +1,6 @@
 """Disk space for lines that are too long for memory.
 
-Its files have no names: they vanish when they are closed, and with the process. The space is
+Its files have no names, so they vanish when they are closed or when the process ends. The space is
 limited for the daemon as a whole, and the number of files for each server.
 """
 
@@ -43,7 +43,7 @@ class Spool:
 
 
 class ServerSpool:
-    """The files of one server in the spool, of which it may have a limited number."""
+    """The part of the spool for one server, which may have a limited number of files."""
 
     def __init__(self, spool: Spool, most_files: int, longest_bytes: int) -> None:
         self.spool = spool
@@ -115,7 +115,7 @@ class SpoolFile:
         return await trio.to_thread.run_sync(self._read, start, size_bytes, limiter=threads)
 
     async def link(self, path: Path) -> None:
-        """Give the file the name `path`, so that it stays when this is closed.
+        """Give the file the name `path`, so that it stays when this object is closed.
 
         Raises:
             OSError: the file system does not support it.
@@ -174,9 +174,9 @@ class SpoolFile:
 
 
 def _file_in(folder: Path) -> BinaryIO:
-    """Return a file without a name, of mode 0600.
+    """Return a new file in `folder` without a name, of mode 0600.
 
-    If the system allows it, it can be named later.
+    If the system supports that, the file can be given a name later.
     """
     flag: int = getattr(os, "O_TMPFILE", 0)
     if flag:

@@ -74,7 +74,7 @@ class StateFile(Generic[T]):
         is_private: bool = False,
         is_durable: bool = False,
     ) -> None:
-        """`refuse` returns why a decoded value cannot be used; empty if it can.
+        """Create it. `refuse` returns why a decoded value cannot be used; empty if it can.
 
         An unusable file is renamed to `aside`. Without `aside` it stays until the next save, which
         is right for a cache. With `is_private`, a file that another user can write is unusable.
@@ -162,8 +162,8 @@ class StateFile(Generic[T]):
 class DocumentFile(ABC, Generic[Document, T]):
     """A state file of JSON in one known version, which contains one value.
 
-    An unusable file is renamed to `NAME.bad`. A subclass says how the value and the document that
-    is written become each other.
+    An unusable file is renamed to `NAME.bad`. A subclass converts the value into the document and
+    back.
     """
 
     def __init__(

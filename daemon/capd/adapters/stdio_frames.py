@@ -48,7 +48,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Oversized:
-    """A line that is too long for memory: only its beginning and its end."""
+    """The beginning and the end of a line that is too long for memory."""
 
     size_bytes: int
     head: bytes
@@ -97,12 +97,12 @@ class FrameReader:
         self._is_ended = False
 
     def allow(self, cap_bytes: int) -> None:
-        """Accept longer lines from now on."""
+        """Accept lines of up to `cap_bytes` from now on."""
         self._cap_bytes = cap_bytes
 
     @property
     def is_between_lines(self) -> bool:
-        """Whether every byte that was read has been passed on, and the stream goes on."""
+        """Whether every byte that was read has been passed on, and the stream has not ended."""
         return not self._ready and not self._line_bytes and not self._is_ended
 
     @property
@@ -227,7 +227,7 @@ class FrameReader:
             self._spool_on([part])
 
     def _let_go(self, chunks: list[bytes]) -> None:
-        """Keep only the ends of a line that the last of `chunks` made too long."""
+        """Keep only the two ends of a line that `chunks` has made too long for memory."""
         head, self._tail = _ends_of(chunks)
         self._chunks = [head]
         if self._spool is not None:

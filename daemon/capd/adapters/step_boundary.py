@@ -13,7 +13,7 @@ from capd.core.errors import described
 
 @contextmanager
 def boundary(name: str, *, log: FilteringBoundLogger) -> Iterator[None]:
-    """Contain an error of the lines inside: it is logged as `task_failed`, and goes no further."""
+    """Run the block; if it raises an error, log that as `task_failed` and go on after the block."""
     try:
         yield
     except Exception as error:  # noqa: BLE001 - the boundary

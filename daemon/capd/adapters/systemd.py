@@ -6,7 +6,7 @@ from collections.abc import MutableMapping
 
 
 class Notifier:
-    """Writes to NOTIFY_SOCKET, which children never see; does nothing if there is none."""
+    """Writes to NOTIFY_SOCKET, which is hidden from children; without it, does nothing."""
 
     def __init__(self, environment: MutableMapping[str, str]) -> None:
         self._address = environment.pop("NOTIFY_SOCKET", "")

@@ -68,7 +68,10 @@ class TapPlace:
 
     @property
     def root(self) -> Path:
-        """The folder that must contain all skills and memories of the tap."""
+        """The folder that must contain all skills and memories of the tap.
+
+        A link that leads out of it is not followed.
+        """
         return self.within or self.path
 
 
@@ -96,7 +99,7 @@ def starter_place() -> TapPlace:
 
 
 def tap_places(list_file: Path) -> list[TapPlace]:
-    """Return the taps in order of precedence: the user's as added, then the starter tap if wanted.
+    """Return the taps in order of precedence: the user's as added, then the built-in one if wanted.
 
     Raises:
         TapUnreadableError: the list exists and cannot be used.
@@ -123,12 +126,14 @@ def tap_places(list_file: Path) -> list[TapPlace]:
 
 
 def is_own(place: TapPlace, list_file: Path) -> bool:
-    """Tell whether only the user and capd have written a tap."""
+    """Tell whether a tap was written by the user and capd alone."""
     return place.name == STARTER or place.path == list_file.parent / OWN_FOLDER
 
 
 def read_tap(place: TapPlace, reader: Reader = DIRECT, known: ParsedTaps | None = None) -> Tap:
-    """Return the tap at `place`; `reader` parses its files, except unchanged ones in `known`.
+    """Return the tap at `place`; `reader` parses its files.
+
+    Results for unchanged files come from `known`.
 
     Raises:
         TapUnreadableError: there is no folder of capabilities, skills or memories, or it was
@@ -274,7 +279,7 @@ def _known_vectors(place: TapPlace, known: ParsedTaps | None) -> tuple[str, tupl
 
 
 def _checked_vectors(place: TapPlace) -> tuple[str, tuple[Finding, ...]]:
-    """Return the digest of a tap's file of vectors, or what is wrong with it."""
+    """Return the digest of a tap's file of vectors, or a finding that says what is wrong."""
     file = place.path / VECTORS
     if place.within is not None or not file.is_file() or file.is_symlink():
         # Vectors in a project are ignored; its few phrases are embedded.

@@ -1,7 +1,7 @@
 """Reads paths that may never answer, such as a project on a network file system that hangs.
 
 A thread that waits for such a path cannot be ended. So each path has at most one thread, and a
-second caller waits for the same one. Threads for everything else stay free.
+second caller waits for the same thread. Other work keeps its threads.
 """
 
 from collections.abc import Callable
@@ -24,10 +24,10 @@ class NoAnswerError(CapdError):
 
 
 class TimedReads:
-    """Threads that read, one for each path."""
+    """Runs reads in threads, at most one for each path."""
 
     def __init__(self, longest: float = LONGEST_WAIT) -> None:
-        """`longest` is the seconds for which a caller waits."""
+        """Create it. `longest` is the number of seconds for which a caller waits."""
         self.longest = longest
         self._waited_for = trio.CapacityLimiter(AT_ONCE)
         self._limiters: dict[str, trio.CapacityLimiter] = {}

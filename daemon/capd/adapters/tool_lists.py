@@ -1,7 +1,7 @@
 """Saves tool lists on disk, so that all tools can be searched while no server runs.
 
 There is one file for each server identity, written whole or not at all, with mode 0600 in a folder
-of mode 0700. It is only a cache: a file that is damaged, too large, not private, or another
+of mode 0700. The files are only a cache: one that is damaged, too large, not private, or another
 server's counts as missing, and is reported once.
 """
 
@@ -27,7 +27,7 @@ log = structlog.get_logger()
 
 
 class ToolList(msgspec.Struct, frozen=True):
-    """What a server listed, and when."""
+    """The tools that a server listed, and when it listed them."""
 
     identity: ServerIdentity
     name: ServerName
@@ -115,7 +115,7 @@ class ToolLists:
             log.warning("tool_list_not_saved", server=listed.name, reason=str(error))
 
     def _sweep(self) -> None:
-        """Limit the number of files, because changed definitions leave old lists behind."""
+        """Delete the oldest files if there are too many; changed definitions leave some behind."""
         files = [path for path in self._folder.iterdir() if path.suffix == _SUFFIX]
         if len(files) <= MOST_FILES:
             return

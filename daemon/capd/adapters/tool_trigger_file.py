@@ -1,6 +1,6 @@
-"""Saves the triggers that first tool lists gave, in one file of the state folder.
+"""Saves the triggers that come from servers' first tool lists, in one file of the state folder.
 
-An unusable file is set aside. The triggers are then taken from the next list of each server.
+An unusable file is renamed and kept. The triggers are then taken from the next list of each server.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ class _Document(msgspec.Struct, frozen=True):
 
 
 class ToolTriggerFile(DocumentFile[_Document, Mapping[ServerIdentity, tuple[str, ...]]]):
-    """The file of one daemon: the triggers of each server."""
+    """The file with the triggers that each server's first tool list gave."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, _Document, version=VERSION, most_bytes=MOST_BYTES, is_private=True)

@@ -67,7 +67,7 @@ class Traces:
         """Whether spans are wanted."""
 
     def begin(self, method: str, params: bytes, session: str) -> "Span | None":
-        """Return the span of a request that starts; None if it gets no span."""
+        """Return the span of a request that begins; None if no span is made."""
         if self._start is None or method not in TRACED:
             return None
         try:
@@ -89,7 +89,7 @@ class Traces:
         span.end()
 
     async def run(self, environment: Mapping[str, str]) -> None:
-        """Send spans until cancelled, if the variables enable them."""
+        """If the variables enable traces, send spans until cancelled."""
         if not is_wanted(environment):
             return
         protocol = environment.get(

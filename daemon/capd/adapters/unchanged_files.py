@@ -1,9 +1,9 @@
-"""A cache of what was made from the files of a folder, valid while they do not change.
+"""A cache of results that were made from the files of a folder, valid while these do not change.
 
 Without it, a reload of ten thousand capabilities would parse twenty thousand unchanged files. A
-file counts as unchanged with the same name, inode, size and times; a link with the same target. A
-file that was changed just now is not cached: a second change within the same tick of the clock
-would not alter its times.
+file counts as unchanged if its name, inode, size and times are the same, a link also if its target
+is. A file that has just been changed is not cached, because a second change within the same tick of
+the clock would not alter its times.
 """
 
 import hashlib
@@ -47,7 +47,7 @@ class UnchangedFiles(Generic[T]):
             self.is_new = True
 
     def sweep(self) -> None:
-        """Drop entries that were not asked for since the last sweep."""
+        """Drop entries that nobody has requested since the last sweep."""
         for key in self._made.keys() - self._used:
             del self._made[key]
             self.is_new = True
@@ -58,14 +58,14 @@ class UnchangedFiles(Generic[T]):
         self._made = made
 
     def kept(self) -> dict[str, tuple[int, T]]:
-        """Return all entries, for `restore`."""
+        """Return all entries, in the form that `restore` accepts."""
         self.is_new = False
         return self._made
 
 
 @dataclass(slots=True)
 class _Folder:
-    """A folder as it was asked for last."""
+    """The cached names in a folder, with the times for which they are valid."""
 
     state: int
     """A number that changes when a name comes or goes."""
@@ -78,8 +78,8 @@ class _Folder:
 class FolderMarks:
     """Marks of folders, whose names are read again only if the folder itself has changed.
 
-    A folder's own times change with each name that comes or goes. So an unchanged folder costs one
-    question to the system, and one for each of its files: a third of listing it again.
+    A folder's own times change when a name is added or removed. So an unchanged folder costs one
+    `stat`, and one for each of its files: a third of the time for listing it again.
     """
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class FolderMarks:
         self._used: set[str] = set()
 
     def mark(self, folder: str, suffix: str) -> int:
-        """Return what `mark_of_folder` returns. A folder is always asked for with one suffix.
+        """Return what `mark_of_folder` returns. Always pass the same suffix for a folder.
 
         Raises:
             OSError: the folder cannot be read.
@@ -116,7 +116,7 @@ class FolderMarks:
         return made.mark
 
     def sweep(self) -> None:
-        """Drop folders that were not asked for since the last sweep."""
+        """Drop folders that nobody has requested since the last sweep."""
         for folder in self._known.keys() - self._used:
             del self._known[folder]
         self._used.clear()
@@ -142,7 +142,7 @@ def _files_in(folder: str, suffix: str) -> list[tuple[str, os.stat_result]]:
 
 
 def _state_of(files: Iterable[tuple[str, os.stat_result]]) -> int:
-    """Return a number that changes with any of the files; it is for this process alone."""
+    """Return a number that changes with any of the files; it is valid in this process only."""
     return hash(
         tuple(
             (own.st_mode, own.st_ino, own.st_size, own.st_mtime_ns, own.st_ctime_ns)

@@ -1,6 +1,6 @@
-"""Watches the files that a catalog is made from.
+"""Watches the files from which a catalog is made.
 
-Only the folders that are read are watched, each without its subfolders, so that large folders such
+It watches only the folders that are read, each without its subfolders, so that large folders such
 as `.git` cost nothing. For a missing folder, the nearest existing parent is watched. Changes that
 another machine makes on a network file system are not noticed; use `capd reload` for them.
 """
@@ -123,11 +123,11 @@ class Watch:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stop watching. A waiting thread ends within `QUIET_MS`."""
+        """Stop watching. A thread that waits for changes ends within `QUIET_MS` milliseconds."""
         self._stopped.set()
 
     async def changed(self) -> None:
-        """Return after a change that matters, once no further change has followed for a moment.
+        """Return after a watched name has changed, once no further change follows for a moment.
 
         Raises:
             WatchError: changes are not reported any longer.

@@ -15,7 +15,7 @@ from capd_protos.codec import MalformedError
 
 
 class NoMethodError(Exception):
-    """capd does not serve the request's method."""
+    """capd does not support the method of the request."""
 
 
 FAILURES = (ServerError, EnvelopeError, NoMethodError, MalformedError, UnknownNameError)
@@ -42,7 +42,7 @@ def result_line(request_id: RequestId, result: Result) -> bytes | LargeFrame:
 
 
 def failure_line(request_id: RequestId, method: str, failure: Exception) -> bytes:
-    """Return the response for one of `FAILURES`."""
+    """Return the error response for one of the exceptions in `FAILURES`."""
     match failure:
         case ServerError():
             return answer_line(request_id, b'"error":', failure.error)
@@ -61,7 +61,10 @@ def failure_line(request_id: RequestId, method: str, failure: Exception) -> byte
 def failed_line(
     request_id: RequestId, method: str, failure: Exception, may_have_run: bool
 ) -> bytes:
-    """Return the response for a request over which capd itself failed: its true outcome."""
+    """Return the response for a request that failed because of an error in capd itself.
+
+    `may_have_run` decides which outcome it states.
+    """
     if method not in RELAYED:
         return error_line(request_id, frames.INTERNAL_ERROR, internal_error(failure))
     outcome = internal_failure(failure, was_sent=may_have_run)

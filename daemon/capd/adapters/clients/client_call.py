@@ -27,7 +27,7 @@ def durable_line(request_id: int | str) -> bytes:
 
 
 class Connected(Protocol):
-    """The connection that a request came on."""
+    """What a `ClientCall` needs of the connection that its request came on."""
 
     session: SessionKey
     wants_dispatched: bool
@@ -44,7 +44,11 @@ class Connected(Protocol):
         ...
 
     async def send(self, line: bytes, related: RequestId) -> None:
-        """Write a line; raise WriterFullError or FrameCutError."""
+        """Write a line.
+
+        Raises:
+            WriterFullError, FrameCutError: the line cannot be written.
+        """
         ...
 
     def notify(self, method: str, params: bytes, related: RequestId) -> None:
@@ -59,7 +63,7 @@ class Connected(Protocol):
 
 
 class ClientCall:
-    """The client behind one request, as a server connection reaches it."""
+    """Reaches the client behind one request, on behalf of a server connection."""
 
     __slots__ = (
         *("_connection", "_token", "client", "log_level", "request_id", "session"),
@@ -112,12 +116,12 @@ class ClientCall:
 
     @property
     def is_durable(self) -> bool:
-        """Whether a later daemon can continue the request, and have it answered."""
+        """Whether a later daemon can continue the request and give the client its answer."""
         return self._connection.knows_durable and self.request_id is not None
 
     @property
     def is_left(self) -> bool:
-        """Whether the connection ends; a cancellation then does not come from the client."""
+        """Whether the connection is ending. A cancellation then does not come from the client."""
         return self._connection.is_over
 
     async def durable(self) -> None:

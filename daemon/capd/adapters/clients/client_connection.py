@@ -1,4 +1,4 @@
-"""A session's client: what is known about it, and how to reach it while it is connected.
+"""The client of a session: what capd knows about it, and how to reach it while it is connected.
 
 A session has one `ClientConnection` for its whole life, so a client that connects again finds the
 subscriptions and the log level of its earlier connection.
@@ -28,7 +28,7 @@ _URI: JsonCodec[_UriParams] = JsonCodec(_UriParams)
 
 
 class OpenConnection(Protocol):
-    """What a session uses of its connection while the client is connected."""
+    """What a session needs of its client's connection while there is one."""
 
     is_draining: bool
     """Whether new calls are refused, because the daemon stops."""
@@ -76,7 +76,7 @@ _LISTED.set()
 
 
 class ClientConnection:
-    """A session's client, as servers and the session's own parts reach it: a `Peer`."""
+    """The client of a session, in the form in which servers and the session's parts reach it."""
 
     # Dictionaries without values in place of sets: an empty set is three times as large.
 

@@ -1,4 +1,4 @@
-"""The members of a client's message that a connection reads; the others stay raw JSON."""
+"""The members of a client's messages that a connection reads. Other members stay raw JSON."""
 
 import msgspec
 
@@ -7,7 +7,7 @@ from capd_protos.codec import JsonCodec
 
 
 class Line(msgspec.Struct):
-    """The members of a client's line that the connection uses; the rest stays raw."""
+    """The members of a client's line that a connection reads. Other members stay raw JSON."""
 
     method: str = ""
     id: int | str | msgspec.UnsetType | None = msgspec.UNSET

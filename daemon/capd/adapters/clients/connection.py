@@ -1,4 +1,4 @@
-"""A client's connection after its hello, as the gateway passes it to the curator."""
+"""A client's connection after its hello, as the gateway gives it to the curator."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from capd.adapters.stdio_frames import Frame, Oversized
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A client's lines in both directions, after the hello."""
+    """The stream to a client, with the facts from its hello."""
 
     sink: LineSink
     lines: AsyncIterator[Frame | Oversized]

@@ -40,17 +40,17 @@ _MEMBER = {
 
 
 def listing(method: str, entries: list[bytes]) -> bytes:
-    """Return the result of a list; it has the same bytes until an entry changes."""
+    """Return the result of a list request. Equal entries give equal bytes."""
     return b'{"%s":[%s]}' % (_MEMBER[method], b",".join(entries))
 
 
 class UnknownNameError(Exception):
-    """The session knows no tool, prompt or resource of this name; the text may suggest others."""
+    """The session has no tool, prompt or resource of this name; the text may suggest others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request that is passed on; `members` are its params as the client wrote them."""
+    """A request for the session. `members` are its params as the client wrote them."""
 
     method: str
     members: Members
@@ -58,7 +58,7 @@ class Request:
 
 
 class DirectRoute(Protocol):
-    """The route of a call that is passed on unchanged. It ends with exactly one `leave`."""
+    """The way of a call that the daemon passes on unchanged. It ends with exactly one `leave`."""
 
     server_connection: ServerConnection
     members: Members
@@ -68,10 +68,10 @@ class DirectRoute(Protocol):
     def leave(
         self, result: Result | None, error: Exception | None = None, *, has_ended: bool = True
     ) -> bool:
-        """Stop keeping the server for this call; return whether the caller must call `release`.
+        """End the call's use of its server; return whether the caller must call `release`.
 
-        The outcome is noted too. With `has_ended=False` it is not, because the call was not begun,
-        or goes on in a task of its own.
+        The outcome is noted as well. With `has_ended=False` it is not, because the call was not
+        begun, or goes on in a task of its own.
         """
         ...
 
@@ -80,7 +80,7 @@ class DirectRoute(Protocol):
         ...
 
     async def passed(self, result: Result) -> Result:
-        """Return the result as the client gets it."""
+        """Return the result in the form for the client."""
         ...
 
     async def release(self) -> None:
@@ -89,14 +89,14 @@ class DirectRoute(Protocol):
 
 
 class Conversation(Protocol):
-    """What a connection asks of its session."""
+    """What a connection may request of its session."""
 
     def on_client_info(self, client: ClientFacts) -> None:
-        """Take the client info of the handshake or of a stateless request."""
+        """Note the client info of the handshake or of a stateless request."""
         ...
 
     async def renew_subscriptions(self) -> None:
-        """Renew the subscriptions of an earlier connection."""
+        """Have servers renew the subscriptions of an earlier connection."""
         ...
 
     async def start(self) -> None:
@@ -137,17 +137,25 @@ class Conversation(Protocol):
         ...
 
     async def subscribe(self, uri: str) -> bytes:
-        """Subscribe to a resource; raises what `relay` raises."""
+        """Subscribe to a resource.
+
+        Raises: as `relay`.
+        """
         ...
 
     async def unsubscribe(self, uri: str) -> bytes:
-        """End a subscription; raises what `relay` raises."""
+        """End a subscription.
+
+        Raises: as `relay`.
+        """
         ...
 
     async def watch_task(self, task: str) -> bytes | None:
-        """Listen for a task; return its state, or None if its server does not tell of it.
+        """Listen for changes of a task; return its state, or None if they are not announced.
 
-        The state is empty if it is not known. Raises what `relay` raises.
+        The state is empty if the server does not name it.
+
+        Raises: as `relay`.
         """
         ...
 
@@ -156,7 +164,7 @@ class Conversation(Protocol):
         ...
 
     async def follow_level(self) -> None:
-        """Set the servers' log levels anew, after the client has set another level."""
+        """Set the log levels at servers again, because the client has set another level."""
         ...
 
     def on_roots_changed(self) -> None:
@@ -168,5 +176,5 @@ class Conversation(Protocol):
         ...
 
     def on_environment(self, values: dict[str, str]) -> None:
-        """Take the values that the client sent for the requested keys."""
+        """Note the values that the client sent for the requested keys."""
         ...

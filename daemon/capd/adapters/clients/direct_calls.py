@@ -54,7 +54,7 @@ class DirectCall(Pending):
         route: DirectRoute,
         take_back: Callable[[], None],
     ) -> None:
-        """`take_back` answers the call in a task of its own instead."""
+        """Create it. `take_back` answers the call in a task of its own instead."""
         super().__init__("tools/call", caller, route.timeout or IDLE_TIMEOUT)
         self.request_id = caller.request_id
         self.route = route
@@ -68,7 +68,7 @@ class DirectCall(Pending):
             self._calls.on_cancelled(self)
 
     def on_outcome(self) -> None:
-        """Have the client get the outcome, in `result` or `error`."""
+        """Answer the client, now that `result` or `error` has the outcome."""
         self._calls.on_outcome(self)
 
 
@@ -84,7 +84,7 @@ class DirectCalls:
         *,
         wants_dispatched: bool,
     ) -> None:
-        """`on_over` is called for each call that has ended, or was taken back."""
+        """Create it. `on_over` is called for each call that has ended, or was taken back."""
         self._sink = sink
         self._nursery = nursery
         self._turnstile = turnstile
@@ -101,7 +101,7 @@ class DirectCalls:
         conversation: Conversation,
         take_back: Callable[[], None],
     ) -> DirectCall | None:
-        """Take a `tools/call`, to be written by the next `begin`; None if it needs a task."""
+        """Return a call that the next `begin` writes; None if it needs a task of its own."""
         # A stateless call may return a question of its server, so it needs a task.
         if not self._turnstile.value or generations.has_envelope(params):
             return None
@@ -141,9 +141,9 @@ class DirectCalls:
                 self._take_back(group[begun:])
 
     def on_outcome(self, call: DirectCall) -> None:
-        """Answer a call whose outcome is known. This runs in the task that reads its server.
+        """Answer a call whose outcome is known. This runs in the task that reads from the server.
 
-        So whatever fails here costs this call, and neither the server nor its other sessions.
+        An error here must end this call only, and neither the server nor its other sessions.
         """
         try:
             self._act_on_outcome(call)
@@ -186,7 +186,7 @@ class DirectCalls:
             call.take_back()
 
     async def _finish(self, call: DirectCall, result: Result) -> None:
-        """Answer a call whose result is not passed on unchanged."""
+        """Answer a call whose result has to be changed for the client."""
         try:
             passed = await call.route.passed(result)
         except Exception as error:  # noqa: BLE001 - the boundary
@@ -232,7 +232,7 @@ def _dispatched(call: DirectCall) -> bytes:
 
 
 def _answer(call: DirectCall) -> bytes | LargeFrame:
-    """Return the response line of a call that has its outcome."""
+    """Return the response line of a call whose outcome is known."""
     if isinstance(call.error, ServerError):
         return answer_line(call.request_id, b'"error":', call.error.error)
     if isinstance(call.error, CallFailedError):

@@ -23,7 +23,7 @@ async def read_hello(
 ) -> frames.Hello | frames.Refused:
     """Return a connection's hello, or why it is refused.
 
-    `line_limit_bytes` bounds the lines after the hello; without it, the socket's usual limit does.
+    `line_limit_bytes` is the limit for lines after the hello; None for the socket's usual limit.
     """
     with trio.move_on_after(HELLO_TIMEOUT):
         try:
@@ -82,7 +82,7 @@ async def send_welcome(
 
 
 def far_hello(bridge: str, hello: frames.Hello) -> frames.Hello:
-    """Return the parts of a hello that may be used if it came over a bridge.
+    """Return a hello from a bridge, reduced to the parts that capd may use.
 
     The sender is not the user of this machine. These parts are dropped: the project and working
     directory (paths of another machine, which would choose trust, settings and servers here), the

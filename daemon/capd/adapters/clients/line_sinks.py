@@ -11,14 +11,22 @@ RequestId = int | str | None
 
 
 class LineSink(Protocol):
-    """Takes lines for a client; `related` names the request that a line belongs to."""
+    """Accepts lines for a client; `related` names the request that a line belongs to."""
 
     async def send(self, line: bytes, related: RequestId = None) -> None:
-        """Write a line; raise WriterFullError or FrameCutError."""
+        """Write a line.
+
+        Raises:
+            WriterFullError, FrameCutError: the line cannot be written.
+        """
         ...
 
     def post(self, line: bytes, related: RequestId = None) -> None:
-        """Queue a line; raise WriterFullError."""
+        """Queue a line.
+
+        Raises:
+            WriterFullError: the queue is full.
+        """
         ...
 
     def open(self, nursery: trio.Nursery, on_gone: Callable[[], None]) -> None:
@@ -32,10 +40,14 @@ class LineSink(Protocol):
 
 @runtime_checkable
 class LargeSink(LineSink, Protocol):
-    """A sink that also takes lines too large for memory."""
+    """A sink that also accepts lines too large for memory."""
 
     async def send_large(self, frame: LargeFrame) -> None:
-        """Write a large line; raise WriterFullError or FrameCutError."""
+        """Write a line that is too large for memory.
+
+        Raises:
+            WriterFullError, FrameCutError: the line cannot be written.
+        """
         ...
 
 
@@ -62,7 +74,7 @@ class ParkingSink(LineSink, Protocol):
         ...
 
     def park(self, on_backlog: Callable[[], None]) -> int:
-        """Write on without a nursery, and return the socket's descriptor.
+        """Go on without a nursery; return the socket's descriptor.
 
         `on_backlog` is called when a line cannot be written at once. It stays in the queue until
         the sink is opened again.

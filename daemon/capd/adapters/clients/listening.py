@@ -1,8 +1,8 @@
 """The notifications that one connection wants: its streams, and its subscriptions.
 
 A stream (`subscriptions/listen`, stateless generation) is a request whose answer is the end of the
-stream. First the request is acknowledged. Then the stream carries only what was asked for, and
-every line has the stream's mark.
+stream. First the request is acknowledged. Then the stream carries only what the client asked for,
+and every line names the stream.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -30,10 +30,13 @@ _NOT_SUBSCRIBED = (ServerError, CallFailedError, UnknownNameError)
 
 
 class Listening:
-    """The streams of one connection; `notify` queues a notification on one of them."""
+    """The notification streams of one connection; `notify` queues a notification on one of them."""
 
     def __init__(self, notify: Notify, subscriptions: Collection[str]) -> None:
-        """`subscriptions` are the resources that the client subscribed to outside of streams."""
+        """Create it.
+
+        `subscriptions` are the resources that the client subscribed to outside of streams.
+        """
         self._notify = notify
         self._subscriptions = subscriptions
         self._streams: dict[RequestId, Filter] = {}
@@ -78,7 +81,7 @@ class Listening:
         *,
         has_tasks: bool = False,
     ) -> bytes:
-        """Serve a stream until it is cancelled or the connection closes; return its result.
+        """Serve one stream until it is cancelled or the connection closes; return its result.
 
         `has_tasks` says whether the client has the extension with tasks.
 
@@ -141,7 +144,7 @@ class Listening:
 async def _watch(
     tasks: dict[str, list[bytes]], wanted: Sequence[str], conversation: Conversation
 ) -> None:
-    """Listen for tasks; put those of which their servers tell into `tasks`."""
+    """Listen for the tasks `wanted`; add those whose servers announce changes to `tasks`."""
     for task in dict.fromkeys(wanted):
         tasks[task] = []
         state = None

@@ -3,9 +3,9 @@
     bridge_open ──> open ──its command ends, or its daemon──> closed
                       └──bridge_revoke──────────────────────> revoked
 
-A bridge lives as long as the control connection that asked for it. Its credential is a random text
-that this process keeps as a digest only: a hello at the bridge's socket must contain it. No other
-socket accepts it, and the next bridge of the same name gets a new one.
+A bridge lives as long as the control connection that asked for it. Its credential is a random text,
+of which this process keeps only a digest. A hello at the bridge's socket must contain the
+credential. No other socket accepts it, and the next bridge of the same name gets a new one.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ class NoBridgeError(CapdError):
 
 @dataclass(slots=True, eq=False)
 class OpenBridge:
-    """An open bridge: its socket, who holds it, and the connections that came over it."""
+    """An open bridge: its socket, its command, and the connections that came over it."""
 
     name: str
     kind: str
@@ -82,7 +82,10 @@ class OpenBridges:
     """Opens bridges, finds them, and ends them."""
 
     def __init__(self, folder: Path, rules: Callable[[], Mapping[str, BridgeRules]]) -> None:
-        """`folder` is only for the sockets; `rules` returns the configured bridges."""
+        """Create it.
+
+        `folder` contains only the bridges' sockets; `rules` returns the configured bridges.
+        """
         self._folder = folder
         self._rules = rules
         self._open: dict[str, OpenBridge] = {}
@@ -92,7 +95,7 @@ class OpenBridges:
         return iter(tuple(self._open.values()))
 
     def clear(self) -> None:
-        """Remove the sockets that a daemon before this one left."""
+        """Remove the sockets that an earlier daemon has left."""
         with contextlib.suppress(OSError):
             for path in self._folder.iterdir():
                 if path.suffix == _SUFFIX:
@@ -107,11 +110,11 @@ class OpenBridges:
     def opened(
         self, name: str, kind: str, target: str, pid: int
     ) -> Iterator[tuple[OpenBridge, str]]:
-        """Open a bridge while the block runs; return it and its credential.
+        """Open a bridge while the block runs; yield it and its credential.
 
         Raises:
-            NoBridgeError: it has no table in the configuration, is open already, or its socket
-                cannot be created.
+            NoBridgeError: the bridge has no table in the configuration, is open already, or its
+                socket cannot be created.
         """
         self._check(name)
         credential = secrets.token_urlsafe(32)
@@ -151,7 +154,7 @@ class OpenBridges:
             raise NoBridgeError(f"{MOST_BRIDGES} bridges are open already: end one first")
 
     def revoke(self, name: str) -> OpenBridge | None:
-        """End a bridge at once; its credential becomes invalid. Return it, None if none is open."""
+        """End a bridge and its credential at once; return it, or None if it was not open."""
         bridge = self._open.get(name)
         if bridge is not None:
             bridge.is_revoked = True

@@ -7,9 +7,9 @@
 
     each of them ──close──> CLOSING ──> OVER
 
-A connection that is served has a task, a nursery and a chain of ten coroutines: 9 KB, of which a
-client that is silent has no use. A parked one has its socket in a shared epoll object. It is still
-open: a notification is written at once, and only a client that does not read brings the task back.
+A connection that is served has a task, a nursery and a chain of ten coroutines: 9 KB, which a
+silent client does not need. A parked connection only has its socket in a shared epoll object. It is
+still open: capd writes a notification at once, and needs a task only if the client does not read.
 Systems without epoll do not park.
 """
 
@@ -33,7 +33,7 @@ _LOOKS_AT_FIRST = 20
 
 
 class Phase(Enum):
-    """What a connection is doing; the module draws the order."""
+    """What a connection is doing; the module docstring draws the transitions."""
 
     NEW = auto()
     """Its session starts. No line has been read."""
@@ -54,7 +54,7 @@ class Phase(Enum):
 class ParkableConnection(ABC):
     """A connection that has a task while its client is active, and is parked while it is not.
 
-    Its owner runs it, and has to `park` it if `is_idle` is set when `run` returns.
+    Its owner calls `run`, and then has to call `park` if `is_idle` is set.
     """
 
     # Every idle session has one.
@@ -78,11 +78,11 @@ class ParkableConnection(ABC):
 
     @abstractmethod
     def _drop_task_parts(self) -> None:
-        """Drop what only a connection with a task needs."""
+        """Drop the objects that a connection without a task does not need."""
 
     @abstractmethod
     def _fail_questions(self) -> None:
-        """Fail what waits for an answer of the client, which is gone."""
+        """Fail the requests of servers that wait for this client, because the client is gone."""
 
     @property
     def is_idle(self) -> bool:
@@ -124,7 +124,7 @@ class ParkableConnection(ABC):
         return True
 
     def park(self, parking: "Parking", serve_again: Callable[[], None]) -> None:
-        """Wait in `parking`; `serve_again` is called once, when `run` has to be called again."""
+        """Wait in `parking`; call `serve_again` once, when `run` has to be called again."""
         assert isinstance(self._sink, ParkingSink), "only such a connection is idle"
         self._reading = self._scope = None
         self._drop_task_parts()
@@ -159,7 +159,7 @@ class ParkableConnection(ABC):
 
 
 class Parking:
-    """Finds connections that are idle, and wakes those that are parked when a line comes."""
+    """Finds connections that are idle, and wakes parked connections when a line arrives."""
 
     def __init__(self) -> None:
         self._ready = platform.readiness_queue()
@@ -192,7 +192,7 @@ class Parking:
         self._ready.register(descriptor, platform.READABLE)
 
     def unpark(self, descriptor: int) -> None:
-        """Wait no longer for a socket, which must still be open. Its connection gets a task."""
+        """Stop waiting for a socket, which must still be open: its connection gets a task."""
         assert self._ready is not None, "nothing is parked without a queue"
         self._served.add(self._parked.pop(descriptor))
         self._any_served.set()

@@ -1,4 +1,4 @@
-"""The process at the other end of a connection: identified once, and judged when it matters."""
+"""The process at the other end of a connection: identified once, and judged when needed."""
 
 import os
 from collections.abc import Callable, Generator
@@ -22,12 +22,12 @@ _NOTHING = Chain((), "gone")
 
 
 def is_never_marked(_pid: int) -> bool:
-    """Return False: no process is marked."""
+    """Return False: on this system no process has a mark."""
     return False
 
 
 class Peers:
-    """Judges processes; `is_marked` recognises those of servers."""
+    """Identifies and judges processes. `is_marked` recognises processes of servers."""
 
     def __init__(self, is_marked: Callable[[int], bool] = is_never_marked) -> None:
         self._is_marked = is_marked
@@ -91,9 +91,10 @@ class Peer:
         *,
         is_held: bool = True,
     ) -> None:
-        """Without a `pidfd`, `identity` names the process; empty if it has ended.
+        """Create it. Without a `pidfd`, `identity` identifies the process; empty if it has ended.
 
-        If no descriptor was left to hold the process, `is_held` is False and it is never judged.
+        `is_held` is False if no file descriptor was left for a pidfd; the process is then never
+        judged.
         """
         self.pid = pid
         self.uid = uid
@@ -132,7 +133,7 @@ class Peer:
         return is_another or platform.process_start_time(self.pid) is None
 
     def close(self) -> None:
-        """Release the process."""
+        """Close the descriptor of the process."""
         if self._pidfd is not None:
             os.close(self._pidfd)
             self._pidfd = None

@@ -1,4 +1,4 @@
-"""Requests that servers make of a client: each gets an id of this connection and one answer."""
+"""Requests that servers send to a client: each gets an id on this connection, and one answer."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -36,7 +36,7 @@ class _Question:
 
 
 class Questions:
-    """The open questions to one client."""
+    """The requests of servers that one client has not answered yet."""
 
     def __init__(self) -> None:
         self._ids = count(1)
@@ -95,7 +95,7 @@ class Questions:
         return question.result
 
     def on_answer(self, message_id: object, result: bytes, error: bytes) -> bool:
-        """Take an answer; return whether a task waits for it. Any other answer is dropped."""
+        """Note an answer; return whether a task waits for it. Any other answer is dropped."""
         question = self._open.pop(message_id, None) if isinstance(message_id, str) else None
         if question is not None:
             question.result, question.error = result, error
@@ -115,7 +115,7 @@ class Questions:
             return
 
     def close(self) -> None:
-        """Fail every open question."""
+        """Fail every open request."""
         self._is_over = True
         for question in list(self._open.values()):
             question.done.set()

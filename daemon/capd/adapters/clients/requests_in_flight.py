@@ -43,7 +43,7 @@ class RequestsInFlight:
         *,
         wants_dispatched: bool,
     ) -> None:
-        """`answer` handles one request and returns the response line."""
+        """Create it. `answer` handles one request and returns the response line."""
         self._turnstile: trio.Semaphore | None = None
         self._sink = sink
         self._nursery = nursery
@@ -63,7 +63,7 @@ class RequestsInFlight:
 
     @property
     def turnstile(self) -> trio.Semaphore:
-        """Limits how many calls of the session run at a time."""
+        """A semaphore that limits how many calls of the session run at a time."""
         if self._turnstile is None:
             self._turnstile = trio.Semaphore(AT_ONCE)
         return self._turnstile

@@ -39,22 +39,22 @@ class Stored(Protocol):
 
 
 class NothingStored:
-    """Stands for the stored values if there are none."""
+    """Stands in for the stored values if there are none."""
 
     def values(self) -> Mapping[str, str]:
-        """Return nothing."""
+        """Return no values."""
         return {}
 
     def sources(self) -> dict[str, str]:
-        """Return nothing."""
+        """Return no sources."""
         return {}
 
     def problems(self) -> list[str]:
-        """Return nothing."""
+        """Return no problems."""
         return []
 
     def notes(self) -> list[str]:
-        """Return nothing."""
+        """Return no notes."""
         return []
 
     async def ask_again(self, keys: Collection[str]) -> None:
@@ -64,7 +64,7 @@ class NothingStored:
 
 
 class SessionEnvironments:
-    """What each session brings for its servers: values, a secrets namespace, a sandbox level."""
+    """What each session supplies for its servers: values, a secrets namespace, a sandbox level."""
 
     def __init__(self, stored: Stored | None = None) -> None:
         self.stored: Stored = stored or NothingStored()

@@ -20,7 +20,7 @@ _POSTED_BYTES = 32 * 1024 * 1024
 
 
 class SocketSink:
-    """Writes the lines of all requests to one stream."""
+    """Writes the lines for one client, of all its requests, to one stream."""
 
     # Every idle session has one.
     __slots__ = ("_stream", "_writer")
@@ -36,21 +36,33 @@ class SocketSink:
         )
 
     async def send(self, line: bytes, related: int | str | None = None) -> None:
-        """Write a line; raise WriterFullError or FrameCutError."""
+        """Write a line.
+
+        Raises:
+            WriterFullError, FrameCutError: the line cannot be written.
+        """
         del related
         await self._writer.send(one_line(line))
 
     async def send_large(self, frame: LargeFrame) -> None:
-        """Write a line that is too large for memory; raise WriterFullError or FrameCutError."""
+        """Write a line that is too large for memory.
+
+        Raises:
+            WriterFullError, FrameCutError: the line cannot be written.
+        """
         await self._writer.send(frame)
 
     def post(self, line: bytes, related: int | str | None = None) -> None:
-        """Queue a line; raise WriterFullError."""
+        """Queue a line.
+
+        Raises:
+            WriterFullError: the queue is full.
+        """
         del related
         self._writer.post(one_line(line))
 
     def put(self, line: bytes) -> bool:
-        """Take a line if it can be queued without waiting; otherwise return False."""
+        """Queue a line if that is possible without waiting; return whether it was queued."""
         return self._writer.put(one_line(line))
 
     def is_out(self, lines: Sequence[bytes]) -> bool:
@@ -61,7 +73,7 @@ class SocketSink:
         )
 
     def open(self, nursery: trio.Nursery, on_gone: Callable[[], None]) -> None:
-        """Start writing. What cannot be written at once is written by a task in `nursery`."""
+        """Start writing. A task in `nursery` writes the lines that cannot be written at once."""
 
         def on_backlog() -> None:
             # A nursery that is cancelled may close, and then cannot start a task.
@@ -76,7 +88,7 @@ class SocketSink:
         return self._writer.is_idle
 
     def park(self, on_backlog: Callable[[], None]) -> int:
-        """Write on without a nursery, and return the socket's descriptor.
+        """Go on without a nursery; return the socket's descriptor.
 
         `on_backlog` is called when a line cannot be written at once. It stays in the queue until
         the sink is opened again.

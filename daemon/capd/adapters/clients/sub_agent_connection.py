@@ -6,9 +6,10 @@ from capd_protos.types import SessionKey
 
 
 class SubAgentConnection(ClientConnection):
-    """Reaches the client by the conversation's connection. Nothing tells it of a changed list.
+    """Reaches a sub-agent's client over the connection of the conversation.
 
-    What the client lists is the conversation's, and a sub-agent subscribes to nothing.
+    It sends no notifications about lists and subscriptions: the client lists the conversation's
+    tools, and a sub-agent subscribes to nothing.
     """
 
     __slots__ = ("_conversation",)
@@ -19,7 +20,7 @@ class SubAgentConnection(ClientConnection):
         self.follow()
 
     def follow(self) -> None:
-        """Copy the facts about the client that are known by now."""
+        """Copy the present facts about the client from the conversation."""
         self.client = self._conversation.client
         self.log_level = self._conversation.log_level
         self.may_be_servers = self._conversation.may_be_servers
@@ -31,7 +32,10 @@ class SubAgentConnection(ClientConnection):
         return self._conversation.is_connected
 
     async def ask(self, method: str, params: bytes, on_progress: OnProgress) -> bytes:
-        """Ask the client outside of any call; raises as for the conversation."""
+        """Ask the client outside of any call.
+
+        Raises: as for the conversation's connection.
+        """
         return await self._conversation.ask(method, params, on_progress)
 
     def tell(self, method: str, params: bytes) -> None:

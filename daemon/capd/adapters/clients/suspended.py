@@ -6,8 +6,8 @@
       over                       over, cancelled
 
 A handshake server asks during a call, but a stateless client can only be asked in the result of its
-call. So the call waits here. Its state is a text that cannot be guessed, and is valid once, for
-this connection, and for the same request (docs/design/hostile-servers.md).
+call. So the call waits here. The client names it by a state, a text that cannot be guessed. The
+state is valid once, on this connection, and for the same request (docs/design/hostile-servers.md).
 """
 
 import hashlib
@@ -54,7 +54,7 @@ class _Question:
 
 
 class SuspendableCall:
-    """A call that can return to its client with a question. For the server it is a `Caller`."""
+    """A call that may return to its client with a question. A server sees it as a `Caller`."""
 
     def __init__(self, caller: Caller, run: Callable[[Caller], Awaitable[Result]]) -> None:
         self.caller = caller
@@ -100,7 +100,7 @@ class SuspendableCall:
             self.caller.tell(method, params)
 
     async def ask(self, method: str, params: bytes, on_progress: OnProgress) -> bytes:
-        """Have the call return with a question, and wait for the client to repeat it.
+        """Have the call return to the client with a question; wait for the repeated call's answer.
 
         Raises:
             RefusedError: the call ends before the answer comes.
@@ -145,8 +145,8 @@ class SuspendableCall:
         """Return the outcome, or the open questions with the state that `suspend` returns.
 
         Raises:
-            CallFailedError, ServerError, UnknownNameError, MalformedError: the call's outcome is
-                that error.
+            CallFailedError, ServerError, UnknownNameError, MalformedError: this error is the
+            outcome of the call.
             EnvelopeError: the call ended without an outcome.
         """
         self._scope.deadline = float("inf")
@@ -188,7 +188,7 @@ class SuspendableCall:
         self.answer(responses)
 
     def answer(self, responses: Members) -> None:
-        """Take the client's answers. Questions without an answer are asked again."""
+        """Note the client's answers. Questions without an answer are asked again."""
         for key, question in self._questions.items():
             response = responses.get(key)
             if response is not None:
@@ -219,7 +219,7 @@ class SuspendableCall:
 
 
 class SuspendedCalls:
-    """The calls of one connection that wait for their repetition."""
+    """The calls of one connection that wait until their client repeats them."""
 
     def __init__(self) -> None:
         self._calls: dict[str, tuple[SuspendableCall, bytes]] = {}
@@ -227,10 +227,10 @@ class SuspendedCalls:
     async def relay(
         self, request: Request, conversation: Conversation, nursery: trio.Nursery
     ) -> Result:
-        """Return the result of a stateless request or of its repetition, or a result that asks.
+        """Return the result of a stateless request or its repetition, or questions to the client.
 
         Raises:
-            EnvelopeError: it repeats a request that cannot be repeated; otherwise as
+            EnvelopeError: the request repeats one that cannot be repeated. Other errors: as
                 `Conversation.relay`.
         """
         members = request.members
@@ -251,7 +251,7 @@ class SuspendedCalls:
     def put(self, call: SuspendableCall, members: Members) -> str:
         """Keep `call`; return the state that its repetition must contain.
 
-        If there are too many, the oldest is given up.
+        If there are too many calls, the oldest is given up.
         """
         if len(self._calls) >= MOST_SUSPENDED:
             oldest, _ = self._calls.pop(next(iter(self._calls)))
@@ -277,7 +277,10 @@ class SuspendedCalls:
 
 
 def _digest(members: Members) -> bytes:
-    """Return a digest of the params that a repetition repeats, whatever their order."""
+    """Return a digest of the params that a repeated request has in common with the first.
+
+    The order of the params does not matter.
+    """
     same = {key: value for key, value in members.items() if key not in _OF_THE_RETRY}
     written = joined(dict(sorted(same.items())))
     # If a number cannot be decoded, the request is compared byte by byte.

@@ -31,19 +31,19 @@ class PlaceUnsafeError(CapdError):
 
 
 class AlreadyServedError(CapdError):
-    """Another daemon uses this socket and state folder."""
+    """Another daemon uses this socket or state folder."""
 
 
 class LockUnsupportedError(CapdError):
-    """The file system has no locks, like some network file systems."""
+    """The file system does not support locks, as some network file systems."""
 
 
 def make_private(folder: Path) -> None:
     """Create `folder`, or check that only this user can use it.
 
     Raises:
-        PlaceUnsafeError: it is a link, belongs to another user, is open to others, or cannot be
-            created.
+        PlaceUnsafeError: the folder is a link, belongs to another user, is open to others, or
+            cannot be created.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -144,7 +144,10 @@ class PublicListener(Listener[trio.SocketStream]):
     """The public socket. If somebody removes it, it is bound again at the same path."""
 
     def __init__(self, path: Path, inner: trio.SocketListener, ours: int, *, is_kept: bool) -> None:
-        """`ours` is the inode at `path`. With `is_kept`, a removed socket is bound again."""
+        """Create it.
+
+        `ours` is the inode at `path`. With `is_kept`, a removed socket is bound again.
+        """
         self.path = path
         self._inner = inner
         self._ours = ours
@@ -243,10 +246,10 @@ def _bound(path: Path, backlog: int = BACKLOG) -> tuple[socket.socket, int]:
 class ServedPlace:
     """The folders, locks and socket by which others find a daemon.
 
-    They are restored when somebody removes them.
+    This object restores them when somebody removes them.
 
     Removing the socket's folder also removes its lock, so the next editor would start a second
-    daemon there. The lock of the state folder prevents that, and this class makes the first daemon
+    daemon there. The lock of the state folder prevents that, and this object makes the first daemon
     reachable again.
     """
 
@@ -258,15 +261,15 @@ class ServedPlace:
         self._listener = listener
 
     def is_whole(self) -> bool:
-        """Tell whether everything is still there; looks at the disk."""
+        """Tell, by looking at the disk, whether the socket and all locks are still there."""
         return self._listener.is_in_place() and all(lock.is_in_place() for lock in self._locks)
 
     def restore(self) -> None:
-        """Restore what is gone.
+        """Restore the folders, locks and socket that are gone.
 
         Raises:
-            AlreadyServedError: another daemon has taken the place.
-            CapdError, OSError: they cannot be restored.
+            AlreadyServedError: another daemon has taken the place. CapdError, OSError: they cannot
+                be restored.
         """
         for folder in self._folders:
             make_private(folder)
@@ -282,7 +285,7 @@ class ServedPlace:
 def listening(path: Path, environment: MutableMapping[str, str]) -> Iterator[PublicListener]:
     """Listen on systemd's socket if there is one, otherwise on a new one at `path`.
 
-    Enter it only within `sole_daemon`: anything at `path` is then stale, and may be removed.
+    Use this only within `sole_daemon`: a socket at `path` is then stale, and is removed.
 
     Raises:
         PlaceUnsafeError: the path is too long, or something else than a socket is at `path`.

@@ -1,9 +1,9 @@
 """One client's MCP connection: reads its lines, writes answers and notifications.
 
-It handles JSON-RPC, both protocol generations and the frames of capd's own protocol; the session
-answers requests (`Conversation`). Requests run concurrently, and each is answered exactly once.
-Params and results that are only passed on are not decoded. A malformed line gets an error answer
-and does not end the connection. While its client is idle, it has no task (`parking`).
+This module handles JSON-RPC, both protocol generations and the frames of capd's own protocol. The
+session answers requests (`Conversation`). Requests run concurrently, and each is answered exactly
+once. Params and results that are only passed on are not decoded. A malformed line gets an error
+answer and does not end the connection. While its client is idle, it has no task (`parking`).
 """
 
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -141,8 +141,8 @@ class Upstream(ParkableConnection):
     async def run(self, conversation: Conversation) -> None:
         """Serve until the client disconnects or says goodbye, or until `close` is called.
 
-        Return with `is_idle` set if the connection is still open, but has nothing to do. Then
-        `park` has to be called, and `run` again when it says so.
+        Return with `is_idle` set if the connection is still open, but has nothing to do. The caller
+        then has to call `park`, and `run` again when `park` calls back.
         """
         assert self._scope is not None, "a parked connection is woken before it is run"
         has_left = False
@@ -265,16 +265,20 @@ class Upstream(ParkableConnection):
         self.post(msgspec.json.encode(frames.WantEnv(keys)))
 
     async def send(self, line: bytes, related: RequestId = None) -> None:
-        """Write a line; raise WriterFullError or FrameCutError if that fails."""
+        """Write a line.
+
+        Raises:
+            WriterFullError, FrameCutError: the line cannot be written.
+        """
         await self._sink.send(line, related)
 
     def post(self, line: bytes, related: RequestId = None) -> None:
-        """Queue a line that may be lost."""
+        """Queue a line, which may be lost."""
         with suppress(WriterFullError):
             self._sink.post(line, related)
 
     async def _start(self, conversation: Conversation) -> None:
-        """Wait for texts that the first answers can also do without."""
+        """Wait briefly for texts that the answer to `initialize` should contain."""
         if self._phase is not Phase.NEW:
             return
         try:
@@ -393,7 +397,7 @@ class Upstream(ParkableConnection):
     async def _answer_line(
         self, message: Line, request_id: RequestId, conversation: Conversation
     ) -> bytes | LargeFrame:
-        """Return the response line of one request, whatever happens to it."""
+        """Return the response line of a request; an error in handling it becomes the response."""
         call = ClientCall(self, request_id)
         try:
             return await self._answer(message, call, conversation)

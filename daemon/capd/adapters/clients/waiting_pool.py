@@ -1,4 +1,4 @@
-"""The connections that were not accepted yet: how many, for how long, and which is closed first.
+"""The connections that were not accepted yet: limits their number and their time.
 
 Accepted connections are not in the pool, so a process that only connects cannot displace them.
 """
@@ -27,8 +27,8 @@ class Waiting(Generic[K]):
 def connection_to_close(waiting: Sequence[Waiting[K]], most: int) -> K | None:
     """Return the key of the connection to close; None if at most `most` are waiting.
 
-    `waiting` is in the order of arrival. The connection is the oldest one of the process that has
-    the most: an honest client has few, and each waits for milliseconds.
+    `waiting` is in the order of arrival. It is the oldest connection of the process that has the
+    most: an honest client has few, and each of these waits for milliseconds.
     """
     if len(waiting) <= most:
         return None
@@ -84,7 +84,7 @@ class WaitingPool:
                 place.leave()
 
     def add(self, waiting: Waiting[int], scope: trio.CancelScope) -> None:
-        """Add a connection; `scope` is cancelled if it must make room for another."""
+        """Add a connection. `scope` is cancelled if the connection must make room for another."""
         scope.deadline = trio.current_time() + self._patience
         self._waiting[waiting.key] = (waiting, scope)
         goes = connection_to_close([each for each, _ in self._waiting.values()], self._most)

@@ -30,7 +30,7 @@ _KEPT_ASIDE = 2
 
 
 class Database:
-    """The file at `path`, opened at the first use and reopened after an error."""
+    """The ledger's file at `path`, opened at the first use, and again after an error."""
 
     def __init__(self, path: Path, retention: Retention) -> None:
         self.path = path
@@ -41,7 +41,7 @@ class Database:
         """Write notes, all or none of them.
 
         Raises:
-            sqlite3.Error, OSError: the disk is full or fails; the notes are not written.
+            sqlite3.Error, OSError: the disk is full or fails; no note is written.
         """
         rows: dict[type[messages.Note], list[tuple[Any, ...]]] = {}
         for note in notes:
@@ -110,7 +110,7 @@ class Database:
         return schema.read(messages.ScriptNote, self._newest("scripts", limit, session))
 
     def counts(self) -> tuple[int, dict[str, int]]:
-        """Return the file's size in bytes, and the number of rows of each table."""
+        """Return the size of the file in bytes, and the number of rows in each table."""
 
         def look(connection: sqlite3.Connection) -> tuple[int, dict[str, int]]:
             # Row ids instead of count(*), which reads every page: rows are added at one end of a
@@ -145,7 +145,10 @@ class Database:
         return self._tried(lambda connection: connection.execute(query, values).fetchall())
 
     def _tried(self, act: Callable[[sqlite3.Connection], T]) -> T:
-        """Return `act()`; if the file is damaged, start a new one and try again."""
+        """Return the result of `act`.
+
+        If the file is damaged, start a new one and call `act` again.
+        """
         try:
             return act(self._opened())
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:

@@ -40,7 +40,7 @@ def statements() -> list[str]:
 
 
 def added() -> list[str]:
-    """Return the statements that create what a file of this version may lack."""
+    """Return the statements that create the tables which an older file may lack."""
     made = []
     for kind in _ADDED:
         table = TABLES[kind]

@@ -1,12 +1,12 @@
-"""The copies of registries in the cache folder, and how they are refreshed.
+"""The copies of registries in the cache folder, and how capd refreshes them.
 
     absent ──all pages of the latest versions──> whole ──`updated_since`, or an ETag──> whole
       │ interrupted                                 │ the registry cannot be reached
       v                                             v
     partial, with the cursor to continue from      unchanged, with its age
 
-A registry whose list is one page is asked with its ETag; any other is asked for what was updated
-since the last refresh, which names deleted servers as well (docs/find.md).
+If a registry's list is one page, capd requests it with its ETag. From any other registry it
+requests what was updated since the last refresh; that includes deleted servers (docs/find.md).
 """
 
 import hashlib
@@ -39,7 +39,7 @@ OnRead = Callable[[int], None]
 
 
 class CopyFiles:
-    """The files of the copies; every method blocks."""
+    """Reads and writes the files of the copies. Every method blocks."""
 
     def __init__(self, cache: Path) -> None:
         self._folder = cache / FOLDER
@@ -78,11 +78,12 @@ async def refresh(
 ) -> str:
     """Bring a copy up to date; return a note for a person, empty if there is none.
 
-    `save` is called with every tenth page of a first refresh, so that an interruption loses little.
+    `save` is called after every tenth page of a first refresh, so that an interruption loses
+    little.
 
     Raises:
-        FetchError, EntryError: the registry does not answer as the API specifies. Pages that
-            were read are kept.
+        FetchError, EntryError: the registry does not answer as the API specifies. Pages that were
+        read are kept.
     """
     began = time.time()
     since = datetime.fromtimestamp(began - _OVERLAP, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class FetchError(CapdError):
-    """There was no usable answer; `status` is 0 if there was none at all."""
+    """There was no usable answer. `status` is its HTTP status; 0 if there was no answer."""
 
     def __init__(self, text: str, status: int = 0) -> None:
         super().__init__(text)
@@ -40,7 +40,7 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Digests:
-    """What was computed while a file was downloaded, to compare with what its index says."""
+    """The digests of a downloaded file, to compare with those that its index states."""
 
     sha256: str
     sha512: bytes

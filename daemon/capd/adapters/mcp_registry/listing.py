@@ -31,7 +31,7 @@ GUARD = SandboxRule("guard", ())
 
 @dataclass(frozen=True, slots=True)
 class ListedTools:
-    """The tools that a server listed, and the sandbox in which it did so."""
+    """The tools that a server listed, and the sandbox in which it ran."""
 
     tools: list[ToolDefinition]
     server_version: str
@@ -115,7 +115,10 @@ def _named(rule: SandboxRule) -> str:
 
 
 def offline(environment: Mapping[str, str], rule: SandboxRule) -> dict[str, str]:
-    """Return the environment of an attempt; without a network, launchers are told to be offline."""
+    """Return the environment for one attempt.
+
+    Without a network, it tells launchers to work offline.
+    """
     if rule.network is False:
         return {**environment, "NPM_CONFIG_OFFLINE": "true", "UV_OFFLINE": "1"}
     return dict(environment)

@@ -4,8 +4,8 @@
     PyPI   a wheel for every platform, otherwise the source, with the sha256 of its index
     image  no file: the digest of the manifest, by which it is run
 
-The file that was checked here is the one that is started later, so a package that is replaced in
-its registry afterwards is never run. Files are in `<data>/packages/<sha256>/`.
+capd later starts the very file that this module has checked, so a package that is replaced in its
+registry afterwards is never run. Files are in `<data>/packages/<sha256>/`.
 """
 
 import base64
@@ -58,7 +58,7 @@ class SwappedError(PackageError):
 
 @dataclass(frozen=True, slots=True)
 class PackagePlaces:
-    """Where packages are downloaded from, and stored."""
+    """The folder in which packages are stored, and the indexes to download them from."""
 
     folder: Path
     """`<data>/packages`."""
@@ -73,7 +73,7 @@ async def artifact(
 
     Raises:
         PackageError: it cannot be downloaded.
-        SwappedError: its digest is wrong. None of it has run or is kept.
+        SwappedError: its digest is wrong. Nothing of it was run or kept.
     """
     try:
         if resolution.kind == "npm":
@@ -173,7 +173,7 @@ async def _image(resolution: Resolution, fetcher: Fetcher, recorded: str) -> Art
 
 
 async def _token(challenge: str, base: str, fetcher: Fetcher) -> str:
-    """Return a token for reading a public image, as the distribution specification has it."""
+    """Return a token for reading a public image, by the token protocol of image registries."""
     said = dict(_CHALLENGE.findall(challenge[:4000]))
     realm = said.pop("realm", "")
     if not realm.startswith("https://") and _host(realm) != _host(base):
@@ -210,7 +210,7 @@ def _files_of(answer: bytes, page: str) -> list[_File]:
 
 
 class _Links(html.parser.HTMLParser):
-    """The links of an index page."""
+    """Collects the links of an index page."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -218,7 +218,7 @@ class _Links(html.parser.HTMLParser):
         self._page = page
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note a link."""
+        """Add the link of an `a` tag, if it is one."""
         said = dict(attrs)
         href = said.get("href")
         if tag != "a" or not href or len(self.files) >= MOST_FILES:
@@ -230,7 +230,7 @@ class _Links(html.parser.HTMLParser):
 
 
 def _chosen(files: list[_File], project: str, version: str) -> _File:
-    """Return the file of a version that runs anywhere."""
+    """Return the file of a version that runs on every platform."""
     of_version = [each for each in files if _is_of(each.name, project, version)]
     if not of_version:
         raise PackageError(f"has no version {version} in its index")
@@ -258,7 +258,7 @@ def _is_of(file: str, project: str, version: str) -> bool:
 
 
 def _release(version: str) -> str:
-    """Return a version in a form in which `1.0.0` and `1.0` are equal, and `_` is `+`."""
+    """Return a version in a normal form: `1.0.0` and `1.0` become equal, and `_` becomes `+`."""
     plain = version.lower().replace("_", "+")
     head, plus, local = plain.partition("+")
     return re.sub(r"(?:\.0)+$", "", head) + plus + local
@@ -280,7 +280,7 @@ async def _kept(
     check: Callable[[Digests], None],
     headers: Mapping[str, str],
 ) -> Path:
-    """Download a file, check it, and move it to where files of its digest are."""
+    """Download a file, check it, and move it into the folder for its digest; return its path."""
     name = wanted.name
     if not _FILE_NAME.fullmatch(name):
         raise PackageError("has a file whose name is not one of a package")
@@ -327,7 +327,7 @@ def _sha512(said: str) -> str:
 
 
 def _npm_program(name: str, manifest: Mapping[str, Any]) -> str:
-    """Return the program that `npx` would run: the only one, or the one named as the package."""
+    """Return the program that `npx` would run: the only one, or the one with the package's name."""
     short = name.rpartition("/")[2]
     written = manifest.get("bin")
     programs = {short: written} if isinstance(written, str) else written
@@ -342,7 +342,7 @@ def _npm_program(name: str, manifest: Mapping[str, Any]) -> str:
 
 
 def _own_host(url: str, base: str) -> str:
-    """Return a tarball's URL; npm's own host stands for the registry that was asked."""
+    """Return a tarball's URL, with npm's own host replaced by the registry that was asked."""
     if _host(url) == _host(NPM) and _host(base) != _host(NPM):
         return base + urlsplit(url).path
     if urlsplit(url).scheme not in {"https", urlsplit(base).scheme}:

@@ -48,7 +48,7 @@ _REINSTALL_CAPD = "reinstall capd"
 
 @dataclass(frozen=True, slots=True)
 class ModelManifest:
-    """Everything that decides whether vectors of two models are comparable."""
+    """The facts about a model that decide whether vectors of two models can be compared."""
 
     id: str
     revision: str
@@ -60,7 +60,10 @@ class ModelManifest:
 
     @property
     def key(self) -> str:
-        """Return a name for the vector space; it changes with any field and with the vocabulary."""
+        """Return a name for the model's vector space, which changes with any of these facts.
+
+        The vocabulary counts as well.
+        """
         return (
             f"{self.id} {self.revision} {self.quantisation} {self.pooling} {self.dimensions}"
             f" {self.max_tokens} {self.sha256} {VOCABULARY_SHA256}"
@@ -83,7 +86,7 @@ class ModelUnusableError(CapdError):
 
 
 class MiniLM:
-    """Turn texts into unit vectors, in the calling thread."""
+    """Turns texts into unit vectors, in the calling thread."""
 
     def __init__(
         self,
@@ -91,11 +94,11 @@ class MiniLM:
         vocabulary_path: Path = VOCABULARY_PATH,
         after_load: Callable[[], None] | None = None,
     ) -> None:
-        """Load the model, blocking for about half a second.
+        """Load the model. Blocks for about half a second.
 
         `model_path` is the installed package's file unless given. `after_load` is called once,
-        when loading has freed its 70 MB of scratch memory: pass what returns it to the system
-        (malloc_trim on glibc).
+        after loading has freed its 70 MB of scratch memory. Pass a function that returns freed
+        memory to the system (malloc_trim on glibc).
 
         Raises:
             ModelUnusableError: A file or package is missing or not the pinned one.
@@ -159,14 +162,14 @@ def load_tokenizer(path: Path = VOCABULARY_PATH) -> WordPieces:
 
 
 def token_ids(tokenizer: WordPieces, text: str) -> list[int]:
-    """Tokenize one text, at most `MODEL.max_tokens` long with its two markers."""
+    """Return the token ids of a text with its two markers, at most `MODEL.max_tokens`."""
     # JSON may contain lone surrogates, which are not characters.
     sound = text[:MAX_TEXT_CHARACTERS].encode("utf-8", "replace").decode()
     return tokenizer.encode(sound)
 
 
 def batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Group the indexes of `lengths` into batches within both caps, like lengths together."""
+    """Yield batches of indexes of `lengths`, similar lengths together, within both limits."""
     batch: list[int] = []
     for index in sorted(range(len(lengths)), key=lengths.__getitem__):
         # In ascending order, so the next text is the longest and sets the padded length.
@@ -207,7 +210,7 @@ def _pinned_bytes(what: str, path: Path, size: int, sha256: str, remedy: str) ->
 
 
 def _open_session(model: bytes) -> Any:
-    """Give the checked bytes to onnxruntime."""
+    """Return an onnxruntime session for the checked bytes of a model."""
     # Official builds of onnxruntime 1.31 send telemetry to Microsoft and keep a device id under
     # ~/.cache/Microsoft; both start at import, and only this variable prevents them.
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"

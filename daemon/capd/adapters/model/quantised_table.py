@@ -1,10 +1,11 @@
 """Keeps the model's table of words in eight bits: 12 MB in memory instead of 47 MB.
 
-The file holds each weight as int8 with its scales, and two nodes that widen it. When it loads,
-onnxruntime computes every value that does not depend on the input. That is right for the weights,
-which every text needs whole, but wrong for the table, of which a text needs one row for each token:
+The file holds each weight as int8 with its scales, and two nodes that widen it to float32. When it
+loads, onnxruntime computes every value that does not depend on the input. That is right for the
+weights, because every text needs all of them. It is wrong for the table of words, because a text
+needs only one row for each token:
 
-    table ──Cast──Mul(scales)──Gather(ids)──>                 as written: widened, and kept so
+    table ──Cast──Mul(scales)──Gather(ids)──>                 in the file: widened as a whole
     table ──Gather(ids)──Cast──Mul(scales──Gather(ids))──>    the same numbers, to the bit
 
 Only these nodes are reordered, in the bytes of the file. An ONNX file is a protocol buffer; this
@@ -32,7 +33,7 @@ class _Field(NamedTuple):
 
 
 def look_up_before_widening(model: bytes, table: str) -> bytes:
-    """Return `model` with rows looked up in `table` before they are widened.
+    """Return `model`, changed so that rows of `table` are looked up before they are widened.
 
     Raises:
         ValueError: no value of that name is widened and then used in a lookup.
@@ -48,7 +49,7 @@ def look_up_before_widening(model: bytes, table: str) -> bytes:
 
 
 def _exchanged(graph: Sequence[_Field], table: str) -> Iterator[bytes | memoryview]:
-    """Yield the fields of the graph, with the lookup before the two nodes that widen."""
+    """Yield the fields of the graph with the lookup moved before the two nodes that widen."""
     nodes = [field for field in graph if field.number == _NODE_OF_GRAPH]
     [scaling] = [node for node in nodes if table in _texts(node, _OUTPUT)]
     as_float, scales = _texts(scaling, _INPUT)
@@ -71,7 +72,7 @@ def _exchanged(graph: Sequence[_Field], table: str) -> Iterator[bytes | memoryvi
 
 
 def _renamed(node: _Field, names: Mapping[str, str]) -> bytes:
-    """Return a node with other inputs and outputs, and without a name, as names must be unique."""
+    """Return a node with other inputs and outputs, and without its name, which must be unique."""
     parts: list[bytes | memoryview] = []
     for field in _fields(node.content):
         if field.number in {_INPUT, _OUTPUT}:
@@ -90,7 +91,7 @@ def _texts(node: _Field, number: int) -> list[str]:
 
 
 def _fields(message: memoryview) -> Iterator[_Field]:
-    """Yield the fields of a message, in order."""
+    """Yield the fields of a protocol buffer message, in order."""
     at = 0
     while at < len(message):
         key, content_at = _varint(message, at)

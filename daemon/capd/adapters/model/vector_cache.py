@@ -1,9 +1,9 @@
 """Vectors of triggers on disk, so that a restart does not embed the whole catalog again.
 
-The file is a cache, never an authority: one that is damaged, made by another model or not
-private to the user is treated as empty, and `reason` says why. It holds sha256 hashes of texts
-beside their vectors, no text; the embedder gives it texts from the catalogue only, never a
-user's message, because a hash of a short message can be guessed.
+The file is only a cache: one that is damaged, made by another model or not private to the user is
+treated as empty, and `reason` says why. It contains sha256 hashes of texts beside their vectors,
+and no text. Only texts of the catalog are cached, never a user's message, because the text of a
+short message could be guessed from its hash.
 
     magic 8 | version u32 | dimensions u32 | entries u32 | zero u32 | sha256 of the model key
     | sha256 of everything else | entries x sha256 of a text | entries x dimensions x f16
@@ -51,7 +51,7 @@ _PART_BYTES = 1 << 20
 
 
 class _Mapped:
-    """The vectors of a file, found by the hashes of their texts."""
+    """The vectors of a mapped file, found by the hashes of their texts."""
 
     def __init__(self, digests: npt.NDArray[np.uint8], vectors: Rows, content: mmap.mmap) -> None:
         import numpy as np  # noqa: PLC0415 -- lazy: it takes 60 ms
@@ -94,7 +94,10 @@ class VectorCache:
     def __init__(
         self, path: Path, manifest_key: str, dimensions: int, max_entries: int = MAX_ENTRIES
     ) -> None:
-        """Find the usable vectors. Blocks. A file that does not exist counts as empty."""
+        """Open the cache, and find the usable vectors. Blocks.
+
+        A file that does not exist counts as empty.
+        """
         self._path = path
         self._dimensions = dimensions
         self._max_entries = max_entries
@@ -166,7 +169,7 @@ class VectorCache:
             self.reason = None
 
     def rest(self) -> None:
-        """Release the pages that were read: they are read from the file again when needed."""
+        """Release the memory of the pages that were read; the file is read again when needed."""
         if self._stored is not None and hasattr(mmap, "MADV_DONTNEED"):
             self._stored.content.madvise(mmap.MADV_DONTNEED)
 

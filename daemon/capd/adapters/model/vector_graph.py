@@ -88,7 +88,7 @@ class VectorGraph:
     """The vectors of one list of tools, and the graph that finds near ones."""
 
     def __init__(self, vectors: Halves, graph: Index, memory: object = None) -> None:
-        """Take the rows, the graph over them, and the object that keeps them mapped."""
+        """Create it from the rows, the graph over them, and the object that keeps both mapped."""
         self._vectors = vectors
         self._graph = graph
         self._memory = memory
@@ -100,7 +100,7 @@ class VectorGraph:
 
     @property
     def is_exact(self) -> bool:
-        """Most rows are not compared."""
+        """False: only the most promising rows are compared."""
         return False
 
     def cosines(self, vector: Vectors, beside: Sequence[int] = ()) -> Vectors:
@@ -127,9 +127,9 @@ def vector_graph(
 ) -> VectorGraph:
     """Return the graph over `texts`, from the file `path` if it fits, else built and saved there.
 
-    `vectors()` returns the unit vectors of the texts, one row for each; it is called only to build.
-    Blocks: up to a second to check a file, and minutes to build. One thread by default, because
-    the user's own work has the others.
+    `vectors()` returns the unit vectors of the texts, one row for each; it is called only if the
+    graph has to be built. Blocks: up to a second to check a file, and minutes to build. By default
+    it uses one thread, and leaves the others to the user's own work.
 
     Raises:
         ImportError: usearch is not installed, or cannot be loaded.
@@ -150,7 +150,7 @@ def vector_graph(
 
 
 def _key(model_key: str, texts: Sequence[str]) -> bytes:
-    """Return a hash of everything that the graph is made from."""
+    """Return a hash of everything from which the graph is made."""
     # It imports zipfile, which no start needs.
     from importlib.metadata import version  # noqa: PLC0415
 

@@ -26,10 +26,13 @@ _KEPT_CONTROL = "\t\n\r"
 
 
 class WordPieces:
-    """Tokenizes by one vocabulary; pure, so that any thread may use it."""
+    """Tokenizes by one vocabulary. It has no changing state, so any thread may use it."""
 
     def __init__(self, numbers: Mapping[str, int], most: int) -> None:
-        """`numbers` is the vocabulary; a text has at most `most` pieces with its two markers."""
+        """Create it.
+
+        `numbers` is the vocabulary; a text gets at most `most` pieces, two markers included.
+        """
         self._numbers = numbers
         self._most = most
         self._unknown = numbers["[UNK]"]
@@ -76,7 +79,7 @@ def _words(text: str) -> Iterator[str]:
 
 
 def _folded(text: str) -> str:
-    """Return `text` in lower case, without accents, with spaces around what stands alone."""
+    """Return `text` in lower case without accents, with spaces around each separate token."""
     spaced = "".join(map(_cleaned, text))
     bare = "".join(c for c in unicodedata.normalize("NFD", spaced) if not _is_accent(c))
     # Each character by itself, because `str.lower` of a word changes a final sigma.

@@ -1,7 +1,7 @@
-"""The jobs that read other people's files. Jobs and results are plain data.
+"""The jobs that read other people's files. A job and its result are plain data.
 
-A job runs in the parser process (`parser`), or in this process if the text is the user's own. The
-result is the same, because `run` is pure.
+A job runs in the parser process (`parser`), or in the present process if the text is the user's
+own. The result is the same, because `run` is pure.
 """
 
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ class Reader(Protocol):
 
     @property
     def is_spent(self) -> bool:
-        """Whether the files read so far took all the available time."""
+        """Whether the files read so far have used up the available time."""
         ...
 
 

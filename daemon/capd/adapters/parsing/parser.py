@@ -3,14 +3,14 @@
     none ──a job──> idle ──a job──> busy ──answered──> idle ──silent for a while──> none
                                       └──over a bound, or dead──> none, and the job is unread
 
-A parser written in Python can take seconds for a few hostile kilobytes, and gigabytes for a few
-more. It cannot be interrupted and blocks every thread, so it runs in a process that can be killed.
-The process is started for the first such text, never for the user's own; a daemon that is about to
-read such texts starts it ahead of them. When the daemon ends, the
-socket closes and the process ends; if it is stopped at that moment, the watcher finds it by its
-mark. A text that could not be parsed is remembered, so that no reload tries it again.
+A parser written in Python can take seconds for a few hostile kilobytes, and gigabytes of memory for
+a few more. It cannot be interrupted, and blocks every thread. So it runs in a process that can be
+killed. The process is started for the first text that a stranger wrote, and never for the user's
+own texts. A daemon that will soon read such texts starts it in advance. When the daemon ends, the
+socket closes and the process ends. If the process is stopped at that moment, the watcher finds it
+by its mark. A text that could not be parsed is remembered, so that no reload tries it again.
 
-The calls block, and are made from threads.
+All calls block, so make them from threads.
 """
 
 import contextlib
@@ -62,7 +62,7 @@ T = TypeVar("T")
 
 
 class _UnreadError(Exception):
-    """A job failed; `is_final` says that it would fail again."""
+    """A job failed. `is_final` says that it would fail again."""
 
     def __init__(self, reason: str, *, is_final: bool = True) -> None:
         super().__init__(reason)
@@ -78,10 +78,10 @@ class Parser:
         idle: float = IDLE,
         environment: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """`longest` is the CPU seconds that a job may take.
+        """Create it. `longest` is the number of CPU seconds that a job may take.
 
-        After `idle` seconds without a job the process ends. `environment` returns the variables
-        for the process, with the mark of the daemon's own processes.
+        After `idle` seconds without a job the process ends. `environment` returns the variables for
+        the process, with the mark of the daemon's own processes.
         """
         self._longest = longest
         self._idle = idle
@@ -99,7 +99,7 @@ class Parser:
         return process.pid if process is not None and process.is_alive else None
 
     def start(self) -> None:
-        """Start the process before its first job, which then does not wait for it.
+        """Start the process in advance, so that the first job does not wait for it.
 
         If it cannot be started, the first job tries again.
         """
@@ -113,7 +113,7 @@ class Parser:
         return self.timed(job)[0]
 
     def timed(self, job: Job[T]) -> tuple[T, float]:
-        """Do a job like `read`; return also the CPU seconds that it took."""
+        """Run a job as `read` does; return also the CPU seconds that it took."""
         asked = msgspec.msgpack.encode(job)
         if len(asked) > LARGEST_JOB_BYTES:
             return job.unread(_TOO_LARGE), 0.0
@@ -150,10 +150,10 @@ class Parser:
                 self._process = None
 
     def _answer(self, asked: bytes) -> tuple[bytes, float]:
-        """Return a result and its CPU seconds.
+        """Return a job's result and its CPU seconds.
 
         Raises:
-            _UnreadError: there is none.
+            _UnreadError: there is no result.
         """
         kept = self._process
         if kept is not None:
@@ -186,7 +186,7 @@ class BudgetedReader:
 
     @property
     def is_spent(self) -> bool:
-        """Whether the files read so far took all the available time."""
+        """Whether the files read so far have used up the available time."""
         return self._left <= 0
 
     def read(self, job: Job[T]) -> T:
@@ -199,7 +199,7 @@ class BudgetedReader:
 
 
 def command(longest: float, idle: float) -> list[str]:
-    """Return what starts a parser process with two numbers of seconds, as for `Parser`."""
+    """Return the command that starts a parser process; both numbers are as for `Parser`."""
     return [
         # -I and -S: ignore Python's environment variables and site packages.
         *(sys.executable, "-I", "-S", "-c", _MAIN),
@@ -212,7 +212,7 @@ _SILENT = "the process that reads it has ended"
 
 
 class _Process:
-    """One process, from its start to its end."""
+    """One parser process, from its start to its end."""
 
     def __init__(self, longest: float, idle: float, environment: Mapping[str, str]) -> None:
         """Start the process; raise OSError if that fails."""
@@ -230,7 +230,7 @@ class _Process:
 
     @property
     def has_ended_by_job(self) -> bool:
-        """Whether a job ended the process, and not somebody who killed it."""
+        """Whether a job ended the process, and not somebody else who killed it."""
         return self._process.returncode in {-signal.SIGPROF, -signal.SIGXCPU, -signal.SIGSEGV}
 
     def answer(self, asked: bytes) -> tuple[bytes, float]:
@@ -256,7 +256,7 @@ class _Process:
         return result, seconds
 
     def end(self) -> str:
-        """End the process, and return why its last job has no answer."""
+        """End the process; return why its last job has no result."""
         self._channel.close()
         # Without its channel the process ends by itself, unless it is stuck in a job. Its exit
         # status then says why the job has no answer.

@@ -116,7 +116,7 @@ def _has_grown() -> bool:
 
 
 def _peak_kib() -> int:
-    """Return the most memory that was resident in this process."""
+    """Return the peak of this process's resident memory, in KiB."""
     # Not `ru_maxrss`, which on Linux begins with that of the process that started this one: below
     # a daemon of 64 MB every job would end the process, and the next would start another.
     with contextlib.suppress(OSError), open("/proc/self/status", "rb") as status:  # noqa: PTH123

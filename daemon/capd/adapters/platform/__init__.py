@@ -1,4 +1,4 @@
-"""The one place that knows which operating system this is.
+"""The only package that knows which operating system this is.
 
 All other code calls these names. Linux supports all of them; other systems support some.
 """

@@ -123,9 +123,9 @@ def _groups_below(folder: Path) -> Iterator[Path]:
 
 
 def _is_delegated(folder: Path) -> bool:
-    """Tell whether systemd delegates a group to its unit.
+    """Tell whether systemd delegates a control group to its unit.
 
-    In other groups only systemd may make groups.
+    In other groups only systemd may create groups.
     """
     try:
         return os.getxattr(folder, _MARK) == b"1"

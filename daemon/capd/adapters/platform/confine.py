@@ -1,10 +1,10 @@
-"""How a guard confines itself before it starts its server, so that the server cannot undo it.
+"""How a guard confines itself before it starts its server, which cannot undo it.
 
     guard.py FD --apart --hide=FOLDER --show=PATH --read-only=PATH --own=FILE
-    confine.py --hide=FOLDER --apart      prints what of it can be done here
+    confine.py --hide=FOLDER --apart      prints which of these work here
 
-`--apart`       a Landlock domain that forbids nothing but signals to processes outside of it. The
-                kernel also lets nobody in a domain trace, or read the environment, memory or
+`--apart`       a Landlock domain that only forbids signals to processes outside of it. The kernel
+                also lets nobody in a domain trace, or read the environment, memory or
                 descriptors of, a process outside. A filter on system calls refuses `prlimit` on
                 other processes, which Landlock does not cover.
 `--hide`        an empty, read-only folder in place of one of capd's, in a mount namespace.
@@ -15,8 +15,8 @@
                 `ssh` refuses to include such files.
 
 All of it applies to the guard too, so a server may inspect and signal its parent process, as some
-do to notice its end. Nothing needs privilege; what the kernel refuses is left out, and `confine`
-returns what is in force. It imports only modules written in C, as guard.py does.
+do to notice its end. Nothing needs privilege. Whatever the kernel refuses is left out, and
+`confine` returns what is in force. This file imports only modules written in C, as guard.py does.
 """
 
 import posix
@@ -52,17 +52,17 @@ class RefusedError(Exception):
 
 
 class Kernel:
-    """The C library's functions, without the module `ctypes`, which takes 4 ms to import."""
+    """Calls functions of the C library without the module `ctypes`, which takes 4 ms to import."""
 
     def __init__(self) -> None:
-        """Raise ImportError if the interpreter lacks the underlying module."""
+        """Find the functions; raise ImportError if the interpreter lacks the module for that."""
         import _ctypes  # noqa: PLC0415
 
         self._ctypes = _ctypes
         self._library = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
     def call(self, name: str, *arguments: "int | bytes | None") -> int:
-        """Return what a function returns; an `int` must fit in 32 bits."""
+        """Return the result of a C function. An argument that is an `int` must fit in 32 bits."""
         function = self._ctypes.dlsym(self._library, name)
         result: int = self._ctypes.call_function(function, arguments)
         return result
@@ -78,7 +78,7 @@ class Kernel:
 
 
 def confine(options: "list[str]") -> "list[str]":
-    """Confine this process; return which of `hidden` and `apart` are in force."""
+    """Confine this process by `options`; return which of `hidden` and `apart` are in force."""
     held: list[str] = []
     if sys.platform != "linux":
         return held
@@ -116,7 +116,7 @@ def hide(kernel: Kernel, paths: "dict[str, list[bytes]]") -> None:
     """Put an empty folder in place of each hidden folder.
 
     Raises:
-        OSError, RefusedError: the system does not do it, or not all of it.
+        OSError, RefusedError: the system refuses all or a part of it.
     """
     copies = [(path, text) for path in paths["--own="] if (text := content(path))]
     enter_namespaces(kernel)
@@ -152,7 +152,7 @@ def enter_namespaces(kernel: Kernel) -> None:
     """Enter a mount namespace, and without privilege a user namespace around it.
 
     Raises:
-        OSError, RefusedError: the system does not do it.
+        OSError, RefusedError: the system refuses it.
     """
     if kernel.call("unshare", CLONE_NEWNS) != 0:
         user, group = posix.geteuid(), posix.getegid()
@@ -170,10 +170,10 @@ def enter_namespaces(kernel: Kernel) -> None:
 def show(kernel: Kernel, path: bytes, fd: int, *, is_read_only: bool) -> None:
     """Make a file or folder visible again at `path`, inside a folder that was hidden.
 
-    `fd` is a descriptor of it that was opened before it was hidden.
+    `fd` is a descriptor of the file or folder that was opened before the folder was hidden.
 
     Raises:
-        OSError, RefusedError: the system does not do it.
+        OSError, RefusedError: the system refuses it.
     """
     parent = path.rpartition(b"/")[0]
     missing = []
@@ -196,7 +196,7 @@ def separate(kernel: Kernel) -> None:
     """Enter a Landlock domain, and give up the power to change other processes' limits.
 
     Raises:
-        RefusedError: the kernel has no scopes, or does not apply them.
+        RefusedError: the kernel has no Landlock scopes, or does not apply them.
     """
     if kernel.call("syscall", LANDLOCK_CREATE_RULESET, None, 0, LANDLOCK_VERSION_FLAG) < (
         SCOPE_VERSION
@@ -217,8 +217,8 @@ def separate(kernel: Kernel) -> None:
 def keep_limits(kernel: Kernel) -> None:
     """Forbid this process and its children, for ever, to change limits of another process.
 
-    Landlock allows that for any other process of the same user, and a daemon that may open no more
-    descriptors serves nobody.
+    Landlock would allow it for any other process of the same user. A server could then keep the
+    daemon from opening descriptors, so that it serves nobody.
     """
     program = limits_filter(posix.uname().machine)
     if not program:
@@ -307,7 +307,7 @@ def bytes_of(argument: str) -> bytes:
 
 
 def try_out(options: "list[str]") -> "list[str]":
-    """Confine this process; return which of `hidden` and `apart` are in force."""
+    """Confine this process by `options`, as a test; return which of `hidden` and `apart` work."""
     held = confine(options)
     # Browsers and flatpak need further user namespaces within this one.
     if "hidden" in held and Kernel().call("unshare", CLONE_NEWUSER) != 0:

@@ -1,18 +1,19 @@
-"""The parent process of one server, which ends the server's whole tree whatever happens to capd.
+"""The parent process of one server. It ends the server's whole process tree, even if capd dies.
 
 Run as `python -I -S guard.py FD LIMIT [OPTION...]`, with the server's stdin, stdout and stderr as
-0, 1, 2, the server's directory as its own, and one end of a socket pair as FD. It imports only
-modules written in C, because there is one guard for every server: it starts 1 ms later than an
-empty Python program, and takes 9 MB, of which 3 MB are not shared. It adopts orphans (Linux: child
+0, 1, 2, the server's directory as its own, and one end of a socket pair as FD. Because there is one
+guard for every server, it imports only modules written in C: it starts 1 ms later than an empty
+Python program, and takes 9 MB, of which 3 MB are not shared. The guard adopts orphans (Linux: child
 subreaper), so a double-forked daemon is still its descendant. It ignores SIGINT, SIGTERM and
 SIGHUP: only capd's commands and capd's death end a server. Capd's death also wakes a guard that was
 stopped.
 
-LIMIT, with a variable in its own environment, marks the guard and everything that it starts as the
-daemon's (capd_protos/tree_marks.py), so that they are found even if the guard is killed; 0 is for
-no limit. The options confine the guard, and the server with it (confine.py). Options that begin
-with `--finally=` are the words of a command to run after the tree is gone, such as one that removes
-a container: it runs until it succeeds, at most three times. Then the guard reports `removed`.
+LIMIT and a variable in the guard's environment mark the guard and everything that it starts as this
+daemon's (capd_protos/tree_marks.py), so that the daemon finds them even if the guard is killed. A
+LIMIT of 0 sets none. The options confine the guard, and the server with it (confine.py). Options
+that begin with `--finally=` are the words of a command to run after the tree is gone, such as one
+that removes a container: it runs until it succeeds, at most three times. Then the guard reports
+`removed`.
 
     READING --whole spec--> STARTING --posix_spawn--> WATCHING --T--> WATCHING
        |                       |                       |   |         (SIGTERM to all)
@@ -25,9 +26,9 @@ a container: it runs until it succeeds, at most three times. Then the guard repo
                                                         end
 
 From capd: four bytes of length, then items that each end in NUL (path, number of arguments,
-arguments, KEY=VALUE...), then one-letter commands. So secrets are never in argv or in the guard's
-environment. To capd: `ready` and which options are in force, after which capd checks once more what
-is about to run; then `pid N` or `failed ERRNO`, and `exit N` (negative: the signal).
+arguments, KEY=VALUE...), then one-letter commands. This keeps secrets out of argv and out of the
+guard's environment. To capd: `ready` and which options are in force, after which capd checks once
+more what is about to run; then `pid N` or `failed ERRNO`, and `exit N` (negative: the signal).
 """
 
 import _signal  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]
@@ -69,8 +70,8 @@ def descendants(root: int) -> list[int]:
 def adopt_orphans() -> None:
     """Become the parent of every orphaned descendant, if the system supports that.
 
-    Also ask for a signal when capd dies. The kernel sends it when the thread that started the guard
-    ends, too. So the signal is SIGCONT, which does nothing to a process that is not stopped.
+    Also have the kernel send SIGCONT when capd dies, which wakes a stopped guard. The kernel sends
+    the signal also when only the thread that started the guard ends. SIGCONT does nothing then.
     """
     if sys.platform == "linux":
         try:
@@ -84,7 +85,7 @@ def adopt_orphans() -> None:
 
 
 def mark_tree(limit: int) -> None:
-    """Set the limit that all descendants inherit, and that an ordinary user cannot raise again."""
+    """Set the hard limit that marks this process and its descendants; users cannot raise it."""
     if limit:
         try:
             import resource  # noqa: PLC0415  # an interpreter may lack it
@@ -106,7 +107,7 @@ def offer_to_the_oom_killer() -> None:
 
 
 def receive(control: int, size_bytes: int) -> bytes:
-    """Return up to `size_bytes`; empty means that capd is gone.
+    """Return up to `size_bytes` bytes from capd; empty if capd is gone.
 
     A peer that closes with unread bytes shows up as ECONNRESET, not as end of file.
     """
@@ -117,7 +118,7 @@ def receive(control: int, size_bytes: int) -> bytes:
 
 
 def receive_exactly(control: int, size_bytes: int) -> bytes:
-    """Return `size_bytes` bytes, or end this guard if capd is gone."""
+    """Return `size_bytes` bytes from capd, or end this guard if capd is gone."""
     data = b""
     while len(data) < size_bytes:
         chunk = receive(control, size_bytes - len(data))
@@ -128,7 +129,7 @@ def receive_exactly(control: int, size_bytes: int) -> bytes:
 
 
 def report(control: int, line: bytes) -> None:
-    """Report to capd. If capd is gone, that is noticed by reading."""
+    """Send capd a line. If capd is gone, ignore that: the next read notices it."""
     try:  # noqa: SIM105  # contextlib costs 4 of 11 ms at start
         posix.write(control, line)
     except OSError:
@@ -136,7 +137,7 @@ def report(control: int, line: bytes) -> None:
 
 
 def send_signal(pid: int, number: int) -> None:
-    """Signal a process, or with a negative `pid` a group. It may be gone already."""
+    """Signal a process, or a group if `pid` is negative; do nothing if it is gone."""
     try:  # noqa: SIM105
         posix.kill(pid, number)
     except OSError:
@@ -144,7 +145,7 @@ def send_signal(pid: int, number: int) -> None:
 
 
 def is_bwrap(pid: int) -> bool:
-    """Tell whether a process is still bubblewrap, which later executes the server."""
+    """Tell whether a process is still bubblewrap, and has not executed the server yet."""
     try:
         with open(f"/proc/{pid}/comm", "rb", buffering=0) as file:
             return file.read(32) == b"bwrap\n"
@@ -156,7 +157,7 @@ class Guard:
     """Watches one server's process tree, until it has to be killed."""
 
     def __init__(self, control: int, wake: int, server: int, *, is_wrapped: bool) -> None:
-        """`is_wrapped` says that bubblewrap is the parent of the server itself."""
+        """Create it. `is_wrapped` says that bubblewrap is the parent of the server itself."""
         self._is_wrapped = is_wrapped
         self._control = control
         self._wake = wake
@@ -166,7 +167,7 @@ class Guard:
         self._code = -1
 
     def watch(self) -> None:
-        """Return when the tree must be killed: by command, or as capd or the server has ended."""
+        """Wait until the tree must be killed: capd commands it, or capd or the server has ended."""
         poller = select.poll()
         poller.register(self._control, select.POLLIN)
         poller.register(self._wake, select.POLLIN)
@@ -198,7 +199,7 @@ class Guard:
             pause_ms = min(pause_ms * 2, 500)
 
     def finish(self, words: list[str], environment: dict[bytes, bytes]) -> None:
-        """Run the last command until it succeeds, and report that it did."""
+        """Run the command of `--finally` until it succeeds, at most three times; report success."""
         for _ in range(FINAL_TRIES):
             try:
                 pid = posix.posix_spawn(
@@ -238,7 +239,7 @@ class Guard:
                 send_signal(pid, _signal.SIGTERM)
 
     def _reap(self) -> bool:
-        """Wait for dead children, report the server's end, and return whether no child is left."""
+        """Reap dead children, and report the server's end; return whether no child is left."""
         while True:
             try:
                 pid, status = posix.waitpid(-1, posix.WNOHANG)

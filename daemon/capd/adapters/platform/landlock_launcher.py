@@ -1,10 +1,10 @@
-"""Confines itself with Landlock and executes a server.
+"""Confines its own process with Landlock, and then executes a server in it.
 
     landlock_launcher.py --read=PATH --write=PATH --no-network -- argv
 
-Run as `python -I -S landlock_launcher.py`, on machines where namespaces may not be made. If
+Run as `python -I -S landlock_launcher.py`, on machines where users may not create namespaces. If
 something cannot be enforced, it ends with code 126 and a line on stderr, before the server's first
-instruction. `--version` prints the interface's version, 0 if there is none.
+instruction. `--version` prints the version of Landlock's interface, 0 if there is none.
 """
 
 import ctypes
@@ -65,7 +65,7 @@ def main(arguments: list[str]) -> None:
 
 
 def allow(libc: ctypes.CDLL, ruleset: int, path: str, rights: int) -> None:
-    """Allow access below `path`, if it exists."""
+    """Allow the accesses `rights` to everything below `path`, if `path` exists."""
     try:
         folder = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
@@ -77,7 +77,7 @@ def allow(libc: ctypes.CDLL, ruleset: int, path: str, rights: int) -> None:
 
 
 def fail(reason: str) -> None:
-    """End before the server starts."""
+    """Print `reason` and end this process, before the server starts."""
     sys.stderr.write(f"capd sandbox: {reason}\n")
     raise SystemExit(CANNOT)
 

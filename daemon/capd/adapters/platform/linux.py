@@ -71,7 +71,7 @@ def parent_pid(pid: int) -> int | None:
 
 
 def ancestors(pid: int) -> list[int]:
-    """Return the parents of a process, the nearest first, down to process 1."""
+    """Return the ancestors of a process, the parent first, up to process 1."""
     found: list[int] = []
     parent = parent_pid(pid)
     while parent and parent not in found:
@@ -141,8 +141,8 @@ def machine_bytes() -> int:
 def tree_use(root: int) -> tuple[int, int]:
     """Return how many processes are below `root`, and their anonymous memory in bytes.
 
-    Each process is asked for its children. Reading every process of the machine took 18 ms for 112
-    processes.
+    The tree is followed from `root`, because reading every process of the machine took 18 ms for
+    112 processes.
     """
     waiting, count, pages = [root], 0, 0
     while waiting:
@@ -165,7 +165,7 @@ def children(pid: int) -> list[int]:
 
 
 def tree_below(pid: int) -> list[int]:
-    """Return every process below `pid`, children first, without reading all processes."""
+    """Return every process below `pid`, children first. Reads only processes of that tree."""
     if not Path(f"/proc/{pid}/task/{pid}/children").exists():
         return descendants(pid)[::-1]
     found = [pid]

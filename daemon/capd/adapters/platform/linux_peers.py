@@ -30,7 +30,7 @@ def peer_pidfd(connection: SocketOptions) -> int | None:
     """Return a pidfd of the process that connected; None if the kernel gives none.
 
     Raises:
-        ProcessLookupError: it has ended, and its pid may have been reused.
+        ProcessLookupError: the process has ended, and its pid may have been reused.
         OSError: there are no descriptors left, for example.
     """
     try:
@@ -46,7 +46,7 @@ def peer_pidfd(connection: SocketOptions) -> int | None:
 
 
 def has_ended(pidfd: int) -> bool:
-    """Tell whether a process has ended, even if nobody has waited for it yet."""
+    """Tell whether a process has ended, even if its parent has not waited for it yet."""
     poller = select.poll()
     poller.register(pidfd, select.POLLIN)
     return bool(poller.poll(0))
@@ -75,7 +75,8 @@ def look_at(pid: int) -> Process | Missing:
 def is_in_own_unit(pid: int) -> bool:
     """Tell whether a process is in the control group of this daemon's unit, if there is one.
 
-    The daemon started every process in that group. A process in another group may have moved there.
+    The daemon has started every process in that group. The converse is not true: a process that the
+    daemon started may have moved to another group.
     """
     unit = _own_unit()
     return bool(unit) and any(path == unit or path.startswith(f"{unit}/") for path in _cgroups(pid))

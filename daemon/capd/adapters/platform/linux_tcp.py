@@ -64,10 +64,11 @@ def other_end(ours: Address, theirs: Address) -> TcpEnd | None:
 
 
 def holders(inodes: Collection[int], below: int, first: Iterable[int] = ()) -> dict[int, int]:
-    """Return, by inode, the first process found that has it open and is not below `below`.
+    """Return, for each inode, the first process found that has the inode open.
 
-    Processes in `first` are searched first. Processes below `below` are not searched, so that they
-    cannot make the search long. Blocks for up to some tens of ms, so run it in a thread.
+    Processes in `first` are searched first. Processes below the process `below` are not searched,
+    so that they cannot make the search long. Blocks for up to some tens of ms, so run it in a
+    thread.
     """
     wanted = {f"socket:[{inode}]": inode for inode in inodes}
     found: dict[int, int] = {}

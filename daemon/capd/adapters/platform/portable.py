@@ -1,7 +1,7 @@
 """Systems other than Linux: what POSIX, `ps` and the BSD socket options support.
 
-A function that they do not support returns an empty value. Without a subreaper a server's tree is
-its process group, so a double-forked daemon escapes.
+A function that these systems do not support returns an empty value. Without a subreaper a server's
+tree is its process group, so a double-forked daemon escapes.
 """
 
 import os
@@ -44,7 +44,7 @@ def available_memory_bytes() -> int | None:
 
 
 def proc_pid() -> int | None:
-    """Return this process's pid: /proc is not needed here."""
+    """Return this process's pid, although there is no /proc."""
     return os.getpid()
 
 
@@ -55,7 +55,7 @@ def parent_pid(pid: int) -> int | None:
 
 
 def ancestors(pid: int) -> list[int]:
-    """Return the parents of a process, the nearest first, down to process 1."""
+    """Return the ancestors of a process, the parent first, up to process 1."""
     parents = {row[0]: row[1] for row in _processes("pid=,ppid=")}
     found: list[int] = []
     while (parent := parents.get(pid)) and parent not in found:
@@ -110,13 +110,13 @@ def tree_use(root: int) -> tuple[int, int]:
 
 
 def children(pid: int, /) -> list[int]:
-    """Return nothing: without a subreaper no process is adopted."""
+    """Return no children: without a subreaper no process is adopted."""
     del pid
     return []
 
 
 def tree_below(pid: int, /) -> list[int]:
-    """Return nothing: descendants are not looked up on these systems."""
+    """Return no processes: descendants are not looked up on these systems."""
     del pid
     return []
 
@@ -137,19 +137,19 @@ def hard_limit(pid: int, /) -> int | None:
 
 
 def marking_value(pid: int, /) -> bytes:
-    """Return nothing: these systems do not show the environment of other processes."""
+    """Return an empty value: these systems do not show the environment of other processes."""
     del pid
     return b""
 
 
 def marked(low: int, high: int, prefix: bytes) -> list[int]:
-    """Return nothing: trees are not marked on these systems."""
+    """Return no processes: trees are not marked on these systems."""
     del low, high, prefix
     return []
 
 
 def end_marked(low: int, high: int, prefix: bytes) -> bool:
-    """Kill nothing: trees are not marked on these systems."""
+    """Return False, and kill nothing: trees are not marked on these systems."""
     del low, high, prefix
     return False
 

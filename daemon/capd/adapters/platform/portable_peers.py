@@ -42,7 +42,7 @@ def other_end(_ours: Address, _theirs: Address) -> TcpEnd | None:
 
 
 def holders(_inodes: Collection[int], _below: int, _first: Iterable[int] = ()) -> dict[int, int]:
-    """Return nothing."""
+    """Return no holders."""
     return {}
 
 

@@ -11,15 +11,15 @@ class ReadinessQueue(Protocol):
         ...
 
     def register(self, fd: int, eventmask: int, /) -> None:
-        """Wait for a socket."""
+        """Add a socket to the set; `eventmask` says which events to wait for."""
         ...
 
     def unregister(self, fd: int, /) -> None:
-        """Stop waiting for a socket."""
+        """Remove a socket from the set."""
         ...
 
     def poll(self, timeout: float | None, /) -> list[tuple[int, int]]:
-        """Return the sockets that can be read, or are broken, each with what it is ready for."""
+        """Return the sockets of the set that can be read or are broken, each with its events."""
         ...
 
     def close(self) -> None:

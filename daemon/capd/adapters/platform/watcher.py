@@ -1,4 +1,4 @@
-"""A process that outlives the daemon, and ends the servers that the guards could not end.
+"""A process that outlives the daemon, and ends the servers that their guards could not end.
 
 Run as `python -I -S watcher.py FD LOW HIGH PREFIX`, one for each daemon, with FD as the reading end
 of a pipe that the daemon alone holds open. The pipe closes when the daemon ends, for whatever
@@ -30,9 +30,10 @@ _LARGEST_READ = 1 << 22
 
 
 def marked(low: int, high: int, prefix: bytes) -> list[int]:
-    """Return this user's processes with a limit from `low` to `high`, or the marking variable.
+    """Return this user's processes that have one of the two marks.
 
-    Zombies are left out, and so are this process and its parents.
+    These are a limit from `low` to `high`, and a variable whose value begins with `prefix`. Zombies
+    are left out, and so are this process and its parents.
     """
     own = posix.getuid()
     spared = _line_above(posix.getpid())
@@ -55,7 +56,7 @@ def marked(low: int, high: int, prefix: bytes) -> list[int]:
 
 
 def is_marked(pid: int, low: int, high: int, prefix: bytes) -> bool:
-    """Tell whether a process has either mark."""
+    """Tell whether a process has one of the two marks of a tree."""
     limit = hard_limit(pid)
     if limit is not None and low <= limit <= high:
         return True
@@ -63,7 +64,7 @@ def is_marked(pid: int, low: int, high: int, prefix: bytes) -> bool:
 
 
 def hard_limit(pid: int) -> int | None:
-    """Return the limit that marks a tree; None if there is none, or no such process."""
+    """Return the hard limit of a process that may mark a tree; None if there is none."""
     for line in _content(f"/proc/{pid}/limits").splitlines():
         if line.startswith(LIMIT_LINE):
             value = line.split()[-2]
@@ -72,7 +73,7 @@ def hard_limit(pid: int) -> int | None:
 
 
 def marking_value(pid: int) -> bytes:
-    """Return the variable that marks a tree; empty if there is none.
+    """Return the value of the variable that marks a tree; empty if the process has none.
 
     A process that hides its environment may have it as an argument.
     """
@@ -82,10 +83,10 @@ def marking_value(pid: int) -> bytes:
 
 
 def end(pids: list[int], is_meant: "Callable[[int], bool]") -> None:
-    """Kill those of `pids` that `is_meant` still accepts.
+    """Kill those of `pids` that `is_meant` accepts when it is called again.
 
-    A pid may have been given to another process since it was found. So a descriptor holds the
-    process before it is checked again.
+    A pid may have been given to another process since it was found. So the process is first held by
+    a descriptor, and then checked again.
     """
     for pid in pids:
         try:
@@ -161,7 +162,7 @@ def _is_dead(pid: int) -> bool:
 
 
 def _line_above(pid: int) -> list[int]:
-    """Return a process and its parents."""
+    """Return a process and its ancestors."""
     line = [pid]
     while parent := _parent(line[-1]):
         if parent in line:

@@ -4,9 +4,9 @@
 
 Its child is an interpreter process of `pydantic-monty`, in which the code runs: without files,
 network, environment or imports, and with limits on time, memory, recursion and calls. A script
-stays in the interpreter until another one runs here; every answer contains its snapshot. A second
-interpreter only checks types (`type_checker`). The process ends when the socket closes, or after
-`IDLE` seconds without a step; the interpreters end with it.
+stays in the interpreter until another one runs here. Every answer contains a snapshot of the
+script. A second interpreter only checks types (`type_checker`). The process ends when the socket
+closes, or after `IDLE` seconds without a step; the interpreters end with it.
 """
 
 import contextlib
@@ -74,10 +74,10 @@ class _TooMuchError(Exception):
 
 
 class Interpreter:
-    """Runs the steps of scripts in an interpreter process, which keeps the last script."""
+    """Runs the steps of scripts in an interpreter process, which keeps the last script loaded."""
 
     def __init__(self, on_calls: OnCalls = lambda _: None) -> None:
-        """`on_calls` is called with a step's calls before the snapshot is made."""
+        """Create it. `on_calls` is called with a step's calls before the snapshot is made."""
         self._on_calls = on_calls
         self._pool = monty.Monty(
             min_processes=2, max_processes=2, request_timeout=WALL_SECONDS
@@ -159,7 +159,7 @@ class Interpreter:
         return self._driven(snapshot.resume(results))
 
     def prepare(self) -> None:
-        """Run the script on to the point where it awaits its only call, before the answer arrives.
+        """Run the script up to the point where it awaits its only call, before the answer arrives.
 
         Raises:
             monty.MontyError: the interpreter has died, or the script has taken too long.
@@ -170,7 +170,7 @@ class Interpreter:
             self._snapshot = found if isinstance(found, monty.FutureSnapshot) else None
 
     def _driven(self, snapshot: monty.SyncSnapshot) -> Stepped:
-        """Run until the script waits for calls, or ends."""
+        """Run the script until it waits for calls or ends; return which."""
         calls: list[IssuedCall] = []
         while True:
             match snapshot:
@@ -241,12 +241,12 @@ class Interpreter:
 
 
 def _call(tool: str, arguments: dict[str, Any]) -> None:
-    """Stand for the calls of tools; the interpreter stops at each instead of calling this."""
+    """Stand in for the tools' functions. It is never called: the interpreter stops at each call."""
     del tool, arguments
 
 
 def _issued(snapshot: monty.FunctionSnapshot) -> IssuedCall | None:
-    """Return the call at which a script has stopped; None if it calls nothing that is allowed.
+    """Return the call at which a script has stopped; None if such a call is not allowed.
 
     Raises:
         _TooMuchError: the arguments are too large.
@@ -298,7 +298,10 @@ def _json(value: object) -> bytes:
 
 
 def _plain(value: object, nodes: list[int], depth: int) -> Any:
-    """Return a value of the interpreter in a form that JSON can encode."""
+    """Return a value of the interpreter as plain data that JSON can encode.
+
+    `nodes` counts down how many values are left, to limit the size.
+    """
     nodes[0] -= 1
     if nodes[0] < 0 or depth > DEEPEST_VALUE:
         raise _TooMuchError("The value is too large, or nested too deeply, to be passed on.")
@@ -332,7 +335,7 @@ def _type_errors(lines: list[str]) -> str:
 
 
 def _error_text(error: monty.MontySyntaxError | monty.MontyRuntimeError) -> str:
-    """Return the exception with the line of the script that it came from."""
+    """Return an exception's text, with the line of the script that raised it."""
     text = error.display("type-msg")[:3000]
     for inside, name in _NAMES.items():
         if text.startswith(f"{inside}:"):

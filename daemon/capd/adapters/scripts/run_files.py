@@ -2,10 +2,11 @@
 
     <digest of session and request>.script       frames, each: length, digest, msgpack
 
-A frame is appended for each suspension of the script in which a call is sent, and for each call
-that is sent or answered. A file of more than 4 MiB starts again with the last suspension. The last
-frame may be cut off, if the daemon died while writing it; any other damage makes the file unusable.
-The file is private (0600), contains the answers of tools, and is removed when its script ends.
+A frame is appended whenever a call is sent or answered. Before the first call that is sent from one
+suspension of the script, a frame with that suspension is appended. A file that has grown beyond 4
+MiB is replaced by one that begins with the last suspension. The last frame may be cut off, if the
+daemon died while writing it; any other damage makes the file unusable. The file is private (0600),
+contains the answers of tools, and is removed when its script ends.
 """
 
 import contextlib
@@ -114,7 +115,10 @@ class RunJournal:
     """The file of one run, written as its calls are sent and answered."""
 
     def __init__(self, files: RunFiles, begun: Begun, known: frozenset[int] = frozenset()) -> None:
-        """`known` are the calls of the last suspension that the file already contains."""
+        """Create it.
+
+        `known` are the calls of the last suspension that the file already contains.
+        """
         self.path = files.path(begun.session, begun.request)
         self._begun = begun
         self._known = known

@@ -37,13 +37,13 @@ class Resume(msgspec.Struct, frozen=True, tag="resume"):
 
 
 class Called(msgspec.Struct, frozen=True, tag="called"):
-    """The script makes these calls; they may be sent once the snapshot is saved."""
+    """The script wants to make these calls. They may be sent once the snapshot is saved."""
 
     calls: list[IssuedCall]
 
 
 class Waiting(msgspec.Struct, frozen=True, tag="waiting"):
-    """The script waits; `calls` are the new ones, as in `Called`."""
+    """The script waits for answers. `calls` are its new calls, as in `Called`."""
 
     snapshot: bytes
     calls: list[IssuedCall]
@@ -52,7 +52,7 @@ class Waiting(msgspec.Struct, frozen=True, tag="waiting"):
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
-    """The script has ended: with a value as JSON, or an error."""
+    """The script has ended, with a value as JSON or with an error."""
 
     value: bytes = b""
     error: str = ""

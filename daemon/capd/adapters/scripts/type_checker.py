@@ -23,7 +23,7 @@ _PLACE = lazy_pattern(rf"{re.escape(SCRIPT_NAME)}:(\d{{1,9}}):")
 
 
 class TypeChecker:
-    """The session in which types are checked, created for the first check."""
+    """Checks the types of scripts in one session, which is created for the first check."""
 
     def __init__(self, pool: monty.Monty, limits: monty.ResourceLimits) -> None:
         self._pool = pool
@@ -77,7 +77,7 @@ class TypeChecker:
 
 
 def _of_script(display: str, head_lines: int) -> list[str]:
-    """Return the errors after the head, with the script's own line numbers."""
+    """Return the errors in the script itself, without those in the head, by the script's lines."""
     found: list[str] = []
     for line in display.splitlines():
         place = _PLACE.match(line)
@@ -88,8 +88,9 @@ def _of_script(display: str, head_lines: int) -> list[str]:
 
 
 def _is_about_tuples(line: str) -> bool:
-    """Tell whether an error is about adding a list to the result of `asyncio.gather`.
+    """Tell whether an error is the false alarm about adding a list to a result of `asyncio.gather`.
 
-    The checker's stubs say that it returns a tuple; it returns a list, here as in Python.
+    The checker's stubs say that `gather` returns a tuple. In fact it returns a list, here as in
+    Python.
     """
     return "error[unsupported-operator]" in line and "`tuple[" in line

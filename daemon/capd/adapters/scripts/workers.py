@@ -1,11 +1,11 @@
 """Runs the script processes, and sends them steps.
 
     none ──a step──> idle ──a step──> busy ──answered──> idle ──silent for a while──> none
-                                       └──dead, or over its time──> none: run again, once
+                                       └──dead, or over its time──> none: the step runs once more
 
 A step without an idle process starts one, up to `most`; further steps wait. Each process has one
-end of a socket pair, and ends by itself when the other end closes, so a killed daemon leaves none
-behind. A process that is stopped at that moment is found by the watcher, by its mark.
+end of a socket pair, and ends by itself when the other end closes. So a killed daemon leaves none
+behind. If a process is stopped at that moment, the watcher finds it by its mark.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ class ScriptsUnavailableError(CapdError):
 
 
 class _ProcessOverError(Exception):
-    """The process has ended, or does not answer."""
+    """The process has ended, or does not answer in time."""
 
 
 class ScriptWorkers:
@@ -50,7 +50,7 @@ class ScriptWorkers:
         idle: float = IDLE,
         environment: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """`environment` returns all variables that a process gets."""
+        """Create it. `environment` returns all variables that a process gets."""
         self._idle_seconds = idle
         self._environment = environment
         self._turns = trio.CapacityLimiter(most)
@@ -66,7 +66,9 @@ class ScriptWorkers:
         self._turns.total_tokens = most
 
     async def run(self, step: Step, on_calls: OnCalls = lambda _: None) -> Stepped:
-        """Run a step. If two processes die of it, the result is an error of the script.
+        """Run a step.
+
+        If two processes in turn die during the step, the result is an error of the script.
 
         `on_calls` is called with the script's calls before the snapshot has arrived; again if a
         second process repeats the step.
@@ -101,7 +103,7 @@ class ScriptWorkers:
             self._idle.pop().end()
 
     def _taken(self, script: str) -> "_Process | None":
-        """Return an idle process, preferably the one that has the script in its interpreter."""
+        """Return an idle process, preferably one with the script loaded; None if none is idle."""
         for each in [each for each in self._idle if not each.is_alive]:
             self._idle.remove(each)
             each.end()
@@ -197,7 +199,7 @@ class _Process:
             self._read += part
 
     def end(self) -> None:
-        """End it, and the interpreter below it with it."""
+        """End the process, and with it the interpreter below it."""
         with contextlib.suppress(OSError):
             if self._stream is not None:
                 self._stream.socket.close()

@@ -2,8 +2,8 @@
 
     keyring, systemd credentials, secrets.env
 
-The first two are asked only for keys that a definition uses, and their answers stay in memory until
-`ask_again`. The file is read when it has changed. An empty value counts as missing.
+capd asks the first two only for keys that a definition uses, and keeps the answers in memory until
+`ask_again`. It reads the file again when that has changed. An empty value counts as missing.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -45,9 +45,10 @@ class StoredSecrets:
         *,
         namespaces: Callable[[], Collection[str]] = tuple,
     ) -> None:
-        """`credentials` is systemd's folder of credentials; empty if there is none.
+        """Create it. `credentials` is systemd's folder of credentials; empty if there is none.
 
-        `namespaces` are those of profiles: each may have its own value of a key.
+        `namespaces` returns the namespaces of profiles, each of which may have its own value of a
+        key.
         """
         self._namespaces = namespaces
         self._folder = credentials
@@ -78,7 +79,7 @@ class StoredSecrets:
         return [self._file.problem] if self._file.problem else []
 
     def notes(self) -> list[str]:
-        """Return why a source gives no values, if that may be intended."""
+        """Return why a source gives no values, in cases that may be intended."""
         return [f"keyring: {self._keyring.note}"] if self._keyring.note else []
 
     async def ask_again(self, keys: Collection[str]) -> None:

@@ -1,7 +1,7 @@
 """The system's keyring, asked in a thread because a backend may block or ask a person to unlock it.
 
-One question runs at a time, and none while one hangs. So if the keyring does not answer, its
-callers wait for a bounded time, and nothing else is affected.
+Only one question is asked at a time. If the keyring does not answer it, callers wait for a bounded
+time, no further question is asked meanwhile, and nothing else is affected.
 """
 
 from collections.abc import Iterable

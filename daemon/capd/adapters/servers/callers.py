@@ -1,4 +1,4 @@
-"""How a server connection sees clients: the caller of a request, and the holder of a lease.
+"""How a server connection sees a client: as the caller of a request, or the holder of a lease.
 
 A server's requests go to the caller of a request (`Caller`) or to a holder (`Peer`). Whether the
 client's user is asked by a request or by a result (`input_required`) is decided on the client's
@@ -20,7 +20,7 @@ OnProgress = Callable[[bytes], None]
 
 
 class Peer(Protocol):
-    """The client of a session, as a server can reach it."""
+    """The client of a session, in the form in which a server can reach it."""
 
     @property
     def session(self) -> SessionKey:
@@ -56,10 +56,10 @@ class Peer(Protocol):
 
 
 class Caller(Peer, Protocol):
-    """The caller that waits for the outcome of a call."""
+    """A client that waits for the outcome of a call."""
 
     async def dispatched(self) -> None:
-        """Take note that the call's first byte is about to be written: from now on it may run."""
+        """Note that the call's first byte is about to be written: from now on it may run."""
         ...
 
     def progress(self, params: bytes) -> None:
@@ -69,7 +69,7 @@ class Caller(Peer, Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CallHooks:
-    """A caller made of callbacks; without callbacks, a server cannot reach it."""
+    """A caller made of two callbacks, for calls that capd makes itself. A server cannot ask it."""
 
     on_dispatched: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
     on_progress: Callable[[bytes], None] = lambda _: None
@@ -86,7 +86,7 @@ class CallHooks:
         self.on_progress(params)
 
     async def ask(self, method: str, params: bytes, on_progress: OnProgress) -> bytes:
-        """Refuse, because there is nobody to ask."""
+        """Raise RefusedError, because there is nobody to ask."""
         del params, on_progress
         await trio.lowlevel.checkpoint()
         raise RefusedError(f"nobody can be asked {method} here")

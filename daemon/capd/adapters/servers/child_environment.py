@@ -1,8 +1,8 @@
 """Which variables a server gets: known families, and those that its definition declares.
 
 The daemon's environment contains the variables of the user's session, including tokens and agent
-sockets, and the control variables of systemd and capd. The names of a family that contains secrets
-too are listed one by one: a pattern such as `UV_*` would let `UV_PUBLISH_TOKEN` through.
+sockets, and the control variables of systemd and capd. If a family contains secrets as well, its
+harmless names are listed one by one: a pattern such as `UV_*` would let `UV_PUBLISH_TOKEN` through.
 """
 
 import importlib.util

@@ -1,12 +1,12 @@
-"""Containers of servers: the engine that is here, one container for each run, and none left over.
+"""Containers of servers: finds the engine, makes one container for each run, and removes it.
 
     prepare ──engine runs──> in use ──guard's last command──> removed
        │                        │ the guard, the engine's program or capd was killed
        v                        v
     ContainerRefusedError    `release` removes it, or the sweep of the next daemon
 
-Each container has a folder below the state folder, with the name of its engine and the pipe of its
-secrets. The folder is made before the container and removed after it. Functions block.
+Each container has a folder below the state folder. The folder contains the name of its engine and
+the pipe for its secrets. It is made before the container and removed after it. All functions block.
 """
 
 import contextlib
@@ -63,7 +63,7 @@ class NoEngineError(CapdError):
 
 @dataclass(slots=True)
 class Container:
-    """One container, from before its start until its removal."""
+    """One container, from its preparation to its removal."""
 
     name: str
     argv: tuple[str, ...]
@@ -93,12 +93,15 @@ class Container:
 
 
 class Containers:
-    """The containers of one daemon's servers."""
+    """Prepares and removes the containers of one daemon's servers."""
 
     def __init__(
         self, folder: Path, environment: Mapping[str, str], kept: Sequence[str] = ()
     ) -> None:
-        """`folder` has a folder for each container; no container may see the folders `kept`."""
+        """Create it.
+
+        `folder` has a folder for each container. No container may see the folders `kept`.
+        """
         self._folder = folder
         self._environment = environment
         self._kept = kept
@@ -150,8 +153,8 @@ class Containers:
     def engine(self, environment: Mapping[str, str]) -> Engine:
         """Return the engine to use: the first of `ENGINES` on PATH that answers.
 
-        The question also starts what rootless podman keeps running between its commands, outside
-        of any server's tree.
+        This call also starts the process that rootless podman keeps running between its commands.
+        So that process does not become a part of a server's tree.
 
         Raises:
             NoEngineError: none answers; the text has the reason of each.
@@ -233,7 +236,7 @@ def _removed(words: Sequence[str], environment: Mapping[str, str]) -> bool:
 def _ran(
     words: Sequence[str], environment: Mapping[str, str]
 ) -> "subprocess.CompletedProcess[str]":
-    """Run a short command of an engine; return code 127 if it did not run, or took too long."""
+    """Run a short command of an engine; the code is 127 if it could not run or took too long."""
     try:
         ended = subprocess.run(
             words,

@@ -3,9 +3,9 @@
     a runner's hello ──> idle ──an order──> `s` ──frames──> `x`, `g`, or the connection's end
                           └──bridge ends──> closed
 
-The frames are those of `capd_client/bridge/runner.py`. The far side is not trusted: what it sends
-is read as the output of a server, with the same bounds, and anything else ends the connection.
-A connection that ends takes the server with it, on both sides.
+The frames are those of `capd_client/bridge/runner.py`. The far side is not trusted. Frames from it
+are limited like the output of a server, and anything else ends the connection. A connection that
+ends takes the server with it, on both sides.
 """
 
 import struct
@@ -87,11 +87,11 @@ class FarRunners:
     async def started(
         self, order: FarOrder, bridge: str
     ) -> AsyncIterator[tuple[trio.SocketStream, bytes]]:
-        """Start a server on the far side; yield its connection, and the bytes after the answer.
+        """Start a server on the far side; yield its connection, and the bytes after its answer.
 
         Raises:
             NoRunnerError: there is no runner.
-            SpawnFailedError: it cannot be started over there.
+            SpawnFailedError: the server cannot be started on the far side.
             FarRefusedError: the order is too long.
         """
         if self._running[bridge] >= MOST_SERVERS:
@@ -126,7 +126,7 @@ async def _closing(stream: trio.SocketStream) -> AsyncIterator[None]:
 
 
 async def _answered(stream: trio.SocketStream, line: bytes) -> bytes | None:
-    """Return an order's answer frame and the bytes after it; None if the connection is dead."""
+    """Send an order; return the answer frame and bytes after it; None for a dead connection."""
     answer = b""
     with trio.move_on_after(START_TIMEOUT):
         try:
@@ -155,7 +155,7 @@ def _why(order: FarOrder, bridge: str, answer: bytes) -> str:
 
 
 class FarServer:
-    """A server on the far side, with the same members as a process of this machine."""
+    """A server on the far side, with the interface of a local server process."""
 
     pid = 0
     """No process of this machine."""
@@ -260,7 +260,7 @@ class FarServer:
             read += part
 
     async def _on_frame(self, kind: bytes, payload: bytes) -> bool:
-        """Take one frame; return whether another may follow."""
+        """Handle one frame; return whether another may follow."""
         match kind:
             case b"o":
                 with suppress(trio.BrokenResourceError, trio.ClosedResourceError):

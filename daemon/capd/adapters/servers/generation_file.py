@@ -1,7 +1,7 @@
 """Saves which servers speak the stateless generation, in one file of the cache folder.
 
 The file is only a cache. If it cannot be read, it counts as empty. If a server has changed its
-generation, the handshake notices.
+generation since, the next handshake notices that.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
 """Answers a stateless server's questions on behalf of a handshake client.
 
-A handshake client does not understand a result that asks a question. So the client gets the
-question as a request of its own generation. Then its call is sent again, with the answers and the
-server's unchanged state, until the server returns a result.
+A handshake client does not understand a result that asks a question. So capd sends the client the
+question as a request of its own generation. Then capd sends the call again, with the answers and
+the server's unchanged state, until the server returns a result without questions.
 """
 
 import uuid

@@ -1,9 +1,9 @@
 """Runs dependency scripts of a tap: `deps/<org>/<tool>.sh` (docs/design/catalog.md).
 
 The header of a script names the command that tells whether the dependency is already there: `#
-check: <command>`. Check and script run outside the event loop, with a time limit, as a process tree
-that is ended completely. A script runs under the interpreter named in its first line, or under
-`sh`.
+check: <command>`. The check and the script run as separate processes with a time limit. Afterwards
+their whole process trees are ended. A script runs under the interpreter named in its first line, or
+under `sh`.
 """
 
 import re
@@ -125,7 +125,7 @@ async def _drain(stream: trio.abc.ReceiveStream, said: bytearray) -> None:
 
 
 async def _tell(process: ServerProcess, said: bytearray, on_line: OnLine) -> None:
-    """Report the last line of either output whenever it changes."""
+    """Call `on_line` with the newest line of either output whenever that changes."""
     reported = ["", ""]
     while True:
         await trio.sleep(TELL_PAUSE)

@@ -1,4 +1,4 @@
-"""A running connection to a server, as its holders use it."""
+"""A running connection to a server, in the form in which its holders use it."""
 
 from collections.abc import Callable, Iterable
 from typing import NoReturn
@@ -26,12 +26,12 @@ PAUSE = 2.0
 class ListChanges:
     """The list changes that one instance announces; `follow` them in a task of its own.
 
-    A cached list is dropped at once (`Listings.changed`), so that a session that lists meanwhile
-    gets the current one. Only the notification of sessions is delayed.
+    `Listings.changed` drops a cached list at once, so that a session which lists meanwhile gets the
+    current one. Only the notification of sessions is delayed.
     """
 
     def __init__(self, tell: Callable[[str], None]) -> None:
-        """`tell` notifies the sessions of a change of `prompts` or `resources`."""
+        """Create it. `tell` notifies the sessions of a change of `prompts` or `resources`."""
         self._tell = tell
         self._noted = {what: trio.Event() for what in FOLLOWED}
 
@@ -40,7 +40,7 @@ class ListChanges:
         self._noted[what].set()
 
     async def follow(self) -> None:
-        """Pass changes on until cancelled."""
+        """Until cancelled, notify sessions of noted changes, several changes at once."""
         async with trio.open_nursery() as nursery:
             for what in FOLLOWED:
                 nursery.start_soon(self._follow, what)
@@ -87,8 +87,8 @@ class Instance:
     def join(self, peer: Peer, uris: Iterable[str] = (), tasks: Iterable[str] = ()) -> None:
         """Pass the server's messages on to a session that holds the instance.
 
-        `uris` are the resources that the session had subscribed to at an earlier instance, `tasks`
-        those that it listened for there.
+        `uris` are the resources that the session had subscribed to at an earlier instance. `tasks`
+        are the tasks that it listened for there.
         """
         self.server_connection.holders[peer.session] = peer
         self.subscriptions.join(peer, uris, tasks)

@@ -6,12 +6,12 @@
     SpawnFailedError                                  the connection is lost; the next call
                                                       starts both again, after its back-off
 
-kubectl is a process of the instance, so it runs exactly while a session needs the server, and ends
-with the daemon whatever happens to that.
+kubectl runs as the process of the instance. So it runs exactly while a session needs the server,
+and ends with the daemon in any case.
 
 kubectl is used instead of a library. kr8s forwards ports only under asyncio, and refuses trio. The
-official client blocks a thread for each connection, and lightkube forwards no ports. Somebody who
-has a kubeconfig usually has kubectl too, and it supports every login that a cluster may ask for.
+official client blocks a thread for each connection, and lightkube forwards no ports. A user with a
+kubeconfig usually has kubectl, which supports every login that a cluster may ask for.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -36,7 +36,7 @@ Connect = Callable[[str], AbstractAsyncContextManager[ServerEnd]]
 
 
 class ForwardedServer:
-    """A connection by URL through a forwarded port."""
+    """A server by URL through a forwarded port: kubectl, and the connection over it."""
 
     cwd = ""
     cwd_reason = ""
@@ -60,7 +60,7 @@ class ForwardedServer:
         return self._kubectl.stderr_tail()
 
     async def wait(self) -> object:
-        """Return why the connection was lost, or how kubectl ended."""
+        """Wait until the connection is lost or kubectl has ended; return which, and why."""
         await self._is_over.wait()
         return self._status
 
@@ -70,11 +70,11 @@ class ForwardedServer:
         await self._kubectl.stop(grace)
 
     async def watch_connection(self) -> None:
-        """Note the loss of the connection."""
+        """Wait until the connection is lost, and note that."""
         self._end(await self._remote.wait())
 
     async def watch_kubectl(self) -> None:
-        """Note the end of kubectl, without which the connection leads nowhere."""
+        """Wait until kubectl has ended, and note that: the connection cannot work without it."""
         self._end(f"lost its way into the cluster: kubectl {await self._kubectl.wait()}")
 
     def _end(self, status: object) -> None:
@@ -93,7 +93,7 @@ async def forwarded(
 
     Raises:
         CommandNotFoundError: kubectl is not on the PATH.
-        SpawnFailedError: kubectl opened no port; the text has its last words.
+        SpawnFailedError: kubectl opened no port; the text has the last lines of its output.
     """
     # Not nested `async with` blocks: a nursery would wrap the block's own exception in a group.
     async with AsyncExitStack() as stack:

@@ -48,7 +48,7 @@ class NoEmptyFolderError(CapdError):
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """How a server is started, given the files at this moment."""
+    """How a launcher starts a server, given the files that exist at this moment."""
 
     argv: tuple[str, ...] = field(repr=False)
     env: Mapping[str, str] = field(repr=False)
@@ -62,7 +62,7 @@ class LaunchPlan:
 
 @dataclass(frozen=True, slots=True)
 class Launching:
-    """The definition of one server, and the folder in which it is about to run."""
+    """Plans the start of one server in the folder in which it is about to run."""
 
     name: str
     argv: tuple[str, ...] = field(repr=False)
@@ -83,7 +83,7 @@ class Launching:
     """Whether the server may go from the empty folder into the project."""
 
     def plan(self, argv: tuple[str, ...], env: Mapping[str, str]) -> LaunchPlan:
-        """Return how the server is started; in `argv` and `env` placeholders are filled in.
+        """Return how to start the server; `argv` and `env` have no placeholders any more.
 
         Raises:
             UntrustedError: it would run code of an untrusted project.
@@ -133,12 +133,13 @@ class Launching:
         return LaunchPlan(way.argv, kept, way.is_elsewhere, way.enters_project, way.reason)
 
     def refuse_in_container(self) -> None:
-        """Raise if the server runs code of a project that is not trusted in its container.
+        """Check that a container does not run code of a project that is not trusted.
 
-        The launcher itself starts in a folder of the image, so it reads no file of the project.
+        Only files that the command line names matter: the launcher itself starts in a folder of the
+        image, so it reads no file of the project by itself.
 
         Raises:
-            UntrustedError: it does; the text names the file.
+            UntrustedError: the container would; the text names the file.
         """
         if not self.project or self.is_trusted(os.path.realpath(self.folder)):
             return
@@ -227,7 +228,7 @@ def _is_users_own(folder: str, home: str) -> bool:
 
 
 def _modules(folder: str) -> Iterable[str]:
-    """Return the name of a module in a folder that Python could import, if there is one."""
+    """Return the names of modules in a folder that Python could import: one if there are any."""
     try:
         with os.scandir(folder) as entries:
             for number, entry in enumerate(entries):
@@ -268,7 +269,7 @@ def _shell_script(command: str) -> str:
 
 
 def _shim_folder(command: str, path: str) -> str:
-    """Return the folder of the version manager that provides a command, if there is one."""
+    """Return the folder of a command's version manager; empty if none provides the command."""
     if not command:
         return ""
     match = re.match(rb"#!\s*/usr/bin/env\s+(?:-S\s+)?([\w.+-]+)", _beginning(command))

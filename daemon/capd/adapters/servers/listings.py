@@ -1,4 +1,4 @@
-"""The lists of a server: tools, prompts, resources and resource templates, complete and bounded."""
+"""Fetches the lists of a server: tools, prompts, resources, templates; complete and bounded."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -89,15 +89,19 @@ async def list_tools(server_connection: ServerConnection) -> list[AcceptedTool]:
 class Listings:
     """The lists of one server besides its tools; `follow` them in a task of its own.
 
-    A list is cached until the server says that it changed, or, for a stateless server, until its
-    validity ends. A task of the server fetches it, so a session may stop waiting, and the next one
-    finds the list.
+    A list is cached until the server announces a change or, for a stateless server, until its
+    validity ends. A task of the server fetches it. So if a session stops waiting, the next session
+    may find the list.
     """
 
     def __init__(
         self, server_connection: ServerConnection, on_late: Callable[[str], None] = lambda _: None
     ) -> None:
-        """`on_late` gets `prompts` or `resources` when a list arrives after somebody gave up."""
+        """Create it.
+
+        `on_late` is called with `prompts` or `resources` when a list arrives after a session has
+        given up waiting for it.
+        """
         self._server_connection = server_connection
         self._on_late = on_late
         self._cached: dict[str, tuple[float, dict[str, bytes]]] = {}
@@ -112,7 +116,7 @@ class Listings:
         self._is_over = False
 
     def changed(self, what: str) -> None:
-        """Drop the cached `prompts`, or `resources` with their templates."""
+        """Drop the cached list of `prompts`, or of `resources` and their templates."""
         for kind in KINDS:
             if kind.split("/")[0] == what:
                 self._changes[kind] += 1
@@ -129,8 +133,8 @@ class Listings:
         """Return the entries of a list as JSON, by name (prompts) or URI (resources, templates).
 
         There are none if the server does not offer the list. If a server fails, its list is empty
-        and is fetched again the next time, so that one bad server does not affect the others. After
-        `patience` seconds without an answer the list is empty for the moment.
+        and is fetched again the next time, so that one bad server does not affect the others. If
+        there is no answer within `patience` seconds, an empty list is returned for now.
         """
         with trio.move_on_after(patience):
             for _ in range(_MOST_FETCHES):
@@ -189,7 +193,7 @@ class Listings:
             self._outdated[kind] = intake.entries
 
     async def _fetch_list(self, kind: str) -> tuple[EntryIntake, float] | None:
-        """Return a list and the seconds for which it is valid; None if it could not be fetched."""
+        """Fetch a list; return it, and the seconds for which it is valid; None if that failed."""
         intake = EntryIntake(kind)
         try:
             seconds = await _take_list(self._server_connection, kind, intake)
@@ -216,22 +220,24 @@ def _code(error: ServerError) -> int:
 
 
 class _TakesEntries(Protocol):
-    """Takes the entries of a list."""
+    """Accepts the entries of a list, one by one."""
 
     @property
     def is_full(self) -> bool:
-        """Whether no further entries are taken."""
+        """Whether no further entries are accepted."""
         ...
 
     def take(self, entry: bytes) -> None:
-        """Take the next entry."""
+        """Accept or reject the next entry."""
         ...
 
 
 async def _take_list(
     server_connection: ServerConnection, kind: str, intake: _TakesEntries
 ) -> float:
-    """Take every entry of every page; return the seconds for which the list is valid.
+    """Fetch all pages of a list and give each entry to `intake`.
+
+    Return the seconds for which the list is valid.
 
     Raises:
         ServerError: the server answered with an error.

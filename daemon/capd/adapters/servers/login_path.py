@@ -2,9 +2,9 @@
 
 An editor from a desktop menu, or systemd, passes a PATH without nvm, Homebrew or ~/.local/bin, and
 then `npx` is not found. An agent may have removed SSL_CERT_FILE, and then nothing can be
-downloaded. So the user's own shell is asked once. The folders that only its PATH has are appended,
-so every program that was found before is still found in the same place. The variables for networks
-and package registries get the shell's values.
+downloaded. So capd asks the user's own shell once. It appends the folders that only the shell's
+PATH has, so every program that was found before is still found in the same place. The variables for
+networks and package registries get the shell's values.
 """
 
 import os

@@ -2,12 +2,12 @@
 
     wants handshake:   initialize ──error──> server/discover
     wants stateless:   server/discover ──error──> initialize
-                                       └─silence─> initialize, and the first answer that comes
+                                       └─silence─> initialize as well; the first answer counts
 
 If only the version is refused (-32022) and the refusal names a version that capd speaks, the
-request is repeated once with that version. The first of the two exchanges that succeeds decides.
-The wanted generation is that of the client for which the server is started, so a server that knows
-both generations is used as that client would use it directly.
+request is repeated once with that version. The first exchange that succeeds decides the generation.
+capd tries the generation of the client for which it starts the server first. So a server that
+supports both is used as that client would use it directly.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -52,7 +52,7 @@ class HandshakeError(CapdError):
 
 @dataclass(frozen=True, slots=True)
 class _ServerFacts:
-    """What a server says about itself in the handshake."""
+    """The facts about a server that it gave in the handshake."""
 
     version: str
     is_stateless: bool
@@ -71,7 +71,7 @@ async def negotiate(
 ) -> None:
     """Agree with a server on a generation, and record its facts on the connection.
 
-    `probe_patience` is for how many seconds `server/discover` may be unanswered.
+    `probe_patience` is the number of seconds for which `server/discover` may stay unanswered.
 
     Raises:
         HandshakeError: no answer in `timeout` seconds, errors to both, or an unknown version.
@@ -114,9 +114,12 @@ async def _in_turn(
 async def _race(
     server_connection: ServerConnection, client: ClientFacts, timeout: float, probe_patience: float
 ) -> _ServerFacts:
-    """Send `server/discover`; on an error or after some silence, also `initialize`.
+    """Send `server/discover`.
 
-    The answer to `server/discover` counts if it comes before the handshake is over, or just behind.
+    On an error, or after `probe_patience` seconds, send `initialize` too.
+
+    The answer to `server/discover` decides if it comes before the handshake is over, or right after
+    it.
     """
     found: list[_ServerFacts] = []
     declined = trio.Event()
@@ -248,7 +251,7 @@ def _newest(known: Sequence[str], named: Sequence[str]) -> str:
 
 
 def _supported(error: bytes) -> Sequence[str]:
-    """Return the versions that a refusal of the version names; none for any other error."""
+    """Return the versions that an error names as supported, if it refuses a version; else none."""
     try:
         refused = decoded(VERSION_REFUSED, error)
     except MalformedError:
@@ -257,7 +260,7 @@ def _supported(error: bytes) -> Sequence[str]:
 
 
 class _DeclinedError(HandshakeError):
-    """The server answered with an error. It may accept the other generation or a version."""
+    """The server answered with an error. It may accept the other generation, or another version."""
 
     def __init__(self, text: str, supported: Sequence[str]) -> None:
         super().__init__(text)

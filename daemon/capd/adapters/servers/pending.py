@@ -1,4 +1,4 @@
-"""Requests that wait for a server's outcome, and the clock that gives up the late ones."""
+"""Requests that wait for a server's answer, and the clock that gives up late ones."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
@@ -25,7 +25,7 @@ class Patience(Protocol):
 
 
 class Pending:
-    """One request in progress. A subclass handles its outcome (`on_outcome`)."""
+    """One request in progress. A subclass handles the outcome in its `on_outcome`."""
 
     __slots__ = (
         *("_questions", "caller", "error", "is_done", "is_sent", "message_id", "method"),
@@ -51,7 +51,7 @@ class Pending:
         self._pause_left = LONGEST_PAUSE
 
     def on_outcome(self) -> None:
-        """Handle the outcome, in `result` or `error`. This is called once."""
+        """Handle the outcome, which is in `result` or `error`. This is called once."""
         raise NotImplementedError
 
     def complete(self, *, result: Result | None = None, error: Exception | None = None) -> None:
@@ -103,7 +103,7 @@ class Pending:
 
 
 class Awaited(Pending):
-    """A request that a task waits for."""
+    """A request whose outcome a task waits for."""
 
     __slots__ = ("done",)
 
@@ -112,12 +112,12 @@ class Awaited(Pending):
         self.done = trio.Event()
 
     def on_outcome(self) -> None:
-        """Wake the task."""
+        """Wake the waiting task."""
         self.done.set()
 
 
 class CallDeadline:
-    """The deadline of one call. Progress moves it."""
+    """The deadline of one call, which each progress notification moves."""
 
     __slots__ = ("_clock", "_deadline")
 
@@ -146,7 +146,8 @@ class CallClock:
     def start(self, call: Pending, longest: float) -> None:
         """Watch a call's deadline: `call.timeout` seconds after its start or last progress.
 
-        `longest`: seconds from now after which progress moves it no more; 0 for no such limit.
+        `longest` is the number of seconds from now after which progress no longer moves the
+        deadline; 0 for no such limit.
         """
         if longest:
             call.over_at = trio.current_time() + longest
@@ -154,7 +155,7 @@ class CallClock:
         entry.deadline = min(trio.current_time() + call.timeout, call.over_at)
 
     def look_by(self, at: float) -> None:
-        """Check the calls at `at` at the latest."""
+        """Make sure that the calls are checked at the time `at` at the latest."""
         self._sleep.deadline = min(self._sleep.deadline, at)
 
     async def run(self, calls: Mapping[int, Pending], give_up: Callable[[Pending], None]) -> None:

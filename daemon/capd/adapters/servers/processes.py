@@ -84,7 +84,7 @@ class ProcessSpec:
 
 @dataclass(frozen=True, slots=True)
 class Contained:
-    """A server that is to run in a container."""
+    """The container in which a server is to run, and the object that prepares it."""
 
     containers: Containers
     request: ContainerRequest
@@ -221,7 +221,7 @@ class ServerProcess:
         )
 
     async def _attend(self, scope: trio.CancelScope) -> None:
-        """Watch the guard and read stderr until `scope`, which is shielded, is cancelled."""
+        """Watch the guard and read stderr until `scope`, which must be shielded, is cancelled."""
         # `kill` waits for what the watch sees, also while the caller is being cancelled.
         with scope:
             async with trio.open_nursery() as nursery:
@@ -335,7 +335,7 @@ class _ChangedError(Exception):
 
 
 def _launch(spec: ProcessSpec) -> _Launched:
-    """Start guard and server, and return when the server runs. Blocks, so run it in a thread."""
+    """Start guard and server; return when the server is running. Blocks, so run it in a thread."""
     if spec.contained is not None:
         return _launch_contained(spec, spec.contained)
     for _ in range(_MOST_LOOKS):
@@ -440,9 +440,10 @@ def _launch_as(
 
 
 def _planned(spec: ProcessSpec, plan: LaunchPlan | None, folder: Path | None) -> ProcessSpec:
-    """Return the spec to start by `plan`, in `folder` if there is one.
+    """Return `spec` changed to start as `plan` says, in `folder` if that is not None.
 
-    Its `check_trust` checks directly before the start that the launcher's files give the same plan.
+    Directly before the start, its `check_trust` checks that the launcher's files still give the
+    same plan.
     """
     if plan is None or spec.launching is None:
         return spec
@@ -466,7 +467,7 @@ def _guard_environment() -> dict[str, str]:
 
 
 def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[int, int]:
-    """Return a pipe. The stacks close its ends."""
+    """Return the reading and the writing end of a new pipe. Each stack closes its end."""
     reading, writing = os.pipe()
     reader.callback(os.close, reading)
     writer.callback(os.close, writing)
@@ -512,7 +513,7 @@ def confinement_of(spec: ProcessSpec, command: Path) -> Confinement:
 def _introduce(
     control: socket.socket, introduction: bytes, spec: ProcessSpec
 ) -> tuple[int, list[str]]:
-    """Send the guard what to start; return the server's pid and how the guard confined it."""
+    """Send the guard the command to start; return the server's pid and the guard's confinement."""
     control.settimeout(_LAUNCH_TIMEOUT)
     name, answer = spec.argv[0], b""
     held: list[bytes] = []
@@ -537,7 +538,7 @@ def _introduce(
 
 @cache
 def _limiter() -> trio.CapacityLimiter:
-    """Limit searches for orphans, so that many lost guards do not block the worker threads."""
+    """Return the limiter for searches for orphans: many lost guards must not use all threads."""
     return trio.CapacityLimiter(2)
 
 

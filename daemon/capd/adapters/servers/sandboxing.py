@@ -1,7 +1,7 @@
 """Confines a server as far as the machine can. Every function blocks.
 
-What bubblewrap and the kernel can do is tested once, because their presence is no proof: in a
-container, and under Ubuntu's AppArmor, nobody may create namespaces.
+capd tests once what bubblewrap and the kernel can do, because their mere presence does not show it:
+in a container, and under Ubuntu's AppArmor, users may not create namespaces.
 """
 
 import contextlib
@@ -58,7 +58,7 @@ _trying = threading.Lock()
 
 
 def machine() -> SandboxFeatures:
-    """Return which sandboxing features work on this machine. They are tried once."""
+    """Return which sandboxing features work on this machine. Each is tested only once."""
     with _trying:
         return _tried_machine()
 
@@ -83,7 +83,8 @@ def _tried_machine() -> SandboxFeatures:
 def own_folders(where: Places, environment: Mapping[str, str]) -> OwnFolders:
     """Return the folders that belong to capd alone; missing ones are created.
 
-    A missing folder cannot be hidden, and another process could create it first.
+    A missing folder has to be created, because it could not be hidden, and another process could
+    create it later.
     """
     named = {"config": where.config, "state": where.state, "cache": where.cache, "data": where.data}
     # `CAPD_SOCKET` may lead anywhere, to /tmp or to the home.
@@ -145,7 +146,7 @@ class Sandboxes:
         )
 
     def box(self, server: ServerSpec, project: str, environment: Mapping[str, str]) -> SandboxPlan:
-        """Return the sandbox of `server` with its folders, for sessions of `project`."""
+        """Return the sandbox of `server` for sessions of `project`, with the folders it affects."""
         cache_folder = self.caches / server_identity(server)
         return SandboxPlan(
             self.sandbox_request(server),
@@ -215,7 +216,7 @@ def confinement(
 def _guarded_surroundings(
     box: SandboxPlan, command: Path, cwd: Path, words: Sequence[str]
 ) -> Surroundings:
-    """Return the facts about the machine for level `guard`, at which most servers run."""
+    """Return the facts for level `guard`, at which most servers run: paths and hidden folders."""
     own = box.folders
     config_entries: list[str] = []
     with contextlib.suppress(OSError):
@@ -278,8 +279,8 @@ def _extraction(command: Path) -> dict[str, str]:
 def _files_of_root(box: SandboxPlan) -> list[str]:
     """Return the files of root that the configuration of ssh includes.
 
-    ssh requires an included file to be the user's or root's. In a user namespace root's files seem
-    to be nobody's.
+    ssh refuses an included file unless the user or root owns it. In a user namespace, root's files
+    seem to belong to nobody.
     """
     if os.geteuid() == 0:
         return []
@@ -322,7 +323,7 @@ def _working_bwrap() -> str:
 
 
 def _tried_confinement() -> list[str]:
-    """Return what a guard can do, by trying it in a short-lived process."""
+    """Return which options of a guard work here, found out in a short-lived process."""
     if sys.platform != "linux":
         return []
     try:

@@ -1,9 +1,9 @@
 """A connection to a running MCP server, over stdio or HTTP: calls, and the server's own messages.
 
 The supervisor owns server connections, and lets sessions use them. A session's calls pass through
-here as bytes, within the process (docs/design/actors.md). The connection gives every request a
-random id of its own, so that sessions cannot interfere. Each call is completed exactly once. A
-reply that nobody waits for is dropped and counted.
+this connection as bytes, within the process (docs/design/actors.md). The connection gives every
+request a random id of its own, so that sessions cannot interfere. Each call is completed exactly
+once. A reply that nobody waits for is dropped and counted.
 """
 
 import secrets
@@ -79,7 +79,7 @@ async def large_result(line: Oversized, ends: LineEnds | None) -> LargeResult:
 def params_for_server(
     message_id: int, members: Members, caller: Caller, *, stateless: bool
 ) -> bytes:
-    """Return the params of a request in the form that the server gets."""
+    """Return the params of a request in the form for the server."""
     meta = members.get("_meta")
     if meta is None and not stateless:
         return joined(members)
@@ -147,7 +147,7 @@ class ServerConnection:
         redact: Callable[[str], str] = str,
         spool: ServerSpool | None = None,
     ) -> None:
-        """`on_list_changed` is called with `tools`, `prompts` or `resources`.
+        """Create it. `on_list_changed` is called with `tools`, `prompts` or `resources`.
 
         Without a spool, a line over the reader's limit is dropped.
         """
@@ -194,19 +194,19 @@ class ServerConnection:
 
     @property
     def is_alive(self) -> bool:
-        """Whether calls can be sent."""
+        """Whether calls can be sent over this connection."""
         return not self._why_dead and not self._writer.is_dead
 
     @property
     def is_prompt(self) -> bool:
-        """Whether it seems that `begin` can write a call without waiting."""
+        """Whether `begin` can probably write a call without waiting."""
         return not self._why_dead and self._writer.is_prompt
 
     @property
     def is_direct(self) -> bool:
-        """Whether a call can `begin` now, and the server sends nothing before its answer.
+        """Whether `begin` can write a call now, and the server sends nothing before its answer.
 
-        A server of the stateless generation may ask before it answers.
+        A server of the stateless generation may send a question before its answer.
         """
         return not self.is_stateless and self.is_prompt
 
@@ -260,7 +260,7 @@ class ServerConnection:
         """Send a client's request; return the result as the server wrote it.
 
         `members` are the request's params. If the caller is cancelled after the request was sent,
-        the server gets `notifications/cancelled`. `timeout`: seconds without progress.
+        the server gets `notifications/cancelled`. `timeout` is in seconds without progress.
 
         Raises:
             NotSentError, OutcomeUnknownError: the connection was lost, or the call took too long.
@@ -273,8 +273,8 @@ class ServerConnection:
     def begin(self, calls: Sequence[Pending], members: Sequence[Members]) -> int:
         """Write several calls at once without waiting; return how many were written.
 
-        Calls that were not written are unchanged. The callers' clients must have been told before
-        that the calls may run. `members` are the params, one for each call.
+        Calls that were not written are unchanged. The caller must have told the clients before that
+        the calls may run. `members` are the params, one for each call.
         """
         # A broken connection writes nothing.
         if self._why_dead:
@@ -303,7 +303,7 @@ class ServerConnection:
         return begun
 
     def abandon(self, call: Pending) -> None:
-        """Give up a call that was begun, and tell the server."""
+        """Give up a call that was begun, and notify the server."""
         if self._pending.get(call.message_id) is call:
             del self._pending[call.message_id]
             self._cancel_soon(call.message_id, call, "the client cancelled it")
@@ -343,7 +343,7 @@ class ServerConnection:
             raise NotSentError(f"{self.name}: {error}") from None
 
     def tell(self, method: str, params: bytes = b"") -> None:
-        """Queue a notification that may be lost."""
+        """Queue a notification; it may be lost."""
         self._post(notification_line(method, params))
 
     async def _request(
@@ -384,13 +384,13 @@ class ServerConnection:
         return pending.result
 
     def _give_up(self, call: Pending) -> None:
-        """End a call whose time is over."""
+        """End a call whose deadline has passed."""
         del self._pending[call.message_id]
         self._cancel_soon(call.message_id, call, "it took too long")
         call.complete(error=self._lost(call, call.timeout_reason))
 
     def _cut(self, call: Pending) -> None:
-        """End a call of which only a part was written."""
+        """End a call of which only a part could be written: its outcome is unknown."""
         self._pending.pop(call.message_id, None)
         call.complete(error=OutcomeUnknownError(f"{self.name} stopped reading what was sent"))
 
@@ -408,7 +408,7 @@ class ServerConnection:
             self.tell("notifications/cancelled", msgspec.json.encode(params))
 
     def _post(self, line: bytes) -> None:
-        """Queue a line that nobody waits for; drop it if the queue is full."""
+        """Queue a line whose loss does no harm; drop it if the queue is full."""
         try:
             self._writer.post(line)
         except WriterFullError:
@@ -421,7 +421,7 @@ class ServerConnection:
             raise ConnectionBrokenError(f"{self.name}: {error}") from None
 
     def _received_frames(self, lines: list[Frame | Oversized], nursery: trio.Nursery) -> None:
-        """Process the lines up to one that was too long."""
+        """Handle lines from the end of `lines`, and remove them, up to one that was too long."""
         while lines and isinstance(line := lines[-1], Frame):
             lines.pop()
             self._received_text(line.data, nursery)
@@ -491,7 +491,10 @@ class ServerConnection:
             pending.complete(error=ServerError(b'{"code":-32603,"message":"an empty reply"}'))
 
     def _junk(self, data: bytes, why: str) -> None:
-        """Count a line that is not a message. If it was the reply to a call, that call fails."""
+        """Count a line that is not a valid message.
+
+        If it was the reply to a call, fail that call.
+        """
         self.counts["junk_lines"] += 1
         # Counted since the last valid message: a server that logs one line for each call is not
         # broken.

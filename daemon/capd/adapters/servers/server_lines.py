@@ -1,4 +1,4 @@
-"""Decodes the members of a server's message that the connection reads; the rest is passed on."""
+"""The members of a server's messages that the connection reads. The rest is passed on."""
 
 import secrets
 from typing import Any
@@ -19,7 +19,7 @@ _NOTHING = msgspec.Raw(b"")
 
 
 class Incoming(msgspec.Struct):
-    """The parts of a server's line that the connection reads. All else stays raw."""
+    """The members of a server's line that the connection reads. Other members stay raw JSON."""
 
     method: str = ""
     id: int | str | msgspec.UnsetType | None = msgspec.UNSET
@@ -50,7 +50,7 @@ class Acknowledged(msgspec.Struct):
     """Params of `notifications/subscriptions/acknowledged`."""
 
     class Agreed(msgspec.Struct, rename="camel"):
-        """The part of the filter that the server honours."""
+        """The part of a subscription filter that the server has accepted."""
 
         task_ids: list[str] = []
 
@@ -64,7 +64,7 @@ class Updated(msgspec.Struct):
 
 
 class SubscriptionMeta(msgspec.Struct):
-    """The mark of the stream that carries a notification."""
+    """The id of the subscription stream that carries a notification."""
 
     subscription_id: int | str = msgspec.field(name=SUBSCRIPTION_ID)
 
@@ -100,7 +100,7 @@ class Discovered(msgspec.Struct):
 
 
 class ServerInfo(msgspec.Struct):
-    """The members of a server's info that are kept."""
+    """The members of a server's `serverInfo` that capd keeps."""
 
     version: str = ""
 
@@ -114,7 +114,7 @@ class DiscoveredMeta(msgspec.Struct):
 
 
 class ListPage(msgspec.Struct, rename="camel"):
-    """One page of a list, whichever list it is."""
+    """One page of any list: the next cursor, and the raw entries."""
 
     tools: list[msgspec.Raw] = []
     prompts: list[msgspec.Raw] = []
@@ -133,7 +133,7 @@ class ErrorCode(msgspec.Struct):
 
 
 class Supported(msgspec.Struct):
-    """The versions in the refusal of a version."""
+    """The versions that a server names when it refuses another one."""
 
     supported: list[str] = []
 
@@ -165,7 +165,7 @@ ERROR_CODE: JsonCodec[ErrorCode] = JsonCodec(ErrorCode)
 def with_halves(data: bytes) -> Incoming | None:
     """Decode a line that has half a surrogate pair in a text; None if that is not the problem.
 
-    A reply is passed on as it was written. The server's own messages are read here.
+    A reply is passed on as it was written, but messages from the server itself have to be decoded.
     """
     whole = mended(data)
     if whole is data:
@@ -184,7 +184,7 @@ _LONGEST_VERSION = 100
 
 
 def handshake_version(found: Initialized) -> str:
-    """Return the server's version; empty if it gives none."""
+    """Return the server's own version in the result of `initialize`; empty if there is none."""
     try:
         return SERVER_INFO.decode(found.serverInfo).version[:_LONGEST_VERSION]
     except MalformedError:
@@ -192,7 +192,7 @@ def handshake_version(found: Initialized) -> str:
 
 
 def discovered_version(found: Discovered) -> str:
-    """Return the server's version; empty if it gives none."""
+    """Return the server's own version in the result of `server/discover`, or empty."""
     try:
         return DISCOVERED_META.decode(found.meta).info.version[:_LONGEST_VERSION]
     except MalformedError:
@@ -204,7 +204,7 @@ LINK_MARK = secrets.token_hex(16)
 
 
 class _LinkData(msgspec.Struct):
-    """The data of an error that the HTTP transport made."""
+    """The data of an error that capd's HTTP transport made, not the server."""
 
     link: str = ""
 

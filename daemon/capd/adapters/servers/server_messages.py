@@ -1,8 +1,8 @@
 """The messages that a server sends by itself: requests to a client, and notifications.
 
-Each is passed to the only session that it can be for (`core/protocol/message_target.py`). If there
-is none, it is counted and dropped. A server may request what the client supports, and gets an error
-if no client can answer.
+capd passes each message to the only session that it can be for (`core/protocol/message_target.py`).
+If there is no such session, the message is counted and dropped. A server may request what the
+client supports, and gets an error if no client can answer.
 """
 
 from collections import Counter
@@ -59,7 +59,7 @@ log = structlog.get_logger()
 
 
 class ServerMessages:
-    """The messages that a server sends by itself over one connection."""
+    """Handles the messages that a server sends by itself over one connection."""
 
     def __init__(
         self,
@@ -72,7 +72,10 @@ class ServerMessages:
         post: Callable[[bytes], None],
         on_list_changed: Callable[[str], None],
     ) -> None:
-        """`post` queues a line; `on_list_changed` is called with the name of the changed list."""
+        """Create it.
+
+        `post` queues a line; `on_list_changed` is called with the name of a changed list.
+        """
         self.subscribers: dict[str, dict[SessionKey, Peer]] = {}
         """The sessions that subscribed to a resource, by its URI."""
         self.watchers: dict[str, dict[SessionKey, Peer]] = {}
@@ -119,7 +122,7 @@ class ServerMessages:
         self._refuse(message_id, REFUSED, f"a request has at most {MOST_QUESTION_BYTES} bytes")
 
     def _no_room(self, message: Incoming) -> str:
-        """Return why a request cannot be passed on; empty if it can."""
+        """Return why a request cannot be passed on because of limits; empty if it can."""
         if len(self._questions) >= MOST_QUESTIONS:
             return f"{MOST_QUESTIONS} requests of this server wait for an answer already"
         if len(message.params) > MOST_QUESTION_BYTES:
@@ -216,8 +219,8 @@ class ServerMessages:
     def _meant(self) -> Peer | None:
         """Return the only client that a message can be for; None if there is no such client.
 
-        With calls in progress, it is the caller of the newest one, if all are of one session.
-        Without calls, it is the holder, if there is only one.
+        If calls are in progress, and all from one session, it is the caller of the newest. Without
+        calls, it is the holder of the instance, if there is only one.
         """
         calls = self._calls()
         session = only_session((call.caller.session for call in calls), self._holders)
@@ -285,7 +288,7 @@ class ServerMessages:
         return answer
 
     def _report(self, params: bytes) -> None:
-        """Pass on the client's progress with a server's request."""
+        """Send the server the progress that a client reports on the server's request."""
         self._post(b'{"jsonrpc":"2.0","method":"notifications/progress","params":%s}' % params)
 
     def _project_root(self) -> bytes:
@@ -318,4 +321,4 @@ class Rate:
 
 
 class _NotOfferedError(Exception):
-    """No client here offers this."""
+    """No client supports the server's request."""

@@ -5,7 +5,7 @@
        v                                 v
     StartFailedError                  ServerLostError, or the caller's cancellation
 
-Death is the process's own end; a grandchild that keeps its output open does not hide it.
+A server counts as dead when its own process has ended, even if a grandchild keeps its output open.
 """
 
 from collections import Counter
@@ -85,7 +85,7 @@ class ServerEnd(Protocol):
         ...
 
     async def wait(self) -> object:
-        """Wait for the end; return how it ended. Its text continues a sentence that begins `it`."""
+        """Wait for the end; return how it ended, as a text that continues a sentence after `it`."""
         ...
 
     def stderr_tail(self) -> list[str]:
@@ -98,7 +98,7 @@ class ServerEnd(Protocol):
 
 
 class StartFailedError(CapdError):
-    """The server did not become ready; `stderr` has its last lines."""
+    """The server did not become ready; `stderr` has the last lines that it wrote there."""
 
     def __init__(self, reason: str, stderr: list[str], *, is_parked: bool = False) -> None:
         super().__init__(reason)
@@ -108,7 +108,7 @@ class StartFailedError(CapdError):
 
 
 class NotVettedError(CapdError):
-    """It could not be found out which tools of a list may be used."""
+    """capd could not find out which tools of a list may be used."""
 
 
 class ServerLostError(CapdError):
@@ -122,7 +122,7 @@ class ServerLostError(CapdError):
 
 @dataclass(slots=True)
 class RunFacts:
-    """The facts about a run for the status. They outlive the run and its objects."""
+    """The facts about a run that the status shows. They outlive the run and its objects."""
 
     sandbox: str = ""
     """How the server is confined, in words for a person."""
@@ -157,10 +157,10 @@ class ServerRun:
         check_trust: CheckTrust | None = None,
         start_timeout: float | None = None,
     ) -> None:
-        """`redact` removes the server's secrets from a text.
+        """Create it. `redact` removes the server's secrets from a text.
 
-        `client` is the client info for the handshake, `wants_stateless` the generation to try
-        first, and `probe_patience` for how many seconds that may be unanswered. `check_trust` is
+        `client` is the client info for the handshake. `wants_stateless` says which generation to
+        try first, and `probe_patience` how many seconds that may stay unanswered. `check_trust` is
         called once more after the handshake. `start_timeout` is in seconds; None for the usual one.
         """
         self._start_timeout = start_timeout
@@ -186,7 +186,7 @@ class ServerRun:
         self._end_reason = ""
 
     def vet_again(self) -> None:
-        """Compare the tools with the trusted definitions again, after a person's decision."""
+        """Have the tools compared with the trusted definitions again, after a person's decision."""
         self._woken.set()
 
     def end(self, reason: str) -> None:
@@ -206,11 +206,12 @@ class ServerRun:
     ) -> None:
         """Start the server, report it ready, and wait until it is lost or this is cancelled.
 
-        `on_ready` gets the instance; `on_tools` is called when `tools` has changed since.
+        `on_ready` is called with the instance. `on_tools` is called each time that `tools` changes
+        later.
 
         Raises:
-            StartFailedError, ServerLostError: it did not become ready, or was lost afterwards.
-            CommandNotFoundError, SpawnFailedError: no process could be started.
+            StartFailedError, ServerLostError: the server did not become ready, or was lost
+            afterwards. CommandNotFoundError, SpawnFailedError: no process could be started.
         """
         async with opened as process:
             self.pid = process.pid
@@ -264,7 +265,7 @@ class ServerRun:
         return [self._redact(line) for line in process.stderr_tail()[-STDERR_SHOWN:]]
 
     async def _death(self, process: ServerEnd) -> str:
-        """Return how the process ended, once it has, with its last line on stderr."""
+        """Wait until the process has ended; return how, with its last line on stderr."""
         status = await process.wait()
         if self._end_reason:
             return self._end_reason
@@ -274,7 +275,7 @@ class ServerRun:
     async def _clearest_error(
         self, errors: BaseExceptionGroup[CapdError], process: ServerEnd
     ) -> CapdError:
-        """Return the most informative error: a death explains why the handshake failed."""
+        """Return the error that explains most: a death of the process explains other errors."""
         everything = list(leaves(errors))
         for error in everything:
             if isinstance(error, _ServerDeadError):
@@ -361,7 +362,7 @@ class ServerRun:
                 await trio.sleep(REFETCH_PAUSE)
 
     async def _vetted(self, server_connection: ServerConnection) -> list[ToolDefinition]:
-        """Return the listed tools without withheld ones."""
+        """Return the tools that the server lists, without those that are withheld."""
         withheld = await self._vet(self._listed) if self._vet is not None else ()
         server_connection.withholds_tools = bool(withheld)
         return [each.definition for each in self._listed if each.definition.name not in withheld]

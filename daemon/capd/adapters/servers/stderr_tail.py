@@ -21,7 +21,7 @@ class StderrTail:
         self._is_cut = False
 
     async def drain(self) -> None:
-        """Read until the last writer has closed."""
+        """Read until every process that could write has closed the pipe."""
         while True:
             await trio.lowlevel.wait_readable(self._fd)
             size_bytes = self._take()
@@ -37,7 +37,7 @@ class StderrTail:
                 return
 
     def lines(self) -> list[str]:
-        """Return the lines that are known from their beginning, with control characters escaped."""
+        """Return the last whole lines, with control characters escaped."""
         lines = self._kept.decode("utf-8", "replace").split("\n")
         if self._is_cut and len(lines) > 1:
             del lines[0]
@@ -50,7 +50,7 @@ class StderrTail:
         os.close(self._fd)
 
     def _take(self) -> int | None:
-        """Read once; return the number of bytes, or None if there was nothing to read."""
+        """Read the pipe once; return the number of bytes, or None if there was nothing to read."""
         try:
             chunk = os.read(self._fd, _KEPT_BYTES)
         except BlockingIOError:

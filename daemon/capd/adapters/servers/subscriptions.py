@@ -1,10 +1,10 @@
 """capd's subscriptions at a server on behalf of its sessions, in either generation.
 
-Handshake generation: one `resources/subscribe` for each URI when the first session wants it, one
-unsubscribe after the last, and the most detailed log level that a session wants. Stateless
-generation: one `subscriptions/listen` for the server's lists, all URIs and all tasks that sessions
-listen for. When these change, the next stream is opened before the old one is closed, so that no
-notification is missed.
+At a server of the handshake generation, capd sends `resources/subscribe` for a URI when the first
+session wants it, and unsubscribes after the last. It sets the most detailed log level that a
+session wants. At a server of the stateless generation, capd opens one `subscriptions/listen` for
+the server's lists, all URIs and all tasks that sessions listen for. When these change, the next
+stream is opened before the old one is closed, so that no notification is missed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -95,7 +95,7 @@ class Subscriptions:
             return await self._unsubscribe_last(uri)
 
     async def watch(self, task: str, peer: Peer) -> bool:
-        """Listen for a task on behalf of `peer`; return whether the server tells of it.
+        """Listen for a task on behalf of `peer`; return whether the server announces its changes.
 
         Raises:
             ServerError, NotSentError, OutcomeUnknownError: the server could not be asked.
@@ -121,7 +121,7 @@ class Subscriptions:
             self._changed.set()
 
     def join(self, peer: Peer, uris: Iterable[str], tasks: Iterable[str] = ()) -> None:
-        """Include a session that has joined, with its subscriptions to `uris` and its tasks."""
+        """Add a session that holds the instance, with its subscriptions to `uris` and its tasks."""
         for task in tasks:
             self._messages.watchers.setdefault(task, {})[peer.session] = peer
         for uri in uris:
@@ -154,7 +154,7 @@ class Subscriptions:
             )
 
     async def follow(self) -> None:
-        """Keep the server's subscriptions in line with the sessions' until it is gone."""
+        """Until the server is gone, keep the subscriptions at it as the sessions want them."""
         async with trio.open_nursery() as nursery:
             while self._server_connection.is_alive:
                 self._changed = trio.Event()
@@ -188,7 +188,7 @@ class Subscriptions:
     # Handshake generation
 
     async def _tidy(self) -> None:
-        """Unsubscribe what no session wants any more, and set the log level."""
+        """Unsubscribe from resources that no session wants any more, and set the log level."""
         for uri in sorted(self._unsure - self._messages.subscribers.keys()):
             with suppress(*_UNANSWERED):
                 async with self._lock:
@@ -210,7 +210,12 @@ class Subscriptions:
     # Stateless generation
 
     async def _wait_for_stream(self, member: str, wanted: str) -> bytes:
-        """Wait until a stream is open that has `wanted` in this member of its filter."""
+        """Wait until a stream is open whose filter has `wanted` in the member `member`.
+
+        Return an empty result object.
+
+        Raises: the error of a new stream that the server refused.
+        """
         before = self._newest
         self._changed.set()
         while True:
@@ -223,7 +228,7 @@ class Subscriptions:
             await self._attempted.wait()
 
     async def _listen(self, nursery: trio.Nursery) -> None:
-        """Open a stream for the wanted lists and URIs, and then close the one before."""
+        """Open a stream for everything that sessions want now, and then close the previous one."""
         wanted = self._wanted()
         if self._open is not None and self._open.wanted == wanted:
             self._newest = self._open
@@ -256,7 +261,10 @@ class Subscriptions:
         return wanted
 
     async def _stay_on(self, stream: "_Stream") -> None:
-        """Stay on one stream. Request another one when it has ended, unless it was refused."""
+        """Follow one stream.
+
+        When it has ended, request another one, unless the server refused it.
+        """
         members = {"notifications": raw(stream.wanted)}
         with stream.scope:
             try:
@@ -275,7 +283,7 @@ class Subscriptions:
                 self._changed.set()
 
     def _forget(self, uri: str, session: SessionKey) -> bool:
-        """Remove a session's subscription; return whether nobody else has one to `uri`."""
+        """Remove a session's subscription to `uri`; return whether it was the last one."""
         subscribers = self._messages.subscribers.get(uri)
         if subscribers is None or subscribers.pop(session, None) is None or subscribers:
             return False
@@ -314,13 +322,13 @@ class _Stream:
             self.opened.set()
 
     async def dispatched(self) -> None:
-        """Do nothing: the request is capd's own."""
+        """Do nothing, because the request is capd's own."""
 
     def progress(self, params: bytes) -> None:
         """Do nothing."""
 
     async def ask(self, method: str, params: bytes, on_progress: OnProgress) -> bytes:
-        """Refuse: there is nobody to ask."""
+        """Raise RefusedError, because there is nobody to ask."""
         del params, on_progress
         raise RefusedError(f"nobody can be asked {method} here")
 

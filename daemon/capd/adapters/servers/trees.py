@@ -1,9 +1,9 @@
 """The processes of all servers of this daemon: grouped, marked, adopted and ended.
 
-A server's guard ends its tree. This module handles guards that were killed or stopped. The daemon
-is a child subreaper, so it inherits the tree's processes. A control group (systemd) or a mark tells
-which they are. If the daemon dies together with its guards, a watcher process does the same.
-Functions block, except where they are `async`.
+A server's guard ends the server's process tree. This module is for the case that a guard was killed
+or stopped. The daemon is a child subreaper, so it inherits the tree's processes. A control group
+(systemd) or a mark tells which processes these are. If the daemon dies together with its guards, a
+watcher process ends the trees. Functions block unless they are `async`.
 """
 
 import contextlib
@@ -38,13 +38,16 @@ log = structlog.get_logger(actor="trees")
 
 @dataclass(slots=True, eq=False)
 class Tree:
-    """One server's processes, from the guard's start to the end of the last of them."""
+    """The processes of one server, from the start of its guard to the end of the last process."""
 
     guard: int
     group: Path | None = None
 
     def way(self, prefix: tuple[str, ...]) -> Membership:
-        """Return how its members are found; `prefix` is put before the server's command."""
+        """Return the method that finds the tree's processes.
+
+        `prefix` are the words before the server's own command.
+        """
         has_proc = sys.platform == "linux"
         return strongest_method(prefix, has_group=self.group is not None, has_proc=has_proc)
 
@@ -66,7 +69,7 @@ class Trees:
     _ending: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, state: Path, *, is_service: bool) -> None:
-        """Start adopting orphans, and end what an earlier daemon with this state folder left.
+        """Start adopting orphans; end processes that an earlier daemon with this state folder left.
 
         `is_service` says that systemd runs this daemon, which may then create control groups.
         """
@@ -90,14 +93,14 @@ class Trees:
 
     @property
     def way(self) -> Membership:
-        """How the members of a tree are found if the server has no namespace of its own."""
+        """The method that finds the members of a tree without a namespace of its own."""
         return strongest_method(
             (), has_group=self._groups is not None, has_proc=sys.platform == "linux"
         )
 
     @property
     def limit(self) -> int:
-        """The hard limit of processes that a guard sets for its tree."""
+        """The hard limit that a guard sets for the processes of its tree."""
         return self.mark.limit(self.own_limit)
 
     def is_marked(self, pid: int) -> bool:
@@ -106,15 +109,15 @@ class Trees:
         return any_life(self.mark.home).matches(platform.hard_limit(pid), value)
 
     def enter(self, guard: int) -> Tree:
-        """Register a guard that was just started, before it gets its orders."""
+        """Register the tree of a guard that was just started and has got no command yet."""
         with self._lock:
             self._guards.add(guard)
         return Tree(guard, self._groups.enter(guard) if self._groups is not None else None)
 
     def leave(self, tree: Tree, *, is_guard_lost: bool) -> None:
-        """End what is left of a tree whose guard is gone and was waited for.
+        """End the processes that are left of a tree whose guard has ended and was reaped.
 
-        A guard that was not killed has ended only after its last process.
+        If the guard was not lost, none is left: it ends only after its last process.
         """
         with self._lock:
             self._guards.discard(tree.guard)
@@ -126,8 +129,8 @@ class Trees:
     def end_adopted(self) -> int:
         """Kill the orphans that were adopted from servers.
 
-        Return how many there were at first. They are waited for by pid, because waiting for any
-        child would take the exit status of a process that other code waits for.
+        Return how many there were at first. Each is reaped by its pid, because waiting for any
+        child could take the exit status of a process that other code waits for.
         """
         first = 0
         give_up_at = time.monotonic() + _END_TIMEOUT
@@ -162,7 +165,7 @@ class Trees:
         ]
 
     async def keep(self) -> None:
-        """End adopted processes when a child ends, and keep a watcher running, until cancelled."""
+        """Until cancelled, end adopted processes when a child ends, and keep a watcher running."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow_ends)
             if sys.platform == "linux":
@@ -190,7 +193,7 @@ class Trees:
 
 
 async def _watched(mark: Mark) -> int:
-    """Run a watcher; return how it ended. It ends by itself when this process does."""
+    """Run a watcher until it ends; return its exit status. It ends by itself with this process."""
     reader, writer = os.pipe()
     try:
         wanted = mark.this_life

@@ -31,7 +31,7 @@ class NotCountedError(CapdError):
 
 
 class CountedTexts:
-    """Counts the tokens of texts in a process, and remembers each count."""
+    """Counts the tokens of texts in a separate process, and caches each count."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, int] = {}
@@ -82,7 +82,7 @@ def _batches(texts: list[bytes]) -> Iterator[list[bytes]]:
 
 
 def command() -> list[str]:
-    """Return what starts a process that counts for this daemon."""
+    """Return the command that starts a process which counts for this daemon."""
     # -E -P: neither PYTHONPATH nor the working directory is searched for modules.
     return [sys.executable, "-E", "-P", "-m", counting_process.__name__, str(os.getpid())]
 

@@ -42,7 +42,7 @@ class PieceCounts:
     """The known counts of pieces, shared by the whole daemon."""
 
     def __init__(self, counts: Counts | None = None, cache_file: Path | None = None) -> None:
-        """Without `counts`, nothing is counted, and estimates are upper bounds."""
+        """Create it. Without `counts`, nothing is counted, and estimates are upper bounds."""
         self._counts = counts
         self._file: StateFile[_Kept] | None = None
         if cache_file is not None:
@@ -57,7 +57,7 @@ class PieceCounts:
     async def learn(self, texts: Iterable[str]) -> bool:
         """Count the pieces of `texts` that are unknown.
 
-        Return whether all of them are known now, and all that were known before as well.
+        Return whether the counts of these and of all earlier texts are known now.
         """
         if self._counts is None:
             return False

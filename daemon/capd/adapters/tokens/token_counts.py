@@ -76,7 +76,7 @@ def count(text: bytes | str) -> int:
 
 
 def token_ids(text: bytes | str) -> list[int]:
-    """Return the tokens of `text`; the names of special tokens are text like any other.
+    """Return the ids of the tokens of `text`. Names of special tokens are ordinary text.
 
     A text longer than `LONGEST_PIECE` characters is cut between two words, which changes no count.
     A text without spaces is cut anywhere, which adds one or two tokens for each cut.

@@ -1,7 +1,7 @@
 """Finds the files that launchers read in a project, which must be trusted. Every function blocks.
 
-Files are trusted by their content, and folders such as `node_modules` whatever they contain. What
-was trusted is in `trust.json`, together with the project's servers.
+Files are trusted by their content. Folders such as `node_modules` are trusted whatever they
+contain. The agreements are in `trust.json`, together with those to the project's servers.
 """
 
 import os

@@ -30,7 +30,7 @@ _PARTS = ("capabilities", MEMORIES)
 
 @dataclass(frozen=True, slots=True)
 class ProjectRead:
-    """What a project's files define, and how much of it the user has agreed to."""
+    """The capabilities that a project's files define, and the part that a person trusts."""
 
     project: str
     tap: Tap | None = None
@@ -42,7 +42,7 @@ class ProjectRead:
 
     @property
     def usable(self) -> Tap | None:
-        """The part that its sessions may use."""
+        """The part of the tap that the project's sessions may use; None if there is none."""
         if self.tap is None:
             return None
         trusted = [each.server for each in self.startables if each.state(self.agreed) == TRUSTED]
@@ -50,7 +50,7 @@ class ProjectRead:
 
 
 def read_project(project: str, trust: TrustFile, reader: Reader = DIRECT) -> ProjectRead:
-    """Return what a project, given by its real path, defines. Starts and downloads nothing.
+    """Return the tap that a project, given by its real path, defines. Starts and downloads nothing.
 
     `reader` parses its files.
     """

@@ -14,7 +14,7 @@ class RealPaths:
     def __init__(
         self, reads: TimedReads | None = None, resolve: Callable[[str], str] = real_path
     ) -> None:
-        """`resolve` blocks as long as the file system does."""
+        """Create it. `resolve` returns a real path, and blocks as long as the file system does."""
         self._reads = reads or TimedReads()
         self._resolve = resolve
         self._found: dict[str, str] = {}
@@ -27,7 +27,7 @@ class RealPaths:
         return await self.again(project)
 
     async def again(self, project: str) -> str:
-        """Find a project's real path again; return the last one if the system does not answer."""
+        """Find a project's real path again; return the last one if the disk does not answer."""
         if not project:
             return ""
         try:
@@ -42,5 +42,5 @@ class RealPaths:
         return real
 
     def forget(self) -> None:
-        """Find every path again, because links may have changed."""
+        """Forget every path, because links may have changed."""
         self._is_fresh.clear()

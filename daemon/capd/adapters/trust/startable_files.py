@@ -1,8 +1,8 @@
-"""The contents of the files that a project's server names.
+"""Computes digests of the files that a project's server names.
 
-A file counts if its path, as named or after following links, is inside the project. Its bytes are
-read once for a digest. The interpreter reads them again at its start, which is why the supervisor
-checks a second time when the server has answered its handshake.
+A file counts if its path, as named or after following links, is inside the project. capd reads its
+bytes once, for a digest. The interpreter reads them again when the server starts. So the supervisor
+checks the digest a second time when the server has answered its handshake.
 """
 
 import errno

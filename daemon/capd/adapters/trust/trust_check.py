@@ -19,9 +19,12 @@ class UntrustedError(CapdError):
 
 
 def refuse_untrusted(server: ServerSpec, trust: TrustFile, reader: Reader = DIRECT) -> None:
-    """Raise `UntrustedError` unless the project defines exactly this `server`, and it is trusted.
+    """Check that the project defines exactly this `server`, and that a person trusts it.
 
     `reader` parses the project's files.
+
+    Raises:
+        UntrustedError: the server must not be started; the text says why.
     """
     trusted = trust.read()
     agreed = trusted.of(server.project)

@@ -1,7 +1,7 @@
 """The file of what a person trusts, `trust.json`: mode 0600, replaced as a whole.
 
-It fails closed: if the file is damaged, or others own it or can write it, nothing is trusted. It is
-set aside when something is trusted next.
+If the file is damaged, or others own it or can write it, nothing is trusted. The next agreement
+renames such a file and starts a new one.
 """
 
 import errno
@@ -37,7 +37,7 @@ class _File(msgspec.Struct):
 
 @dataclass(slots=True)
 class Trusted:
-    """What the file says is trusted, by project."""
+    """All agreements in the file, by project."""
 
     projects: Agreements = field(default_factory=dict)
     problem: str = ""
@@ -49,7 +49,7 @@ class Trusted:
 
 
 class TrustFile:
-    """The file of agreements. It is not cached, so it is never older than the disk's."""
+    """Reads and writes the file of agreements. It caches nothing, so what it returns is current."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -44,7 +44,7 @@ _ERRORED: JsonCodec[_Errored] = JsonCodec(_Errored)
 
 
 class RefusedError(Exception):
-    """The request is answered with an HTTP status and a JSON-RPC error."""
+    """A request has to be answered with an HTTP status and a JSON-RPC error."""
 
     def __init__(
         self, status: int, text: str, code: int = frames.INVALID_REQUEST, data: object = None
@@ -56,7 +56,7 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The forms of an answer that a client accepts."""
+    """The forms of an answer that a client accepts: JSON, events, or both."""
 
     json: bool
     events: bool
@@ -82,7 +82,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class StreamPosition:
-    """A position in a stream. If the stream has no name, its events have no ids."""
+    """A position in an event stream. If the stream has no name, its events have no ids."""
 
     name: str
     number: int
@@ -115,7 +115,7 @@ async def follow(answer: HttpAnswer, outbox: Outbox, place: StreamPosition, unti
 
 
 async def only(exchange: Exchange) -> bytes:
-    """Wait for the response to a request of capd's own; return it, empty if there will be none."""
+    """Wait for the response to a request of capd's own; return it, or empty if none comes."""
     line = await exchange.outbox.after(0, exchange.outbox.claim())
     return line[1] if line is not None and isinstance(line[1], bytes) else b""
 

@@ -1,4 +1,4 @@
-"""The token of the HTTP front: generated once, in a file that only its user can read."""
+"""The token of the HTTP front. It is generated once, and only its user can read its file."""
 
 import os
 import secrets

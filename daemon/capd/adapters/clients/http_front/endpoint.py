@@ -1,6 +1,6 @@
 """The one address of the front, `/mcp`: finds the session of a request, and answers it.
 
-    POST  a request     answered as one JSON document; as events if the client takes them, and
+    POST  a request     answered as one JSON document; as events if the client accepts them, and
                         other lines come before the answer, or it takes 10 s
           anything else passed on, 202
     GET                 events that belong to no request, or those that a client has missed
@@ -81,7 +81,7 @@ class NoSessionError(CapdError):
 
 @dataclass(frozen=True, slots=True)
 class SessionOpener:
-    """How the front opens sessions."""
+    """The functions by which the front opens sessions."""
 
     open: Callable[[HttpSession, str, bool], Awaitable[None]]
     """Opens a session for the client of this name. With True, later connections of that name get
@@ -91,7 +91,7 @@ class SessionOpener:
 
 
 class _Shared:
-    """The session that one client program's stateless requests share."""
+    """The session that all stateless requests of one client program share."""
 
     def __init__(self) -> None:
         self.session = HttpSession()
@@ -103,7 +103,7 @@ class Endpoint:
     """Answers requests; `run` it in a task of its own."""
 
     def __init__(self, opener: SessionOpener, *, poll_after: float = 0.0) -> None:
-        """Close an unfinished answer once, after `poll_after` seconds; 0 for never.
+        """Create it. An unfinished answer is closed once, after `poll_after` seconds; 0 for never.
 
         The client then fetches the rest with a GET (MCP, "Streamable HTTP", polling).
         """
@@ -269,7 +269,7 @@ class Endpoint:
             shared.ready.set()
 
     def _drop_shared(self, name: str, shared: _Shared) -> None:
-        """Forget a session that could not be prepared; the next request opens another."""
+        """Forget a shared session that could not be prepared; the next request opens another."""
         if self._shared.get(name) is shared:
             del self._shared[name]
 
@@ -312,7 +312,11 @@ class Endpoint:
         await answer.send(204)
 
     def _named(self, request: HttpRequest) -> HttpSession:
-        """Return the session that a request of the handshake generation names."""
+        """Return the session that `Mcp-Session-Id` names.
+
+        Raises:
+            RefusedError: there is no such session.
+        """
         version = request.value(stateless_headers.VERSION_HEADER)
         if version and version not in HANDSHAKE_VERSIONS:
             known = ", ".join(HANDSHAKE_VERSIONS)
@@ -379,7 +383,7 @@ async def _check_arguments(request: HttpRequest, members: Members, session: Http
 
 @contextmanager
 def _answering(session: HttpSession) -> Iterator[None]:
-    """Keep a session while a connection uses it."""
+    """Keep a session open while a connection uses it."""
     session.open_answers += 1
     try:
         yield

@@ -259,7 +259,7 @@ class HttpConnection:
         return event
 
     async def _watch(self, scope: trio.CancelScope) -> None:
-        """Cancel the answer when the client has disconnected."""
+        """Wait until the client has disconnected; then cancel the answer."""
         try:
             chunk = bytes(await self._stream.receive_some(_CHUNK_BYTES))
         except (trio.BrokenResourceError, trio.ClosedResourceError):

@@ -52,11 +52,11 @@ class Exchange:
 
     @property
     def head(self) -> bytes:
-        """The beginning of its response inside capd."""
+        """The bytes with which the response to the request begins inside capd."""
         return b'{"jsonrpc":"2.0","id":"%s",' % self.name.encode()
 
     def with_client_id(self, line: bytes) -> bytes:
-        """Return `line` with the client's own id."""
+        """Return `line` with the client's own request id."""
         if line.startswith(self.head):
             line = b'{"jsonrpc":"2.0","id":%s,' % self.client_id + line[len(self.head) :]
         if self.is_listening:
@@ -100,7 +100,7 @@ class HttpSession:
         return exchange
 
     async def note(self, message: Message) -> None:
-        """Pass a notification or an answer on."""
+        """Pass a notification, or the client's answer, on to the session."""
         if not message.method:
             head = b'{"jsonrpc":"2.0","id":%s' % bytes(message.id)
             is_result = bool(len(message.result))
@@ -127,11 +127,14 @@ class HttpSession:
             self._feed.send_nowait(Frame(line))
 
     def forget(self, exchange: Exchange) -> None:
-        """Drop a complete answer that no client can request again."""
+        """Drop an answer that was sent whole and that no client can request again."""
         self._complete.pop(exchange.name, None)
 
     def sent(self, exchange: Exchange) -> None:
-        """Drop an answer that was read whole, if it is in a file; any other may be read again."""
+        """Drop an answer that was sent whole, if it is in a file.
+
+        Other answers may be requested again.
+        """
         if exchange.outbox.holds_large:
             self.forget(exchange)
 
@@ -173,7 +176,7 @@ class HttpSession:
     def post(self, line: bytes, related: RequestId = None) -> None:
         """Put a line into the stream of the request `related`, or of none.
 
-        Lines that no stream can carry, such as one for a request that has ended, are dropped.
+        A line that belongs to no stream, such as one for a request that has ended, is dropped.
 
         Raises:
             WriterFullError: the client does not read its events.
@@ -197,7 +200,10 @@ class HttpSession:
             self.standalone.put(line)
 
     def open(self, nursery: trio.Nursery, on_gone: Callable[[], None]) -> None:
-        """Call `on_gone` when the session is over; lines need no task, as clients fetch them."""
+        """Call `on_gone` when the session is over.
+
+        No task is needed, because clients fetch the lines.
+        """
         nursery.start_soon(self._watch, on_gone)
 
     async def _watch(self, on_gone: Callable[[], None]) -> None:

@@ -1,8 +1,7 @@
 """The numbered lines of one event stream, so that a client that was disconnected can continue.
 
-Lines that were read are kept while there is room, for a client that returns with the number of its
-last line. Lines that were not read are never dropped: if there is no room, the newer line is
-refused.
+Lines that were sent are kept while there is room, for a client that returns with the number of its
+last line. Lines that were not sent are never dropped: if there is no room, a newer line is refused.
 """
 
 from collections import deque
@@ -44,11 +43,11 @@ class Outbox:
 
     @property
     def holds_large(self) -> bool:
-        """Whether a kept line is in a file, because it is too large for memory."""
+        """Whether a kept line is in a file because it is too large for memory."""
         return any(isinstance(line, LargeFrame) for _, line in self._lines)
 
     def put(self, line: Line, *, is_last: bool = False) -> None:
-        """Add a line; the last one always fits.
+        """Add a line. With `is_last` it completes the stream, and always fits.
 
         Raises:
             WriterFullError: there is no room, because nobody reads.
@@ -77,7 +76,7 @@ class Outbox:
         return self._is_complete and number == self._last
 
     def claim(self) -> int:
-        """Become the reader, in place of an earlier one; return the number that identifies it."""
+        """Replace the present reader; return the number that identifies the new one."""
         self._readers += 1
         self._tell()
         return self._readers

@@ -1,4 +1,4 @@
-"""A message that a client posts: one JSON-RPC message, of which the front reads some members."""
+"""A message that a client posts to the HTTP front: one JSON-RPC message, partly parsed."""
 
 import msgspec
 
@@ -71,7 +71,7 @@ def message_of(body: bytes) -> Message:
 
 
 def client_name(holder: msgspec.Raw, key: str) -> str:
-    """Return the name of the client program under `key`; empty if there is none."""
+    """Return the client program's name that `holder` has under `key`; empty if there is none."""
     try:
         return _INFO.decode(members_of(holder)[key]).name[:_LONGEST_NAME]
     except (MalformedError, KeyError):

@@ -92,7 +92,7 @@ def may_have_arguments(request: HttpRequest, tools: bytes) -> bool:
 
 
 def check_arguments(request: HttpRequest, members: Members, tools: bytes) -> None:
-    """Compare the arguments that a tool also wants in headers; `tools` is a tools/list response.
+    """Compare with the headers those arguments that a tool also expects there.
 
     Raises:
         EnvelopeError: an argument is missing in one of the two places, or differs.

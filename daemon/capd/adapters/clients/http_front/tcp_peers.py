@@ -41,7 +41,7 @@ log = structlog.get_logger(actor="http_gateway")
 
 
 class _Question:
-    """A connection to be judged."""
+    """A connection whose other end is to be identified."""
 
     def __init__(self, ours: Address, theirs: Address) -> None:
         self.ours = ours
@@ -51,10 +51,10 @@ class _Question:
 
 
 class TcpPeers:
-    """Finds out whose process is at the other end; one search answers all that wait."""
+    """Finds out whose process is at the other end; one search serves all waiting connections."""
 
     def __init__(self, peers: Peers, *, searches_servers: bool = False) -> None:
-        """`searches_servers` is set if processes of some servers may be clients."""
+        """Create it. `searches_servers` is set if processes of some servers may be clients."""
         self._peers = peers
         # -1 is no process, so that no processes are spared.
         self._spared = -1 if searches_servers else os.getpid()
@@ -83,7 +83,7 @@ class TcpPeers:
         return question.verdict or "unknown", question.chain
 
     def _answer(self, batch: list[_Question]) -> None:
-        """Judge every connection of `batch`. Blocks for up to some tens of ms."""
+        """Judge every connection of `batch`. Blocks for some tens of milliseconds at most."""
         wanted: dict[int, _Question] = {}
         for question in batch:
             try:

@@ -1,9 +1,9 @@
 """Decides whether capd connects to a URL that a server names, such as an authorization server's.
 
-The URL of a server itself was written by a person, and is not restricted. A URL that the server
-names must be https, or plain http on loopback if the server itself is there. It must not resolve
-into a network that the server is not in; otherwise a server on the internet could make capd reach
-into the user's network. capd connects to the address that was checked.
+The URL of a server itself is not restricted, because a person has written it. A URL that the server
+names must be https, or plain http on loopback if the server itself is on loopback. Such a URL must
+not resolve into a network that the server is not in. Otherwise a server on the internet could make
+capd connect to hosts in the user's network. capd connects to the address that was checked.
 """
 
 import ipaddress
@@ -49,7 +49,10 @@ class AddressPolicy:
         resolve: Resolve = resolve,
         has_proxy: Callable[[httpx2.URL], bool] | None = None,
     ) -> None:
-        """`server_url` was written by a person. `has_proxy` tells whether a URL uses a proxy."""
+        """Create it.
+
+        `server_url` was written by a person. `has_proxy` tells whether a URL uses a proxy.
+        """
         self._server = httpx2.URL(server_url)
         self._resolve = resolve
         self._has_proxy = has_proxy or _is_proxied
@@ -71,7 +74,7 @@ class AddressPolicy:
         """Return the IP addresses of the URL `text`, called `what` in errors; none for a proxy.
 
         Raises:
-            AddressRefusedError: capd does not connect to it.
+            AddressRefusedError: capd must not connect to this URL.
         """
         try:
             url = httpx2.URL(text)

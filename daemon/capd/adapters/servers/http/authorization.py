@@ -1,9 +1,9 @@
 """Gets and refreshes tokens with the SDK's OAuth client; every address is checked.
 
-The SDK knows the protocol: discovery, registration, PKCE, state, `iss`, `resource`. It says which
-request comes next; this module checks the address, sends the request and returns the response. The
-user's own headers never go to an authorization server, and no error quotes what one of them wrote,
-because it may be a secret.
+The SDK knows the protocol: discovery, registration, PKCE, state, `iss`, `resource`. It determines
+the next request. This module checks that request's address, sends it, and returns the response. The
+user's own headers never go to an authorization server. No error quotes a text that such a server
+wrote, because that may be a secret.
 """
 
 from collections.abc import Awaitable, Callable
@@ -55,7 +55,7 @@ Show = Callable[[str], Awaitable[None]]
 
 
 class _MemoryStorage:
-    """The storage that the SDK requires, in memory. The whole record is saved elsewhere."""
+    """The storage that the SDK requires, in memory. Other code saves the login itself."""
 
     def __init__(
         self, tokens: OAuthToken | None = None, client: OAuthClientInformationFull | None = None
@@ -85,12 +85,12 @@ class _Sender:
         self._redirects = 0
 
     async def __aenter__(self) -> Self:
-        """Open the client. It has none of the user's headers."""
+        """Open the HTTP client, which has none of the user's headers."""
         self._client = await trio.to_thread.run_sync(new_client, {})
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close the client."""
+        """Close the HTTP client."""
         assert self._client is not None
         await self._client.aclose()
 
@@ -98,7 +98,7 @@ class _Sender:
         """Return the response to `request`, read in full.
 
         Raises:
-            AddressRefusedError: capd does not connect to its address.
+            AddressRefusedError: capd must not connect to its address.
             CallFailedError: there is no usable response.
         """
         addresses = [""]
@@ -169,8 +169,8 @@ async def authorize(
 ) -> LoginRecord:
     """Log a person in at `spec`'s server, and return the login.
 
-    `lacking` is what the server demanded in an answer to an earlier request. `dialogue` says which
-    kind of login it is, and takes what the person pastes.
+    `lacking` are the demands in the server's answer to an earlier request. `dialogue` has the kind
+    of login, and receives the text that the person pastes.
 
     Raises:
         LoginFailedError: the login failed.
@@ -196,11 +196,11 @@ async def authorize(
 
 
 def _state_in(url: str) -> str:
-    """Return the state of the login that a login page's address has.
+    """Return the `state` parameter in the address of a login page.
 
     Raises:
-        OAuthFlowError: the authorization server's own address hides it: in a fragment, or with a
-            state of its own.
+        OAuthFlowError: the authorization server's own address hides the parameter: in a fragment,
+            or with a state of its own.
     """
     address = urlsplit(url)
     states = parse_qs(address.query, keep_blank_values=True).get("state", [])
@@ -210,7 +210,7 @@ def _state_in(url: str) -> str:
 
 
 class _ClientReadyError(Exception):
-    """Raised to leave the SDK's flow where it would redirect; the OAuth client is known by then."""
+    """Raised to leave the SDK's flow before it redirects, once the OAuth client is known."""
 
 
 async def _authorize(
@@ -306,7 +306,7 @@ def _device_endpoint(spec: RemoteSpec, response: httpx2.Response) -> str:
     """Return the URL at which a device login begins, from the authorization server's metadata.
 
     Raises:
-        LoginFailedError: there is none.
+        LoginFailedError: the metadata name no such URL.
     """
     found = response.json().get("device_authorization_endpoint")
     if not isinstance(found, str) or not found:
@@ -323,10 +323,10 @@ def _check_registered(
     sent: httpx2.Request,
     response: httpx2.Response,
 ) -> None:
-    """Raise with advice if `sent` was a registration that the authorization server does not offer.
+    """Check that `sent` was not a registration that the authorization server does not offer.
 
     Raises:
-        LoginFailedError: it was; the text says how to name a client.
+        LoginFailedError: it was. The text says how to name a client instead.
     """
     context = provider.context
     metadata = context.oauth_metadata
@@ -347,7 +347,7 @@ def _check_registered(
 
 
 def _known_client(spec: RemoteSpec, redirect: str) -> OAuthClientInformationFull | None:
-    """Return the OAuth client that the definition names, in which case nothing is registered."""
+    """Return the OAuth client that the definition names; None if capd has to register one."""
     if spec.client is None:
         return None
     known: dict[str, object] = {"client_id": spec.client.id, "redirect_uris": [redirect]}
@@ -369,7 +369,7 @@ def _choose_method(spec: RemoteSpec, provider: OAuthClientProvider) -> None:
 
 
 def _with_challenge(response: httpx2.Response, earlier: Challenge) -> httpx2.Response:
-    """Return a 401 in place of `response`, with the demands of both it and `earlier`."""
+    """Return a 401 in place of `response`, with the demands of `response` and of `earlier`."""
     is_asking = response.status_code in {_UNAUTHORIZED, _FORBIDDEN}
     said = Challenge.of(response.headers.get("www-authenticate", "") if is_asking else "")
     header = said.with_more(earlier).header()
@@ -386,7 +386,7 @@ async def refresh(
     `advice` returns what a person should do about an HTTP status code.
 
     Raises:
-        LoginNeededError: the authorization server refuses to refresh it.
+        LoginNeededError: the authorization server refuses to refresh the login.
         NotSentError: the authorization server cannot be reached at the moment.
     """
     tokens = OAuthToken.model_validate(record.tokens)
@@ -498,7 +498,7 @@ def _check_pkce(metadata: OAuthMetadata | None) -> None:
 
 
 def _gist(error: Exception) -> str:
-    """Return the SDK's error text without the quotation after its colon."""
+    """Return the part of an SDK error's text before the colon, which quotes no server."""
     if isinstance(error, ValueError):
         return "its metadata is not valid"
     return str(error).partition(":")[0].partition(" (")[0] or type(error).__name__

@@ -1,7 +1,7 @@
-"""What a server demands of a login, kept until a person logs in (RFC 6750, section 3).
+"""The demands that a server makes on a login, kept until a person logs in (RFC 6750, section 3).
 
-Some servers complete the handshake with everybody, and demand a login or more scopes at a call. No
-page is opened then; the next `capd login` asks for the missing scopes, and for the ones granted
+Some servers complete the handshake with everybody, and demand a login or more scopes at a call.
+capd opens no page then. The next `capd login` asks for the missing scopes and for those granted
 before, so that no tool loses its rights.
 """
 
@@ -17,7 +17,7 @@ _URL = lazy_pattern(r"[\x21\x23-\x5b\x5d-\x7e]{1,2000}")
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """Everything that the server has demanded of a login."""
+    """All demands that the server has made on a login."""
 
     scopes: tuple[str, ...] = ()
     resource_metadata: str = ""
@@ -25,13 +25,13 @@ class Challenge:
 
     @classmethod
     def of(cls, header: str) -> "Challenge":
-        """Return what a `WWW-Authenticate` header demands."""
+        """Return the demands in a `WWW-Authenticate` header."""
         found = {m[1]: m[2] or m[3] or "" for m in _FIELD.finditer(header)}
         url = found.get("resource_metadata", "")
         return cls(scopes_of(found.get("scope", "")), url if _URL.fullmatch(url) else "")
 
     def with_more(self, later: "Challenge") -> "Challenge":
-        """Return the demands of this and a later answer, merged."""
+        """Return the demands of this answer merged with those of a later one."""
         scopes = tuple(dict.fromkeys((*self.scopes, *later.scopes)))[:MOST_SCOPES]
         return Challenge(scopes, later.resource_metadata or self.resource_metadata)
 

@@ -47,12 +47,11 @@ async def log_in_by_device(
     show: Callable[[str], Awaitable[None]],
     dialogue: LoginDialogue,
 ) -> None:
-    """Have a person enter a code; the provider's context has the tokens afterwards.
+    """Have a person enter a code; afterwards the provider's context has the tokens.
 
     Raises:
-        DeviceError: there are no tokens.
-        AddressRefusedError, CallFailedError: the authorization server cannot be reached, or
-            gave no usable response.
+        DeviceError: the login ended without tokens. AddressRefusedError, CallFailedError: the
+            authorization server cannot be reached, or gave no usable response.
     """
     context = provider.context
     assert context.client_info is not None
@@ -97,7 +96,7 @@ async def _polled(provider: OAuthClientProvider, sender: Sender, grant: DeviceGr
 
 
 def _form(provider: OAuthClientProvider, url: str, fields: dict[str, str]) -> httpx2.Request:
-    """Return a form with the client's credentials, by the authentication method it registered."""
+    """Return a request with a form, authenticated in the way that the client has registered."""
     context = provider.context
     assert context.client_info is not None
     data = {**fields, "client_id": context.client_info.client_id}

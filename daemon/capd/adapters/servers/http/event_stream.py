@@ -50,7 +50,7 @@ class EventParser:
         return self._since_event_bytes
 
     def restart(self) -> None:
-        """Start with another stream, which continues after the last event of this one."""
+        """Start on another stream that continues this one after its last event."""
         self._line, self._data, self._name = [], [], ""
         self._has_fields = self._after_return = False
         self._is_first = True
@@ -110,7 +110,7 @@ class EventParser:
 
 
 async def fed_in_turns(parser: EventParser, chunk: bytes) -> list[Event]:
-    """Return the events that `chunk` completes; other tasks run meanwhile.
+    """Return the events that `chunk` completes; let other tasks run meanwhile.
 
     Raises:
         OutcomeUnknownError: an event, or the text between two events, is too large.

@@ -3,7 +3,8 @@
 TLS is always verified, and proxies are taken from the environment. No error quotes what a server or
 the HTTP library wrote, because a URL or a header may contain a secret.
 
-`Dispatch.has_begun` is set when the first byte of a request is written: from then on it may run.
+`Dispatch.has_begun` is set when the first byte of a request is written: from then on the request
+may run.
 """
 
 import functools
@@ -70,19 +71,19 @@ def _trust() -> ssl.SSLContext:
 
 @dataclass(slots=True)
 class Dispatch:
-    """Whether the first byte of a request was written: from then on it may run."""
+    """Records whether the first byte of a request was written, so that the request may run."""
 
     has_begun: bool = False
 
     async def note(self, event: str, _: Mapping[str, object]) -> None:
-        """Note an event of the HTTP library's trace."""
+        """Handle an event of the HTTP library's trace."""
         if event.endswith("send_request_headers.started"):
             self.has_begun = True
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What one request to a server consists of."""
+    """The parts of one request to a server: method, URL, headers and body."""
 
     method: str
     url: str
@@ -108,10 +109,10 @@ class Answer:
         self._is_begun = False
 
     async def read(self, cap_bytes: int = BODY_CAP_BYTES, large: LargeBody | None = None) -> bytes:
-        """Return all of the body; `large` is told how much of it is in memory, and may wait.
+        """Return the whole body; `large` is told how much of it is in memory, and may wait.
 
         Raises:
-            OutcomeUnknownError: it is over `cap_bytes`, or as in `step`.
+            OutcomeUnknownError: the body is over `cap_bytes`, or as in `step`.
         """
         # Its buffer is the result, so that no body is in memory twice.
         body = io.BytesIO()
@@ -187,7 +188,7 @@ async def answered(
 
     Raises:
         NotSentError, OutcomeUnknownError: there is no answer.
-        RefusedError: it is a redirect to another server, or has too many headers.
+        RefusedError: the answer is a redirect to another server, or has too many headers.
     """
     request = client.build_request(
         ask.method,
@@ -213,10 +214,10 @@ async def answered(
 
 
 def check_headers(response: httpx2.Response) -> None:
-    """Refuse a response with more headers than reasonable.
+    """Check that a response has no unreasonable amount of headers.
 
     Raises:
-        RefusedError: they are over 64 KiB.
+        RefusedError: the headers are over 64 KiB.
     """
     size_bytes = sum(len(name) + len(value) + 4 for name, value in response.headers.raw)
     if size_bytes > HEADER_CAP_BYTES:
@@ -227,7 +228,8 @@ def _within_origin(response: httpx2.Response) -> httpx2.Request | None:
     """Return the request that follows a redirect, None if there is none.
 
     Raises:
-        RefusedError: it leads to another server, or would change the method and drop the body.
+        RefusedError: the redirect leads to another server, or would change the method and drop the
+            body.
     """
     if not response.has_redirect_location:
         return None
@@ -261,7 +263,7 @@ def _failed(error: Exception, dispatch: Dispatch) -> CallFailedError:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the reason in our own or the system's words; those of a library may quote a header."""
+    """Return an error's reason in capd's or the system's words: a library's may quote a header."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):

@@ -1,6 +1,6 @@
 """The HTTP+SSE transport of 2024-11-05: one GET receives everything, each message is a POST.
 
-GET ──event `endpoint`──> POST each message there; its answer comes as an event of the GET
+GET ──event `endpoint`──> POST each message to it; its answer comes as an event of the GET
  └── ends ──> lost: this transport cannot resume
 """
 
@@ -55,7 +55,7 @@ class LegacyWire:
         self._handshake_id: MessageId | msgspec.UnsetType = msgspec.UNSET
 
     async def open(self) -> None:
-        """Open the stream, and return once the server has said where messages go.
+        """Open the stream; return once the server has named the address for messages.
 
         Raises:
             CallFailedError: the server has not named an address.
@@ -142,10 +142,12 @@ class LegacyWire:
             raise RefusedError(f"offers no stream (HTTP status {answer.status})")
 
     def _checked_endpoint(self, answer: Answer, data: bytes) -> str:
-        """Return the URL for messages. It must have the same origin, as they carry credentials.
+        """Return the URL for messages.
+
+        It must have the server's origin, as messages have credentials.
 
         Raises:
-            RefusedError: it has another origin, or is not a URL.
+            RefusedError: the URL has another origin, or is not valid.
         """
         asked = httpx2.URL(self._spec.url)
         try:

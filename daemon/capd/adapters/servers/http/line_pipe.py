@@ -1,6 +1,6 @@
 """In-memory byte streams, so that a remote server is read like the pipes of a process.
 
-Nothing is buffered between the ends: a sender waits until everything was read. So when the end of a
+The ends have no buffer between them: a sender waits until everything was read. So when the end of a
 connection is reported, all earlier lines have been read.
 """
 
@@ -12,7 +12,7 @@ to get its line break."""
 
 
 class LineSender(trio.abc.SendStream):
-    """The end that is written to."""
+    """The writing end of an in-memory stream."""
 
     def __init__(self, channel: trio.MemorySendChannel[_Sent]) -> None:
         self._channel = channel
@@ -50,7 +50,7 @@ class LineSender(trio.abc.SendStream):
 
 
 class LineReceiver(trio.abc.ReceiveStream):
-    """The end that is read from."""
+    """The reading end of an in-memory stream."""
 
     def __init__(self, channel: trio.MemoryReceiveChannel[_Sent]) -> None:
         self._channel = channel
@@ -59,7 +59,7 @@ class LineReceiver(trio.abc.ReceiveStream):
         self._is_read: trio.Event | None = None
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """Return the available bytes, at most `max_bytes`; empty at the end of the stream."""
+        """Return the available bytes, at most `max_bytes`; wait for some; empty at the end."""
         if self._rest:
             await trio.lowlevel.checkpoint()
         else:
@@ -97,6 +97,6 @@ class LineReceiver(trio.abc.ReceiveStream):
 
 
 def line_pipe() -> tuple[LineSender, LineReceiver]:
-    """Return a stream's two ends: a write at one waits until it was read at the other."""
+    """Return the two ends of a stream; a write at one end waits until the other has read it."""
     sender, receiver = trio.open_memory_channel[_Sent](0)
     return LineSender(sender), LineReceiver(receiver)

@@ -1,4 +1,4 @@
-"""What a person and a login exchange while the login is in progress."""
+"""The data that a person and a login in progress exchange."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ LoginWay = Literal["browser", "device"]
 
 @dataclass(slots=True, eq=False)
 class LoginDialogue:
-    """One login, as the person sees it."""
+    """The parts of one login that its person sees: the code to enter, the address to paste."""
 
     way: LoginWay = "browser"
     """`device`: with a code, on any device (RFC 8628). `browser`: by a redirect to this machine."""
@@ -24,7 +24,7 @@ class LoginDialogue:
         """Take the address that a person copied from a browser elsewhere.
 
         Raises:
-            PasteError: it is not this login's redirect.
+            PasteError: the address is not this login's redirect.
         """
         if self.take_pasted is None:
             raise PasteError("this login takes no address")

@@ -2,10 +2,10 @@
 
     none ──log_in──> fresh ──expires, or is refused (401)──> refreshed, once for all connections
       ^                                      │ refused for good
-      └──────────── a person logs in again ──┘  (the server is parked until then)
+      └──────────── a person logs in again ──┘  (the server is not started until then)
 
-A refresh token is often valid for one use, so a refresh that has begun is finished and saved even
-if nobody waits for it any longer.
+A refresh token is often valid for only one use. So a refresh that has begun is finished and saved,
+even if nobody waits for it any longer.
 """
 
 import hashlib
@@ -55,7 +55,10 @@ class Logins:
     """Every login of the daemon, one per server and account."""
 
     def __init__(self, folder: Path, store: "TokenStore | None" = None) -> None:
-        """Logins are saved in `store`; without one in the keyring, or else in `folder`."""
+        """Create it.
+
+        Logins are saved in `store`; if it is None, in the keyring, or else in `folder`.
+        """
         self._folder = folder
         self._store = store
         self._store_lock = trio.Lock()
@@ -72,8 +75,9 @@ class Logins:
     async def account(self, spec: RemoteSpec, namespace: str) -> str:
         """Return the account that a session with this secret namespace uses at a server.
 
-        It is the namespace if a person has logged in with `--account` of that name, and otherwise
-        empty for the usual login. Secrets that have no value in the namespace fall back likewise.
+        The account is the namespace, if a person has logged in with `--account NAMESPACE`.
+        Otherwise it is empty, for the default login. The values of secrets are chosen in the same
+        way.
         """
         if not namespace or not self.takes_login(spec):
             return ""
@@ -108,7 +112,7 @@ class _SharedLogin:
 
 @dataclass(frozen=True, slots=True)
 class LoggedOut:
-    """The result of a logout: what was deleted here, and revoked at the server."""
+    """The outcome of a logout: what capd has deleted, and what the server has revoked."""
 
     was_kept: bool = True
     """Whether there was one."""
@@ -144,13 +148,13 @@ class Login:
         return f"wants a login (HTTP status {status}): run: capd login {self._spec.name}{account}"
 
     async def keep(self, record: LoginRecord) -> None:
-        """Use `record` from now on; a person has just logged in."""
+        """Save `record` and use it from now on, because a person has just logged in."""
         async with self._kept.lock:
             self._kept.lacking = None
             await self._save(record)
 
     async def lacking(self) -> Challenge | None:
-        """Return the scopes that the next login asks for: those granted and those demanded since.
+        """Return the scopes that the next login has to request: granted ones and demanded ones.
 
         None if the server has demanded nothing; the login then follows the server's first answer.
         """
@@ -164,7 +168,7 @@ class Login:
             return Challenge(scopes_of(granted)).with_more(self._kept.lacking)
 
     def _note(self, answer: "Answer") -> None:
-        """Note what an answer demands of the login."""
+        """Add the demands in an answer to those of the login."""
         said = answer.headers.get("www-authenticate", "")
         is_more = answer.status == _FORBIDDEN and "insufficient_scope" in said
         if answer.status == _UNAUTHORIZED or is_more:
@@ -180,9 +184,9 @@ class Login:
             return self._kept.record is not None
 
     async def forget(self) -> "LoggedOut":
-        """Log out: delete the login here, then have its tokens revoked where the server does that.
+        """Log out: delete the saved login, then ask the server to revoke its tokens.
 
-        What is deleted stays deleted, whatever the server answers.
+        The login stays deleted, whatever the server answers.
         """
         async with self._kept.lock:
             if not self._kept.is_loaded:
@@ -231,7 +235,7 @@ class Login:
         raise LoginNeededError(self.advice(_UNAUTHORIZED))
 
     async def _access(self, refused: str = "") -> str:
-        """Return a token other than `refused`, refreshed if necessary; empty if there is none."""
+        """Return a token, refreshed if necessary, other than `refused`; empty if there is none."""
         async with self._kept.lock:
             if not self._kept.is_loaded:
                 await self._load()
@@ -286,9 +290,9 @@ async def log_in(
     dialogue: LoginDialogue | None = None,
     timeout: float = LOGIN_TIMEOUT,
 ) -> None:
-    """Log a person in at a server; `show` gets the address that they have to open.
+    """Log a person in at a server; `show` gets the address that the person has to open.
 
-    `dialogue` says which kind of login it is, and takes what they paste. `timeout`: seconds.
+    `dialogue` has the kind of login, and receives what the person pastes. `timeout` is in seconds.
 
     Call this only because a person asked for it.
 

@@ -1,7 +1,7 @@
 """Receives the redirect of the browser at the end of a login.
 
-It listens on one port of 127.0.0.1, for one login. A person may also paste the address of the
-redirect.
+The module listens on one port of 127.0.0.1, for one login. A person may also paste the address of
+the redirect.
 
 Any process of this machine may connect. A request without the login's `state` gets a 404 and
 changes nothing, so another process can neither end the login nor learn anything about it.
@@ -22,7 +22,7 @@ _MOST_CONNECTIONS = 32
 
 
 class RedirectListener:
-    """An open port; `answer` waits for the one valid request."""
+    """Waits, on an open port, for the one request that is the redirect of the login."""
 
     def __init__(self, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}{PATH}"
@@ -36,7 +36,7 @@ class RedirectListener:
         self._state = state
 
     async def answer(self) -> Answer:
-        """Wait for the redirect, and return what it contains."""
+        """Wait for the redirect, and return its parameters."""
         await self._is_answered.wait()
         assert self._answer is not None
         return self._answer

@@ -1,4 +1,4 @@
-"""What a transport to a remote server needs, and how its connection ends."""
+"""The data that a transport to a remote server needs, and the reason why its connection ends."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass

@@ -45,10 +45,10 @@ class Wire(Protocol):
     """The transport to a remote server: streamable HTTP, or the older HTTP with SSE."""
 
     async def send(self, message: Incoming, line: bytes) -> None:
-        """Send one line, which holds `message`. Answers arrive separately."""
+        """Send one line, of which `message` is the parsed form. Answers arrive separately."""
 
     async def goodbye(self) -> None:
-        """Tell the server that the session is over, if the transport has a message for it."""
+        """Tell the server that the session is over, if the transport has such a message."""
 
 
 class BadAddressError(SpawnFailedError):
@@ -56,7 +56,7 @@ class BadAddressError(SpawnFailedError):
 
 
 class RemoteServer:
-    """A connection with the members of a process; create it with `connected`."""
+    """A connection by URL with the interface of a process; create it with `connected`."""
 
     pid = 0
     sandbox = ""
@@ -74,15 +74,15 @@ class RemoteServer:
 
     @property
     def is_parked(self) -> bool:
-        """Whether the connection ended because a person must act, such as to log in again."""
+        """Whether the connection has ended and a person must act before the next, as by a login."""
         return self._loss is not None and self._loss.is_parked
 
     def stderr_tail(self) -> list[str]:
-        """Return nothing, because a remote server's stderr cannot be seen."""
+        """Return no lines, because a remote server's stderr cannot be read."""
         return []
 
     async def wait(self) -> ConnectionLoss:
-        """Return why the connection was lost, once it is."""
+        """Wait until the connection is lost, and return why."""
         await self._gone.wait()
         assert self._loss is not None
         return self._loss

@@ -1,4 +1,4 @@
-"""The data needed to connect to a remote server."""
+"""The data that are needed to connect to a server by URL."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ IDLE_TIMEOUT = 1800.0
 
 @dataclass(frozen=True, slots=True)
 class RemoteSpec:
-    """A server by its URL. The URL and the headers may hold secrets."""
+    """A server by its URL. The URL and the headers may contain secrets."""
 
     name: str
     url: str = field(repr=False)

@@ -74,9 +74,9 @@ _VERSION: JsonCodec[_Version] = JsonCodec(_Version)
 
 
 def modern_version(message: Incoming) -> str:
-    """Return the protocol version in a message of the stateless protocol; empty for any other.
+    """Return the protocol version in a message of the stateless generation; empty for others.
 
-    Such a message has it in `_meta`, because there is no handshake.
+    Such a message has its version in `_meta`, because there is no handshake.
     """
     if b"io.modelcontextprotocol/protocolVersion" not in bytes(message.params):
         return ""
@@ -87,7 +87,7 @@ def modern_version(message: Incoming) -> str:
 
 
 class RequestHeaders:
-    """The headers for the messages of one connection."""
+    """Computes the HTTP headers for the messages of one connection."""
 
     def __init__(self) -> None:
         self._negotiated = ""
@@ -115,13 +115,14 @@ class RequestHeaders:
         return {"mcp-protocol-version": self._negotiated} if self._negotiated else {}
 
     def forget(self) -> None:
-        """Return to the state before the handshake."""
+        """Forget everything that the handshake has agreed on."""
         self._negotiated = ""
 
     def learn(self, method: str, result: bytes) -> None:
-        """Take from the result of `method` what later headers need.
+        """Learn from the result of `method` what later headers need.
 
-        That is the negotiated version of `initialize`, and the arguments that `tools/list` marks.
+        That is the version that `initialize` has agreed on, and the arguments that `tools/list`
+        marks.
         """
         try:
             if method == "initialize":
@@ -147,7 +148,7 @@ class RequestHeaders:
 
 
 def field_value(text: str) -> str:
-    """Return `text` as a header's value: unchanged if that is possible, otherwise in base64."""
+    """Return `text` as the value of a header: unchanged if it is allowed there, else in base64."""
     if text == "" or (_PLAIN.fullmatch(text) and not _ENCODED.fullmatch(text)):
         return text
     return f"=?base64?{base64.b64encode(text.encode('utf-8', 'replace')).decode()}?="
@@ -156,8 +157,8 @@ def field_value(text: str) -> str:
 def marked_arguments(schema: object) -> dict[Path, str]:
     """Return the paths of the arguments that become headers, with the headers' names.
 
-    If one mark in the schema is wrong, all are ignored, because the server will not compare them
-    either.
+    If one mark in the schema is not valid, all are ignored, because the server will then ignore
+    them, too.
     """
     marked: dict[Path, str] = {}
     for path, position in _positions(schema):
@@ -175,7 +176,10 @@ def marked_arguments(schema: object) -> dict[Path, str]:
 
 
 def _positions(root: object) -> Iterator[tuple[Path | None, dict[str, Any]]]:
-    """Yield every schema in `root`, with its path of properties if only those lead to it."""
+    """Yield every subschema in `root` with its path.
+
+    The path is None if anything but `properties` leads to the subschema.
+    """
     waiting: list[tuple[Path | None, object]] = [((), root)]
     while waiting:
         path, schema = waiting.pop()

@@ -82,7 +82,7 @@ _CANCELLED: JsonCodec[_Cancelled] = JsonCodec(_Cancelled)
 
 @dataclass(slots=True, eq=False)
 class _Post:
-    """A request in progress."""
+    """A request that waits for its reply."""
 
     message: Incoming
     is_modern: bool
@@ -100,7 +100,10 @@ class StreamableWire:
     """One connection over streamable HTTP."""
 
     def __init__(self, link: RemoteLink, fall_back: FallBack | None = None) -> None:
-        """`fall_back` tries the older transport with a line; it returns whether that worked."""
+        """Create it.
+
+        `fall_back` tries the older transport with a line; it returns whether that worked.
+        """
         self._spec = link.spec
         self._client = link.client
         self._login = link.login
@@ -276,7 +279,7 @@ class StreamableWire:
             raise OutcomeUnknownError("gave an answer that is none to this request")
 
     async def _pass_on(self, post: _Post | None, line: bytes) -> bool:
-        """Deliver a line; return whether it ended the request of `post`."""
+        """Deliver a line to the client; return whether it was the reply to `post`."""
         if len(line) > _DECODED_BYTES:
             ends = line_ends(line[:_END_BYTES], line[-_END_BYTES:])
             await self._outlet.deliver(line)
@@ -371,7 +374,7 @@ class StreamableWire:
         return is_ended
 
     async def _listen(self) -> None:
-        """Receive what a handshake server sends without a request, as long as it offers that."""
+        """Receive what a handshake server sends outside of requests, as long as it offers that."""
         events = EventParser(_DECODED_BYTES)
         pause = FIRST_PAUSE
         while True:
@@ -397,7 +400,7 @@ class StreamableWire:
 
         Raises:
             OutcomeUnknownError: the server failed; it may succeed later.
-            _NoStreamError: it does not offer the stream.
+            _NoStreamError: the server does not offer the stream.
         """
         headers = {"accept": "text/event-stream", **self._headers.of_connection()}
         if events.last_id:

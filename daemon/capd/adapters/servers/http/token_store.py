@@ -1,6 +1,6 @@
 """Saves logins: in the system's keyring if there is one, otherwise in private files.
 
-A key is a hash, so that the name of an entry reveals nothing.
+The key of an entry is a hash, so that it does not reveal the server.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ class TokenStore(Protocol):
 
 
 class FileStore:
-    """Files of mode 0600 in a folder of mode 0700, each replaced as a whole."""
+    """Saves logins in files of mode 0600 in a folder of mode 0700, each replaced as a whole."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -58,7 +58,10 @@ class FileStore:
 
 
 class KeyringStore:
-    """The system's keyring; an entry that it refuses is saved in a file."""
+    """Saves logins in the system's keyring.
+
+    An entry that the keyring refuses is saved in a file.
+    """
 
     def __init__(self, backend: "KeyringBackend", files: FileStore) -> None:
         from keyring.errors import KeyringError  # noqa: PLC0415 - the extra `keyring`

@@ -15,7 +15,7 @@ _BATCH: JsonCodec[list[msgspec.Raw]] = JsonCodec(list[msgspec.Raw])
 
 
 class _OfBatch(msgspec.Struct, gc=False):
-    """What every message of a batch has. Decoding stops at the first element without it."""
+    """The member that every message of a batch has. Decoding stops at an element without it."""
 
     jsonrpc: str
 
@@ -51,7 +51,7 @@ def _messages_of(batch: bytes) -> list[bytes]:
 
 
 def is_reply(message: Incoming) -> bool:
-    """Tell whether a message is a response: a result or an error for some request."""
+    """Tell whether a message is a response: a result or an error."""
     return not message.method and bool(len(message.result) or len(message.error))
 
 
