@@ -1,3 +1,3 @@
-"""capd, the per-user capability daemon: actors that act, around pure rules that decide."""
+"""capd, a per-user daemon for MCP capabilities: rules in `core` decide, actors carry that out."""
 
 __version__ = "0.1.0"

@@ -27,7 +27,7 @@ def _main(arguments: list[str]) -> int:
 
 
 def _imported(arguments: list[str]) -> Callable[[], int]:
-    """Import no more than a command needs; return the command."""
+    """Import the modules that a command needs, and no others; return its function."""
     lazy_dataclasses.install()
     _import_with_less()
     if arguments[:1] == ["embedder"]:
@@ -43,10 +43,10 @@ def _imported(arguments: list[str]) -> Callable[[], int]:
 def _import_with_less() -> None:
     """Import structlog and msgspec without packages that capd does not use through them.
 
-    structlog imports rich and pygments, which are installed together with `capd top`, for
-    tracebacks in colour, which the log of capd does not have: 65 modules and 3 MB of every daemon.
-    asyncio, of which trio has no use, is another 30 modules and 2 MB: the loggers that would use it
-    import it then. msgspec uses typing_extensions for Pythons older than capd's. A later import of
+    structlog imports rich and pygments, which `capd top` installs, for coloured tracebacks. capd's
+    log has none of these; they would cost every daemon 65 modules and 3 MB. asyncio is another 30
+    modules and 2 MB. trio does not use it, and structlog's asynchronous loggers import it when they
+    need it. msgspec uses typing_extensions for Pythons older than capd supports. A later import of
     any of them works as usual.
     """
     asyncio = _StandIn("asyncio")
@@ -60,9 +60,9 @@ def _import_with_less() -> None:
 def _import_trio_with_less() -> None:
     """Import trio without TLS, DTLS and ctypes, which take 1.3 MB.
 
-    `trio.SSLStream` and the like are imported when something asks for them, which is the client of
-    servers by URL. trio uses ctypes only to name threads for the system, and to find a library for
-    that it starts a process (`ldconfig`).
+    `trio.SSLStream` and the like are imported at their first use, by the client of servers by URL.
+    trio uses ctypes only to give threads a name in the system; to find a library for that, it would
+    start a process (`ldconfig`).
     """
     if "trio" in sys.modules:
         return
@@ -92,7 +92,7 @@ def _import_trio_with_less() -> None:
 
 
 class _StandIn(types.ModuleType):
-    """A module that is imported when something uses it, and not when something imports it."""
+    """Stands in for a module, which is imported only when something uses it."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -100,7 +100,7 @@ class _StandIn(types.ModuleType):
         """The names that were imported from it while it stood in."""
 
     def __getattr__(self, name: str) -> Any:
-        """Return the attribute of the real module, or a placeholder while this stands in."""
+        """Return the attribute of the real module, or a placeholder while imports are diverted."""
         if name.startswith("__"):
             raise AttributeError(name)
         if sys.modules.get(self.__name__) is self:
@@ -111,9 +111,9 @@ class _StandIn(types.ModuleType):
 
 @contextlib.contextmanager
 def _instead_of(modules: Mapping[str, types.ModuleType | None]) -> Iterator[None]:
-    """Let imports of these names find `modules` for a while, unless they are imported already.
+    """While the block runs, let imports of these names find `modules`.
 
-    None is a module that is not installed.
+    Names that are imported already stay so. A value of None makes a module seem not installed.
     """
     unused = {name: each for name, each in modules.items() if name not in sys.modules}
     sys.modules.update(unused)  # type: ignore[arg-type]
@@ -125,11 +125,12 @@ def _instead_of(modules: Mapping[str, types.ModuleType | None]) -> Iterator[None
 
 
 def _leave_foreign_python() -> None:
-    """Start again without the `PYTHON*` variables of the caller's environment.
+    """Execute this program again without the `PYTHON*` variables of the caller's environment.
 
     A module on a project's PYTHONPATH would be imported in place of one of Python's own. The shim
-    leaves these variables out already; this is for people who type `python -m capd daemon run`.
-    PYTHONMALLOC makes Python use the C library's allocator, which gives more memory back.
+    leaves these variables out already; this is for people who type `python -m capd daemon run`. The
+    new process gets PYTHONMALLOC, so that Python uses the C library's allocator, which returns more
+    memory to the system.
     """
     kept = {
         key: value
@@ -145,7 +146,8 @@ def _leave_foreign_python() -> None:
 def _open_standard_streams() -> None:
     """Open those of the descriptors 0 to 2 that are closed.
 
-    The next file to be opened would get such a number, and the log would be written into a socket.
+    Otherwise the next file or socket to be opened would get such a number, and the log would be
+    written into it.
     """
     for number in range(3):
         try:

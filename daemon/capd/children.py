@@ -1,4 +1,4 @@
-"""Creates every actor of a daemon and its parts: the only file that knows them all."""
+"""Creates all actors of a daemon, and their parts. It is the only file that imports them all."""
 
 import os
 import shutil
@@ -112,7 +112,7 @@ def addresses() -> dict[ActorName, Address]:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What the actors get from the daemon."""
+    """The objects that a daemon gives all of its actors."""
 
     bus: Bus
     listener: Listener[trio.SocketStream]
@@ -135,9 +135,10 @@ class Children:
         problems: list[str],
         parser: Parser,
     ) -> None:
-        """`environment` is the base for servers; problems found on the way are added to `problems`.
+        """Create the parts. `environment` is the base of servers' environments.
 
-        `parser` reads files that others may have written.
+        Problems that are found meanwhile are added to `problems`. `parser` reads files that others
+        may have written.
         """
         self._parser = parser
         self._where = where
@@ -385,7 +386,7 @@ class Children:
         return self._live.current.bridge_rules()
 
     def _has_program(self, path_known: trio.Event, command: str) -> bool:
-        """Tell whether servers would find a command; True until their PATH is known."""
+        """Tell whether servers would find a command on their PATH; True until PATH is known."""
         if not path_known.is_set():
             return True
         folders = [self._environment.get("PATH", ""), uvx_folder()]

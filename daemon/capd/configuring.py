@@ -1,4 +1,4 @@
-"""`python -m capd config`: the settings as the files define them, for when no daemon runs.
+"""`python -m capd config`: prints the settings from the files, for when no daemon runs.
 
 config show [PROJECT]    one JSON document, as the control method `config`
 config schema            the JSON Schema of config.toml

@@ -1,4 +1,4 @@
-"""The life of one daemon: start, service, drain, end."""
+"""The life of one daemon: it starts, serves, lets calls finish, and ends."""
 
 import contextlib
 import gc
@@ -132,7 +132,7 @@ async def run_daemon(environment: "os._Environ[str]", problems: Sequence[str] = 
 
 
 def _import_actors() -> None:
-    """Import every actor: a third of all imports, done while helper processes start."""
+    """Import every actor, which takes a third of all import time, while helper processes start."""
     # As in `__main__`: what imports create stays for ever.
     gc.disable()
     try:
@@ -143,10 +143,10 @@ def _import_actors() -> None:
 
 
 def _start_helpers(where: Places, live: LiveSettings, parser: Parser, is_service: bool) -> None:
-    """Start the processes that would otherwise be waited for later, one after the other.
+    """Start the processes for which the daemon would otherwise have to wait later, one by one.
 
-    The parser is needed before anybody is served if taps of others were never read. Which
-    sandboxing works on this machine is tried before the first server starts.
+    The parser is needed before the daemon can serve, if taps of others were never read. The
+    sandboxing test is needed before the first server starts.
     """
     # First, because it ends the helpers of an earlier daemon, and makes the mark of this one's.
     TREES.begin(Path(where.state), is_service=is_service)
@@ -171,7 +171,10 @@ class Daemon:
         problems: list[str],
         parser: Parser,
     ) -> None:
-        """`problems` are shown in the status; `place` is restored if somebody removes a part."""
+        """Create it. `problems` are shown in the status.
+
+        `place` is restored if somebody removes a part of it.
+        """
         self._parser = parser
         self._where = where
         self._live = live
@@ -233,7 +236,7 @@ class Daemon:
         log.info("daemon_stopped")
 
     def stop(self, how: StopParams | None = None) -> None:
-        """Stop the daemon: calls in progress may finish, and nothing new starts."""
+        """Begin to stop the daemon: calls in progress may finish, and nothing new starts."""
         if how is not None:
             self._is_for_good = how.for_good
         self._bus.publish(DaemonStopping())
@@ -318,7 +321,7 @@ class Daemon:
             log.error("reload_failed", reason=str(error))
 
     async def _keep_place(self) -> None:
-        """Put the socket, its folder and the locks back when somebody removes them."""
+        """Until cancelled, restore socket, folder and locks when somebody removes them."""
         taken_since: float | None = None
         while not self._stop_asked.is_set():
             await trio.sleep(_LOOK_AT_PLACE)
@@ -343,7 +346,7 @@ class Daemon:
                 log.warning("place_restored", socket=self._where.socket)
 
     async def _take_login_path(self) -> None:
-        """Use the login shell's PATH for servers that are started from now on."""
+        """Use the PATH of the login shell for servers that are started from now on."""
         if not is_from_shell(self._environment):
             found = await login_variables(self._environment)
             path = merged(self._environment.get("PATH", os.defpath), found.pop("PATH", ""))

@@ -1,7 +1,7 @@
 """The embedder's own process: the model and its mailbox, without the rest of the daemon.
 
-It imports as little as possible: with the daemon's own modules it would take 20 MB more. Its
-standard input is one end of a socket pair; the daemon has the other end.
+This module imports as little as possible, because the daemon's other modules would take 20 MB more.
+Its standard input is one end of a socket pair; the daemon has the other end.
 """
 
 import os
@@ -24,8 +24,8 @@ FAREWELL = 2.0
 def main(arguments: Sequence[str]) -> int:
     """Serve as the embedder; return the exit code.
 
-    The first argument is the seconds without a request after which it ends. The others are its mark
-    for the daemon's watcher.
+    The first argument is the number of seconds without a request after which the process ends. The
+    others are the mark by which the daemon's watcher finds it.
     """
     idle, *_mark = arguments
     # The process gets the user's messages, so other processes of this user must not read its

@@ -1,14 +1,14 @@
 """Dataclasses whose methods are compiled when they are first called.
 
-`@dataclass` writes the source text of up to six methods for each class and compiles it. For the
-280 dataclasses of a daemon that is a third of the time that its imports take, and most of these
-classes have no instance before the first call is answered. `install` puts `dataclass` of this
-module in the place of the standard one. Only capd's own classes are treated so: classes of other
-packages, classes that extend a dataclass, and options that capd does not use get the standard one.
+`@dataclass` writes the source text of up to six methods for each class and compiles it. For the 280
+dataclasses of a daemon that is a third of the time that its imports take, and most of these classes
+have no instance before the first call is answered. `install` puts `dataclass` of this module in the
+place of the standard one. Only capd's own classes get it. Classes of other packages, classes that
+extend a dataclass, and classes with options that capd does not use get the standard decorator.
 
-A class is the same with either: the standard decorator still makes its fields and slots, and
-`tests/test_lazy_dataclasses.py` compares every dataclass of the daemon. One difference shows
-before the first call only: `inspect.signature` sees `(*args, **kwargs)`.
+The resulting class is the same with either decorator: the standard one still makes its fields and
+slots, and `tests/test_lazy_dataclasses.py` compares every dataclass of the daemon. There is one
+difference, before the first call only: `inspect.signature` sees `(*args, **kwargs)`.
 """
 
 import dataclasses
@@ -74,7 +74,7 @@ def _lazy(
 
 
 def _set_late(cls: type, name: str, source_of: "Callable[[type, dict[str, Any]], str]") -> None:
-    """Give `cls` a method that puts the compiled one in its place, and calls that."""
+    """Give `cls` a method that compiles the real one, replaces itself by it, and calls it."""
 
     def compile_and_call(*args: Any, **kwargs: Any) -> Any:
         # Underscores: a field may have any name that a person would choose.

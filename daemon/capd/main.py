@@ -85,7 +85,7 @@ def _has_standard_error() -> bool:
 
 
 def _log_to_file() -> str:
-    """Replace the closed standard error by the log file; return a note for the status."""
+    """Open the log file as standard error, which is closed; return a note for the status."""
     state = Path(places(os.environ, os.getuid()).state)
     file = state / "capd.log"
     try:

@@ -4,10 +4,10 @@
     resolve    an entry, and its package, downloaded and checked
     launch     the parts of a definition, from an entry and the answers to its inputs
     inspect    what the server lists in a sandbox: tools, findings, tokens, triggers, collisions
-    triggers   triggers for definitions whose tools are known without starting anything
+    triggers   triggers for definitions whose tools are known already
 
-All but `find` read one JSON object from standard input, which may hold secrets, and each prints
-one. No daemon is involved, so this process parses what strangers wrote.
+All actions except `find` read one JSON object from standard input, which may contain secrets. Each
+prints one JSON object. No daemon is involved, so this process itself parses what strangers wrote.
 """
 
 import argparse
@@ -214,7 +214,7 @@ async def _find(options: argparse.Namespace, where: Places) -> dict[str, Any]:
 
 
 async def _refreshed(copy: Copy, files: copies.CopyFiles) -> str:
-    """Refresh a copy; return a note for a person, with the error if it failed."""
+    """Refresh a copy of a registry; return a note for a person, with the error if that failed."""
     fetcher = await Fetcher.opened()
 
     def told(read: int) -> None:
@@ -444,7 +444,7 @@ async def _triggers(asked: _Triggers, where: Places) -> dict[str, Any]:
 
 
 def _of_taps(server: ServerSpec, taps: Sequence[Tap]) -> tuple[Sequence[ToolDefinition], str]:
-    """Return the tools that a tap records for this server or its package, and the tap's name."""
+    """Return the tools that a tap records for this server or its package, with the tap's name."""
     package = package_of(server.command, server.args)
     for tap in taps:
         for each in (known for spec in tap.capabilities for known in spec.servers):
@@ -533,7 +533,7 @@ async def _findings(
 async def _changes(
     asked: _Inspect, tools: Sequence[ToolDefinition], lists: ToolLists, where: Places
 ) -> list[dict[str, str]]:
-    """Return how definitions differ from those of the version before."""
+    """Return how the definitions of tools differ from those of the installed version."""
     identity = server_identity(_server(asked.name, asked.previous))
     before = await _known_before(identity, lists, where)
     if before is None:

@@ -122,7 +122,7 @@ def embedded(texts: Sequence[str], known: "Mapping[str, Vectors]") -> "dict[str,
 
 
 def _versions(file: Path) -> Mapping[ServerIdentity, str]:
-    """Return the versions in a `tools.json` that was written before, by server."""
+    """Return the servers' versions in an earlier `tools.json`, by server."""
     try:
         with file.open("rb") as opened:
             return read_snapshot(opened.read(MOST_BYTES + 1)).versions

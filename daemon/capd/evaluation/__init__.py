@@ -1,1 +1,1 @@
-"""Measures the quality of decisions on data: `capd eval`."""
+"""Measures the quality of routing and search on labelled data: `capd eval`."""

@@ -1,4 +1,4 @@
-"""`python -m capd eval ...`: selects the data and the scorer, and prints the figures."""
+"""`python -m capd eval ...`: selects the data and the scorer, and prints the results."""
 
 import argparse
 import sys

@@ -1,4 +1,4 @@
-"""Labelled messages and the catalogs that they are about, as files contain them.
+"""Reads labelled messages, and the catalogs that they are about, from files.
 
 Rows are {text, label or null, accept?, kind?, writer?, before?, either?, split?, set?,
 src_trigger?}, a catalog {name, triggers?, description?}, one JSON object a line. `Part` is the

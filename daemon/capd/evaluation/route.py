@@ -1,6 +1,6 @@
 """Measures routing: `capd eval route` decides with the same code as the daemon.
 
-    correct            of messages that want a capability: a right one is activated
+    correct            share of messages that want a capability: a right one is activated
     wrong              of those: a wrong one is activated
     abstention         of those: none is activated or suggested
     found              of those: a right one is activated or among the suggested
@@ -59,7 +59,7 @@ class Latency(msgspec.Struct, frozen=True):
 
 
 class RouteReport(msgspec.Struct, frozen=True):
-    """The measures of one run of `capd eval route`, and what they were taken on."""
+    """The measures of one run of `capd eval route`, and the data that they are from."""
 
     scorer: str
     capabilities: int
@@ -74,13 +74,16 @@ class RouteReport(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One row with its decision."""
+    """One row, and the decision that routing made on it."""
 
     row: Row
     decision: Decision
 
     def values(self) -> dict[str, bool]:
-        """Return the measures of the row; they depend on whether something is wanted."""
+        """Return each measure of this row as true or false, by its name.
+
+        Which measures there are depends on whether the row wants a capability.
+        """
         right, decision = self.row.right, self.decision
         is_on = decision.outcome == "activate"
         if not right:
@@ -101,7 +104,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """A message's compared part, its vector, and the score of each capability, best first."""
+    """The part of a message that is compared, its vector, and all scores, best first."""
 
     text: str
     vector: "Vectors"
@@ -109,7 +112,7 @@ class Ranked:
 
 
 class Router:
-    """The daemon's decisions over one catalog, without a daemon."""
+    """Decides over one catalog as the daemon does, without a daemon."""
 
     def __init__(
         self,
@@ -119,7 +122,7 @@ class Router:
         *,
         keys: Collection[str] | None = None,
     ) -> None:
-        """`keys` are the keys that the user has stored; None stands for all keys."""
+        """Create it. `keys` are the keys that the user has stored; None stands for all keys."""
         self._capabilities = capabilities
         self._profile = profile
         self._vectorizer = vectorizer
@@ -159,7 +162,7 @@ class Router:
         return Ranked(text, vector, self._compared.scorer.ranked(text, vector, among))
 
     def concluded(self, ranked: "Ranked", learnt: Learnt, project: str) -> Decision:
-        """Return the decision on scores from `ranked`, with the offsets `learnt` in `project`."""
+        """Return the decision on `ranked`, after applying the offsets `learnt` in `project`."""
         known = replace(self._known, learnt=learnt, project=project)
         return deciding.concluded(ranked.text, ranked.scores, self._compared, self._profile, known)
 

@@ -57,7 +57,7 @@ class Measure(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The measures of one run of `capd eval search`, and what they were taken on."""
+    """The measures of one run of `capd eval search`, and the data that they are from."""
 
     schema: int
     tools: int
@@ -187,7 +187,7 @@ def table(report: Report) -> str:
 
 
 def _figures(ranked: Sequence[WireName], relevant: set[WireName]) -> tuple[float, ...]:
-    """Return recall at each of `RECALLS`, then nDCG."""
+    """Return the recall at each of `RECALLS`, and then nDCG@10."""
     from math import log2  # noqa: PLC0415 - beside the only formula that needs it
 
     places = [place for place, name in enumerate(ranked) if name in relevant]

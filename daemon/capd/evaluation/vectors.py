@@ -1,4 +1,4 @@
-"""Vectors for evaluation: the daemon's model in this process, with a cache if one is given."""
+"""Computes vectors for evaluation with the daemon's model, in this process; caches them if told."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ _SAVED_EACH = 4096
 
 
 class Vectorizer:
-    """Embeds each text once."""
+    """Embeds texts, each only once."""
 
     def __init__(self, cache_file: Path | None = None) -> None:
         self._known: dict[str, Vectors] = {}
