@@ -64,7 +64,9 @@ class OwnTap:
         return sorted(name for name in found if not name.startswith("."))
 
     def add(self, server: OwnServer, beside: Mapping[str, str] = NOTHING) -> Path:
-        """Write the definition of `server` and list the tap; return the definition's folder.
+        """Write the definition of `server`, and put the tap on the list.
+
+        Return the definition's folder.
 
         `beside` are texts of more files for that folder, by name.
         """

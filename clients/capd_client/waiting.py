@@ -113,7 +113,10 @@ def bar(done: int, total: int) -> str:
 
 
 def server_words(servers: list[dict[str, Any]]) -> str:
-    """Return which servers are being started; empty if none is. `uptime_s` is that of the start."""
+    """Return text about the servers that are being started; empty if none is.
+
+    In the daemon's answer, `uptime_s` of such a server is the seconds since its start began.
+    """
     words = []
     for each in servers:
         name, state = each.get("name", "?"), each.get("state")

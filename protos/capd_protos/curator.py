@@ -441,7 +441,7 @@ class DescribeTokens(msgspec.Struct, frozen=True, tag="curator.tokens"):
 
 
 class TokensDescribed(msgspec.Struct, frozen=True, tag="curator.tokens_described"):
-    """All sessions, oldest first."""
+    """Reply to `DescribeTokens`: what each session costs, the oldest session first."""
 
     vocabulary: str
     sessions: list[SessionTokens]

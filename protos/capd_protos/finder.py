@@ -155,7 +155,7 @@ class ServerIndexed(msgspec.Struct, frozen=True, tag="index.server"):
 
 
 class ServersIndexed(msgspec.Struct, frozen=True, tag="finder.indexed"):
-    """Every server was asked."""
+    """Reply to `IndexServers`: the outcome for each server."""
 
     servers: list[ServerIndexed]
 

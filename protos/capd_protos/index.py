@@ -48,7 +48,7 @@ class WriteIndex(msgspec.Struct, frozen=True, tag="index.write"):
 
 
 class IndexWritten(msgspec.Struct, frozen=True, tag="index.written"):
-    """What the file contains."""
+    """Reply to `WriteIndex` and `ReviseIndex`: the path of the file, and what changed in it."""
 
     path: str
     capabilities: int

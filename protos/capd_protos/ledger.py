@@ -142,7 +142,7 @@ class CapabilityCalls(msgspec.Struct, frozen=True):
 
 
 class CallsSummed(msgspec.Struct, frozen=True, tag="ledger.summed"):
-    """Every capability with a call."""
+    """Reply to `SumCalls`: one entry for each capability with a call."""
 
     capabilities: list[CapabilityCalls]
 
@@ -155,7 +155,7 @@ class ListDecisions(msgspec.Struct, frozen=True, tag="ledger.list_decisions"):
 
 
 class DecisionsListed(msgspec.Struct, frozen=True, tag="ledger.decisions"):
-    """Newest first."""
+    """Reply to `ListDecisions`: the decisions, newest first."""
 
     decisions: list[DecisionNote]
 
@@ -168,7 +168,7 @@ class ListActivations(msgspec.Struct, frozen=True, tag="ledger.list_activations"
 
 
 class ActivationsListed(msgspec.Struct, frozen=True, tag="ledger.activations"):
-    """Newest first."""
+    """Reply to `ListActivations`: the activations, newest first."""
 
     activations: list[ActivationNote]
 
@@ -181,7 +181,7 @@ class ListScripts(msgspec.Struct, frozen=True, tag="ledger.list_scripts"):
 
 
 class ScriptsListed(msgspec.Struct, frozen=True, tag="ledger.scripts"):
-    """Newest first."""
+    """Reply to `ListScripts`: the scripts, newest first."""
 
     scripts: list[ScriptNote]
 

@@ -318,7 +318,7 @@ class ListStartables(msgspec.Struct, frozen=True, tag="registry.startables"):
 
 
 class StartableEntry(msgspec.Struct, frozen=True):
-    """One server of a project."""
+    """A server that a project's files would start, and whether it is trusted."""
 
     server: ServerSpec
     digest: str

@@ -118,7 +118,7 @@ class ServerEntry(msgspec.Struct, frozen=True):
 
 
 class ServersListed(msgspec.Struct, frozen=True, tag="supervisor.listed"):
-    """All instances, by name."""
+    """Reply to `ListServers`: all instances, ordered by name."""
 
     servers: list[ServerEntry]
 

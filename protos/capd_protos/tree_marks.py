@@ -25,7 +25,7 @@ _HOME_BITS, _LIFE_BITS = 32, 16
 
 
 class Wanted(NamedTuple):
-    """A pattern for server processes, which have one of the two marks of certain daemons."""
+    """A pattern that matches processes by a mark: by their hard limit, or by their variable."""
 
     low: int
     high: int

@@ -290,7 +290,10 @@ RoutingAct = Literal["enabled", "disabled", "called"]
 
 
 class RoutingLabel(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What followed one message, for one capability; it contains no text of the message."""
+    """What a user or a model did after one message, by which routing learns about one capability.
+
+    It contains no text of the message.
+    """
 
     at: float
     """Seconds since the epoch."""

@@ -101,7 +101,11 @@ def forget(*, yes: bool) -> None:
 def _by_client(
     plan: "ImportPlan",
 ) -> "tuple[dict[str, dict[Path, list[Origin]]], list[Path]]":
-    """Return the imported origins by client and file of the user, and the files of the project."""
+    """Return where the imported servers were found.
+
+    The first result has their origins by client and by file of the user, the second the files of
+    the project.
+    """
     own: dict[str, dict[Path, list[Origin]]] = {}
     theirs: dict[Path, None] = {}
     for origin in (origin for planned in plan.planned for origin in planned.origins):

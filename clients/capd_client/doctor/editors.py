@@ -75,7 +75,7 @@ def _looked_at(seen: Surroundings, client: Client, launcher: Path) -> Iterator[F
 
 
 def _whole(seen: Surroundings, client: Client) -> Iterator[Finding]:
-    """Check that `capd install` would change nothing; it would, for example, restore a hook."""
+    """Report the files that `capd install` would still change, such as one without a hook."""
     try:
         changes = plan_install(Ledger(Path(seen.places.state), client.name), client.edits())
     except InstallError as error:

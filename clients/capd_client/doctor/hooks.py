@@ -67,7 +67,7 @@ def _titled(name: str) -> str:
 
 
 def _is_of(session: Mapping[str, Any], client: Client) -> bool:
-    """Tell whether the daemon takes a session for one of the client's."""
+    """Tell whether the daemon attributes a session to this client."""
     if session.get("client_line"):
         return bool(session["client_line"] == client.known.behaviour)
     return str(session.get("client", "")).startswith((client.name, client.known.behaviour))

@@ -115,7 +115,7 @@ class SessionsTable(msgspec.Struct, frozen=True):
 
 
 class SurfaceTable(msgspec.Struct, frozen=True):
-    """`[surface]` (docs/surface.md)."""
+    """`[surface]`: what a client lists of the tools that are on (docs/surface.md)."""
 
     mode: Literal["auto", "dynamic", "stable", "pass-through"] = "auto"
     """How clients see what is on; `auto` decides by what each client can do."""

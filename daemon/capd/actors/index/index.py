@@ -463,7 +463,7 @@ def _texts_of(reads: Mapping[str, _Read], learned: Mapping[str, _Read]) -> list[
 
 
 def _values(users: _Read, skills: Mapping[str, list[str]], call: Call) -> dict[str, Any]:
-    """Return the values of each capability for the file, with `document.with_digests`."""
+    """Return the values of each capability for the file, with digests (`document.with_digests`)."""
     values: dict[str, document.Values] = {}
     for described in sorted(users.described, key=lambda each: str(each.capability.id)):
         spec = described.capability

@@ -355,7 +355,10 @@ def _comparison(
     known: "list[Mapping[str, Vectors]]",
     before: "Comparison | None",
 ) -> "Comparison":
-    """Return the comparison with the vectors in `known`, a list of one mapping that is emptied."""
+    """Return the comparison with the vectors in `known`.
+
+    `known` is a list of one mapping. The mapping is removed from it, so that its memory is freed.
+    """
     from capd.core.routing.deciding import comparison  # noqa: PLC0415 - 10 ms without turns
 
     return comparison(profile, capabilities, known.pop(), background_messages(), before)

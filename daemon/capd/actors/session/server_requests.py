@@ -286,7 +286,10 @@ class ServerRequests:
         return result
 
     async def renew(self) -> None:
-        """Start the servers of subscriptions that do not run; starting renews the subscriptions."""
+        """Start the stopped servers that have subscriptions.
+
+        Each start renews its server's subscriptions.
+        """
         for server in self._subscribed.servers:
             if self._state.lease_on(server) is None or self._leases.running(server) is not None:
                 continue

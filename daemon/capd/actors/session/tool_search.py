@@ -158,7 +158,7 @@ class ToolSearch:
         answers: "Sequence[search_reply.QuestionAnswer]",
         hits: Mapping[WireName, finder.ToolHit],
     ) -> str:
-        """Return signatures of further tools of the first hit's capability, for likely next calls.
+        """Return signatures of more tools of the first hit's capability, which may be called next.
 
         The text is empty if the client lists active tools by itself, and if the question selects
         tools or asks for another level of detail.
@@ -203,7 +203,7 @@ class ToolSearch:
         return found if hits == found.hits else msgspec.structs.replace(found, hits=hits)
 
     def _off(self, hit: finder.ToolHit) -> Restriction | None:
-        """Return why policy or profile switch off a tool's whole capability, or else None."""
+        """Return why policy or profile forbid a tool's whole capability; None if they do not."""
         return None if hit.via is None else self._view.policy.restrict_capability(hit.via)
 
     async def reach(self, name: str) -> ActiveTool:

@@ -47,7 +47,7 @@ class Sharing:
         self._pepper = secrets.token_bytes(32)
 
     async def load(self) -> None:
-        """Load the generations that an earlier daemon saved."""
+        """Load which MCP generation each server speaks, as an earlier daemon saved it."""
         if self._file is not None:
             self._generations.restore(await self._file.load())
 

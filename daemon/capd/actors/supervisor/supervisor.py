@@ -649,5 +649,5 @@ class Supervisor:
 
 
 def _urls(instance: InstanceRecord) -> tuple[str, ...]:
-    """Return the addresses of an instance's server, the main one first; one, '', for stdio."""
+    """Return the addresses of an instance's server, the main one first; `("",)` for stdio."""
     return (instance.server.url, *instance.server.further_urls)

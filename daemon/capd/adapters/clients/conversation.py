@@ -58,7 +58,10 @@ class Request:
 
 
 class DirectRoute(Protocol):
-    """The way of a call that the daemon passes on unchanged. It ends with exactly one `leave`."""
+    """The route of a call that the daemon passes on unchanged.
+
+    Its user calls `leave` exactly once.
+    """
 
     server_connection: ServerConnection
     members: Members

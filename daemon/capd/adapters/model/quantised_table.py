@@ -49,7 +49,7 @@ def look_up_before_widening(model: bytes, table: str) -> bytes:
 
 
 def _exchanged(graph: Sequence[_Field], table: str) -> Iterator[bytes | memoryview]:
-    """Yield the fields of the graph with the lookup moved before the two nodes that widen."""
+    """Yield the fields of the graph, in which the lookup comes before the nodes that widen rows."""
     nodes = [field for field in graph if field.number == _NODE_OF_GRAPH]
     [scaling] = [node for node in nodes if table in _texts(node, _OUTPUT)]
     as_float, scales = _texts(scaling, _INPUT)

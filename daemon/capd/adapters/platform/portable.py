@@ -131,7 +131,7 @@ def has_controlling_terminal() -> bool:
 
 
 def hard_limit(pid: int, /) -> int | None:
-    """Return None: no limit marks trees on these systems."""
+    """Return None: on these systems capd does not mark processes by a limit."""
     del pid
     return None
 
@@ -143,13 +143,13 @@ def marking_value(pid: int, /) -> bytes:
 
 
 def marked(low: int, high: int, prefix: bytes) -> list[int]:
-    """Return no processes: trees are not marked on these systems."""
+    """Return no processes: on these systems capd does not mark processes."""
     del low, high, prefix
     return []
 
 
 def end_marked(low: int, high: int, prefix: bytes) -> bool:
-    """Return False, and kill nothing: trees are not marked on these systems."""
+    """Return False, and kill nothing: on these systems capd does not mark processes."""
     del low, high, prefix
     return False
 

@@ -79,7 +79,7 @@ async def large_result(line: Oversized, ends: LineEnds | None) -> LargeResult:
 def params_for_server(
     message_id: int, members: Members, caller: Caller, *, stateless: bool
 ) -> bytes:
-    """Return the params of a request in the form for the server."""
+    """Return a request's params, with the `_meta` for the server's generation of MCP."""
     meta = members.get("_meta")
     if meta is None and not stateless:
         return joined(members)

@@ -22,7 +22,7 @@ class Facts:
 
 
 def entry_of(described: CapabilityTools, facts: Facts, words: Words | None = None) -> IndexEntry:
-    """Return the entry of a capability, in the words of its tap; `words` if they are known."""
+    """Return a capability's index entry. It has the wording `words`, or else that of its tap."""
     spec = described.capability
     words = words or extract_words(spec, described.tools or ())
     return IndexEntry(

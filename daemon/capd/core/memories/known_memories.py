@@ -62,7 +62,7 @@ class KnownMemories:
         return found
 
     def of_capabilities(self, capabilities: Iterable[CapabilityId]) -> list[PricedMemory]:
-        """Return the memories of the capabilities themselves."""
+        """Return the memories about these capabilities, without those about their tools."""
         ids = list(capabilities)
         return [k for k in self.all if any(is_of_capability(k.memory, each) for each in ids)]
 

@@ -221,7 +221,7 @@ class _Rows:
         return exact
 
     def cosines(self, vectors: "Sequence[Vectors]") -> "list[Vectors]":
-        """Return the products of each row with each vector, in eight bits if there are many."""
+        """Return the cosine of each row with each vector; in eight bits if there are many rows."""
         import numpy as np  # noqa: PLC0415 - as above
 
         if not self.is_coarse:
@@ -477,7 +477,11 @@ class EvidenceIndex:
         )
 
     def _cosines(self, vectors: "Sequence[Vectors]", bm25: "Vectors") -> "list[Vectors]":
-        """Return the product of each trigger with each vector, more exact for near capabilities."""
+        """Return the cosine of each trigger with each vector.
+
+        It is computed in eight bits if there are many triggers, and exactly for the nearest
+        capabilities.
+        """
         found = self._rows.cosines(vectors)
         if self._rows.is_coarse:
             for vector, cosines in zip(vectors, found, strict=True):
@@ -485,7 +489,7 @@ class EvidenceIndex:
         return found
 
     def _compare_again(self, vector: "Vectors", cosines: "Vectors", bm25: "Vectors") -> None:
-        """Replace the approximate products for the nearest capabilities' triggers by exact ones."""
+        """Replace the approximate cosines for the nearest capabilities' triggers by exact ones."""
         import numpy as np  # noqa: PLC0415 - as above
 
         best = _best(cosines, self._starts)

@@ -27,7 +27,7 @@ class BadProjectionError(CapdError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Projection:
-    """The map: `down` has the shape dimensions x rank, `up` rank x dimensions."""
+    """The matrices of the projection: `down` is dimensions x rank, `up` is rank x dimensions."""
 
     down: "Vectors"
     up: "Vectors"
@@ -40,7 +40,7 @@ class Projection:
         return vectors + turned
 
     def lengths(self, vectors: "Vectors") -> "Vectors":
-        """Return the length of each row after the map; never 0."""
+        """Return the length of each row after the projection; never 0."""
         import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without turns never pays
 
         lengths: Vectors = np.maximum(
@@ -65,7 +65,7 @@ class Projection:
         return projected + images
 
     def to_bytes(self) -> bytes:
-        """Return the map as float16."""
+        """Return the matrices of the projection as float16."""
         import numpy as np  # noqa: PLC0415 - as above
 
         parts = (self.down, self.up, self.none)
@@ -73,7 +73,7 @@ class Projection:
 
     @classmethod
     def from_bytes(cls, data: bytes, dimensions: int) -> "Projection":
-        """Read a map for vectors of that many dimensions.
+        """Read the projection in `data`, which must be for vectors of `dimensions` numbers.
 
         Raises:
             BadProjectionError: the size is wrong.

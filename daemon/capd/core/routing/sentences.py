@@ -133,7 +133,7 @@ def sentences(text: str) -> list[str]:
 
 
 def act(sentence: str) -> Act:
-    """Return what a sentence does. One that neither asks, orders nor needs anything tells."""
+    """Return which kind a sentence is: it asks, orders, names a need, or else only tells."""
     begun = _LEAD.sub("", sentence).strip()
     if _ASK.search(begun):
         return "asks"

@@ -32,7 +32,10 @@ K = TypeVar("K", bound=Hashable)
 
 
 class State(Enum):
-    """The states of an instance; the module has their order. `DOWN`: it died, and is held."""
+    """The states of an instance. The module's docstring shows the order.
+
+    `DOWN` means that the instance died while sessions have a lease on it.
+    """
 
     STARTING = "starting"
     READY = "ready"

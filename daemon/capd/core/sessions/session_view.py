@@ -273,7 +273,7 @@ class SessionView:
 
     @property
     def whole_bytes(self) -> int:
-        """The bytes of all tools up to which a session looks all of them up; 0 for never."""
+        """The most bytes of all tools at which the session looks up all of them; 0 for never."""
         # A user who pins tools has decided what is always listed.
         is_decided = self._is_set or self.rules.pins or self._kept is not None
         return 0 if is_decided or self.is_bare else WHOLE_BYTES
@@ -359,7 +359,10 @@ class SessionView:
 
     @property
     def has_caller(self) -> bool:
-        """Whether the client has the tool `tool_call`. A client that lists every tool has not."""
+        """Whether the client has the tool `tool_call`.
+
+        A client that lists every tool does not have it.
+        """
         return any(own.name == TOOL_CALL for own in self.own.values())
 
     @property
@@ -403,7 +406,10 @@ class SessionView:
 
     @property
     def has_enabler(self) -> bool:
-        """Whether the client has the tool `capability`. A client that lists every tool has not."""
+        """Whether the client has the tool `capability`.
+
+        A client that lists every tool does not have it.
+        """
         return any(own.name == CAPABILITY for own in self.own.values())
 
     @property
