@@ -2,6 +2,7 @@
 
     python bombing_site.py WHAT      prints its address, and serves until it is killed
 
+It also prints a line for each stream that it is asked to continue.
 WHAT says how a call ends; `marks` bursts when its tools are listed.
 """
 
@@ -59,6 +60,7 @@ class Visit(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Go on with a stream that has no news, again and again."""
         if "last-event-id" in self.headers:
+            print("continued", flush=True)
             self.no_news()
         else:
             self.answer(b"", status=405)

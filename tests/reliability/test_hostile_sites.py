@@ -4,7 +4,7 @@ import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,23 +16,37 @@ pytestmark = pytest.mark.reliability
 SITE = Path(__file__).with_name("bombing_site.py")
 
 
+MOST_CONTINUATIONS = 40
+"""Far more than capd needs within the 20 s of a call, and far fewer than the hundreds without a
+bound."""
+
+
 @contextlib.contextmanager
-def bombing(world: World, what: str) -> Iterator[None]:
-    """Run a site, define a capability on it, and start the daemon."""
-    process = subprocess.Popen([sys.executable, str(SITE), what], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    try:
-        url = process.stdout.readline().strip()
-        world.home.plain("far")
-        (world.home.folder / "tap/capabilities/far/default.toml").write_text(
-            f'[[mcp.servers]]\nname = "far"\nurl = {json.dumps(url)}\ntransport = "http"\n'
-            "timeout_seconds = 20\n"
-        )
-        world.start()
-        yield
-    finally:
-        process.kill()
-        process.communicate()
+def bombing(world: World, what: str) -> Iterator[Callable[[], list[str]]]:
+    """Run a site, define a capability on it, and start the daemon.
+
+    Yield a function that ends the site and returns the streams that it was asked to continue.
+    """
+    argv = [sys.executable, str(SITE), what]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+        said = process.stdout
+        assert said is not None
+
+        def continued() -> list[str]:
+            process.kill()
+            return said.read().splitlines()
+
+        try:
+            url = said.readline().strip()
+            world.home.plain("far")
+            (world.home.folder / "tap/capabilities/far/default.toml").write_text(
+                f'[[mcp.servers]]\nname = "far"\nurl = {json.dumps(url)}\ntransport = "http"\n'
+                "timeout_seconds = 20\n"
+            )
+            world.start()
+            yield continued
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize(
@@ -74,13 +88,15 @@ def test_large_answers_of_one_server_are_in_memory_one_at_a_time(world: World) -
 
 
 def test_a_stream_without_news_is_given_up_at_its_calls_time(world: World) -> None:
-    with bombing(world, "no_news"), world.beside_an_honest_session():
+    with bombing(world, "no_news") as continued, world.beside_an_honest_session():
         session = world.session("one", "far")
 
         answer = session.call("far__echo")
 
         assert outcome(answer) == "outcome_unknown"
         assert "task_failed" not in world.log()
+        # It asks to be continued at once, again and again.
+        assert 0 < len(continued()) <= MOST_CONTINUATIONS
 
 
 def test_a_call_that_is_redirected_to_a_clouds_metadata_goes_nowhere(world: World) -> None:

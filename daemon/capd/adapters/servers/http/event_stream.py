@@ -35,6 +35,8 @@ class EventParser:
     def __init__(self, cap_bytes: int = CAP_BYTES) -> None:
         self.last_id = ""
         self.retry: float | None = None
+        self.has_brought = False
+        """Whether this stream had an event with data."""
         self._cap_bytes = cap_bytes
         self._line: list[bytes] = []
         self._is_first = True
@@ -52,7 +54,7 @@ class EventParser:
     def restart(self) -> None:
         """Start on another stream that continues this one after its last event."""
         self._line, self._data, self._name = [], [], ""
-        self._has_fields = self._after_return = False
+        self._has_fields = self._after_return = self.has_brought = False
         self._is_first = True
         self._since_event_bytes = 0
 
@@ -89,7 +91,9 @@ class EventParser:
     def _take(self, line: bytes, events: list[Event]) -> None:
         if not line:
             if self._has_fields:
-                events.append(Event(self._name or "message", b"\n".join(self._data)))
+                event = Event(self._name or "message", b"\n".join(self._data))
+                self.has_brought = self.has_brought or bool(event.data)
+                events.append(event)
             self._name, self._data, self._has_fields = "", [], False
             return
         field, _, value = line.partition(b":")

@@ -47,6 +47,7 @@ from capd.core.protocol.outcomes import (
     RefusedError,
 )
 from capd.core.results.line_ends import line_ends
+from capd.core.servers.stream_pauses import StreamPauses
 from capd_protos.codec import JsonCodec, MalformedError
 
 NOTICE_TIMEOUT = 20.0
@@ -311,8 +312,9 @@ class StreamableWire:
         if await self._take_events(post, answer, events, large):
             return
         failures = 0
+        pauses = StreamPauses()
         while events.last_id and failures < MOST_FAILED_RESUMPTIONS:
-            await trio.sleep(FIRST_PAUSE if events.retry is None else events.retry)
+            await trio.sleep(pauses.after(events.retry, is_new=events.has_brought))
             try:
                 async with self._resumed(events) as again:
                     failures = 0

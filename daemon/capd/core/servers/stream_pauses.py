@@ -1,0 +1,32 @@
+"""Decides how long to wait before a stream that the server ended is continued.
+
+A server may ask for a pause (`retry`), also for none: a server that is polled ends each stream on
+purpose. The first pause is what it asks for. Each later one has a lower bound, so that a server
+that ends every stream at once does not make capd connect hundreds of times in a call.
+"""
+
+USUAL = 1.0
+"""Seconds if the server asks for nothing."""
+LEAST = 0.1
+"""Seconds before the second and each later continuation."""
+LONGEST = 1.0
+"""Seconds up to which the lower bound grows while streams bring nothing."""
+
+
+class StreamPauses:
+    """The pauses of one request's stream."""
+
+    def __init__(self) -> None:
+        self._least = 0.0
+
+    def after(self, asked: float | None, *, is_new: bool) -> float:
+        """Return the seconds to wait before the stream is continued.
+
+        `asked` is the pause that the server asks for, in seconds. `is_new` tells whether the stream
+        that has just ended brought a message.
+        """
+        if is_new:
+            self._least = min(self._least, LEAST)
+        pause = max(USUAL if asked is None else asked, self._least)
+        self._least = min(max(self._least * 2, LEAST), LONGEST)
+        return pause
