@@ -35,5 +35,5 @@ def test_news_make_the_pause_short_again() -> None:
 
 
 @pytest.mark.parametrize("is_new", [True, False])
-def test_a_longer_pause_that_a_server_asks_for_is_kept(is_new: bool) -> None:  # noqa: FBT001
+def test_a_longer_pause_that_a_server_asks_for_is_kept(is_new: bool) -> None:
     assert waits(7.0, is_new=is_new, count=6) == [7.0] * 6

@@ -16,7 +16,8 @@ import trio
 from capd.adapters.servers.http.login_dialogue import LoginDialogue
 from capd.adapters.servers.http.logins import Logins, log_in
 from capd.adapters.servers.http.remote_spec import RemoteSpec
-from capd.core.errors import CapdError
+from capd.core.errors import CapdError, described
+from capd.core.protocol.outcomes import internal_error
 from capd.core.servers.login_answers import PasteError
 from capd_protos import supervisor as messages
 
@@ -100,6 +101,9 @@ class LoginRequests:
         except CapdError as error:
             login.problem = str(error)
             log.info("login_failed", server=spec.name, reason=str(error))
+        except Exception as error:  # noqa: BLE001 - the boundary of one login
+            login.problem = f"{spec.name}: {internal_error(error)}"
+            log.error("task_failed", task=f"login at {spec.name}", **described(error))
         finally:
             login.opened.set()
             login.done.set()

@@ -40,13 +40,15 @@ class Answer:
     code: str
     state: str
     iss: str | None
+    """The authorization server that answers; empty if the redirect names several."""
     error: str
 
 
 def read_redirect(query: str, state: str) -> Answer | None:
     """Return the parameters in the query of a redirect; None if it has another `state`.
 
-    A parameter that occurs twice counts as missing.
+    A parameter that occurs twice counts as missing, except for `iss`: a redirect that names two
+    authorization servers may be one of a login page that led on to another one's.
     """
     try:
         fields = parse_qs(query, max_num_fields=_MOST_FIELDS)
@@ -56,7 +58,8 @@ def read_redirect(query: str, state: str) -> Answer | None:
     given_state = found.get("state", "")
     if not state or not secrets.compare_digest(given_state.encode(), state.encode()):
         return None
-    return Answer(found.get("code", ""), given_state, found.get("iss"), found.get("error", ""))
+    iss = found.get("iss", "") if "iss" in fields else None
+    return Answer(found.get("code", ""), given_state, iss, found.get("error", ""))
 
 
 def read_pasted(text: str, redirect: str, state: str) -> Answer:

@@ -49,6 +49,8 @@ from capd.core.servers.login_answers import DEVICE_GRANT, DeviceError
 
 ANSWER_CAP_BYTES = 1 << 20
 ANSWER_TIMEOUT = 30.0
+# A token's `expires_in` may be a number that no float holds.
+_LIBRARY_ERRORS = (OAuthFlowError, ValueError, OverflowError)
 _OK, _BAD_REQUEST, _UNAUTHORIZED, _FORBIDDEN, _TOO_MANY, _FAULT = 200, 400, 401, 403, 429, 500
 
 Show = Callable[[str], Awaitable[None]]
@@ -165,12 +167,17 @@ def _following(answer: httpx2.Response) -> httpx2.Request | None:
 
 
 async def authorize(
-    spec: RemoteSpec, show: Show, lacking: Challenge | None, dialogue: LoginDialogue
+    spec: RemoteSpec,
+    show: Show,
+    lacking: Challenge | None,
+    dialogue: LoginDialogue,
+    last_issuer: str = "",
 ) -> LoginRecord:
     """Log a person in at `spec`'s server, and return the login.
 
     `lacking` are the demands in the server's answer to an earlier request. `dialogue` has the kind
-    of login, and receives the text that the person pastes.
+    of login, and receives the text that the person pastes. `last_issuer` is the authorization
+    server of the login that this one replaces; empty if there is none.
 
     Raises:
         LoginFailedError: the login failed.
@@ -185,13 +192,19 @@ async def authorize(
                 why = f"port {port}, where the login comes back to, is taken ({error.strerror})"
                 raise LoginFailedError(f"{spec.name}: {why}: end what has it") from None
             return await _authorize(
-                spec, show, sender, listener, lacking=lacking, dialogue=dialogue
+                spec,
+                show,
+                sender,
+                listener,
+                lacking=lacking,
+                dialogue=dialogue,
+                last_issuer=last_issuer,
             )
     except (AddressRefusedError, CallFailedError) as error:
         raise LoginFailedError(f"{spec.name} {error}") from None
     except DeviceError as error:
         raise LoginFailedError(f"{spec.name}: the login failed: {error}") from None
-    except (OAuthFlowError, ValueError) as error:
+    except _LIBRARY_ERRORS as error:
         raise LoginFailedError(f"{spec.name}: the login failed: {_gist(error)}") from None
 
 
@@ -221,6 +234,7 @@ async def _authorize(
     *,
     lacking: Challenge | None,
     dialogue: LoginDialogue,
+    last_issuer: str,
 ) -> LoginRecord:
     is_device = dialogue.way == "device"
 
@@ -228,6 +242,7 @@ async def _authorize(
         if is_device:
             raise _ClientReadyError
         _check_pkce(provider.context.oauth_metadata)
+        _check_issuer(spec, provider.context.oauth_metadata, last_issuer)
         _choose_method(spec, provider)
         await sender.policy.check(url, "a login page")
         listener.expect(_state_in(url))
@@ -290,6 +305,7 @@ async def _authorize(
                     # This response alone is the authorization server's own metadata.
                     device_endpoint = _device_endpoint(spec, response)
                 if is_ready:
+                    _check_issuer(spec, context.oauth_metadata, last_issuer)
                     _choose_method(spec, provider)
                     await log_in_by_device(provider, sender, device_endpoint, show, dialogue)
                     return _record(provider)
@@ -415,7 +431,7 @@ async def refresh(
             await flow.asend(response)
     except (AddressRefusedError, CallFailedError) as error:
         raise NotSentError(f"was not asked, for its authorization server {error}") from None
-    except (OAuthFlowError, ValueError):
+    except _LIBRARY_ERRORS:
         raise LoginNeededError(advice(_UNAUTHORIZED)) from None
     if provider.context.current_tokens is None:
         raise LoginNeededError(advice(_UNAUTHORIZED))
@@ -463,7 +479,7 @@ async def revoke(spec: RemoteSpec, record: LoginRecord) -> str:
                     return f"it answers with HTTP status {response.status_code}"
     except (AddressRefusedError, CallFailedError) as error:
         return f"it {error}"
-    except (OAuthFlowError, ValueError) as error:
+    except _LIBRARY_ERRORS as error:
         return _gist(error)
     return ""
 
@@ -497,9 +513,30 @@ def _check_pkce(metadata: OAuthMetadata | None) -> None:
         )
 
 
+def _check_issuer(spec: RemoteSpec, metadata: OAuthMetadata | None, last_issuer: str) -> None:
+    """Keep a client that the definition names with the authorization server that knows it.
+
+    The server says where its authorization server is. If it could say another, that one would get
+    the client's secret.
+
+    Raises:
+        LoginFailedError: the last login was at another authorization server.
+    """
+    if spec.client is None or not last_issuer or metadata is None:
+        return
+    if str(metadata.issuer) != last_issuer:
+        account = f" --account {spec.account}" if spec.account else ""
+        raise LoginFailedError(
+            f"{spec.name} names another authorization server than at the last login"
+            f" ({urlsplit(str(metadata.issuer)).netloc}), which does not know the client of its"
+            f" definition: if you expect that, run: capd logout {spec.name}{account}, and log in"
+            " again"
+        )
+
+
 def _gist(error: Exception) -> str:
     """Return the part of an SDK error's text before the colon, which quotes no server."""
-    if isinstance(error, ValueError):
+    if not isinstance(error, OAuthFlowError):
         return "its metadata is not valid"
     return str(error).partition(":")[0].partition(" (")[0] or type(error).__name__
 

@@ -148,10 +148,27 @@ class Login:
         return f"wants a login (HTTP status {status}): run: capd login {self._spec.name}{account}"
 
     async def keep(self, record: LoginRecord) -> None:
-        """Save `record` and use it from now on, because a person has just logged in."""
+        """Save `record` and use it from now on, because a person has just logged in.
+
+        Raises:
+            LoginFailedError: it cannot be saved, and is not used.
+        """
         async with self._kept.lock:
+            try:
+                await self._save(record)
+            except OSError as error:
+                why = f"the login cannot be saved ({error.strerror})"
+                raise LoginFailedError(f"{self._spec.name}: {why}") from None
             self._kept.lacking = None
-            await self._save(record)
+            self._kept.record, self._kept.is_loaded = record, True
+
+    async def issuer(self) -> str:
+        """Return the authorization server of the login that is kept; empty if there is none."""
+        async with self._kept.lock:
+            if not self._kept.is_loaded:
+                await self._load()
+            record = self._kept.record
+            return str(record.server_metadata.get("issuer") or "") if record is not None else ""
 
     async def lacking(self) -> Challenge | None:
         """Return the scopes that the next login has to request: granted ones and demanded ones.
@@ -250,7 +267,12 @@ class Login:
             fresh: LoginRecord | None = None
             with trio.CancelScope(shield=True), trio.move_on_after(REFRESH_TIMEOUT):
                 fresh = await self._refresh(record)
-                await self._save(fresh)
+                self._kept.record = fresh
+                try:
+                    await self._save(fresh)
+                except OSError as error:
+                    # It is used as long as the daemon runs. A later refresh is saved again.
+                    log.warning("login_not_saved", server=self._spec.name, reason=error.strerror)
             if fresh is None:
                 raise NotSentError("was not asked: its authorization server does not answer")
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -277,7 +299,6 @@ class Login:
         self._kept.is_loaded = True
 
     async def _save(self, record: LoginRecord) -> None:
-        self._kept.record, self._kept.is_loaded = record, True
         store = await self._store()
         await trio.to_thread.run_sync(store.save, self._kept.key, _RECORD.encode(record).decode())
 
@@ -304,7 +325,11 @@ async def log_in(
     try:
         with trio.fail_after(timeout):
             record = await authorization.authorize(
-                spec, show, await login.lacking(), dialogue or LoginDialogue()
+                spec,
+                show,
+                await login.lacking(),
+                dialogue or LoginDialogue(),
+                await login.issuer(),
             )
     except trio.TooSlowError:
         raise LoginFailedError(f"{spec.name}: nobody logged in within {timeout:g} s") from None

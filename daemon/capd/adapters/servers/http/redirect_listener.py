@@ -3,8 +3,10 @@
 The module listens on one port of 127.0.0.1, for one login. A person may also paste the address of
 the redirect.
 
-Any process of this machine may connect. A request without the login's `state` gets a 404 and
-changes nothing, so another process can neither end the login nor learn anything about it.
+Any process of this machine may connect, and so may a web page in a browser. A request without the
+login's `state` gets a 404 and changes nothing, so nobody else can end the login or learn anything
+about it. Where there are too many connections, the oldest one is closed, so idle ones hold nobody
+up.
 """
 
 from collections.abc import AsyncIterator
@@ -13,6 +15,7 @@ from urllib.parse import urlsplit
 
 import trio
 
+from capd.adapters.clients.waiting_pool import WaitingPool
 from capd.core.servers.login_answers import Answer, read_pasted, read_redirect
 
 PATH = "/callback"
@@ -29,7 +32,7 @@ class RedirectListener:
         self._state = ""
         self._answer: Answer | None = None
         self._is_answered = trio.Event()
-        self._free = trio.CapacityLimiter(_MOST_CONNECTIONS)
+        self._waiting = WaitingPool(_MOST_CONNECTIONS, _HEAD_TIMEOUT)
 
     def expect(self, state: str) -> None:
         """Accept only requests with `state`."""
@@ -43,8 +46,8 @@ class RedirectListener:
 
     async def serve(self, stream: trio.SocketStream) -> None:
         """Serve one connection. Nothing that the peer does raises an error here."""
-        async with self._free, stream:
-            with trio.move_on_after(_HEAD_TIMEOUT):
+        async with stream:
+            with self._waiting.place():
                 try:
                     answer = self._read(await _head(stream))
                     await stream.send_all(_page(is_known=answer is not None))
