@@ -2,7 +2,8 @@
 
 A web page can reach the loopback interface, also by DNS rebinding, but it cannot choose its Host
 and Origin headers. Another user of the machine can choose both, but has no token. All three are
-checked on every request, whatever its method, and no CORS header is ever sent.
+checked on every request, whatever its method, and no CORS header is ever sent. What can be read in
+two ways is refused (RFC 9112, section 6.1).
 """
 
 import secrets
@@ -36,6 +37,8 @@ class Admission:
             return Refusal(403, "this is not a host of capd")
         if any(origin.lower() not in self._origins for origin in request.values("origin")):
             return Refusal(403, "this origin may not use capd")
+        if request.values("content-length") and request.values("transfer-encoding"):
+            return Refusal(400, "the length of the body is said in two ways")
         if not self._is_token(request.values("authorization")):
             return Refusal(401, "the bearer token of capd is needed: capd keeps it in http.token")
         return None

@@ -17,6 +17,7 @@ from typing import Protocol
 import h11
 import trio
 
+from capd.adapters.fair_share import FairShare
 from capd.adapters.large_frames import LargeFrame
 
 HEAD_LIMIT_BYTES = 32 * 1024
@@ -246,11 +247,14 @@ class HttpConnection:
             await self._stream.send_all(self._http.send(go_on) or b"")
         parts: list[bytes] = []
         size_bytes = 0
+        # A body may come in parts of one byte, tens of thousands of which arrive at once.
+        share = FairShare()
         while isinstance(event := await self._next(), h11.Data):
             parts.append(bytes(event.data))
             size_bytes += len(event.data)
             if size_bytes > BODY_LIMIT_BYTES:
                 return None
+            await share.give_way()
         return b"".join(parts)
 
     async def _next(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
