@@ -7,7 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capd.adapters.platform.confine import SECCOMP_ALLOW, SECCOMP_EPERM, limits_filter
+from capd.adapters.platform.confine import (
+    SECCOMP_ALLOW,
+    SECCOMP_EPERM,
+    keyrings_filter,
+    limits_filter,
+)
 
 pytestmark = pytest.mark.skipif(sys.byteorder != "little", reason="as the filter is written")
 
@@ -16,8 +21,14 @@ LIMIT = 0x7FFD_0000_1234
 
 
 def decision(machine: str, architecture: int, number: int, pid: int, new_limit: int) -> int:
-    """Return how a machine's filter decides on a system call."""
-    program = limits_filter(machine)
+    """Return how a machine's filter of limits decides on a system call."""
+    return decided(limits_filter(machine), architecture, number, pid, new_limit)
+
+
+def decided(
+    program: bytes, architecture: int, number: int, pid: int = 0, new_limit: int = 0
+) -> int:
+    """Return how a filter decides on a system call."""
     data = struct.pack("<iIQ6Q", number, architecture, 0, pid, 7, new_limit, 0, 0, 0)
     at = value = 0
     while True:
@@ -73,4 +84,28 @@ def test_every_other_call_is_left_alone(architecture: int, number: int, pid: int
 
 
 def test_a_machine_whose_numbers_are_not_known_has_no_filter() -> None:
-    assert limits_filter("riscv64") == b""
+    assert limits_filter("riscv64") == keyrings_filter("riscv64") == b""
+
+
+@pytest.mark.parametrize(
+    ("machine", "architecture", "first"),
+    [
+        ("x86_64", X86_64, 248),
+        ("x86_64", X86_64, 248 | 0x40000000),
+        ("x86_64", I386, 286),
+        ("aarch64", AARCH64, 217),
+        ("aarch64", 0x40000028, 309),
+    ],
+)
+def test_the_calls_on_keyrings_are_refused_and_no_others(
+    machine: str, architecture: int, first: int
+) -> None:
+    numbers = [0, *range(first - 2, first + 5), 400]
+
+    refused = [
+        number
+        for number in numbers
+        if decided(keyrings_filter(machine), architecture, number) == SECCOMP_EPERM
+    ]
+
+    assert refused == [first, first + 1, first + 2]

@@ -1,12 +1,16 @@
 """How a guard confines itself before it starts its server, which cannot undo it.
 
-    guard.py FD --apart --hide=FOLDER --show=PATH --read-only=PATH --own=FILE
+    guard.py FD --apart --narrow --hide=FOLDER --show=PATH --read-only=PATH --own=FILE
     confine.py --hide=FOLDER --apart      prints which of these work here
 
 `--apart`       a Landlock domain that only forbids signals to processes outside of it. The kernel
                 also lets nobody in a domain trace, or read the environment, memory or
                 descriptors of, a process outside. A filter on system calls refuses `prlimit` on
                 other processes, which Landlock does not cover.
+`--narrow`      a filter on system calls refuses `prlimit` on other processes, and the kernel's
+                keyrings. All processes of a user share these, and neither a pid namespace nor
+                Landlock keeps a process out of them. It is for strict servers, which cannot
+                gain privileges from another program anyway.
 `--hide`        an empty, read-only folder in place of one of capd's, in a mount namespace.
 `--show`        a path in the hidden folders that stays visible.
 `--read-only`   the same, but it cannot be written.
@@ -39,6 +43,11 @@ MOST_COPIED_BYTES = 1 << 20
 PRLIMIT = {
     "x86_64": ((0xC000003E, 302), (0xC000003E, 302 | 0x40000000), (0x40000003, 340)),
     "aarch64": ((0xC00000B7, 261), (0x40000028, 369)),
+}
+# The same for `add_key`, `request_key` and `keyctl`, which follow each other everywhere.
+KEYRINGS = {
+    "x86_64": ((0xC000003E, 248), (0xC000003E, 248 | 0x40000000), (0x40000003, 286)),
+    "aarch64": ((0xC00000B7, 217), (0x40000028, 309)),
 }
 SECCOMP_MODE_FILTER = 2
 SECCOMP_ALLOW, SECCOMP_EPERM = 0x7FFF0000, 0x00050001
@@ -100,6 +109,13 @@ def confine(options: "list[str]") -> "list[str]":
         try:
             separate(kernel)
             held.append("apart")
+        except (RefusedError, OSError):
+            pass
+    if "--narrow" in options:
+        try:
+            kernel.must("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+            keep_limits(kernel)
+            filter_calls(kernel, keyrings_filter(posix.uname().machine))
         except (RefusedError, OSError):
             pass
     # Last, because a process that is not dumpable may not write to its own /proc/self.
@@ -220,7 +236,11 @@ def keep_limits(kernel: Kernel) -> None:
     Landlock would allow it for any other process of the same user. A server could then keep the
     daemon from opening descriptors, so that it serves nobody.
     """
-    program = limits_filter(posix.uname().machine)
+    filter_calls(kernel, limits_filter(posix.uname().machine))
+
+
+def filter_calls(kernel: Kernel, program: bytes) -> None:
+    """Have a filter decide on all system calls of this process and its children, for ever."""
     if not program:
         return
     address = id(program) + bytes.__basicsize__ - 1  # where CPython has the bytes themselves
@@ -254,9 +274,30 @@ def limits_filter(machine: str) -> bytes:
             (BPF_JUMP_EQUAL, 1, 0, 0),
             (BPF_RETURN, 0, 0, SECCOMP_EPERM),
         ]
+    return assembled(steps)
+
+
+def keyrings_filter(machine: str) -> bytes:
+    """Return the filter that refuses the kernel's keyrings; empty for other machines."""
+    steps = []
+    for architecture, first in KEYRINGS.get(machine, ()):
+        steps += [
+            (BPF_LOAD, 0, 0, ARCHITECTURE),
+            (BPF_JUMP_EQUAL, 0, 5, architecture),
+            (BPF_LOAD, 0, 0, NUMBER),
+            (BPF_JUMP_EQUAL, 2, 0, first),
+            (BPF_JUMP_EQUAL, 1, 0, first + 1),
+            (BPF_JUMP_EQUAL, 0, 1, first + 2),
+            (BPF_RETURN, 0, 0, SECCOMP_EPERM),
+        ]
+    return assembled(steps)
+
+
+def assembled(steps: "list[tuple[int, int, int, int]]") -> bytes:
+    """Return a filter that allows what its steps do not decide; empty if there are none."""
     if not steps:
         return b""
-    steps.append((BPF_RETURN, 0, 0, SECCOMP_ALLOW))
+    steps = [*steps, (BPF_RETURN, 0, 0, SECCOMP_ALLOW)]
     order = sys.byteorder
     return b"".join(
         code.to_bytes(2, order) + bytes((yes, no)) + value.to_bytes(4, order)

@@ -10,6 +10,7 @@ import itertools
 import os
 import shlex
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -77,6 +78,7 @@ def _tried_machine() -> SandboxFeatures:
         launcher if has_landlock else (),
         can_hide="hidden" in held.result(),
         can_separate="apart" in held.result(),
+        is_bwrap_privileged=_is_setuid(bwrap.result()),
     )
 
 
@@ -320,6 +322,10 @@ def _program_folders(box: SandboxPlan, command: Path) -> Iterator[str]:
 def _working_bwrap() -> str:
     bwrap = shutil.which("bwrap") or ""
     return bwrap if bwrap and _says_yes([bwrap, *_TRIAL, "true"]) else ""
+
+
+def _is_setuid(program: str) -> bool:
+    return bool(program) and bool(Path(program).stat().st_mode & stat.S_ISUID)
 
 
 def _tried_confinement() -> list[str]:

@@ -187,6 +187,8 @@ class SandboxFeatures:
     """Whether a process may create nested mount namespaces."""
     can_separate: bool = False
     """Whether Landlock can keep a process from signalling others (scopes, Linux 6.12)."""
+    is_bwrap_privileged: bool = False
+    """Whether `bwrap` is a setuid program, which a process without new privileges cannot run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,6 +348,10 @@ def _is_shown(path: str, mounts: Iterable[_Mount]) -> bool:
     return deepest is None or not deepest.is_hiding
 
 
+_NARROW = ("--narrow",)
+"""Of a strict server's guard: what neither namespaces nor Landlock keep it from."""
+
+
 def _strict(
     sandbox_request: SandboxRequest, machine: SandboxFeatures, where: Surroundings, masked: Masked
 ) -> Confinement:
@@ -361,13 +367,15 @@ def _strict(
         }
     if machine.bwrap:
         prefix = _bwrap(sandbox_request, machine, where, masked)
-        return Confinement("bwrap", description, prefix, environment)
+        options = () if machine.is_bwrap_privileged else _NARROW
+        return Confinement("bwrap", description, prefix, environment, options)
     if machine.landlock:
         return Confinement(
             "landlock",
             f"{description} (Landlock)",
             _landlock(sandbox_request, machine, where, masked),
             environment,
+            _NARROW,
         )
     raise SandboxMissingError(
         f"it is to run in the sandbox, and {_NO_BWRAP}, or a kernel with Landlock, {_OR_LESS}"
