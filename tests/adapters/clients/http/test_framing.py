@@ -46,3 +46,14 @@ async def test_others_have_their_turn_while_a_body_of_many_chunks_is_read() -> N
 
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert turns > 100
+
+
+async def test_a_body_that_never_ends_is_given_up(autojump_clock: object) -> None:
+    async with fronted() as front:
+        visitor = front.connect()
+        await visitor.stream.send_all(HEAD + b"\r\n1\r\n \r\n")
+
+        answer = bytes(await visitor.stream.receive_some())
+
+        assert answer.startswith(b"HTTP/1.1 413 ")
+        assert b"sent within 30 s" in answer
