@@ -16,6 +16,7 @@ from typing import Literal
 
 import trio
 
+from capd.adapters.fair_share import FairShare
 from capd.adapters.servers.http.line_pipe import LineReceiver, line_pipe
 from capd.adapters.servers.processes import ExitStatus, SpawnFailedError
 from capd.adapters.servers.stderr_tail import printable
@@ -239,6 +240,8 @@ class FarServer:
     async def _receive(self) -> None:
         read = bytearray(self._rest)
         self._rest = b""
+        # Frames without content wait for nobody, and thousands of them arrive at once.
+        share = FairShare()
         while True:
             while len(read) >= _HEAD.size:
                 kind, size = _HEAD.unpack_from(read)
@@ -251,10 +254,16 @@ class FarServer:
                 del read[: _HEAD.size + size]
                 if not await self._on_frame(kind, payload):
                     return
+                if payload and kind == b"o":
+                    # It has waited for its reader, whose time is not its own.
+                    share.resume()
+                else:
+                    await share.give_way()
             try:
                 part = await self._stream.receive_some(_MOST_PAYLOAD_BYTES)
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 return
+            share.resume()
             if not part:
                 return
             read += part
