@@ -142,6 +142,38 @@ async def test_another_daemon_finds_what_was_kept(tmp_path: Path, clock: Clock) 
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "loop"])
+async def test_what_is_planted_in_the_folder_holds_nobody_up(
+    tmp_path: Path, clock: Clock, kind: str
+) -> None:
+    def plant(path: Path) -> None:
+        path.unlink(missing_ok=True)
+        if kind == "pipe":
+            os.mkfifo(path)
+        elif kind == "folder":
+            path.mkdir()
+        else:
+            path.symlink_to("/dev/zero" if kind == "device" else path)
+
+    folder = tmp_path / "results"
+    kept = await ResultStore(folder, clock=clock).keep(b"kept", ONE, "t")
+    lost = await ResultStore(folder, clock=clock).keep(b"lost", ONE, "t")
+    plant(folder / f"r{'a' * 26}.handle")
+    plant(folder / f"{hashlib.sha256(b'lost').hexdigest()}.result")
+
+    later = ResultStore(folder, clock=clock)
+
+    assert await read(later, kept) == b"kept"
+    with pytest.raises(OSError):  # noqa: PT011 - whatever the system calls it
+        await read(later, lost)
+    if kind != "folder":
+        assert await later.keep(b"lost", ONE, "t") == lost
+        assert await read(later, lost) == b"lost"
+        plant(folder / "secret")
+        assert await ResultStore(folder, clock=clock).keep(b"other", ONE, "t")
+
+
 async def test_every_flipped_bit_and_every_cut_is_told(tmp_path: Path, store: ResultStore) -> None:
     data = json.dumps(["x" * 300] * 9000).encode()
     handle = await store.keep(data, ONE, "git__log")

@@ -23,6 +23,7 @@ import structlog
 import trio
 
 from capd.adapters.private_files import write_whole
+from capd.adapters.regular_files import opened_regular, read_up_to
 from capd.core.errors import CapdError
 from capd.core.lazy_patterns import lazy_pattern
 from capd.core.results.handles import RETENTION, handle_of, is_handle
@@ -37,6 +38,7 @@ MOST_HANDLES = 1 << 16
 BLOCK_BYTES = 1 << 20
 """The size of a checked block. Reading one page of 256 MiB checks only the page's blocks."""
 _SECRET_BYTES = 32
+_MOST_RECORD_BYTES = 1 << 20
 _PIECE_BYTES = 1 << 18
 _FARTHEST = 1 << 32
 """The largest possible offset of a result in its line."""
@@ -157,7 +159,7 @@ class ResultStore:
         handle = handle_of(self._secret, session, sha256)
         path = self._path(sha256)
         known = records.get(handle)
-        if known is None or known.start or not _is_whole(path, sha256):
+        if known is None or known.start or not _is_whole(path, sha256, len(result)):
             self._make_room(len(result), sha256)
             write_whole(path, result)
         # Computed again even if the result is stored: an old record may be damaged.
@@ -263,7 +265,10 @@ class ResultStore:
         pieces: list[bytes] = []
         path = self._path(record.sha256)
         try:
-            with path.open("rb") as file:
+            with (
+                opened_regular(path, os.O_NOFOLLOW) as (descriptor, _),
+                open(descriptor, "rb", closefd=False) as file,
+            ):
                 file.seek(record.start + first * BLOCK_BYTES)
                 for index in range(first, -(-end // BLOCK_BYTES)):
                     left = record.size_bytes - index * BLOCK_BYTES
@@ -328,7 +333,7 @@ class ResultStore:
     def _read_record(self, path: Path) -> StoredResult | None:
         """Return the record in a file; None if it is damaged."""
         try:
-            record = _RECORD.decode(path.read_bytes())
+            record = _RECORD.decode(_bytes_of(path, _MOST_RECORD_BYTES))
         except MalformedError:
             return None
         if record.handle != path.stem or not _SHA256.fullmatch(record.sha256):
@@ -344,7 +349,7 @@ class ResultStore:
     def _kept_secret(self) -> bytes:
         path = self._folder / "secret"
         with contextlib.suppress(OSError):
-            secret = path.read_bytes()
+            secret = _bytes_of(path, _SECRET_BYTES)
             if len(secret) == _SECRET_BYTES:
                 return secret
         secret = secrets.token_bytes(_SECRET_BYTES)
@@ -393,9 +398,18 @@ class ResultStore:
         self._look()
 
 
-def _is_whole(path: Path, sha256: str) -> bool:
+def _bytes_of(path: Path, most_bytes: int) -> bytes:
+    """Return the content of a file of the store; raise OSError if it is none, or too large.
+
+    Whoever can write in the folder may have put a pipe or a link to a device in its place.
+    """
+    with opened_regular(path, os.O_NOFOLLOW) as (descriptor, _):
+        return read_up_to(descriptor, most_bytes)
+
+
+def _is_whole(path: Path, sha256: str, size_bytes: int) -> bool:
     try:
-        data = path.read_bytes()
+        data = _bytes_of(path, size_bytes)
     except OSError:
         return False
     return hashlib.sha256(data).hexdigest() == sha256
