@@ -115,7 +115,7 @@ class SettingsWatcher:
                 await trio.sleep(TRY_AGAIN)
 
     async def _wait_ready(self, scope: trio.CancelScope) -> None:
-        """Wait until another project is added; then end `scope`, so that it is watched too."""
+        """Wait until another project is added; then cancel `scope`, so that it is watched too."""
         await self._settings.project_added.wait()
         scope.cancel()
 
@@ -126,9 +126,9 @@ class SettingsWatcher:
             await self._reload()
 
     async def _until_later(self, scope: trio.CancelScope) -> None:
-        """Wait, then end `scope` so that watching begins again.
+        """Wait, then cancel `scope`, in which files are watched, so that watching begins again.
 
-        A folder that did not answer could not be watched.
+        The first time, a folder did not answer and so could not be watched.
         """
         await trio.sleep(TRY_AGAIN)
         scope.cancel()

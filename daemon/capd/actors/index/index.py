@@ -308,7 +308,7 @@ class Index:
         return await self._finder.capabilities(project, waits=True, counts=counts, timeout=timeout)
 
     async def _facts(self) -> dict[str, Facts]:
-        """Return what the ledger knows about each capability; nothing if there is no ledger."""
+        """Return what the ledger knows about each capability, by name; empty if it is silent."""
         try:
             reply = await self._ledger.sums(0.0, timeout=ASK_TIMEOUT)
         except ActorUnavailableError:

@@ -293,7 +293,7 @@ class ProjectCatalogs:
         scope.cancel()
 
     async def _until_later(self, scope: trio.CancelScope) -> None:
-        """Wait, then end `scope` so that the files are read again.
+        """Wait, then cancel `scope`, in which files are watched, so that the files are read again.
 
         Files that could not be read cannot be watched either, so no event would announce a change.
         """

@@ -227,7 +227,7 @@ class Activation:
         """Release the servers that a step left without a holder.
 
         Return those servers that no session uses now, and each other server with the sessions that
-        do.
+        still use it.
         """
         stopped, kept = [], []
         for held in step.unheld:

@@ -211,7 +211,7 @@ class SessionIndex:
         return denied
 
     def map(self) -> str:
-        """Return the first level of the index: the capabilities' names with their triggers.
+        """Return the first level of the index: the names of capabilities, grouped by verb.
 
         Active and denied capabilities are left out. The text is empty until it is known which
         capabilities policy denies.

@@ -1,7 +1,7 @@
 """The sub-agents of one session: each has a session of its own inside the client's connection.
 
     SubagentStart ──> capd notes what is on in the conversation
-    its first call ──> its session opens, with the same on, and decides this and later calls
+    its first call ──> its session opens with the same tools on, and serves this and later calls
     SubagentStop, or the conversation ends ──> its session ends
 
 An agent that never calls capd gets no session. `core/sessions/sub_agents` finds out which agent

@@ -20,7 +20,7 @@ _TRIED_ON = 12
 
 @dataclass(frozen=True, slots=True)
 class TriggerMap:
-    """The map, and the capabilities that did not fit."""
+    """The first level of the index, and how many capabilities it lists and leaves out."""
 
     text: str = ""
     listed: int = 0
@@ -31,7 +31,7 @@ class TriggerMap:
 def trigger_map(
     entries: Iterable[IndexEntry], costs: TokenCosts, room: int = MAP_TOKENS
 ) -> TriggerMap:
-    """Return the map of `entries`, which are in the order of their importance."""
+    """Return the map from verbs to the names of `entries`, which are given by importance."""
     by_verb: dict[str, list[str]] = {}
     text, listed, left_out, in_vain = "", 0, 0, 0
     for entry in entries:

@@ -17,7 +17,7 @@ class Retention:
         return now - self.days * DAY
 
     def share_to_drop(self, size_bytes: int) -> float:
-        """Return the share of the rows, the oldest, to delete so that the file is below its bound.
+        """Return the share of the rows to delete, the oldest, so that the file is within its bound.
 
         The file shrinks to 90 % of its bound, so that the next row does not exceed it again.
         """

@@ -56,8 +56,8 @@ class Projection:
     def images(self, vectors: "Vectors") -> "Vectors":
         """Return the images of messages, with which phrases are compared without projecting them.
 
-        The product of a phrase's vector with an image is the cosine of their projections, times
-        the phrase's length after the map (`lengths`).
+        The product of a phrase's vector with an image is the cosine of their projections, times the
+        phrase's length after the projection (`lengths`).
         """
         projected = self.projected(vectors)
         inner: Vectors = projected @ self.up.T

@@ -111,13 +111,13 @@ class PastCall(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Sent(msgspec.Struct, frozen=True, tag="sent"):
-    """The first byte of a call is about to be written."""
+    """A frame that is saved directly before the first byte of a call is written."""
 
     id: int
 
 
 class Answered(msgspec.Struct, frozen=True, tag="answered"):
-    """A call has its answer."""
+    """A frame that is saved when a call has its answer."""
 
     id: int
     answer: Answer

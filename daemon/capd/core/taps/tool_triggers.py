@@ -94,8 +94,8 @@ def with_tool_triggers(
 ) -> tuple[Tap, ...]:
     """Return `taps` with the `phrases` of their servers as extra triggers.
 
-    `unwanted` are messages for which nobody wants a tool. Compares the words of all triggers, which
-    takes 10 ms for 2,000 of them.
+    `unwanted` are messages for which nobody wants a tool. It compares the words of all triggers,
+    which takes 10 ms for 2,000 of them.
     """
     taps = tuple(taps)
     if not servers_that_give_triggers(taps):
