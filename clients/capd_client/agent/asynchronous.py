@@ -226,7 +226,7 @@ class AsyncSession:
             group.cancel_scope.cancel()
 
     async def _read(self, stream: UNIXSocketStream) -> str:
-        """Read until the connection is lost; return why."""
+        """Read until the connection is lost; return the reason of the loss, for a person."""
         while not self._link.is_dropped:
             try:
                 chunk = await stream.receive(_READ_BYTES)

@@ -66,9 +66,10 @@ class Replacements:
         return list(self._read()["installed"])
 
     def take(self, origins: Mapping[Origin, Mapping[str, Any]]) -> Path | None:
-        """Remove the servers `origins`, all of one file; return the path of the original's backup.
+        """Remove the servers `origins`, all of one file.
 
-        The value of each origin is its entry as it was read; it must still be the same.
+        Return the path of the original's backup; None if there is none. The value of each origin is
+        its entry as it was read; it must still be the same.
 
         Raises:
             InstallError: the file has changed since it was read, or cannot be edited.

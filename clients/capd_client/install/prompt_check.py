@@ -127,7 +127,7 @@ def _tried(
 
 
 def _run(line: str, message: str, env: Mapping[str, str], project: str) -> str:
-    """Run a hook's command line as a client does; return what went wrong."""
+    """Run a hook's command line as a client does; return what went wrong, empty if nothing did."""
     try:
         done = subprocess.run(
             ["/bin/sh", "-c", line],

@@ -145,7 +145,7 @@ _WORDS = {
 
 
 def event_words(topic: str, event: Document) -> str:
-    """Return words for an event, with its topic; its fields if `_WORDS` has none that fit."""
+    """Return words for an event, and its topic: the words of `_WORDS`, or else its fields."""
     try:
         words = _WORDS[topic].format(**event)
     except (KeyError, IndexError, ValueError):

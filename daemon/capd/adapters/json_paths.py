@@ -81,7 +81,7 @@ async def find(data: bytes, path: str, room: int) -> Values:
 
 
 def main(path: str, room: int) -> int:
-    """Evaluate one path on the value from standard input."""
+    """Print the values at one path of the JSON on standard input; return the exit code."""
     limit_to(resource.RLIMIT_CPU, _CPU_SECONDS)
     limit_to(resource.RLIMIT_AS, _MEMORY_BYTES)
     # Imported here, because the daemon itself does not use it.

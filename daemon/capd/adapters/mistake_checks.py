@@ -29,7 +29,7 @@ class MistakeChecks:
                 self._validator(memory.arguments)
 
     def repeated(self, memories: Sequence[MemorySpec], arguments: bytes) -> MemorySpec | None:
-        """Return the first of `memories` whose mistake these arguments repeat."""
+        """Return the first of `memories` whose mistake these arguments repeat; None if none is."""
         if len(arguments) > LARGEST_BYTES:
             return None
         try:

@@ -82,7 +82,7 @@ class Linkable(Protocol):
 
 
 class ResultStore:
-    """The results of one daemon, in `folder`."""
+    """The stored results of one daemon, as files in `folder`."""
 
     def __init__(
         self,

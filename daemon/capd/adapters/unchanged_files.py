@@ -123,7 +123,9 @@ class FolderMarks:
 
 
 def mark_of_folder(folder: str, suffix: str) -> int:
-    """Return a mark of all files in `folder` with this suffix; 0 if one may be changing.
+    """Return a number that changes with the files in `folder` that have this suffix.
+
+    The result is 0 if one of them may be changing.
 
     Raises:
         OSError: the folder cannot be read.
@@ -152,7 +154,10 @@ def _state_of(files: Iterable[tuple[str, os.stat_result]]) -> int:
 
 
 def mark_of_file(file: str) -> int:
-    """Return a mark of one file; 0 if it may be changing, or does not exist."""
+    """Return a mark of one file, a number that changes with the file.
+
+    It is 0 if the file may be changing, or does not exist.
+    """
     try:
         return _mark([(file, os.lstat(file))])
     except OSError:

@@ -178,7 +178,10 @@ class Router:
         return text, vector
 
     def timed(self, rows: Sequence[Row]) -> Latency | None:
-        """Return the time that decisions on `rows` take, embedding each text again."""
+        """Return the time that decisions on `rows` take, embedding each text again.
+
+        The result is None if there are no rows.
+        """
         model, taken = self._vectorizer.model, []
         for row in rows:
             started = time.perf_counter()

@@ -647,7 +647,7 @@ def _policy(rules: Sequence[messages.PolicyTable]) -> Policy:
 
 
 def hit_of(source: Source, score: float = 0.0) -> messages.ToolHit:
-    """Return a tool in the form of a reply."""
+    """Return a tool as the `ToolHit` that the finder replies with."""
     return messages.ToolHit(
         source.wire_name,
         source.definition.name,

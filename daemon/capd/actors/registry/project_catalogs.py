@@ -97,7 +97,8 @@ class ProjectCatalogs:
     async def load(self, project: str) -> str:
         """Read a project's files, unless they were read; return its real path.
 
-        The path is empty if reading takes more than `LONGEST_WAIT` seconds. It then goes on.
+        The path is empty if reading takes more than `LONGEST_WAIT` seconds. Reading then goes on in
+        the background.
         """
         real = self.known(project)
         if not real and project in self._loading:
@@ -106,7 +107,10 @@ class ProjectCatalogs:
         return self.known(project)
 
     def known(self, project: str) -> str:
-        """Return a project's real path if its files were read; otherwise start reading them."""
+        """Return the real path of a project, empty if it is not known yet.
+
+        If the project's files were not read yet, this call starts reading them.
+        """
         real = self._reals.get(project, "")
         is_here = real in self._known or project in self._loading
         if project and not is_here and self._nursery is not None:

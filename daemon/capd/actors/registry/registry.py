@@ -308,7 +308,10 @@ class Registry:
         return messages.SkillText(messages.SkillEntry(prompt, skill), text)
 
     def _wanted(self, decision: Decision, project: str) -> messages.CapabilityResolved | None:
-        """Return the capability that a decision switches on, so that the curator need not ask."""
+        """Return the capability that a decision switches on, so that the curator need not ask.
+
+        The result is None if the decision switches none on, or if the catalog no longer has it.
+        """
         if decision.id is None or decision.outcome != "activate":
             return None
         resolved = self._resolve(str(decision.id), self._catalog_of(project))

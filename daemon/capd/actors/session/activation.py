@@ -383,7 +383,7 @@ class Activation:
                 await self._apply(step)
 
     async def _active(self, name: str) -> CapabilityId | None:
-        """Return the id of the active capability that `name` means.
+        """Return the id of the active capability that `name` means; None if it means none.
 
         The name is resolved in the whole catalog. Otherwise the meaning of an ambiguous name would
         depend on what is on.

@@ -276,7 +276,7 @@ class SessionCalls:
         return await self._parts.requests.unsubscribe(uri)
 
     async def watch_task(self, task: str) -> bytes | None:
-        """Listen for changes of a task, and return the task's state.
+        """Listen for changes of a task; return its state, None if its server announces no changes.
 
         Raises: as `relay`.
         """
@@ -399,7 +399,10 @@ class SessionCalls:
         return ""
 
     def direct_route(self, request: Request) -> DirectRoute | None:
-        """Return the route of a tool call that `relay` would pass on unchanged, without waiting."""
+        """Return the route of a tool call that `relay` would pass on unchanged, without waiting.
+
+        The result is None for every other call; `relay` handles it.
+        """
         if self._parts.agents.has_any and self._parts.agents.is_agents(request):
             agent = self._parts.agents.open_session(request)
             return agent.calls.direct_route(request) if agent is not None else None

@@ -48,7 +48,7 @@ from capd_protos.types import CapabilityId, CapabilityName, WireName
 def session_entry(
     place: SessionPlace, state: SessionState, view: SessionView
 ) -> messages.SessionEntry:
-    """Return the entry of a session in the list of sessions, without its connection."""
+    """Return the entry of a session in the list of sessions, without facts about its connection."""
     return messages.SessionEntry(
         key=place.key,
         client=place.client,

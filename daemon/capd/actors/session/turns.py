@@ -548,7 +548,7 @@ class SessionTurns:
     def _remaining(
         self, decision: Decision, ranked: finder.ToolsRanked, conversation: Conversation
     ) -> RemainingTools | None:
-        """Return the tools of a capability that have not been delivered to the conversation."""
+        """Return the tools of a capability without a card in the conversation; None without one."""
         if decision.id is None:
             return None
         inside = self._curation.candidates(ranked.hits)
@@ -606,7 +606,7 @@ class SessionTurns:
         )
 
     async def _route(self, text: str, waits: float) -> tuple[Decision, Resolved | None]:
-        """Return the registry's decision, and the capability to switch on, if any."""
+        """Return the registry's decision, and the capability to switch on, which may be None."""
         activation = self._parts.activation
         changes = activation.changes
         try:

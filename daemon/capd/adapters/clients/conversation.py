@@ -83,7 +83,7 @@ class DirectRoute(Protocol):
         ...
 
     async def passed(self, result: Result) -> Result:
-        """Return the result in the form for the client."""
+        """Return the result as the client gets it: unchanged, shortened, or with an addition."""
         ...
 
     async def release(self) -> None:

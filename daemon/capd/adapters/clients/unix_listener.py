@@ -324,7 +324,7 @@ def listening(path: Path, environment: MutableMapping[str, str]) -> Iterator[Pub
 
 
 def _from_systemd(environment: MutableMapping[str, str]) -> socket.socket | None:
-    """Return the first socket that systemd passed, and remove its variables."""
+    """Return the first socket that systemd passed, or None, and remove systemd's variables."""
     pid = environment.pop("LISTEN_PID", "")
     count = environment.pop("LISTEN_FDS", "")
     environment.pop("LISTEN_FDNAMES", None)

@@ -286,7 +286,7 @@ class _Process:
 
 
 def _import_folders() -> list[str]:
-    """Return the folders from which the process imports besides the standard library."""
+    """Return the folders from which the parser process imports besides the standard library."""
     found: dict[str, None] = {}
     for name in _MODULES:
         spec = importlib.util.find_spec(name)

@@ -215,7 +215,7 @@ def become_subreaper() -> None:
 
 
 def _stat_fields(pid: int) -> list[bytes] | None:
-    """Return the fields of /proc/PID/stat from the state on."""
+    """Return the fields of /proc/PID/stat from the state on; None if the process is gone."""
     try:
         raw = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:

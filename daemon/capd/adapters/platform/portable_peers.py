@@ -37,7 +37,7 @@ def is_in_own_unit(_pid: int) -> bool:
 
 
 def other_end(_ours: Address, _theirs: Address) -> TcpEnd | None:
-    """Raise `NotToldError`."""
+    """Raise `NotToldError`: these systems do not report the other end of a TCP connection."""
     raise NotToldError("this system does not tell")
 
 

@@ -56,7 +56,7 @@ def marked(low: int, high: int, prefix: bytes) -> list[int]:
 
 
 def is_marked(pid: int, low: int, high: int, prefix: bytes) -> bool:
-    """Tell whether a process has one of the two marks of a tree."""
+    """Tell whether a process has one of the two marks of a server's process tree."""
     limit = hard_limit(pid)
     if limit is not None and low <= limit <= high:
         return True

@@ -228,7 +228,7 @@ def _is_users_own(folder: str, home: str) -> bool:
 
 
 def _modules(folder: str) -> Iterable[str]:
-    """Return the names of modules in a folder that Python could import: one if there are any."""
+    """Return one module name of a folder that Python could import; nothing if there is none."""
     try:
         with os.scandir(folder) as entries:
             for number, entry in enumerate(entries):

@@ -86,7 +86,10 @@ def _check_size(folder: Path) -> None:
 
 
 def watched_folders(read: ProjectRead) -> dict[Path, frozenset[str] | None]:
-    """Return the folders to watch for changes of the project's definitions."""
+    """Return the folders to watch for changes of the project's definitions.
+
+    The value of a folder are the names to watch in it; None stands for all names.
+    """
     root = Path(read.project)
     found: dict[Path, frozenset[str] | None] = {root: frozenset({FOLDER})}
     capabilities = root / FOLDER / "capabilities"

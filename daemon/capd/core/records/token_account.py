@@ -70,14 +70,14 @@ class Figures:
 
     @property
     def surface(self) -> int | None:
-        """The tokens that precede every prompt of the session: tool list and instructions."""
+        """The tokens of tool list and instructions, which precede each prompt; None if unknown."""
         if self.list_tokens is None or self.instructions is None:
             return None
         return self.list_tokens + self.instructions
 
     @property
     def added(self) -> int | None:
-        """The tokens of texts that capd sent to the model, and of lists that replaced others."""
+        """The tokens of texts for the model, and of lists that replaced others; None if unknown."""
         total = 0
         for part in (self.turns, self.searches, self.answers, self.changes):
             if part.tokens is None:
@@ -86,13 +86,19 @@ class Figures:
         return total
 
     def saved(self, all_tools: int | None) -> int | None:
-        """Return how much smaller the surface is than a list of everything; below 0 is a loss."""
+        """Return by how much the surface is smaller than a list of everything; below 0 is a loss.
+
+        The result is None if one of the two is not known.
+        """
         if all_tools is None or self.surface is None:
             return None
         return all_tools - self.surface
 
     def net(self, all_tools: int | None) -> int | None:
-        """Return the savings minus the added tokens, as if the session were one single prompt."""
+        """Return the savings minus the added tokens, as if the session were one single prompt.
+
+        The result is None if one of the two is not known.
+        """
         saved = self.saved(all_tools)
         return None if saved is None or self.added is None else saved - self.added
 

@@ -67,7 +67,10 @@ def line_ends(head: bytes, tail: bytes) -> LineEnds | None:
 
 
 def _before_container(head: bytes) -> tuple[bytes, bytes, int] | None:
-    """Return the members before the first object or list, that container's name, and its start."""
+    """Return the members before the first object or list, that container's name, and its start.
+
+    The result is None if `head` is not the beginning of such an object.
+    """
     first = len(head) - len(head.lstrip(_SPACE))
     if head[first : first + 1] != b"{":
         return None
@@ -87,7 +90,8 @@ def _before_container(head: bytes) -> tuple[bytes, bytes, int] | None:
 def _after_container(tail: bytes) -> tuple[bytes, int] | None:
     """Return the members after the last object or list, and how many bytes follow that container.
 
-    Reading JSON backwards is not ambiguous, because there is no backslash outside of strings.
+    The result is None if `tail` is not the end of such an object. Reading JSON backwards is not
+    ambiguous, because there is no backslash outside of strings.
     """
     text = tail.rstrip(_SPACE)
     if not text.endswith(b"}"):

@@ -165,7 +165,7 @@ def container_request(
 
 
 def secret_lines(request: ContainerRequest) -> bytes:
-    """Return the bytes for the pipe: an assignment on each line, then a line with a dot.
+    """Return the bytes for a container's pipe of secrets: lines `KEY=VALUE`, then one with a dot.
 
     Raises:
         ContainerRefusedError: a value contains NUL, or all together are too long.

@@ -22,7 +22,7 @@ SCOPES = ("shared", "project", "session")
 
 @dataclass(frozen=True, slots=True)
 class InstanceKey:
-    """Two leases with equal keys share one instance."""
+    """The facts that decide which instance a lease uses: leases with equal keys share one."""
 
     identity: ServerIdentity
     name: ServerName = field(compare=False)

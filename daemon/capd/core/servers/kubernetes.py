@@ -90,7 +90,7 @@ def place_of(url: str) -> ClusterService:
 
 
 def forwarded_port(line: bytes) -> int | None:
-    """Return the port of loopback that `kubectl port-forward` reports in `line`, if it does.
+    """Return the port of loopback that `kubectl port-forward` reports in `line`, else None.
 
     kubectl prints `Forwarding from 127.0.0.1:41233 -> 8080` when the port is open.
     """

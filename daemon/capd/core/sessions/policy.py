@@ -200,7 +200,7 @@ class _Rules:
         self._by_server = lru_cache(maxsize=256)(self._of_server)
 
     def first(self, server: str, name: str) -> str | None:
-        """Return the first rule that matches, as it was written."""
+        """Return the first rule that matches, as it was written; None if no rule matches."""
         named = self._names.matching(name)
         if not named:
             return None
@@ -208,7 +208,7 @@ class _Rules:
         return next((self._patterns[n] for n in named if n in scoped), None)
 
     def first_literal(self, server: str, word: str) -> str | None:
-        """Return the first rule for `server` whose name part is exactly `word`."""
+        """Return the first rule for `server` whose name part is exactly `word`; None if none is."""
         scoped = self._by_server(server)
         named = (n for n, name in enumerate(self._name_parts) if name == word)
         return next((self._patterns[n] for n in named if n in scoped), None)

@@ -90,7 +90,7 @@ def _values_of(type_: Any) -> Any:
 
 
 def _bare(type_: Any) -> Any:
-    """Return a type without its bounds, and without its None."""
+    """Return the type of a key without its bounds (`Annotated`) and without `None`."""
     if get_origin(type_) is Annotated:
         return _bare(get_args(type_)[0])
     if get_origin(type_) in {Union, types.UnionType}:

@@ -48,7 +48,10 @@ def is_pinned(server: ServerSpec) -> bool:
 
 
 def _from_registry(server: ServerSpec) -> tuple[str | None, bool]:
-    """Return the package from a registry that `server` runs, and whether its version is exact."""
+    """Return the package from a registry that `server` runs, and whether its version is exact.
+
+    The package is None if the server runs none from a registry.
+    """
     words = _runner_words(server)
     if not words:
         return None, False

@@ -52,7 +52,7 @@ class Exchange:
 
     @property
     def head(self) -> bytes:
-        """The bytes with which the response to the request begins inside capd."""
+        """The first bytes of the response to the request, with the request's id inside capd."""
         return b'{"jsonrpc":"2.0","id":"%s",' % self.name.encode()
 
     def with_client_id(self, line: bytes) -> bytes:
@@ -139,7 +139,7 @@ class HttpSession:
             self.forget(exchange)
 
     def exchange(self, name: str) -> Exchange | None:
-        """Return the exchange whose stream has this name."""
+        """Return the exchange whose stream has this name; None if there is none."""
         return self._under_way.get(name) or self._complete.get(name)
 
     async def end(self) -> None:

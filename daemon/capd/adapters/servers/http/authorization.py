@@ -154,7 +154,10 @@ class _Sender:
 
 
 def _following(answer: httpx2.Response) -> httpx2.Request | None:
-    """Return the request that follows a redirect. The SDK decides whether it may be sent."""
+    """Return the request that follows a redirect, else None.
+
+    The SDK decides whether it may be sent.
+    """
     try:
         target = answer.request.url.join(answer.headers["location"])
     except httpx2.InvalidURL:
