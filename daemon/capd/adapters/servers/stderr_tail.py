@@ -63,7 +63,7 @@ class StderrTail:
 
 
 def printable(line: str) -> str:
-    """Escape unprintable characters, except tabs: they could move a terminal's cursor."""
+    """Escape unprintable characters other than tabs: such characters could move the cursor."""
     if line.isprintable():
         return line
     return "".join(

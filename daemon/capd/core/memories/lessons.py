@@ -151,7 +151,7 @@ def _words(name: str, wrong: Mapping[str, Any], right: Mapping[str, Any]) -> str
 
 
 def _mistake(wrong: Any, right: Any) -> dict[str, Any]:
-    """Return the schema of a mistake: of the value `wrong`, where `right` worked.
+    """Return the schema of a mistaken argument, whose value was `wrong` where `right` worked.
 
     For lists it is the schema of the items that `right` lacks.
     """

@@ -29,7 +29,7 @@ class ContainerCheck:
         """Check the next piece.
 
         Raises:
-            MalformedError: this is not a container, or more than one.
+            MalformedError: this is not an object or list, or more than one.
         """
         try:
             self._utf8.decode(piece)
@@ -48,7 +48,7 @@ class ContainerCheck:
         """Finish after the last piece.
 
         Raises:
-            MalformedError: the container is not closed.
+            MalformedError: the object or list is not closed.
         """
         if self._is_in_string or self._held or not self._is_closed:
             raise MalformedError("cut off")

@@ -64,7 +64,7 @@ class BadReadError(CapdError):
 
 
 class Arguments(msgspec.Struct, frozen=True):
-    """The tool's arguments as a model wrote them."""
+    """The arguments of the tool `result_read`, as a model wrote them."""
 
     handle: str = ""
     offset: int | None = None

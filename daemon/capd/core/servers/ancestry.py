@@ -9,7 +9,7 @@ other parents, and pids are reused. So the chain is read twice, and both reading
     the kernel says that the process has ended             gone
     it is in one of capd's cgroups, or has a server's mark descendant
     the daemon is in one of them                           descendant
-    the same, up to process 1                              person
+    both are the same, and end at process 1                person
     a lookup failed because no descriptor was left         no_descriptors
     anything else                                          unknown
 

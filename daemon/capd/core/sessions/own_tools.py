@@ -50,7 +50,7 @@ DEFINITION = msgspec.json.encode(
 
 
 class Arguments(msgspec.Struct, frozen=True):
-    """The tool's arguments as a model wrote them."""
+    """The arguments of the tool `capability`, as a model wrote them."""
 
     action: str = ""
     name: str = ""

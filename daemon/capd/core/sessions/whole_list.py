@@ -26,7 +26,7 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 @dataclass(frozen=True, slots=True)
 class ToolTotals:
-    """The number and the size of all tools that a session could be shown."""
+    """How many tools a session could be shown, and how many bytes they have."""
 
     tools: int
     model_bytes: int
@@ -47,7 +47,7 @@ def is_listed_whole(totals: ToolTotals, tool_limit: int) -> bool:
 
 
 def model_bytes(definition: bytes) -> int:
-    """Return the bytes of a tool's JSON that reach a model: name, description, input schema."""
+    """Return how many bytes of a tool's JSON reach a model: name, description, input schema."""
     try:
         members = _members.decode(definition)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -71,7 +71,7 @@ class SchemaCheck:
 
 
 def examined(schema: Mapping[str, Any]) -> SchemaCheck:
-    """Check a decoded schema."""
+    """Return which limit a decoded schema exceeds, if any."""
     look = _Look(schema)
     try:
         look.collect()
