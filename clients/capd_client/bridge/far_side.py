@@ -186,7 +186,7 @@ def _stop(_number: int, _frame: object) -> None:
 
 
 def clean(folder: Path, generation: str = "") -> None:
-    """Remove everything, unless a newer bridge of this name has replaced it."""
+    """Remove everything that the bridge installed, unless a newer one of this name replaced it."""
     if not folder.parent.is_dir():
         # Taking the lock would make it again.
         return

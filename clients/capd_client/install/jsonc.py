@@ -30,7 +30,7 @@ class JsoncError(UnreadableError):
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A member of an object, or an item of an array, whose `name` is None."""
+    """A member of an object, or an item of an array; the `name` of an item is None."""
 
     start: int
     """Where it begins in the text; for a member, where its name does."""

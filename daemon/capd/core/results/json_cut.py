@@ -205,7 +205,7 @@ class _Cutting:
 
 
 def shortened(text: str, room: int) -> str:
-    """Return the beginning of a text that fits into `room` with a note on what is missing."""
+    """Return the beginning of a text and a note on what is missing, together within `room`."""
     head = text[: max(room - len(f"… [{len(text):,} more characters]"), 0)]
     while head and (over := encoded_width(head) - (room - 30)) > 0:
         # An escape takes up to six characters, so each step removes half of the excess.
