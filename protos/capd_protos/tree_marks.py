@@ -81,6 +81,6 @@ def home_mark(state: str) -> str:
 
 
 def any_life(home: str) -> Wanted:
-    """Return the pattern for the processes that any run of this home's daemon has started."""
+    """Return the pattern for processes that any run of the daemon with this mark `home` started."""
     low = _MAGIC | int(home, 16) << _LIFE_BITS
     return Wanted(low, low | (1 << _LIFE_BITS) - 1, f"{home}.")

@@ -361,10 +361,11 @@ class SessionCalls:
         return page_named(bytes(meta)) if meta is not None else ""
 
     def _app_tool(self, name: str, request: Request) -> str:
-        """Return the tool that an app calls by the name of its server; empty if no app calls.
+        """Return the wire name of the tool that an app calls; empty if the call is not an app's.
 
         Raises:
-            RefusedError: it may be the call of two apps.
+            `name` is the name that the server gives the tool. ¶ RefusedError: it may be the call of
+            two apps.
             UnknownNameError: the app that the call names has no such tool.
         """
         page = self._page_named(request)

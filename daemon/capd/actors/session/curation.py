@@ -163,7 +163,7 @@ class Curation:
         """Switch on the tools that clearly fit; return them, and those that are only suggested.
 
         One turn adds at most `[curation] new_per_turn` tools to the list. With `is_planned` all of
-        them are switched on: the budget has already been applied.
+        `ranked` are switched on, because the budget has already been applied.
         """
         if not ranked:
             return CurationResult()

@@ -221,7 +221,7 @@ class Session:
         return self.snapshot.record("")
 
     def begin_as(self, conversation: "Session", record: SessionRecord) -> None:
-        """Begin as a sub-agent of `conversation`; `record` has what was on there at that moment."""
+        """Begin as a sub-agent of `conversation`; `record` has what was on there when it began."""
         context = self._parts.context
         environments = context.services.environments
         environments.put(self.place.key, environments.own(conversation.place.key))

@@ -137,7 +137,7 @@ class Skills:
 
 
 class NoSkills:
-    """Stands in for the skills of a session without any, such as a plain aggregator's."""
+    """Stands in for `Skills` in a session without skills, such as that of a plain aggregator."""
 
     are_listed = False
 
