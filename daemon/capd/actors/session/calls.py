@@ -363,9 +363,10 @@ class SessionCalls:
     def _app_tool(self, name: str, request: Request) -> str:
         """Return the wire name of the tool that an app calls; empty if the call is not an app's.
 
+        `name` is the name that the tool has at its server.
+
         Raises:
-            `name` is the name that the server gives the tool. ¶ RefusedError: it may be the call of
-            two apps.
+            RefusedError: it may be the call of two apps.
             UnknownNameError: the app that the call names has no such tool.
         """
         page = self._page_named(request)
