@@ -15,9 +15,9 @@ letter, four bytes of length, and the payload:
                     o  standard output   e  standard error        x  exit code, or minus the signal
                     g  nothing of it is left
 
-Nothing that was started outlives its connection, its guard, the runner or `hold`: each of the three
-adopts orphans (Linux: child subreaper), and kills what the one below it has left. It needs Python
-3.8 and its standard library.
+Nothing that was started outlives its connection, its guard, the runner or `hold`: each of these
+processes adopts orphans (Linux: child subreaper), and kills what the one below it has left. It
+needs Python 3.8 and its standard library.
 """
 
 from __future__ import annotations
