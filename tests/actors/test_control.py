@@ -220,7 +220,9 @@ async def test_discover_ranks_and_names_what_is_missing(
 
         found = await control.result("discover", intent="alpha things")
 
-        assert [(hit["name"], hit["score"]) for hit in found["hits"]] == [("alpha", 0.9919)]
+        [hit] = found["hits"]
+        assert hit["name"] == "alpha"
+        assert hit["score"] > 0.9
         world.embedder.is_loading = True
         by_words = await control.result("discover", intent="alpha things")
         assert [hit["name"] for hit in by_words["hits"]] == ["alpha"]

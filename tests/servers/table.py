@@ -49,8 +49,11 @@ _FILES = Server(
         Call("read_text_file"),
     ),
     masks=(
-        Mask(r"(created|modified|accessed): [^\\]*", "times of files that each run makes anew"),
-        Mask(r"(created|modified|accessed)\":\"[^\"]*", "the same, in structured content"),
+        Mask(
+            r"(created|modified|accessed): [^\\]*",
+            "times of files, because each run creates its files anew",
+        ),
+        Mask(r"(created|modified|accessed)\":\"[^\"]*", "the same times, in structured content"),
     ),
 )
 
@@ -207,7 +210,12 @@ _GIT = Server(
         Call("git_status", {"repo_path": f"{PROJECT}/sub"}),
         Call("git_log", {}),
     ),
-    masks=(Mask(r"with hash [0-9a-f]{40}", "a commit's hash holds the time of its making"),),
+    masks=(
+        Mask(
+            r"with hash [0-9a-f]{40}",
+            "hashes of commits, because they depend on the time of the commit",
+        ),
+    ),
     is_modern=True,
 )
 
@@ -390,7 +398,7 @@ _TREE_SITTER = Server(
         Call("get_file", {}),
         Prompt("code_review", {"project": "boats", "file_path": "boats.py"}),
     ),
-    masks=(Mask(r"last_scan_time\W+\d+", "when the folder was looked through"),),
+    masks=(Mask(r"last_scan_time\W+\d+", "the time at which the folder was scanned"),),
 )
 
 _SHELL = Server(
@@ -423,7 +431,12 @@ _ARXIV = Server(
         Prompt("research-discovery", {"topic": "boats"}),
         Prompt("research-discovery"),
     ),
-    masks=(Mask(r"(created_at|last_checked|updated_at)\W+[\d:.T+-]+", "when the watch was made"),),
+    masks=(
+        Mask(
+            r"(created_at|last_checked|updated_at)\W+[\d:.T+-]+",
+            "the time at which the watch was created",
+        ),
+    ),
 )
 
 _WIKIPEDIA = Server(

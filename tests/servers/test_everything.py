@@ -39,14 +39,15 @@ EVERYTHING = Server(
     tools=17,
     steps=(),
     masks=(
-        Mask(r"\d+:\d\d:\d\d [AP]M", "dynamic resources tell the time of their reading"),
-        Mask(r'"blob":"[^"]*"', "the same, in base64"),
-        Mask(r'"elicitationId":"[0-9a-f-]{36}"', "a random id for each refusal"),
+        Mask(r"\d+:\d\d:\d\d [AP]M", "the time at which a dynamic resource was read"),
+        Mask(r'"blob":"[^"]*"', "the same time, in base64"),
+        Mask(r'"elicitationId":"[0-9a-f-]{36}"', "a random id in each refusal"),
     ),
 )
 
 NOT_COMPARED = {
-    "get-env": "its answer is the server's environment, of which capd passes known families only",
+    "get-env": "the whole answer: it is the server's environment, of which capd passes only known"
+    " variables",
 }
 
 OF_THEMSELVES: tuple[Step, ...] = (

@@ -83,7 +83,7 @@ def test_the_commands_of_the_page_lead_to_a_first_call_and_then_the_cluster_is_a
         result = editor.call("tracker__echo", {"text": "an issue"})
         assert result["structuredContent"] == {"result": "an issue"}
 
-    [[away]] = [each for each in blocks("team.md", "## When the cluster is away") if each]
+    [[away]] = [each for each in blocks("team.md", "## When the cluster cannot be reached") if each]
     late = home.shim("two")
 
     refused = editor.call("tracker__echo", {"text": "another"})
