@@ -10,7 +10,9 @@ one.
 import trio
 
 FREE_BYTES = 1 << 20
+"""A body of at most so many bytes is not counted, and never waits."""
 SMALL_BYTES = 16 << 20
+"""What all counted bodies of a connection may have together, without the one that has the place."""
 
 
 class LargeBodies:
