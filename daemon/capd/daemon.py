@@ -66,6 +66,9 @@ EVENTS = Address("inproc://events")
 _WATCHED = (names.REGISTRY, names.SUPERVISOR, names.FINDER, names.CURATOR)
 """The actors that the daemon cannot work without. The embedder's process is watched separately."""
 FAILED = 1
+_LARGE_BLOCK_BYTES = 2 << 20
+"""Memory blocks from this size on are returned to the system when they are freed. A smaller one is
+often needed again soon, and fresh pages take time."""
 
 log = structlog.get_logger()
 
@@ -76,6 +79,7 @@ async def run_daemon(environment: "os._Environ[str]", problems: Sequence[str] = 
     `problems` are shown in the status.
     """
     platform.share_one_heap()
+    platform.keep_large_blocks_apart(_LARGE_BLOCK_BYTES)
     # numpy reads this when it is loaded, which is with the first message. Its second thread spins
     # for a while after each product, which doubled the processor time of a turn.
     environment.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -19,6 +19,7 @@ from capd.runtime.frame_channel import ChannelOverError, FrameEndpoint
 
 FAREWELL = 2.0
 """Seconds for writing the last answers."""
+_LARGE_BLOCK_BYTES = 128 * 1024
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -38,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def load_model() -> MiniLM:
     """Load the pinned model, and give the memory that loading needed back to the system."""
-    platform.keep_large_blocks_apart()
+    platform.keep_large_blocks_apart(_LARGE_BLOCK_BYTES)
     return MiniLM(after_load=platform.trim_memory)
 
 

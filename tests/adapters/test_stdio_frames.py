@@ -152,6 +152,29 @@ async def test_of_a_line_that_is_too_long_4_kib_at_each_end_are_kept(cap_bytes: 
     assert await read_all(reader) == [Oversized(123_001, head, tail)]
 
 
+@pytest.mark.parametrize(("before", "after"), [(30, 10), (10, 30)])
+async def test_a_limit_that_changes_within_a_line_loses_nothing_of_it(
+    tmp_path: Path, before: int, after: int
+) -> None:
+    spool = Spool(tmp_path)
+    reader = FrameReader(
+        Chunks(b"a" * 20, 1.0, b"b" * 20 + b"\n", b"c" * 20 + b"\n"),
+        before,
+        spool=spool.of_server(),
+    )
+    found: list[bytes] = []
+
+    async def read() -> None:
+        found.extend(await spooled(reader))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(read)
+        await trio.testing.wait_all_tasks_blocked()
+        reader.allow(after)
+
+    assert found == [b"a" * 20 + b"b" * 20, b"c" * 20]
+
+
 async def taken(reader: FrameReader) -> bytes:
     """Return the next line, or the size of a discarded one."""
     line = await anext(reader)

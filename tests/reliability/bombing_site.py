@@ -8,12 +8,16 @@ WHAT says how a call ends; `marks` bursts when its tools are listed.
 
 import json
 import sys
+import threading
 import zlib
 from collections.abc import Iterable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 MIB = 1 << 20
+CALLS = 32
+"""So many calls are answered at the same time."""
+TOGETHER = threading.Barrier(CALLS)
 TOOL = {"name": "echo", "description": "x", "inputSchema": {"type": "object"}}
 
 
@@ -37,9 +41,16 @@ def messages(_: int) -> bytes:
     return packed([b"[", *repeated(message + b",", 15), message + b"]"])
 
 
-def large(number: int) -> bytes:
+def large(number: int, mib: int = 128) -> bytes:
     head = b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"' % number
-    return packed([head, *repeated(b"a", 128), b'"}]}}'])
+    return packed([head, *repeated(b"a", mib), b'"}]}}'])
+
+
+def burst(number: int) -> bytes:
+    body = large(number, mib=15)
+    # All answers come at the same time.
+    TOGETHER.wait()
+    return body
 
 
 def marks(number: int) -> bytes:
@@ -51,7 +62,14 @@ def lines(_: int) -> bytes:
     return packed(repeated(b"data:ab\n", 128))
 
 
-BODIES = {"batch": batch, "messages": messages, "large": large, "marks": marks, "lines": lines}
+BODIES = {
+    "batch": batch,
+    "burst": burst,
+    "large": large,
+    "lines": lines,
+    "marks": marks,
+    "messages": messages,
+}
 
 
 class Visit(BaseHTTPRequestHandler):

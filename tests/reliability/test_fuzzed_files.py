@@ -9,6 +9,7 @@ import gc
 import os
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -103,11 +104,9 @@ class Costs:
         self.project.mkdir()
 
     def read(self, job: Any) -> Any:
-        before, cpu = forget_peak(), time.process_time()
+        with self._measured():
+            result, seconds = self.parser.timed(job)
 
-        result, seconds = self.parser.timed(job)
-
-        self._note(before, cpu)
         self.longest_parse = max(self.longest_parse, seconds)
         return result
 
@@ -115,24 +114,31 @@ class Costs:
         """Take in a project's settings, and judge two hundred tools by them."""
         (self.project / FILE_NAME).write_bytes(content)
         project = str(self.project)
-        before, cpu = forget_peak(), time.process_time()
 
-        file = self.live._project_file(project)
-        file.load()
-        self.live._projects[project] = file
-        self.live._of_projects[project] = self.live._of_file(file)
-        rules = self.live.rules(project)
-        policy = rules.policy(["zed"], project)
-        for number in range(200):
-            policy.restriction("server", f"a_tool_of_some_server_{number}")
+        with self._measured():
+            file = self.live._project_file(project)
+            file.load()
+            self.live._projects[project] = file
+            self.live._of_projects[project] = self.live._of_file(file)
+            rules = self.live.rules(project)
+            policy = rules.policy(["zed"], project)
+            for number in range(200):
+                policy.restriction("server", f"a_tool_of_some_server_{number}")
 
-        self._note(before, cpu)
         said = self.live.project_problems.get(project, [])
         assert len(said) <= 2 * MOST_FINDINGS, said
         assert all(len(line) < 1000 for line in said), said
 
-    def _note(self, before: int, cpu: float) -> None:
-        spent, grown = time.process_time() - cpu, peak_bytes() - before
+    @contextmanager
+    def _measured(self) -> Iterator[None]:
+        # A look of the collector at all that a test run holds is no file's cost.
+        gc.disable()
+        before, cpu = forget_peak(), time.process_time()
+        try:
+            yield
+            spent, grown = time.process_time() - cpu, peak_bytes() - before
+        finally:
+            gc.enable()
         self.files += 1
         self.worst_cpu, self.worst_bytes = max(self.worst_cpu, spent), max(self.worst_bytes, grown)
         assert spent < LONGEST_CPU, f"{spent * 1000:.0f} ms"
@@ -144,11 +150,7 @@ def costs(tmp_path: Path) -> Iterator[Costs]:
     made = Costs(tmp_path)
     # What is imported at the first use is no file's cost.
     made.settle(b'[policy]\ndeny = ["a*"]\n')
-    # A look of the collector at all that a test run holds is no file's cost either.
-    gc.collect()
-    gc.freeze()
     yield made
-    gc.unfreeze()
     made.parser.close()
     print(
         f"\n{made.files} files: at most {made.worst_cpu * 1000:.1f} ms and "

@@ -22,8 +22,10 @@ bound."""
 
 
 @contextlib.contextmanager
-def bombing(world: World, what: str) -> Iterator[Callable[[], list[str]]]:
-    """Run a site, define a capability on it, and start the daemon.
+def bombing(
+    world: World, what: str, timeout_seconds: int = 20
+) -> Iterator[Callable[[], list[str]]]:
+    """Run a site, define a capability on it whose calls have so long, and start the daemon.
 
     Yield a function that ends the site and returns the streams that it was asked to continue.
     """
@@ -41,7 +43,7 @@ def bombing(world: World, what: str) -> Iterator[Callable[[], list[str]]]:
             world.home.plain("far")
             (world.home.folder / "tap/capabilities/far/default.toml").write_text(
                 f'[[mcp.servers]]\nname = "far"\nurl = {json.dumps(url)}\ntransport = "http"\n'
-                "timeout_seconds = 20\n"
+                f"timeout_seconds = {timeout_seconds}\n"
             )
             world.start()
             yield continued

@@ -67,8 +67,8 @@ class FrameReader:
     # Every idle session has one.
     __slots__ = (
         *("_assembly_timeout", "_bytes_in_time", "_cap_bytes", "_chunks", "_descriptor", "_file"),
-        *("_is_ended", "_line_bytes", "_reads_at_once", "_ready", "_spool", "_stream"),
-        *("_tail", "_taken", "_waited"),
+        *("_is_ended", "_line_bytes", "_next_cap_bytes", "_reads_at_once", "_ready", "_spool"),
+        *("_stream", "_tail", "_taken", "_waited"),
     )
 
     def __init__(
@@ -81,7 +81,7 @@ class FrameReader:
     ) -> None:
         self._stream = stream
         self._descriptor = descriptor_of(stream)
-        self._cap_bytes = cap_bytes
+        self._cap_bytes = self._next_cap_bytes = cap_bytes
         self._spool = spool
         self._assembly_timeout = assembly_timeout
         # None while no line waits, because an empty deque takes 600 bytes in each session.
@@ -97,8 +97,13 @@ class FrameReader:
         self._is_ended = False
 
     def allow(self, cap_bytes: int) -> None:
-        """Accept lines of up to `cap_bytes` from now on."""
-        self._cap_bytes = cap_bytes
+        """Keep lines of up to `cap_bytes` in memory from now on.
+
+        A line that has begun, and is too long by one of the two limits, keeps its own.
+        """
+        self._next_cap_bytes = cap_bytes
+        if self._line_bytes <= min(cap_bytes, self._cap_bytes):
+            self._cap_bytes = cap_bytes
 
     @property
     def is_between_lines(self) -> bool:
@@ -264,6 +269,7 @@ class FrameReader:
         self._chunks = []
         self._line_bytes = self._bytes_in_time = 0
         self._waited = 0.0
+        self._cap_bytes = self._next_cap_bytes
 
 
 def _ends_of(chunks: list[bytes]) -> tuple[bytes, bytes]:

@@ -14,6 +14,7 @@ from trio.testing import memory_stream_one_way_pair, wait_all_tasks_blocked
 
 from capd.adapters import large_frames
 from capd.adapters.large_frames import LargeFrame, read_all
+from capd.adapters.servers import large_results
 from capd.adapters.servers import server_connection as server_connections
 from capd.adapters.servers.callers import CallHooks
 from capd.adapters.servers.server_connection import ServerConnection
@@ -57,15 +58,24 @@ class Stage:
             self._ends[number] = error
         self._ended[number].set()
 
+    @property
+    def ended(self) -> list[int]:
+        """The calls that have an outcome which nobody has taken."""
+        return sorted(self._ends)
+
+    async def taken(self, number: int) -> Result | CallFailedError:
+        """Return how a call ended, and forget it."""
+        with trio.fail_after(30):
+            await self._ended[number].wait()
+        return self._ends.pop(number)
+
     async def say(self, *lines: bytes) -> None:
         for line in lines:
             await self._say.send_all(line + b"\n")
 
     async def outcome(self, number: int) -> bytes | str:
         """Return the line that a client gets, or the text of the error."""
-        with trio.fail_after(30):
-            await self._ended[number].wait()
-        end = self._ends.pop(number)
+        end = await self.taken(number)
         if isinstance(end, CallFailedError):
             return end.outcome
         if isinstance(end, bytes):
@@ -204,3 +214,51 @@ async def test_a_large_result_that_is_too_long_to_be_used_is_lost(
 
     with pytest.raises(OutcomeUnknownError, match="5 bytes is over the limit of 3"):
         await read_all(LargeResult(file, 3, 8, b"", b""))
+
+
+MIB = 1 << 20
+
+
+def reply(number: int, size_bytes: int) -> bytes:
+    return b'{"id":%d,"result":{"a":"%s"}}' % (number, b"x" * size_bytes)
+
+
+async def test_the_next_large_result_is_read_when_an_earlier_one_is_freed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(large_results, "MOST_BYTES", 3 * MIB)
+    async with staged(monkeypatch, tmp_path, calls=3) as stage, trio.open_nursery() as nursery:
+        stage.server_connection._reader.allow(16 * MIB)
+        for number in (1, 2, 3):
+            nursery.start_soon(stage.say, reply(number, 2 * MIB))
+            await wait_all_tasks_blocked()
+        assert stage.ended == [1, 2]
+
+        await stage.taken(1)
+
+        assert await stage.outcome(3) == b'{"a":"%s"}' % (b"x" * 2 * MIB)
+        await stage.taken(2)
+        await wait_all_tasks_blocked()
+        assert stage.server_connection._results.size_bytes == 0
+
+
+async def test_a_result_that_is_never_freed_sends_large_ones_to_the_spool_and_holds_up_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    del autojump_clock
+    monkeypatch.setattr(large_results, "MOST_BYTES", MIB)
+    async with staged(monkeypatch, tmp_path, calls=4) as stage:
+        stage.server_connection._reader.allow(16 * MIB)
+        await stage.say(reply(1, 2 * MIB))
+        await wait_all_tasks_blocked()
+
+        await stage.say(reply(2, 2 * MIB), reply(3, 1))
+        small, large = await stage.taken(3), await stage.taken(2)
+        await stage.taken(1)
+        await wait_all_tasks_blocked()
+        await stage.say(reply(4, 2 * MIB))
+        later = await stage.taken(4)
+
+        assert small == b'{"a":"x"}'
+        assert isinstance(large, LargeResult)
+        assert isinstance(later, bytes)

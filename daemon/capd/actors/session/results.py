@@ -8,6 +8,7 @@ No error here may lose a result: if shortening fails, the result passes unchange
 (docs/design/outcomes.md).
 """
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+LARGE_BYTES = 1 << 20
+"""Of the results that are longer, one at a time is shortened."""
 BEGINNING_BYTES = 256 * 1024
 """How many bytes of a result that is too large for memory are examined."""
 _LINKS_SINCE = "2025-06-18"
@@ -64,6 +67,8 @@ class ResultStorage:
     readers: Readers = field(default_factory=Readers)
     threads: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(2))
     """A result of 16 MB takes a tenth of a second to examine, so it is examined in a thread."""
+    large: trio.Lock = field(default_factory=trio.Lock)
+    """A result takes six times its size while it is shortened: large ones come one at a time."""
 
     @property
     def is_on(self) -> bool:
@@ -134,8 +139,10 @@ class SessionResults:
             is_promised=not shown.whole,
             knows_links=not client.version or client.version >= _LINKS_SINCE,
         )
+        is_large = isinstance(result, bytes) and len(result) > LARGE_BYTES
         try:
-            short = await self._short(result, wanted, shown.definition)
+            async with self._storage.large if is_large else contextlib.nullcontext():
+                short = await self._short(result, wanted, shown.definition)
         except (OSError, NotKeptError) as error:
             self.counts.not_kept += 1
             self._log.warning("result_not_kept", tool=shown.name, reason=str(error))

@@ -15,8 +15,8 @@ from capd.adapters.platform.readiness import ReadinessQueue
 
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
+_M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
-_LARGE_BLOCK_BYTES = 128 * 1024
 _M_ARENA_MAX = -8
 _UCRED = struct.Struct("3i")
 READABLE = select.EPOLLIN
@@ -110,15 +110,18 @@ def trim_memory() -> None:
         trim(ctypes.c_size_t(0))
 
 
-def keep_large_blocks_apart() -> None:
-    """Have the C library return each large block to the system when it is freed.
+def keep_large_blocks_apart(size_bytes: int) -> None:
+    """Have the C library return each block of `size_bytes` or more to the system when it is freed.
 
     By default, glibc raises the size of such blocks whenever one is freed, and a model's temporary
     arrays then stay in the heap for ever: 226 MB instead of 169 after a batch.
     """
     mallopt = getattr(_libc(), "mallopt", None)
     if mallopt is not None:
-        mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
+        mallopt(_M_MMAP_THRESHOLD, size_bytes)
+        # With a size of its own, glibc no longer raises this one: each smaller block that is freed
+        # at the end of the heap would be returned at once, too.
+        mallopt(_M_TRIM_THRESHOLD, 2 * size_bytes)
 
 
 def share_one_heap() -> None:

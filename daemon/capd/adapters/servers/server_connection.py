@@ -9,6 +9,7 @@ once. A reply that nobody waits for is dropped and counted.
 import secrets
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 import trio
@@ -19,6 +20,7 @@ from capd.adapters.frame_writer import GATHERING, FrameWriter
 from capd.adapters.large_frames import PIECE_BYTES, READABLE_BYTES, read_all
 from capd.adapters.line_texts import checked_text, one_line, recover_id
 from capd.adapters.servers.callers import Caller, CallHooks, Peer
+from capd.adapters.servers.large_results import FREE_BYTES, LargeResults
 from capd.adapters.servers.pending import Awaited, CallClock, Pending
 from capd.adapters.servers.server_lines import INCOMING, Incoming, error_of, with_halves
 from capd.adapters.servers.server_messages import ServerMessages
@@ -173,6 +175,7 @@ class ServerConnection:
         self.log = log
         cap_bytes = READABLE_BYTES if spool is None else HELD_BYTES
         self._reader = FrameReader(stdout, cap_bytes, spool=spool)
+        self._results = LargeResults(on_freed=partial(self._reader.allow, cap_bytes))
         self._writer = FrameWriter(
             stdin, max_frames=_QUEUED_FRAMES, max_bytes=_QUEUED_BYTES, timeout=WRITE_TIMEOUT
         )
@@ -221,7 +224,7 @@ class ServerConnection:
                 nursery.start_soon(self._write)
                 nursery.start_soon(self._clock.run, self._pending, self._give_up)
                 share, is_flooded = FairShare(), False
-                while lines := await self._reader.some():
+                while lines := await self._some_lines():
                     if is_flooded:
                         # Only during a flood, because reading the clock costs as much as a line.
                         share.resume()
@@ -420,6 +423,12 @@ class ServerConnection:
         except WriterStalledError as error:
             raise ConnectionBrokenError(f"{self.name}: {error}") from None
 
+    async def _some_lines(self) -> list[Frame | Oversized]:
+        """Return the next lines, when there is room for a large one."""
+        if self._results.is_full and not await self._results.wait_for_room():
+            self._reader.allow(FREE_BYTES)
+        return await self._reader.some()
+
     def _received_frames(self, lines: list[Frame | Oversized], nursery: trio.Nursery) -> None:
         """Handle lines from the end of `lines`, and remove them, up to one that was too long."""
         while lines and isinstance(line := lines[-1], Frame):
@@ -486,7 +495,9 @@ class ServerConnection:
         elif len(message.error) and bytes(message.error) != b"null":
             pending.complete(error=error_of(self.name, bytes(message.error)))
         elif len(message.result):
-            pending.complete(result=passed_result(bytes(message.result)))
+            result = self._results.held(message.result)
+            passed = passed_result(result)
+            pending.complete(result=result if passed is result else self._results.held(passed))
         else:
             pending.complete(error=ServerError(b'{"code":-32603,"message":"an empty reply"}'))
 

@@ -36,7 +36,7 @@ MOST_CONNECTIONS = 256
 MOST_REDIRECTS = 3
 HEADER_CAP_BYTES = 64 * 1024
 BODY_CAP_BYTES = 256 * 1024 * 1024
-_STEP_BYTES = 1 << 20
+_STEP_BYTES = 128 * 1024
 _ENCODINGS = {"": 0, "identity": 0, "gzip": 47, "x-gzip": 47, "deflate": 47}
 
 
