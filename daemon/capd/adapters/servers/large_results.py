@@ -27,26 +27,21 @@ class LargeResults:
     def __init__(self, on_freed: Callable[[], None]) -> None:
         """Create it. `on_freed` is called whenever a result is freed."""
         self.size_bytes = 0
+        self.is_full = False
+        """Whether the results in memory take more than `MOST_BYTES`."""
         self._on_freed = on_freed
         self._is_stuck = False
         self._freed = trio.Event()
 
     def held(self, result: bytes | msgspec.Raw) -> bytes:
-        """Return `result`. A large one is counted as long as anything refers to what is returned.
+        """Return `result`, which is large; count it as long as anything refers to what is returned.
 
         This is called in the event loop.
         """
-        if len(result) <= FREE_BYTES:
-            return bytes(result)
         size_bytes = len(result)
-        self.size_bytes += size_bytes
+        self._count(size_bytes)
         token = trio.lowlevel.current_trio_token()
         return _Counted(result, partial(_soon, token, self._free, size_bytes))
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the results in memory take more than `MOST_BYTES`."""
-        return self.size_bytes > MOST_BYTES
 
     async def wait_for_room(self) -> bool:
         """Wait until the results are within `MOST_BYTES`; return False if nothing is freed."""
@@ -59,8 +54,12 @@ class LargeResults:
                 return False
         return True
 
+    def _count(self, size_bytes: int) -> None:
+        self.size_bytes += size_bytes
+        self.is_full = self.size_bytes > MOST_BYTES
+
     def _free(self, size_bytes: int) -> None:
-        self.size_bytes -= size_bytes
+        self._count(-size_bytes)
         self._is_stuck = False
         self._freed.set()
         self._on_freed()

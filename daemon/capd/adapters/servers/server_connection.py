@@ -495,9 +495,10 @@ class ServerConnection:
         elif len(message.error) and bytes(message.error) != b"null":
             pending.complete(error=error_of(self.name, bytes(message.error)))
         elif len(message.result):
-            result = self._results.held(message.result)
-            passed = passed_result(result)
-            pending.complete(result=result if passed is result else self._results.held(passed))
+            result = passed_result(bytes(message.result))
+            if len(result) > FREE_BYTES:
+                result = self._results.held(result)
+            pending.complete(result=result)
         else:
             pending.complete(error=ServerError(b'{"code":-32603,"message":"an empty reply"}'))
 
