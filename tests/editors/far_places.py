@@ -144,7 +144,9 @@ class Host(FarPlace):
 
     def _temporary(self) -> list[Path]:
         # What is of other users cannot have been written from over there.
-        return [each for each in Path("/tmp").iterdir() if each.owner() == self._host.user.pw_name]
+        return [
+            each for each in Path("/tmp").iterdir() if each.lstat().st_uid == self._host.user.pw_uid
+        ]
 
     def cut(self, _bridge: SshBridge | ContainerBridge) -> None:
         self._network.cut()
