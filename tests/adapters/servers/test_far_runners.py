@@ -19,6 +19,7 @@ from capd.adapters.servers.far_runners import (
 )
 from capd.adapters.servers.processes import ExitStatus, SpawnFailedError
 from capd.core.servers.far_starts import FarOrder, FarPlace
+from support.turns import counted_turns
 
 ORDER = FarOrder("git", ("mcp-git",), {}, "/home/dev")
 PLACE = FarPlace("box", "/home/dev")
@@ -211,23 +212,12 @@ async def test_a_flood_of_errors_keeps_its_end(autojump_clock: MockClock) -> Non
 
 @pytest.mark.parametrize("kind", [b"o", b"e", b"x"])
 async def test_others_have_their_turn_while_frames_without_content_are_read(kind: bytes) -> None:
-    turns = 0
-
-    async def others(task_status: trio.TaskStatus[None]) -> None:
-        nonlocal turns
-        task_status.started()
-        while True:
-            await trio.lowlevel.checkpoint()
-            turns += 1
-
-    async with served() as (server, far), trio.open_nursery() as nursery:
-        await nursery.start(others)
+    async with served() as (server, far), counted_turns() as turns:
         await far.send_all(frame(kind) * 13_000 + frame(b"x", b"0") + frame(b"g"))
 
         await server._gone.wait()
 
-        nursery.cancel_scope.cancel()
-    assert turns > 200
+    assert turns.count > 200
 
 
 async def test_the_end_of_its_connection_is_its_end() -> None:

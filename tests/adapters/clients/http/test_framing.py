@@ -1,8 +1,7 @@
 """Bodies whose length can be read in two ways, or that come in very small parts."""
 
-import trio
-
 from capd.adapters.clients.http_front.http_connection import BODY_LIMIT_BYTES
+from support.turns import counted_turns
 
 from .rig import HOST, TOKEN, fronted
 
@@ -27,25 +26,14 @@ async def test_a_body_with_two_lengths_is_refused(autojump_clock: object) -> Non
 
 async def test_others_have_their_turn_while_a_body_of_many_chunks_is_read() -> None:
     assert IN_ONE_READ < BODY_LIMIT_BYTES
-    turns = 0
-
-    async def others(task_status: trio.TaskStatus[None]) -> None:
-        nonlocal turns
-        task_status.started()
-        while True:
-            await trio.lowlevel.checkpoint()
-            turns += 1
-
-    async with fronted() as front, trio.open_nursery() as nursery:
+    async with fronted() as front, counted_turns() as turns:
         visitor = front.connect()
-        await nursery.start(others)
 
         await visitor.stream.send_all(HEAD + b"\r\n" + b"1\r\n \r\n" * IN_ONE_READ + b"0\r\n\r\n")
         answer = bytes(await visitor.stream.receive_some())
-        nursery.cancel_scope.cancel()
 
     assert answer.startswith(b"HTTP/1.1 400 ")
-    assert turns > 100
+    assert turns.count > 100
 
 
 async def test_a_body_that_never_ends_is_given_up(autojump_clock: object) -> None:
