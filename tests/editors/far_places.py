@@ -7,14 +7,16 @@ The scripted model is at the loopback of that place. Both places are on this mac
 search every process and every file of them.
 """
 
+import contextlib
 import os
 import shlex
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -85,8 +87,8 @@ class FarPlace(ABC):
         for folder in self.folders():
             for above, _, names in os.walk(folder):
                 for path in (Path(above, name) for name in names):
-                    if path.is_file() and not path.is_symlink():
-                        yield from [path] if path.stat().st_uid in {user, os.getuid()} else []
+                    if is_file_of(path, {user, os.getuid()}):
+                        yield path
 
     def left(self, *, has_clients: bool = False) -> list[str]:
         """Return what a bridge has left: its files, its processes and its servers.
@@ -98,6 +100,21 @@ class FarPlace(ABC):
         running = [pid for pid in self.pids() if any(each in cmdline(pid) for each in ours)]
         folder = self.seen_folder
         return [*map(str, running), *([str(folder)] if folder.exists() else [])]
+
+
+def owner_of(path: Path) -> int | None:
+    """Return the number of a file's user; None if the file is gone."""
+    with contextlib.suppress(FileNotFoundError):
+        return path.lstat().st_uid
+    return None
+
+
+def is_file_of(path: Path, users: Collection[int]) -> bool:
+    """Tell whether `path` is a regular file of one of the users; others may delete it meanwhile."""
+    with contextlib.suppress(FileNotFoundError):
+        status = path.lstat()
+        return stat.S_ISREG(status.st_mode) and status.st_uid in users
+    return False
 
 
 class Host(FarPlace):
@@ -144,9 +161,8 @@ class Host(FarPlace):
 
     def _temporary(self) -> list[Path]:
         # What is of other users cannot have been written from over there.
-        return [
-            each for each in Path("/tmp").iterdir() if each.lstat().st_uid == self._host.user.pw_uid
-        ]
+        user = self._host.user.pw_uid
+        return [each for each in Path("/tmp").iterdir() if owner_of(each) == user]
 
     def cut(self, _bridge: SshBridge | ContainerBridge) -> None:
         self._network.cut()
