@@ -275,7 +275,7 @@ class Daemon:
             "uptime_s": round(time.monotonic() - self._started_at, 3),
             "rss_bytes": platform.rss_bytes(os.getpid()) or 0,
             "socket": self._where.socket,
-            "membership": TREES.way,
+            "membership": TREES.membership,
             "path": self._environment.get("PATH", os.defpath),
             "degraded": [
                 *self._live.problems,

@@ -24,7 +24,7 @@ _MAGIC = 0x4350 << 48
 _HOME_BITS, _LIFE_BITS = 32, 16
 
 
-class Wanted(NamedTuple):
+class MarkPattern(NamedTuple):
     """A pattern that matches processes by a mark: by their hard limit, or by their variable."""
 
     low: int
@@ -68,10 +68,10 @@ class Mark(NamedTuple):
         return f"{self.home}.{self.life}.own"
 
     @property
-    def this_life(self) -> Wanted:
+    def this_life(self) -> MarkPattern:
         """Return the pattern for the processes that this run of the daemon has started."""
         limit = self.limit(None)
-        return Wanted(limit, limit, f"{self.home}.{self.life}.")
+        return MarkPattern(limit, limit, f"{self.home}.{self.life}.")
 
 
 def home_mark(state: str) -> str:
@@ -80,7 +80,7 @@ def home_mark(state: str) -> str:
     return digest[: _HOME_BITS // 4]
 
 
-def any_life(home: str) -> Wanted:
+def any_life(home: str) -> MarkPattern:
     """Return the pattern for processes that any run of the daemon with this mark `home` started."""
     low = _MAGIC | int(home, 16) << _LIFE_BITS
-    return Wanted(low, low | (1 << _LIFE_BITS) - 1, f"{home}.")
+    return MarkPattern(low, low | (1 << _LIFE_BITS) - 1, f"{home}.")

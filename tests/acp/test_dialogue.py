@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capd_client.acp.dialogue import Dialogue, Passing, Prompt
+from capd_client.acp.dialogue import AgentLine, Dialogue, Prompt
 
 Json = dict[str, Any]
 
@@ -50,7 +50,7 @@ def opened(talk: Dialogue, session: str = "s1", key: int | str = 1, **more: Any)
     return key_of(params["params"])
 
 
-def said(talk: Dialogue, *blocks: Json, session: str = "s1") -> Passing:
+def said(talk: Dialogue, *blocks: Json, session: str = "s1") -> AgentLine:
     return talk.from_editor(request("session/prompt", 9, sessionId=session, prompt=list(blocks)))
 
 

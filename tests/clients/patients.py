@@ -6,7 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from capd_client.doctor.environment import Surroundings
+from capd_client.doctor.environment import CheckContext
 from capd_client.doctor.findings import Finding
 from capd_protos.places import places
 
@@ -58,14 +58,14 @@ class Patient(User):
         path.chmod(0o755)
         return path
 
-    def seen(self, **more: Any) -> Surroundings:
+    def seen(self, **more: Any) -> CheckContext:
         """Return the input of the checks; without a daemon, unless one is given."""
         where = places(self.env, os.getuid())
-        return Surroundings(self.env, os.getuid(), where, VERSION, **more)
+        return CheckContext(self.env, os.getuid(), where, VERSION, **more)
 
     def served(
         self, *, path: str = "", capabilities: Iterable[Any] = (), **more: Any
-    ) -> Surroundings:
+    ) -> CheckContext:
         """Return the same input with a daemon that reports this status."""
         status = {"daemon": {"path": path or str(self.bin), "degraded": []}, "embedder": READY}
         return self.seen(

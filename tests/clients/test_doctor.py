@@ -16,7 +16,7 @@ from capd_client.doctor import programs, storage
 from capd_client.doctor.checks import run_checks
 from capd_client.doctor.daemon import check_daemon, check_degraded, check_model
 from capd_client.doctor.editors import check_editors
-from capd_client.doctor.environment import Surroundings
+from capd_client.doctor.environment import CheckContext
 from capd_client.doctor.other_editors import check_other_editors
 from capd_client.doctor.programs import check_commands, check_runners, check_search_path
 from capd_client.doctor.sockets import check_other_sockets, check_socket
@@ -200,7 +200,7 @@ def test_a_socket_of_somebody_else_is_an_error(patient: Patient) -> None:
     patient.socket.parent.mkdir(mode=0o700)
     seen = patient.seen(down="no daemon")
 
-    [found] = check_socket(Surroundings(seen.env, seen.uid + 1, seen.places, VERSION, down="none"))
+    [found] = check_socket(CheckContext(seen.env, seen.uid + 1, seen.places, VERSION, down="none"))
 
     assert found.level == "error"
     assert f"belongs to user {os.getuid()}" in found.what

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from capd_client.doctor.containers import check_containers
-from capd_client.doctor.environment import Surroundings
+from capd_client.doctor.environment import CheckContext
 from capd_client.doctor.findings import Finding
 from capd_protos.places import places
 
@@ -51,7 +51,7 @@ def examined(folder: Path, engines: dict[str, tuple[str, str]]) -> list[Finding]
         program.write_text("#!/bin/sh\n")
         program.chmod(0o755)
     env = {"PATH": str(folder), "CAPD_HOME": str(folder)}
-    seen = Surroundings(env, 1000, places(env, 1000), "1")
+    seen = CheckContext(env, 1000, places(env, 1000), "1")
     return list(check_containers(seen, lambda words: engines[Path(words[0]).name]))
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from capd_client.doctor.environment import Surroundings
+from capd_client.doctor.environment import CheckContext
 from capd_client.doctor.processes import check_processes
 from capd_protos.places import places
 from capd_protos.tree_marks import Mark, home_mark
@@ -34,10 +34,10 @@ class Proc:
         (folder / "environ").write_bytes(f"A=1\0CAPD_INSTANCE={value}\0".encode())
         (folder / "limits").write_text(f"Max file locks      {limit}      {limit}      locks\n")
 
-    def seen(self, daemon: int = 0, membership: str = "") -> Surroundings:
+    def seen(self, daemon: int = 0, membership: str = "") -> CheckContext:
         status = {"status": {"daemon": {"membership": membership}}} if daemon else {}
         about = {"pid": daemon, "version": "1"} if daemon else {}
-        return Surroundings(self.env, UID, self.places, "1", about, status)
+        return CheckContext(self.env, UID, self.places, "1", about, status)
 
 
 def test_what_has_a_mark_and_no_daemon_above_it_is_named(tmp_path: Path) -> None:

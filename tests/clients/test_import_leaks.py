@@ -15,7 +15,7 @@ from capd_client.importing.execution import carry_out
 from capd_client.importing.plan import own_definitions, plan_import
 from capd_client.importing.source_files import read_sources
 from capd_client.importing.stores import KnownValues, SecretStore
-from capd_client.importing.variables import Surroundings
+from capd_client.importing.variables import ImportValues
 from capd_client.install.known_clients import known_clients
 from capd_client.own_tap import OwnTap
 from support.examples import examples
@@ -79,7 +79,7 @@ def test_nothing_that_is_written_or_said_has_a_secret(
         sources = read_sources(known_clients().values(), env, home)
         store = SecretStore(str(config), in_file=True)
 
-        plan = plan_import(sources, Surroundings(env, home, home), own_definitions(tap), known)
+        plan = plan_import(sources, ImportValues(env, home, home), own_definitions(tap), known)
         carry_out(plan, tap, store, known)
 
         said = "\n".join(report.lines(plan, str(store))) + json.dumps(

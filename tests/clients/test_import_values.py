@@ -12,9 +12,9 @@ from capd_client.importing import secret_detection
 from capd_client.importing.definition import Hidden, Text
 from capd_client.importing.entries import variables_in_file
 from capd_client.importing.variables import (
+    ImportValues,
     NotImportedError,
     Reader,
-    Surroundings,
     key_of,
     written,
 )
@@ -131,7 +131,7 @@ def test_a_header_is_hidden_by_its_name_or_by_its_look(name: str, value: str, ke
 
 
 def reader(tmp_path: Path, *syntaxes: str, **env: str) -> Reader:
-    around = Surroundings(env, Path("/home/me"), Path("/work"), {"the-key": "The key"})
+    around = ImportValues(env, Path("/home/me"), Path("/work"), {"the-key": "The key"})
     return Reader(syntaxes, around, tmp_path)
 
 

@@ -16,7 +16,7 @@ import stat
 import subprocess
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -230,7 +230,10 @@ class Container(FarPlace):
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-PLACES = {"ssh": Host, "container": Container}
+PLACES: dict[str, Callable[[Path, Mapping[str, Path]], FarPlace]] = {
+    "ssh": Host,
+    "container": Container,
+}
 
 
 def install(folder: Path, programs: Mapping[str, Path]) -> Path:

@@ -181,7 +181,9 @@ def assert_token_stays_here(world: World) -> None:
     [tracker] = [each for each in world.home.servers() if each["name"] == "tracker"]
     assert memory_has(tracker["pid"], world.token)
 
-    assert [each for each in place.files() if has_text(each, world.token)] == []
+    # If both users are the same, capd's own folder is found too.
+    found = [each for each in place.files() if has_text(each, world.token)]
+    assert [each for each in found if not each.is_relative_to(world.home.folder)] == []
     assert [pid for pid in there if memory_has(pid, world.token)] == []
 
 

@@ -39,7 +39,7 @@ class Prompt:
 
 
 @dataclass(frozen=True, slots=True)
-class Passing:
+class AgentLine:
     """A line to send to the agent. If it is a prompt with text of the user, `prompt` is set."""
 
     line: bytes
@@ -75,23 +75,23 @@ class Dialogue:
         self._shared: dict[str, str] = {}
         """The key of each folder whose sessions share one connection."""
 
-    def from_editor(self, line: bytes) -> Passing:
+    def from_editor(self, line: bytes) -> AgentLine:
         """Return what to send to the agent in place of the editor's `line`."""
         message = _parsed(line)
         method, params = message.get("method"), message.get("params")
         if method == "initialize":
             self._initialize = _id(message)
         if not isinstance(params, dict):
-            return Passing(line)
+            return AgentLine(line)
         if method in _OPENING:
-            return Passing(self._opened(message, params) or line)
+            return AgentLine(self._opened(message, params) or line)
         if method == _PROMPT:
             key = self._keys.get(str(params.get("sessionId")), "")
             text = _words(params.get("prompt"))
-            return Passing(line, Prompt(key, text) if key and text else None, message)
+            return AgentLine(line, Prompt(key, text) if key and text else None, message)
         if method in _ENDING:
             self._keys.pop(str(params.get("sessionId")), None)
-        return Passing(line)
+        return AgentLine(line)
 
     def expects(self) -> bool:
         """Return whether the agent still owes an answer that `from_agent` needs."""

@@ -37,7 +37,7 @@ class Turns:
         if not self._free.acquire(blocking=False):
             return ""
         until = time.monotonic() + self._budget
-        turn = _Turn(self._path, prompt, until)
+        turn = _PromptTurn(self._path, prompt, until)
         threading.Thread(target=self._take, args=(turn,), daemon=True).start()
         if not turn.is_done.wait(self._budget):
             return ""
@@ -45,7 +45,7 @@ class Turns:
             time.sleep(max(0.0, min(_RELIST, until - time.monotonic())))
         return turn.context
 
-    def _take(self, turn: "_Turn") -> None:
+    def _take(self, turn: "_PromptTurn") -> None:
         try:
             turn.take()
         finally:
@@ -53,7 +53,7 @@ class Turns:
             turn.is_done.set()
 
 
-class _Turn:
+class _PromptTurn:
     def __init__(self, path: str, prompt: Prompt, until: float) -> None:
         self._path = path
         self._prompt = prompt

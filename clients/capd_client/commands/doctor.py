@@ -21,11 +21,11 @@ def doctor(*, as_json: bool) -> None:
     """Check everything that capd depends on; exit code 1 on errors, 4 on warnings only."""
     # Imported here, because no other command uses them.
     from capd_client.doctor.checks import run_checks  # noqa: PLC0415
-    from capd_client.doctor.environment import read_surroundings  # noqa: PLC0415
+    from capd_client.doctor.environment import read_context  # noqa: PLC0415
     from capd_client.doctor.findings import Finding, document, worst  # noqa: PLC0415
 
     findings: list[Finding] = []
-    for finding in run_checks(read_surroundings(os.environ, os.getuid())):
+    for finding in run_checks(read_context(os.environ, os.getuid())):
         findings.append(finding)
         if not as_json:
             # Printed as it is found: a shell's start-up files or a hanging daemon may take seconds.

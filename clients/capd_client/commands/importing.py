@@ -115,14 +115,14 @@ def planned(
     from capd_client.importing.plan import own_definitions, plan_import  # noqa: PLC0415
     from capd_client.importing.source_files import read_sources  # noqa: PLC0415
     from capd_client.importing.stores import KnownValues  # noqa: PLC0415
-    from capd_client.importing.variables import Surroundings  # noqa: PLC0415
+    from capd_client.importing.variables import ImportValues  # noqa: PLC0415
     from capd_client.own_tap import OwnTap  # noqa: PLC0415
 
     project, home = Path.cwd(), Path(os.environ.get("HOME") or Path.home())
     known = KnownValues(os.environ, config)
     tap = OwnTap(config)
     sources = read_sources(clients, os.environ, project)
-    around = Surroundings(os.environ, home, project)
+    around = ImportValues(os.environ, home, project)
     plan = plan_import(sources, around, own_definitions(tap), known, _triggers())
     _take_known_tools(plan)
     return plan, sources.entries, tap, known

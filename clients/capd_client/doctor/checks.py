@@ -6,7 +6,7 @@ from capd_client.doctor.containers import check_containers
 from capd_client.doctor.daemon import check_daemon, check_degraded, check_model
 from capd_client.doctor.definitions import check_node, check_packages, check_secrets
 from capd_client.doctor.editors import check_editors
-from capd_client.doctor.environment import Surroundings
+from capd_client.doctor.environment import CheckContext
 from capd_client.doctor.files import check_configuration, check_locks
 from capd_client.doctor.findings import Finding
 from capd_client.doctor.hooks import check_hooks
@@ -26,7 +26,7 @@ from capd_client.doctor.sockets import check_other_sockets, check_socket
 from capd_client.doctor.storage import check_storage
 from capd_client.doctor.taps import check_taps
 
-Check = Callable[[Surroundings], Iterator[Finding]]
+Check = Callable[[CheckContext], Iterator[Finding]]
 
 CHECKS: tuple[Check, ...] = (
     check_daemon,
@@ -58,7 +58,7 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
-def run_checks(seen: Surroundings) -> Iterator[Finding]:
+def run_checks(seen: CheckContext) -> Iterator[Finding]:
     """Yield what each check finds; if one check fails, the others still run."""
     for check in CHECKS:
         try:

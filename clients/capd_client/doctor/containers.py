@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from capd_client.doctor.environment import Surroundings
+from capd_client.doctor.environment import CheckContext
 from capd_client.doctor.findings import Finding
 
 _NAME = "containers"
@@ -19,7 +19,7 @@ Ask = Callable[[tuple[str, ...]], tuple[str, str]]
 """Runs an engine's command; returns its output, and why it failed (empty if it did not)."""
 
 
-def check_containers(seen: Surroundings, ask: Ask | None = None) -> Iterator[Finding]:
+def check_containers(seen: CheckContext, ask: Ask | None = None) -> Iterator[Finding]:
     """Report which engine is used, whether it is rootless, and which limits it enforces.
 
     Podman is asked before Docker, as the daemon prefers it. `ask` replaces the engine in tests.

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from capd_client.doctor.environment import Surroundings
+from capd_client.doctor.environment import CheckContext
 from capd_client.doctor.files import lock_holder
 from capd_client.doctor.findings import Finding
 from capd_client.remedies import remedy
@@ -13,7 +13,7 @@ _ROUTING = "no routing: "
 _LAST_BYTES = 8192
 
 
-def check_daemon(seen: Surroundings) -> Iterator[Finding]:
+def check_daemon(seen: CheckContext) -> Iterator[Finding]:
     """Check that a daemon answers, and that its version is this command's."""
     if seen.trouble:
         yield _not_answering(seen)
@@ -39,7 +39,7 @@ def check_daemon(seen: Surroundings) -> Iterator[Finding]:
             )
 
 
-def _not_answering(seen: Surroundings) -> Finding:
+def _not_answering(seen: CheckContext) -> Finding:
     """Return the finding for a listener that accepts connections and does not answer."""
     pid = int(seen.daemon.get("pid") or 0) or lock_holder(seen)
     if not pid:
@@ -59,7 +59,7 @@ def _not_answering(seen: Surroundings) -> Finding:
     )
 
 
-def _ended_badly(seen: Surroundings) -> Iterator[Finding]:
+def _ended_badly(seen: CheckContext) -> Iterator[Finding]:
     """Report the last line of the log if it is not JSON: then it is the end of a traceback."""
     path = Path(seen.places.state, "capd.log")
     try:
@@ -79,7 +79,7 @@ def _ended_badly(seen: Surroundings) -> Iterator[Finding]:
         )
 
 
-def check_degraded(seen: Surroundings) -> Iterator[Finding]:
+def check_degraded(seen: CheckContext) -> Iterator[Finding]:
     """Report the problems that the daemon lists as `degraded` in its status.
 
     Problems of taps and of the model are left to their own checks.
@@ -96,7 +96,7 @@ def check_degraded(seen: Surroundings) -> Iterator[Finding]:
             )
 
 
-def check_model(seen: Surroundings) -> Iterator[Finding]:
+def check_model(seen: CheckContext) -> Iterator[Finding]:
     """Check whether the daemon can route messages."""
     model = seen.status.get("embedder")
     if not model:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from capd_client.doctor.environment import Surroundings
+from capd_client.doctor.environment import CheckContext
 from capd_client.doctor.findings import Finding
 
 Version = tuple[int, int, int]
@@ -80,7 +80,7 @@ def _top(match: re.Match[str], sign: str) -> Version:
     return major, minor, patch + 1
 
 
-def check_secrets(seen: Surroundings) -> Iterator[Finding]:
+def check_secrets(seen: CheckContext) -> Iterator[Finding]:
     """Report the keys that capabilities ask for and that have no value; no value is shown."""
     wanted: dict[str, list[str]] = {}
     for capability in seen.capabilities:
@@ -100,7 +100,7 @@ def check_secrets(seen: Surroundings) -> Iterator[Finding]:
         yield Finding("secrets", "ok", "every secret that a capability asks for has a value")
 
 
-def check_packages(seen: Surroundings) -> Iterator[Finding]:
+def check_packages(seen: CheckContext) -> Iterator[Finding]:
     """Report packages that are started without an exact version."""
     users: dict[str, list[str]] = {}
     for capability in seen.capabilities:
@@ -119,7 +119,7 @@ def check_packages(seen: Surroundings) -> Iterator[Finding]:
         yield Finding("packages", "ok", "every package of a capability has an exact version")
 
 
-def check_node(seen: Surroundings) -> Iterator[Finding]:
+def check_node(seen: CheckContext) -> Iterator[Finding]:
     """Compare Node.js with the version that packages in the cache of npx require."""
     node = shutil.which("node", path=seen.search_path)
     wanted = {
@@ -155,7 +155,7 @@ def _npm_users(capabilities: Sequence[Any]) -> dict[str, list[Any]]:
     return users
 
 
-def _fetched(seen: Surroundings) -> Iterator[tuple[str, str]]:
+def _fetched(seen: CheckContext) -> Iterator[tuple[str, str]]:
     """Yield each package in the cache of npx, with the range of Node.js that it requires."""
     home = seen.env.get("HOME") or Path.home()
     cache = Path(seen.env.get("npm_config_cache") or Path(home, ".npm"), "_npx")

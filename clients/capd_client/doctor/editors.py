@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from capd_client.doctor.environment import Surroundings
+from capd_client.doctor.environment import CheckContext
 from capd_client.doctor.findings import Finding
 from capd_client.install import InstallError, UnreadableError
 from capd_client.install.client import Client
@@ -19,13 +19,13 @@ from capd_client.install.ledger import Ledger
 from capd_client.install.prompt_hooks import TRUSTED_BY_HASH, trust_edits
 
 
-def check_editors(seen: Surroundings) -> Iterator[Finding]:
+def check_editors(seen: CheckContext) -> Iterator[Finding]:
     """Check the configuration of every client that `capd install` can edit."""
     for client in edited_clients(seen.env):
         yield from _looked_at(seen, client, launcher_path(seen.env))
 
 
-def _looked_at(seen: Surroundings, client: Client, launcher: Path) -> Iterator[Finding]:
+def _looked_at(seen: CheckContext, client: Client, launcher: Path) -> Iterator[Finding]:
     check, again = client.name, f"capd install {client.name}"
     try:
         data = read(client.config)
@@ -74,7 +74,7 @@ def _looked_at(seen: Surroundings, client: Client, launcher: Path) -> Iterator[F
         yield from _whole(seen, client)
 
 
-def _whole(seen: Surroundings, client: Client) -> Iterator[Finding]:
+def _whole(seen: CheckContext, client: Client) -> Iterator[Finding]:
     """Report the files that `capd install` would still change, such as one without a hook."""
     try:
         changes = plan_install(Ledger(Path(seen.places.state), client.name), client.edits())
@@ -103,7 +103,7 @@ def _whole(seen: Surroundings, client: Client) -> Iterator[Finding]:
         yield Finding(client.name, "ok", f"{client.title} has capd")
 
 
-def _is_hook_untrusted(seen: Surroundings, client: Client) -> bool:
+def _is_hook_untrusted(seen: CheckContext, client: Client) -> bool:
     """Tell whether the client ignores capd's hook because its user has not trusted it yet.
 
     Codex does so.

@@ -17,8 +17,8 @@ _DOCUMENTS = ("status", "caps")
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What all checks look at: this command's surroundings and the daemon's answers."""
+class CheckContext:
+    """What all checks look at: the environment of this command, and the daemon's answers."""
 
     env: Mapping[str, str]
     uid: int
@@ -59,7 +59,7 @@ def absolute_folders(path: str) -> str:
     return os.pathsep.join(each for each in path.split(os.pathsep) if each.startswith("/"))
 
 
-def read_surroundings(env: Mapping[str, str], uid: int) -> Surroundings:
+def read_context(env: Mapping[str, str], uid: int) -> CheckContext:
     """Ask the daemon, and return the input of the checks.
 
     It raises nothing if the daemon fails: `down` or `trouble` says why.
@@ -77,4 +77,4 @@ def read_surroundings(env: Mapping[str, str], uid: int) -> Surroundings:
         down = str(error)
     except ControlError as error:
         trouble = error.message
-    return Surroundings(env, uid, where, version("capd"), daemon, documents, down, trouble)
+    return CheckContext(env, uid, where, version("capd"), daemon, documents, down, trouble)

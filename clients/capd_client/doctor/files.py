@@ -5,7 +5,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-from capd_client.doctor.environment import Surroundings
+from capd_client.doctor.environment import CheckContext
 from capd_client.doctor.findings import Finding
 from capd_protos.places import STATE_LOCK
 from capd_protos.secret_places import FILE_NAME, refusal_of_mode
@@ -14,7 +14,7 @@ _FILES = ("config.toml", "clients.toml")
 _LOCKS = Path("/proc/locks")
 
 
-def check_configuration(seen: Surroundings) -> Iterator[Finding]:
+def check_configuration(seen: CheckContext) -> Iterator[Finding]:
     """Check the mode of `secrets.env`, and that the configuration files are TOML.
 
     A daemon that answers reports on the TOML files itself (`check_degraded`).
@@ -44,7 +44,7 @@ def check_configuration(seen: Surroundings) -> Iterator[Finding]:
             )
 
 
-def check_locks(seen: Surroundings, locks: Path = _LOCKS) -> Iterator[Finding]:
+def check_locks(seen: CheckContext, locks: Path = _LOCKS) -> Iterator[Finding]:
     """Report which process holds the daemon's lock while no daemon answers.
 
     No daemon can start until that process ends. `locks` replaces `/proc/locks` in tests.
@@ -63,13 +63,13 @@ def check_locks(seen: Surroundings, locks: Path = _LOCKS) -> Iterator[Finding]:
             )
 
 
-def lock_holder(seen: Surroundings, locks: Path = _LOCKS) -> int:
+def lock_holder(seen: CheckContext, locks: Path = _LOCKS) -> int:
     """Return the pid of the process that holds one of the daemon's locks; 0 if none does."""
     holders = (_holder(path, locks) for path in _lock_files(seen) if path.exists())
     return next((pid for pid in holders if pid), 0)
 
 
-def _lock_files(seen: Surroundings) -> list[Path]:
+def _lock_files(seen: CheckContext) -> list[Path]:
     paths = (
         Path(seen.places.state, STATE_LOCK),
         Path(f"{seen.places.socket}.lock"),

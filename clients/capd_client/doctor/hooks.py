@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from capd_client.doctor.environment import Surroundings
+from capd_client.doctor.environment import CheckContext
 from capd_client.doctor.findings import Finding
 from capd_client.install import InstallError
 from capd_client.install.client import Client
@@ -17,7 +17,7 @@ from capd_client.install.known_clients import known_client
 from capd_client.install.ledger import Ledger
 
 
-def check_hooks(seen: Surroundings) -> Iterator[Finding]:
+def check_hooks(seen: CheckContext) -> Iterator[Finding]:
     """Check whether the prompt hooks have run, and whether their prompts reached a session."""
     for count in seen.status.get("hooks") or []:
         if count.get("unlinked"):
@@ -25,7 +25,9 @@ def check_hooks(seen: Surroundings) -> Iterator[Finding]:
     for client in edited_clients(seen.env):
         if not client.hooks() or not _is_installed(seen, client):
             continue
-        sessions = [each for each in seen.status.get("sessions") or [] if _is_of(each, client)]
+        sessions = [
+            each for each in seen.status.get("sessions") or [] if _is_session_of(each, client)
+        ]
         # Every tool call follows a prompt. So a session with calls and no prompt has a silent hook.
         silent = [
             str(each.get("key"))
@@ -66,14 +68,14 @@ def _titled(name: str) -> str:
     return name or "a client" if known is None else known.title
 
 
-def _is_of(session: Mapping[str, Any], client: Client) -> bool:
+def _is_session_of(session: Mapping[str, Any], client: Client) -> bool:
     """Tell whether the daemon attributes a session to this client."""
     if session.get("client_line"):
         return bool(session["client_line"] == client.known.behaviour)
     return str(session.get("client", "")).startswith((client.name, client.known.behaviour))
 
 
-def _is_installed(seen: Surroundings, client: Client) -> bool:
+def _is_installed(seen: CheckContext, client: Client) -> bool:
     ledger = Ledger(Path(seen.places.state), client.name)
     try:
         return all(change.is_none for change in plan_install(ledger, client.edits()))

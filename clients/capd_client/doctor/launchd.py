@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from capd_client.doctor.environment import Surroundings
+from capd_client.doctor.environment import CheckContext
 from capd_client.doctor.findings import Finding
 from capd_client.service.launchd import LABEL, Launchd
 
@@ -69,7 +69,7 @@ def agent_findings(
         yield Finding("service", "ok", f"{LABEL} is installed, as this capd writes it, and {runs}")
 
 
-def check_agent(seen: Surroundings) -> Iterator[Finding]:
+def check_agent(seen: CheckContext) -> Iterator[Finding]:
     """Check the agent; only on macOS."""
     if sys.platform != "darwin":
         return

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from capd_client.doctor.environment import Surroundings
+from capd_client.doctor.environment import CheckContext
 from capd_client.doctor.findings import Finding
 from capd_client.install import UnreadableError
 from capd_client.install.documents import program_of, read_servers
@@ -17,7 +17,7 @@ _NAME = "capd"
 _OURS = frozenset({_NAME, LAUNCHER_NAME})
 
 
-def check_other_editors(seen: Surroundings) -> Iterator[Finding]:
+def check_other_editors(seen: CheckContext) -> Iterator[Finding]:
     """Check each entry that starts capd and that `capd install` did not write."""
     for client in known_clients().values():
         for file in client.user_files(seen.env) if client.is_edited else ():
@@ -49,7 +49,7 @@ def _servers(file: ServersFile) -> Mapping[str, Any] | None:
         return None
 
 
-def _looked_at(seen: Surroundings, title: str, path: Path, command: str) -> Finding:
+def _looked_at(seen: CheckContext, title: str, path: Path, command: str) -> Finding:
     search = seen.env.get("PATH", os.defpath)
     if not command:
         return Finding("editors", "note", f"{title} reaches capd its own way ({path})")

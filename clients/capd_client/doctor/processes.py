@@ -8,9 +8,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from capd_client.doctor.environment import Surroundings
+from capd_client.doctor.environment import CheckContext
 from capd_client.doctor.findings import Finding, Level
-from capd_protos.tree_marks import LIMIT_LINE, VARIABLE, Wanted, any_life, home_mark
+from capd_protos.tree_marks import LIMIT_LINE, VARIABLE, MarkPattern, any_life, home_mark
 
 _MOST_NAMED = 10
 _WAYS = {
@@ -21,7 +21,7 @@ _WAYS = {
 }
 
 
-def check_processes(seen: Surroundings, proc: Path = Path("/proc")) -> Iterator[Finding]:
+def check_processes(seen: CheckContext, proc: Path = Path("/proc")) -> Iterator[Finding]:
     """Report processes of servers that this state folder's daemons started and that outlived them.
 
     A process is found by its marks, and counts as left over if the present daemon is not among its
@@ -54,7 +54,7 @@ def check_processes(seen: Surroundings, proc: Path = Path("/proc")) -> Iterator[
         yield Finding("processes", level, f"the daemon knows its servers' processes by {what}")
 
 
-def _marked(proc: Path, wanted: Wanted, uid: int) -> list[int]:
+def _marked(proc: Path, wanted: MarkPattern, uid: int) -> list[int]:
     spared = [os.getpid(), *_above(proc, os.getpid())]
     found = []
     for folder in proc.glob("[0-9]*"):

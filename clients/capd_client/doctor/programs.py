@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from capd_client.doctor.environment import Surroundings, absolute_folders
+from capd_client.doctor.environment import CheckContext, absolute_folders
 from capd_client.doctor.findings import Finding
 from capd_protos.extras import command as extra_command
 from capd_protos.extras import missing
@@ -22,7 +22,7 @@ _MARK = "capd-path:"
 _NAMED = 5
 
 
-def check_search_path(seen: Surroundings) -> Iterator[Finding]:
+def check_search_path(seen: CheckContext) -> Iterator[Finding]:
     """Report the folders that are on the PATH of the login shell and not on the daemon's."""
     shell = seen.env.get("SHELL") or "/bin/sh"
     output = _output([shell, "-l", "-i", "-c", f'printf "\\n{_MARK}%s\\n" "$PATH"'], seen.env)
@@ -56,7 +56,7 @@ def check_search_path(seen: Surroundings) -> Iterator[Finding]:
         yield Finding("PATH", "ok", f"{who} looks into every folder of your login shell")
 
 
-def check_commands(seen: Surroundings) -> Iterator[Finding]:
+def check_commands(seen: CheckContext) -> Iterator[Finding]:
     """Report commands of capabilities that are not on the daemon's PATH."""
     users: dict[str, list[str]] = {}
     for capability in seen.capabilities:
@@ -95,7 +95,7 @@ def _how_to_get(program: str) -> str:
     )
 
 
-def check_runners(seen: Surroundings) -> Iterator[Finding]:
+def check_runners(seen: CheckContext) -> Iterator[Finding]:
     """Report the versions of node, npx and uvx, which run servers from npm and PyPI."""
     path = _with_own_programs(seen.search_path)
     for program, registry in (("node", ""), ("npx", "npm"), ("uvx", "PyPI")):
@@ -127,7 +127,7 @@ def check_runners(seen: Surroundings) -> Iterator[Finding]:
             yield Finding("runners", "ok", f"{name}{output} ({found})")
 
 
-def check_launchers(seen: Surroundings) -> Iterator[Finding]:
+def check_launchers(seen: CheckContext) -> Iterator[Finding]:
     """Report servers that do not run in their project's folder, because it is not trusted.
 
     A launcher such as npx reads settings from the folder that it runs in.

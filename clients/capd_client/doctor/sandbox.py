@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from capd_client.doctor.environment import Surroundings
+from capd_client.doctor.environment import CheckContext
 from capd_client.doctor.findings import Finding
 
 _LANDLOCK_CREATE_RULESET = 444
@@ -54,7 +54,7 @@ class Abilities:
     is_root: bool = False
 
 
-def check_sandbox(seen: Surroundings, abilities: Abilities | None = None) -> Iterator[Finding]:
+def check_sandbox(seen: CheckContext, abilities: Abilities | None = None) -> Iterator[Finding]:
     """Report whether bubblewrap or Landlock can confine servers, and how to get bubblewrap to work.
 
     `abilities` replaces those of this machine in tests.
@@ -77,7 +77,7 @@ def check_sandbox(seen: Surroundings, abilities: Abilities | None = None) -> Ite
 
 
 def check_default_level(
-    seen: Surroundings, abilities: Abilities | None = None
+    seen: CheckContext, abilities: Abilities | None = None
 ) -> Iterator[Finding]:
     """Report what the default level, `guard`, protects on this machine.
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from capd_client.doctor.environment import Surroundings
+from capd_client.doctor.environment import CheckContext
 from capd_client.doctor.findings import Finding
 
 _BROKEN = {
@@ -13,7 +13,7 @@ _BROKEN = {
 }
 
 
-def check_servers(seen: Surroundings) -> Iterator[Finding]:
+def check_servers(seen: CheckContext) -> Iterator[Finding]:
     """Report each failed server with its last error and the command that starts it again."""
     servers = seen.status.get("servers") or []
     broken = [each for each in servers if each.get("state") in _BROKEN]
@@ -33,7 +33,7 @@ def check_servers(seen: Surroundings) -> Iterator[Finding]:
         yield Finding("servers", "ok", f"{count} server{'' if count == 1 else 's'} as wanted")
 
 
-def _capabilities_of(seen: Surroundings, server: dict[str, Any]) -> list[str]:
+def _capabilities_of(seen: CheckContext, server: dict[str, Any]) -> list[str]:
     named = [
         str(each.get("name"))
         for each in seen.capabilities

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from capd_client.doctor.environment import Surroundings
+from capd_client.doctor.environment import CheckContext
 from capd_client.doctor.findings import Finding
 from capd_client.service.systemd import SERVICE, SOCKET, Systemd
 
@@ -16,7 +16,7 @@ _LINGERING = Path("/var/lib/systemd/linger")
 _AGAIN = "capd daemon install"
 
 
-def check_service(seen: Surroundings, lingering: Path = _LINGERING) -> Iterator[Finding]:
+def check_service(seen: CheckContext, lingering: Path = _LINGERING) -> Iterator[Finding]:
     """Check the units. Without units there is only a note: a client starts the daemon then.
 
     `lingering` replaces systemd's folder with the users whose services survive a logout in tests.

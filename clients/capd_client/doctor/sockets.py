@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from capd_client.doctor.environment import Surroundings
+from capd_client.doctor.environment import CheckContext
 from capd_client.doctor.findings import Finding
 
 LONGEST_PATH_BYTES = 107
@@ -16,7 +16,7 @@ _TIMEOUT = 1.0
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
-def check_socket(seen: Surroundings) -> Iterator[Finding]:
+def check_socket(seen: CheckContext) -> Iterator[Finding]:
     """Check the path, type and permissions of the socket for this environment."""
     path = seen.places.socket
     size = len(os.fsencode(path))
@@ -46,7 +46,7 @@ def check_socket(seen: Surroundings) -> Iterator[Finding]:
         yield Finding("socket", "ok", f"nobody else can reach {path}")
 
 
-def check_other_sockets(seen: Surroundings) -> Iterator[Finding]:
+def check_other_sockets(seen: CheckContext) -> Iterator[Finding]:
     """Report sockets at the paths that programs with another XDG_RUNTIME_DIR would use."""
     if seen.env.get("CAPD_HOME") or seen.env.get("CAPD_SOCKET"):
         return

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from capd_client.doctor.environment import Surroundings
+from capd_client.doctor.environment import CheckContext
 from capd_client.doctor.findings import Finding
 
 LITTLE_BYTES = 500_000_000
@@ -14,7 +14,7 @@ TOO_LITTLE_BYTES = 50_000_000
 """Less free space is an error."""
 
 
-def check_storage(seen: Surroundings) -> Iterator[Finding]:
+def check_storage(seen: CheckContext) -> Iterator[Finding]:
     """Check that capd's folders can be written, and the free space for state and cache."""
     for what, path, loss in (
         ("configuration", seen.places.config, "nothing can be added or installed"),

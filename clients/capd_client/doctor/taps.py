@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from capd_client.doctor.environment import Surroundings
+from capd_client.doctor.environment import CheckContext
 from capd_client.doctor.findings import Finding
 from capd_client.taps import TapError, TapList
 
 
-def check_taps(seen: Surroundings) -> Iterator[Finding]:
+def check_taps(seen: CheckContext) -> Iterator[Finding]:
     """Report taps that could not be loaded, and capabilities that are left out of one.
 
     Without a daemon, only the list of taps is checked.
@@ -40,7 +40,7 @@ def check_taps(seen: Surroundings) -> Iterator[Finding]:
             yield Finding("taps", "ok", f"{name}: {tap.get('routable', 0)} capabilities")
 
 
-def _listed(seen: Surroundings) -> Iterator[Finding]:
+def _listed(seen: CheckContext) -> Iterator[Finding]:
     taps = TapList(seen.places.config)
     try:
         entries = taps.read()

@@ -17,9 +17,9 @@ from capd_client.importing.definition import Definition, ProjectFolder, Referenc
 from capd_client.importing.source_files import SourceEntry
 from capd_client.importing.variables import (
     NULL,
+    ImportValues,
     NotImportedError,
     Reader,
-    Surroundings,
     small_file,
 )
 from capd_protos.secret_places import KEY
@@ -63,7 +63,7 @@ class ReadEntry:
     """Whether the entry is capd itself."""
 
 
-def read_entry(entry: SourceEntry, around: Surroundings, *, is_off: bool = False) -> ReadEntry:
+def read_entry(entry: SourceEntry, around: ImportValues, *, is_off: bool = False) -> ReadEntry:
     """Return the definition in `entry` with its secrets hidden, or why it cannot be imported.
 
     `is_off` says that a list elsewhere in the file switches the server off.
@@ -74,7 +74,7 @@ def read_entry(entry: SourceEntry, around: Surroundings, *, is_off: bool = False
     off = next((key for key, is_off in client.off.items() if value.get(key) is is_off), "")
     if off or is_off:
         return ReadEntry(entry, reason="it is switched off there")
-    around = Surroundings(around.env, around.home, around.project, entry.inputs)
+    around = ImportValues(around.env, around.home, around.project, entry.inputs)
     reader = Reader(client.variables, around, entry.origin.file.parent)
     try:
         server = _definition(entry, reader)

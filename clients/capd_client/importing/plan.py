@@ -19,7 +19,7 @@ from capd_client.importing.definition import Definition, Hidden, Origin, Text, p
 from capd_client.importing.entries import read_entry
 from capd_client.importing.merging import Merged, short_package
 from capd_client.importing.source_files import Sources, Unreadable
-from capd_client.importing.variables import NotImportedError, Surroundings, read_back
+from capd_client.importing.variables import ImportValues, NotImportedError, read_back
 from capd_client.own_tap import OwnServer, OwnTap, check, words_of
 from capd_client.stored_secrets import SecretError, checked_value
 from capd_client.taps import TapError
@@ -95,7 +95,7 @@ class ImportPlan:
 
 def plan_import(
     sources: Sources,
-    around: Surroundings,
+    around: ImportValues,
     own: Mapping[str, Definition],
     values: Mapping[str, str],
     triggers: Mapping[str, Sequence[str]] = MappingProxyType({}),

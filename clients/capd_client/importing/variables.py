@@ -45,7 +45,7 @@ class NotImportedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ImportValues:
     """The values that placeholders stand for, as they are during the import."""
 
     env: Mapping[str, str]
@@ -61,7 +61,7 @@ class Reader:
 
     syntaxes: Iterable[str]
     """The placeholders that the client knows: some of `known_clients.Variable`."""
-    around: Surroundings
+    around: ImportValues
     folder: Path
     """The folder of the file, to which its paths are relative."""
     notes: list[str] = field(default_factory=list)

@@ -28,7 +28,7 @@ _CONFIG = "config.toml"
 
 
 @dataclass(frozen=True, slots=True)
-class Newer:
+class VersionUpdate:
     """A newer version of a server, and what an update to it would change."""
 
     name: str
@@ -49,7 +49,7 @@ def from_registry(tap: OwnTap) -> dict[str, SourceRecord]:
 
 def newer(
     name: str, record: SourceRecord, tap: OwnTap, config: str, given: Mapping[str, list[str]]
-) -> "Newer | None":
+) -> "VersionUpdate | None":
     """Return what an update of `name` would do; None if it has the latest version.
 
     Raises:
@@ -79,7 +79,7 @@ def newer(
     values = referenced([made], KnownValues(os.environ, config))
     found = inspect_server(server, entry, values, files=files, previous=before)
     kept = {_DEFINITION: made, FILE: record_of(entry, answers).text()}
-    return Newer(name, record, entry, server, kept, found)
+    return VersionUpdate(name, record, entry, server, kept, found)
 
 
 def _edited(text: str, server: OwnServer) -> str:

@@ -106,7 +106,7 @@ class SettingsWatcher:
                         nursery.start_soon(self._until_still)
                     nursery.start_soon(self._wait_ready, nursery.cancel_scope)
                     if self._settings.silent:
-                        nursery.start_soon(self._until_later, nursery.cancel_scope)
+                        nursery.start_soon(self._cancel_later, nursery.cancel_scope)
                     await watch.changed()
                     nursery.cancel_scope.cancel()
             except* WatchError as errors:
@@ -125,7 +125,7 @@ class SettingsWatcher:
             await trio.sleep(self._settings.wait)
             await self._reload()
 
-    async def _until_later(self, scope: trio.CancelScope) -> None:
+    async def _cancel_later(self, scope: trio.CancelScope) -> None:
         """Wait, then cancel `scope`, in which files are watched, so that watching begins again.
 
         The first time, a folder did not answer and so could not be watched.

@@ -39,7 +39,7 @@ class _Waiting:
     """Called if the stream breaks during the write of a frame that no task waits for."""
 
 
-class Gathering:
+class WriteBatch:
     """Collects frames while a `with` block runs; writes them at its end, in one call a stream.
 
     The block must not await anything.
@@ -63,7 +63,7 @@ class Gathering:
             writer.flush()
 
 
-GATHERING = Gathering()
+WRITE_BATCH = WriteBatch()
 """The block of the task that reads, so that the answers to one chunk go out together."""
 
 
@@ -164,9 +164,9 @@ class FrameWriter:
         """Write a small frame if nothing is queued; return whether that was possible."""
         if self._queue or not self._is_running or len(frame) >= _AT_ONCE_BYTES:
             return False
-        if GATHERING.is_open:
+        if WRITE_BATCH.is_open:
             if not self._gathered:
-                GATHERING.add(self)
+                WRITE_BATCH.add(self)
             self._gathered.append(frame)
             return True
         return self.begin([frame]) > 0

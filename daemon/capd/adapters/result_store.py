@@ -313,10 +313,10 @@ class ResultStore:
                 found.append(record)
         for record in sorted(found, key=lambda each: each.kept_at):
             self._note(record)
-        self._look()
+        self._read_folder()
         return self._records
 
-    def _look(self) -> None:
+    def _read_folder(self) -> None:
         """Fill the index with the files in the folder, in the order of their last use."""
         files: list[tuple[float, str, int]] = []
         for path in self._folder.glob("*.result"):
@@ -395,7 +395,7 @@ class ResultStore:
             with contextlib.suppress(OSError):
                 if now - path.stat().st_mtime >= RETENTION:
                     path.unlink(missing_ok=True)
-        self._look()
+        self._read_folder()
 
 
 def _bytes_of(path: Path, most_bytes: int) -> bytes:

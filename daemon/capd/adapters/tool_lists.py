@@ -48,7 +48,7 @@ class ToolLists:
         self._folder = folder
         # One write at a time, so that the later list of a server is not overwritten.
         self._limiter = trio.CapacityLimiter(1)
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
 
     async def keep(
         self,
@@ -98,8 +98,8 @@ class ToolLists:
             return None
         except (OSError, MalformedError) as error:
             # Logged once, because the lists are read often.
-            if file.path.name not in self._said:
-                self._said.add(file.path.name)
+            if file.path.name not in self._reported:
+                self._reported.add(file.path.name)
                 log.warning("tool_list_unreadable", file=file.path.name, reason=str(error))
             return None
 
@@ -109,7 +109,7 @@ class ToolLists:
             return
         try:
             file.write(listed)
-            self._said.discard(file.path.name)
+            self._reported.discard(file.path.name)
             self._sweep()
         except OSError as error:
             log.warning("tool_list_not_saved", server=listed.name, reason=str(error))

@@ -40,7 +40,7 @@ class NoSuchPeerError(CapdError):
 
 
 @dataclass(eq=False, slots=True)
-class _Turn:
+class _Waiter:
     """One sleeping task, with the state of the socket that it waits for."""
 
     flag: int
@@ -68,8 +68,8 @@ class TrioSocket:
         if kind == zmq.ROUTER:
             self._socket.set(zmq.ROUTER_MANDATORY, 1)
         self._fd = self._socket.fileno()
-        self._turns: list[_Turn] = []
-        self._leader: _Turn | None = None
+        self._waiters: list[_Waiter] = []
+        self._leader: _Waiter | None = None
 
     def bind(self, address: Address) -> None:
         """Listen at `address`.
@@ -95,8 +95,8 @@ class TrioSocket:
     def close(self) -> None:
         """Drop unsent messages; waiting tasks get `trio.ClosedResourceError`."""
         # Cancelling removes the leader's wait from trio's epoll before the descriptor is closed.
-        for turn in self._turns:
-            turn.scope.cancel()
+        for waiter in self._waiters:
+            waiter.scope.cancel()
         self._socket.close(linger=0)
 
     async def recv(self) -> list[bytes]:
@@ -109,7 +109,7 @@ class TrioSocket:
             except zmq.Again:
                 await self._wait(zmq.POLLIN)
                 continue
-            if self._turns:
+            if self._waiters:
                 self.refresh()
             # Shielded: a cancellation here would lose the message, which is in no queue any more.
             await trio.lowlevel.cancel_shielded_checkpoint()
@@ -152,7 +152,7 @@ class TrioSocket:
                 raise NoSuchPeerError("the peer is not connected") from None
             raise
         finally:
-            if self._turns:
+            if self._waiters:
                 self.refresh()
 
     async def wait_writable(self) -> None:
@@ -168,9 +168,9 @@ class TrioSocket:
         if self._socket.closed:
             return
         events = cast("int", self._socket.get(zmq.EVENTS))
-        for turn in self._turns:
-            if turn.flag & events:
-                turn.scope.cancel()
+        for waiter in self._waiters:
+            if waiter.flag & events:
+                waiter.scope.cancel()
 
     def _check_open(self) -> None:
         if self._socket.closed:
@@ -178,22 +178,22 @@ class TrioSocket:
 
     async def _wait(self, flag: int) -> None:
         self._check_open()
-        turn = _Turn(flag)
-        self._turns.append(turn)
+        waiter = _Waiter(flag)
+        self._waiters.append(waiter)
         try:
             # Reads EVENTS, which ends the wait below at once if the change has come already.
             self.refresh()
-            with turn.scope:
+            with waiter.scope:
                 if self._leader is None:
-                    self._leader = turn
+                    self._leader = waiter
                     await trio.lowlevel.wait_readable(self._fd)
                 else:
                     await trio.sleep_forever()
         finally:
-            self._turns.remove(turn)
-            if self._leader is turn:
+            self._waiters.remove(waiter)
+            if self._leader is waiter:
                 self._leader = None
             # Also if this task was no leader: it may have been woken to become one, and then
             # cancelled.
-            if self._leader is None and self._turns:
-                self._turns[0].scope.cancel()
+            if self._leader is None and self._waiters:
+                self._waiters[0].scope.cancel()

@@ -16,7 +16,7 @@ from capd.core.records.token_account import (
     Figures,
     Kind,
     ListChange,
-    Tally,
+    TextCount,
     TokenAccount,
     sent_anew,
 )
@@ -72,10 +72,10 @@ def test_a_session_is_the_sum_of_its_parts() -> None:
         list_tokens=11,
         own_tokens=3,
         instructions=5,
-        turns=Tally(1, 2),
-        searches=Tally(1, 5),
-        answers=Tally(1, 4),
-        changes=Tally(1, 4),
+        turns=TextCount(1, 2),
+        searches=TextCount(1, 5),
+        answers=TextCount(1, 4),
+        changes=TextCount(1, 4),
         last_changes=(ListChange(2.0, 1, 0, 4),),
         is_counting=False,
     )
@@ -103,7 +103,7 @@ def test_what_is_not_counted_yet_is_unknown_and_not_a_guess() -> None:
     account.store_counts(never)
 
     figures = account.figures()
-    assert (figures.list_tokens, figures.turns) == (None, Tally(1, None))
+    assert (figures.list_tokens, figures.turns) == (None, TextCount(1, None))
     assert (figures.surface, figures.added, figures.net(100)) == (None, None, None)
     assert list(account.uncounted_texts()) == [A, b"on"]
 
@@ -114,7 +114,7 @@ def test_the_same_list_again_is_no_change() -> None:
 
     account.note_list([A, B], 0, 2.0)
 
-    assert account.figures().changes == Tally()
+    assert account.figures().changes == TextCount()
 
 
 EVENTS = st.lists(
@@ -221,4 +221,4 @@ def test_texts_too_long_to_wait_for_a_count_are_uncounted() -> None:
 
     account.note_text("answers", "a" * (MOST_OPEN_BYTES + 1))
 
-    assert (account.figures().answers, list(account.uncounted_texts())) == (Tally(1, 0, 1), [])
+    assert (account.figures().answers, list(account.uncounted_texts())) == (TextCount(1, 0, 1), [])

@@ -15,15 +15,15 @@ from capd.core.servers.sandbox import (
     Masked,
     SandboxFeatures,
     SandboxMissingError,
+    SandboxPaths,
     SandboxRequest,
-    Surroundings,
     confined,
     masked_paths,
     tool_folders,
 )
 
 HOME = "/home/ann"
-WHERE = Surroundings(
+WHERE = SandboxPaths(
     home=HOME,
     cwd=f"{HOME}/code/shop",
     command="/usr/bin/node",
@@ -322,7 +322,7 @@ def test_what_was_asked_for_is_enforced_or_refused(
 def test_of_the_home_only_what_programs_are_installed_in_is_seen(
     command: str, path: tuple[str, ...], folders: list[str]
 ) -> None:
-    where = Surroundings(home=HOME, cwd="/", command=command, path=path)
+    where = SandboxPaths(home=HOME, cwd="/", command=command, path=path)
 
     assert tool_folders(where) == [posixpath.join(HOME, each) for each in folders]
 
@@ -348,7 +348,7 @@ KEYS = (
 def test_what_programs_are_installed_beside_is_no_credential(path: list[str]) -> None:
     # As the adapter says it: no path ends in a slash.
     folders = tuple(posixpath.join(HOME, each).rstrip("/") for each in path)
-    where = Surroundings(home=HOME, cwd="/", command="/bin/sh", path=folders)
+    where = SandboxPaths(home=HOME, cwd="/", command="/bin/sh", path=folders)
 
     shown = tool_folders(where)
 

@@ -285,7 +285,7 @@ class ProjectCatalogs:
                     return
                 nursery.start_soon(self._wait_ready, nursery.cancel_scope)
                 if self._silent:
-                    nursery.start_soon(self._until_later, nursery.cancel_scope)
+                    nursery.start_soon(self._cancel_later, nursery.cancel_scope)
                 await watch.changed()
                 nursery.cancel_scope.cancel()
         except* WatchError as errors:
@@ -296,7 +296,7 @@ class ProjectCatalogs:
         await self._loaded_one.wait()
         scope.cancel()
 
-    async def _until_later(self, scope: trio.CancelScope) -> None:
+    async def _cancel_later(self, scope: trio.CancelScope) -> None:
         """Wait, then cancel `scope`, in which files are watched, so that the files are read again.
 
         Files that could not be read cannot be watched either, so no event would announce a change.

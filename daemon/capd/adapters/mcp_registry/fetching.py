@@ -10,7 +10,13 @@ from typing import TypeVar
 import httpx2
 import trio
 
-from capd.adapters.servers.http.guarded_client import Answer, Ask, Dispatch, answered, new_client
+from capd.adapters.servers.http.guarded_client import (
+    Answer,
+    Dispatch,
+    ServerRequest,
+    answered,
+    new_client,
+)
 from capd.core.errors import CapdError
 from capd.core.protocol.outcomes import CallFailedError
 
@@ -116,7 +122,7 @@ class Fetcher:
         host = _host(url)
         try:
             with trio.fail_after(TIMEOUT):
-                ask = Ask("GET", url, headers)
+                ask = ServerRequest("GET", url, headers)
                 async with answered(self._client, ask, Dispatch()) as answer:
                     if answer.status not in accepted:
                         text = f"{host} answered with HTTP status {answer.status}"

@@ -231,7 +231,7 @@ class _Links(html.parser.HTMLParser):
 
 def _chosen(files: list[_File], project: str, version: str) -> _File:
     """Return the file of a version that runs on every platform."""
-    of_version = [each for each in files if _is_of(each.name, project, version)]
+    of_version = [each for each in files if _is_release_file(each.name, project, version)]
     if not of_version:
         raise PackageError(f"has no version {version} in its index")
     wheels = [each for each in of_version if _ANY_WHEEL.search(each.name)]
@@ -248,7 +248,7 @@ def _chosen(files: list[_File], project: str, version: str) -> _File:
     )
 
 
-def _is_of(file: str, project: str, version: str) -> bool:
+def _is_release_file(file: str, project: str, version: str) -> bool:
     if file.endswith(".whl"):
         name, _, rest = file.partition("-")
         found = rest.partition("-")[0]

@@ -56,7 +56,7 @@ BPF_LOAD, BPF_JUMP_EQUAL, BPF_RETURN = 0x20, 0x15, 0x06
 NUMBER, ARCHITECTURE, PID, NEW_LIMIT_LOW, NEW_LIMIT_HIGH = 0, 4, 16, 32, 36
 
 
-class RefusedError(Exception):
+class ConfinementRefusedError(Exception):
     """The kernel refused an operation."""
 
 
@@ -77,13 +77,13 @@ class Kernel:
         return result
 
     def must(self, name: str, *arguments: "int | bytes | None") -> None:
-        """Call a function; raise RefusedError if it fails.
+        """Call a function; raise ConfinementRefusedError if it fails.
 
         Raises:
-            RefusedError: it returned something else than 0.
+            ConfinementRefusedError: it returned something else than 0.
         """
         if self.call(name, *arguments) != 0:
-            raise RefusedError(name)
+            raise ConfinementRefusedError(name)
 
 
 def confine(options: "list[str]") -> "list[str]":
@@ -103,20 +103,20 @@ def confine(options: "list[str]") -> "list[str]":
         try:
             hide(kernel, paths)
             held.append("hidden")
-        except (RefusedError, OSError):
+        except (ConfinementRefusedError, OSError):
             pass
     if "--apart" in options:
         try:
             separate(kernel)
             held.append("apart")
-        except (RefusedError, OSError):
+        except (ConfinementRefusedError, OSError):
             pass
     if "--narrow" in options:
         try:
             kernel.must("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
             keep_limits(kernel)
             filter_calls(kernel, keyrings_filter(posix.uname().machine))
-        except (RefusedError, OSError):
+        except (ConfinementRefusedError, OSError):
             pass
     # Last, because a process that is not dumpable may not write to its own /proc/self.
     shut(kernel)
@@ -132,7 +132,7 @@ def hide(kernel: Kernel, paths: "dict[str, list[bytes]]") -> None:
     """Put an empty folder in place of each hidden folder.
 
     Raises:
-        OSError, RefusedError: the system refuses all or a part of it.
+        OSError, ConfinementRefusedError: the system refuses all or a part of it.
     """
     copies = [(path, text) for path in paths["--own="] if (text := content(path))]
     enter_namespaces(kernel)
@@ -168,13 +168,13 @@ def enter_namespaces(kernel: Kernel) -> None:
     """Enter a mount namespace, and without privilege a user namespace around it.
 
     Raises:
-        OSError, RefusedError: the system refuses it.
+        OSError, ConfinementRefusedError: the system refuses it.
     """
     if kernel.call("unshare", CLONE_NEWNS) != 0:
         user, group = posix.geteuid(), posix.getegid()
         if user == 0:
             # In a user namespace, root would lose access to other users' files.
-            raise RefusedError("unshare")
+            raise ConfinementRefusedError("unshare")
         kernel.must("unshare", CLONE_NEWUSER | CLONE_NEWNS)
         write(b"/proc/self/setgroups", b"deny")
         write(b"/proc/self/uid_map", b"%d %d 1" % (user, user))
@@ -189,7 +189,7 @@ def show(kernel: Kernel, path: bytes, fd: int, *, is_read_only: bool) -> None:
     `fd` is a descriptor of the file or folder that was opened before the folder was hidden.
 
     Raises:
-        OSError, RefusedError: the system refuses it.
+        OSError, ConfinementRefusedError: the system refuses it.
     """
     parent = path.rpartition(b"/")[0]
     missing = []
@@ -212,16 +212,16 @@ def separate(kernel: Kernel) -> None:
     """Enter a Landlock domain, and give up the power to change other processes' limits.
 
     Raises:
-        RefusedError: the kernel has no Landlock scopes, or does not apply them.
+        ConfinementRefusedError: the kernel has no Landlock scopes, or does not apply them.
     """
     if kernel.call("syscall", LANDLOCK_CREATE_RULESET, None, 0, LANDLOCK_VERSION_FLAG) < (
         SCOPE_VERSION
     ):
-        raise RefusedError("landlock_create_ruleset")
+        raise ConfinementRefusedError("landlock_create_ruleset")
     rules = bytes(16) + SCOPE_SIGNAL.to_bytes(8, sys.byteorder)
     ruleset = kernel.call("syscall", LANDLOCK_CREATE_RULESET, rules, len(rules), 0)
     if ruleset < 0:
-        raise RefusedError("landlock_create_ruleset")
+        raise ConfinementRefusedError("landlock_create_ruleset")
     try:
         kernel.must("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
         kernel.must("syscall", LANDLOCK_RESTRICT_SELF, ruleset, 0)

@@ -168,7 +168,7 @@ class FarServer:
         self.cwd = order.cwd
         self.cwd_reason = order.reason
         self.stdin, self._lines = line_pipe()
-        self._said, self.stdout = line_pipe()
+        self._output, self.stdout = line_pipe()
         self._stream = stream
         self._rest = rest
         self._stderr = bytearray()
@@ -220,7 +220,7 @@ class FarServer:
                     nursery.cancel_scope.cancel()
         finally:
             self._set_exited("was cut off: the connection to its runner ended")
-            self._said.close()
+            self._output.close()
             self._lines.close()
             self._gone.set()
 
@@ -275,7 +275,7 @@ class FarServer:
                 with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
                     # An empty line would be taken for the end.
                     if payload:
-                        await self._said.send_all(payload)
+                        await self._output.send_all(payload)
             case b"e":
                 self._stderr += payload
                 del self._stderr[:-_MOST_STDERR_BYTES]

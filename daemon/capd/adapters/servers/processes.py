@@ -151,7 +151,7 @@ class ServerProcess:
         self._empty_folder = launched.empty_folder
         self._container = launched.container
         self._kill_timeout = _KILL_TIMEOUT if launched.container is None else _REMOVAL_TIMEOUT
-        self.membership: Membership = launched.tree.way(launched.confinement.prefix)
+        self.membership: Membership = launched.tree.membership(launched.confinement.prefix)
         """How capd knows which processes belong to the server."""
         self._tree = launched.tree
         self._is_guard_lost = False

@@ -30,8 +30,8 @@ from capd.core.servers.sandbox import (
     Masked,
     SandboxFeatures,
     SandboxMissingError,
+    SandboxPaths,
     SandboxRequest,
-    Surroundings,
     confined,
     masked_paths,
 )
@@ -174,10 +174,10 @@ def confinement(
     sandbox_request = box.sandbox_request
     if sandbox_request.level == "off":
         return confined(
-            sandbox_request, SandboxFeatures(), Surroundings("/", str(cwd), str(command)), Masked()
+            sandbox_request, SandboxFeatures(), SandboxPaths("/", str(cwd), str(command)), Masked()
         )
     if sandbox_request.level == "guard" and not sandbox_request.masks:
-        where = _guarded_surroundings(box, command, cwd, words)
+        where = _guarded_paths(box, command, cwd, words)
         found = confined(sandbox_request, box.machine(), where, Masked())
         return replace(found, environment=_extraction(command) if found.guard_options else {})
     # Resolved, because a mount point cannot be a symbolic link.
@@ -193,7 +193,7 @@ def confinement(
                 f"its folder {box.cache} cannot be made: {error.strerror}"
             ) from error
         cache_path = str(box.cache.resolve())
-    guarded = _guarded_surroundings(box, command, cwd, words)
+    guarded = _guarded_paths(box, command, cwd, words)
     where = replace(
         guarded,
         home=str(home),
@@ -215,9 +215,9 @@ def confinement(
     return confined(sandbox_request, box.machine(), where, masked)
 
 
-def _guarded_surroundings(
+def _guarded_paths(
     box: SandboxPlan, command: Path, cwd: Path, words: Sequence[str]
-) -> Surroundings:
+) -> SandboxPaths:
     """Return the facts for level `guard`, at which most servers run: paths and hidden folders."""
     own = box.folders
     config_entries: list[str] = []
@@ -234,7 +234,7 @@ def _guarded_surroundings(
     )
     covered = cover(own, needs)
     # Only existing paths: the guard refuses to start if one of them is missing.
-    return Surroundings(
+    return SandboxPaths(
         home="/",
         cwd=str(cwd),
         command=str(command),

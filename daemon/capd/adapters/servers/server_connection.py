@@ -16,7 +16,7 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from capd.adapters.fair_share import FairShare
-from capd.adapters.frame_writer import GATHERING, FrameWriter
+from capd.adapters.frame_writer import WRITE_BATCH, FrameWriter
 from capd.adapters.large_frames import PIECE_BYTES, READABLE_BYTES, read_all
 from capd.adapters.line_texts import checked_text, one_line, recover_id
 from capd.adapters.servers.callers import Caller, CallHooks, Peer
@@ -232,7 +232,7 @@ class ServerConnection:
                     # Popped, so that a large line is freed before the next one arrives.
                     lines.reverse()
                     while lines:
-                        with GATHERING:
+                        with WRITE_BATCH:
                             self._received_frames(lines, nursery)
                         if lines:
                             await self._received(lines.pop(), nursery)

@@ -43,7 +43,7 @@ class Tree:
     guard: int
     group: Path | None = None
 
-    def way(self, prefix: tuple[str, ...]) -> Membership:
+    def membership(self, prefix: tuple[str, ...]) -> Membership:
         """Return the method that finds the tree's processes.
 
         `prefix` are the words before the server's own command.
@@ -92,7 +92,7 @@ class Trees:
             log.warning("leftovers_ended", processes=count)
 
     @property
-    def way(self) -> Membership:
+    def membership(self) -> Membership:
         """The method that finds the members of a tree without a namespace of its own."""
         return strongest_method(
             (), has_group=self._groups is not None, has_proc=sys.platform == "linux"

@@ -28,7 +28,7 @@ _NOT_FIRST = (0xC0, 0x80)
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class TextCount:
     """The number of texts of one kind that the session was sent, and their tokens."""
 
     count: int = 0
@@ -60,10 +60,10 @@ class Figures:
     own_tokens: int | None
     """The part of `list_tokens` that is capd's own tools."""
     instructions: int | None
-    turns: Tally
-    searches: Tally
-    answers: Tally
-    changes: Tally
+    turns: TextCount
+    searches: TextCount
+    answers: TextCount
+    changes: TextCount
     last_changes: tuple[ListChange, ...]
     is_counting: bool
     """Whether something that was sent is still to be counted."""
@@ -206,10 +206,10 @@ class TokenAccount:
             is_counting=self.is_counting,
         )
 
-    def _tally(self, kind: Kind) -> Tally:
+    def _tally(self, kind: Kind) -> TextCount:
         count, tokens, uncounted = self._sums.get(kind, (0, 0, 0))
         is_open = any(each.kind == kind for each in self._open)
-        return Tally(count, None if is_open else tokens, uncounted)
+        return TextCount(count, None if is_open else tokens, uncounted)
 
     def _note(self, item: _Open) -> None:
         count, tokens, uncounted = self._sums.get(item.kind, (0, 0, 0))

@@ -123,7 +123,7 @@ class Siblings:
         least = OF_ALTERNATIVES if winner in self._families.alternatives else LEAST
         siblings = self._siblings_in(ranked)
         rivals = tuple(each.id for each in siblings if each.score >= least)
-        if not rivals or self._is_named(_said(text), winner, rivals, favoured):
+        if not rivals or self._is_named(_words_of(text), winner, rivals, favoured):
             return ()
         return (winner, *rivals)
 
@@ -142,7 +142,7 @@ class Siblings:
             return ()
         best = ranked[0].id
         others = tuple(each.id for each in self._siblings_in(ranked))
-        said = _said(text)
+        said = _words_of(text)
         if not others or any(self._is_named(said, id_, (), {}) for id_ in others):
             return ()
         return () if self._is_named(said, best, others, favoured) else (best, *others)
@@ -180,7 +180,7 @@ class _Usage:
 
         def said(text: str) -> tuple[str, ...]:
             # Tuples of shared words: sets would take 60 MB for 50,000 phrases.
-            return tuple([known.setdefault(word, word) for word in _said(text)])
+            return tuple([known.setdefault(word, word) for word in _words_of(text)])
 
         self._phrases = {
             each.id: [said(text) for text in (*each.triggers, *each.extra_triggers)]
@@ -235,7 +235,7 @@ def _names(capability: CapabilitySpec) -> frozenset[str]:
     return frozenset((*_whole(f"{name} {capability.title} {servers}"), *small))
 
 
-def _said(text: str) -> frozenset[str]:
+def _words_of(text: str) -> frozenset[str]:
     """Return the words of a text. The parts of an identifier count, and so does the whole."""
     if text.isascii() and len(text) <= LONGEST and not _MORE_AS_A_WHOLE.search(text):
         return frozenset(words(text))

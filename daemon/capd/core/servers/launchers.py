@@ -251,7 +251,7 @@ def reading(
     found = _of_words(words)
     if script and not found.launcher:
         found = _of_text(script)
-    if _is_path(words[0]) and _is_of(words[0]):
+    if _is_path(words[0]) and _is_relative_path(words[0]):
         found = replace(found, project_file=words[0])
     for name, value in (declared or {}).items():
         if name in LOADING_VARIABLES and value:
@@ -506,7 +506,7 @@ def _with_package(found: FilesRead, words: Sequence[str], options: _Options) -> 
         if _is_place(spec):
             return replace(found, project_file=spec)
     is_file = found.launcher in {"deno", "bun"} and re.search(r"\.[cm]?[jt]sx?$", target)
-    if is_file and _is_of(target):
+    if is_file and _is_relative_path(target):
         return replace(found, project_file=target)
     inner_name = _package_name(target)
     if inner_name != found.launcher and program_name(inner_name) in _BY_PROGRAM:
@@ -518,7 +518,7 @@ def _with_package(found: FilesRead, words: Sequence[str], options: _Options) -> 
 
 def _with_paths(found: FilesRead, options: _Options) -> FilesRead:
     for value in options.values(_PATH_OPTIONS):
-        if not _URL.match(value) and _is_of(value):
+        if not _URL.match(value) and _is_relative_path(value):
             # The option explicitly names settings or code of the project.
             return replace(found, project_file=found.project_file or value)
     return found
@@ -550,7 +550,7 @@ def _uv(words: Sequence[str], launcher: Launcher) -> FilesRead:
     inner = list(words[options.at :])
     if inner and inner[0].endswith((".py", ".pyw")) and not _URL.match(inner[0]):
         inner.insert(0, "python")
-    if inner and _is_path(inner[0]) and _is_of(inner[0]):
+    if inner and _is_path(inner[0]) and _is_relative_path(inner[0]):
         return replace(found, project_file=inner[0])
     below = _of_words(inner)
     found = _joined(found, below, "uv") if below.is_reading else found
@@ -583,7 +583,7 @@ def _python(words: Sequence[str], _: Launcher) -> FilesRead:
         if is_safe:
             return _NOTHING
         return FilesRead(program, method="safe_path", reads_modules=True, safe_path_at=1)
-    if _is_of(words[at]):
+    if _is_relative_path(words[at]):
         return replace(_NOTHING, launcher=program, project_file=words[at])
     return replace(_NOTHING, own_arguments_at=at + 1)
 
@@ -607,7 +607,7 @@ def _node(words: Sequence[str], launcher: Launcher) -> FilesRead:
     is_bare = any(not each.startswith(("/", "file:", "data:", "node:")) for each in loaded)
     if is_evaluating or is_bare or options.at >= len(words) or words[options.at] == "-":
         return replace(found, names=frozenset(launcher.names))
-    if _is_of(words[options.at]):
+    if _is_relative_path(words[options.at]):
         return replace(found, project_file=words[options.at])
     return found if found.project_file else replace(_NOTHING, own_arguments_at=options.at + 1)
 
@@ -618,7 +618,7 @@ def _file(words: Sequence[str], launcher: Launcher) -> FilesRead:
     found = replace(_with_paths(found, options), own_arguments_at=options.at + 1)
     if any(_is_place(value) for _, value in options.flags):
         found = replace(found, is_always=True)
-    if options.at < len(words) and _is_of(words[options.at]):
+    if options.at < len(words) and _is_relative_path(words[options.at]):
         found = replace(found, project_file=words[options.at])
     return found if found.is_reading or found.project_file else _NOTHING
 
@@ -633,7 +633,7 @@ def _shell(words: Sequence[str], _: Launcher) -> FilesRead:
         found = _of_text(text)
         # `sh -c 'cd "$0" && exec "$@"' FOLDER COMMAND`: the arguments may be what it runs.
         return _joined(found, _mentioned(rest), found.launcher) if "$" in text else found
-    if options.at < len(words) and _is_of(words[options.at]):
+    if options.at < len(words) and _is_relative_path(words[options.at]):
         return replace(_NOTHING, launcher=program_name(words[0]), project_file=words[options.at])
     return _NOTHING
 
@@ -701,7 +701,7 @@ def _is_path(word: str) -> bool:
     return "/" in word
 
 
-def _is_of(word: str) -> bool:
+def _is_relative_path(word: str) -> bool:
     """Tell whether a word is a relative path, and so may lead into the project.
 
     An absolute path does not count: whoever wrote the definition chose it.

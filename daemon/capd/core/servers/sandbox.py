@@ -144,7 +144,7 @@ class SandboxMissingError(CapdError):
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class SandboxPaths:
     """The paths around a server; all are absolute."""
 
     home: str
@@ -240,7 +240,7 @@ def masked_paths(sandbox_request: SandboxRequest, home: str, own: Sequence[str])
 
 
 def confined(
-    sandbox_request: SandboxRequest, machine: SandboxFeatures, where: Surroundings, masked: Masked
+    sandbox_request: SandboxRequest, machine: SandboxFeatures, where: SandboxPaths, masked: Masked
 ) -> Confinement:
     """Return how to start a server in the sandbox that was asked for.
 
@@ -271,7 +271,7 @@ def confined(
 
 
 def _guard_options(
-    sandbox_request: SandboxRequest, machine: SandboxFeatures, where: Surroundings
+    sandbox_request: SandboxRequest, machine: SandboxFeatures, where: SandboxPaths
 ) -> tuple[tuple[str, ...], str]:
     """Return the guard's options, and why there are fewer than usual; empty if there are not."""
     if where.takes_privilege:
@@ -294,7 +294,7 @@ def _guard_options(
     return tuple(options), aside
 
 
-def _guard(machine: SandboxFeatures, where: Surroundings, masked: Masked) -> tuple[str, ...]:
+def _guard(machine: SandboxFeatures, where: SandboxPaths, masked: Masked) -> tuple[str, ...]:
     mounts = [_Mount("--dev-bind", "/"), *_masks(masked)]
     if where.cwd not in masked.folders and _hidden_by(where.cwd, masked):
         mounts.append(_Mount("--bind", where.cwd))
@@ -353,7 +353,7 @@ _NARROW = ("--narrow",)
 
 
 def _strict(
-    sandbox_request: SandboxRequest, machine: SandboxFeatures, where: Surroundings, masked: Masked
+    sandbox_request: SandboxRequest, machine: SandboxFeatures, where: SandboxPaths, masked: Masked
 ) -> Confinement:
     description = "strict" if sandbox_request.has_network else "strict, no network"
     environment = {}
@@ -383,7 +383,7 @@ def _strict(
 
 
 def _bwrap(
-    sandbox_request: SandboxRequest, machine: SandboxFeatures, where: Surroundings, masked: Masked
+    sandbox_request: SandboxRequest, machine: SandboxFeatures, where: SandboxPaths, masked: Masked
 ) -> tuple[str, ...]:
     mounts = [
         _Mount("--ro-bind", "/"),
@@ -403,18 +403,18 @@ def _bwrap(
     )
 
 
-def _packages(where: Surroundings) -> list[str]:
+def _packages(where: SandboxPaths) -> list[str]:
     """Return the folders of packages, fetched and checked by capd, from which the server starts."""
     kept = where.cover.read_only
     return [each for each in kept if posixpath.basename(posixpath.dirname(each)) == PACKAGES]
 
 
-def _writable(where: Surroundings) -> list[str]:
+def _writable(where: SandboxPaths) -> list[str]:
     return list(dict.fromkeys(filter(None, (where.cache, where.project, where.cwd))))
 
 
 def _landlock(
-    sandbox_request: SandboxRequest, machine: SandboxFeatures, where: Surroundings, masked: Masked
+    sandbox_request: SandboxRequest, machine: SandboxFeatures, where: SandboxPaths, masked: Masked
 ) -> tuple[str, ...]:
     hidden = {"/" + where.home.strip("/").partition("/")[0], "/run", _TEMPORARY, "/dev"}
     system = [top for top in where.tops if top not in hidden]
@@ -435,7 +435,7 @@ def _landlock(
     )
 
 
-def tool_folders(where: Surroundings) -> list[str]:
+def tool_folders(where: SandboxPaths) -> list[str]:
     """Return the folders below the home or /tmp that a `strict` server needs to find its programs.
 
     They are the folders of its command and of its PATH, with what these programs need beside them.

@@ -239,7 +239,7 @@ class _Arguments:
         names = [types] if isinstance(types, str) else types
         listed = names if isinstance(names, list) else []
         known = [each for each in listed if isinstance(each, str) and each in _TYPES]
-        if known and not any(_is_of(value, each) for each in known):
+        if known and not any(_has_type(value, each) for each in known):
             return f"its type is {' or '.join(known)}"
         choices = lines.get("enum")
         if isinstance(choices, list) and value not in choices:
@@ -298,7 +298,7 @@ def _shown(edit: ArgumentEdit) -> str:
     return edit.name or edit.argument
 
 
-def _is_of(value: Any, name: str) -> bool:
+def _has_type(value: Any, name: str) -> bool:
     # In JSON Schema 1.0 is an integer, and true is not a number.
     if isinstance(value, bool):
         return name == "boolean"

@@ -43,7 +43,7 @@ class _Errored(msgspec.Struct):
 _ERRORED: JsonCodec[_Errored] = JsonCodec(_Errored)
 
 
-class RefusedError(Exception):
+class HttpRefusedError(Exception):
     """A request has to be answered with an HTTP status and a JSON-RPC error."""
 
     def __init__(
@@ -66,7 +66,7 @@ class Accepted:
         """Return the forms that a request accepts.
 
         Raises:
-            RefusedError: it accepts neither of them.
+            HttpRefusedError: it accepts neither of them.
         """
         said = ",".join(request.values("accept")).lower()
         kinds = {part.partition(";")[0].strip() for part in said.split(",")} - {""}
@@ -76,7 +76,7 @@ class Accepted:
             anything or EVENTS in kinds or "text/*" in kinds,
         )
         if not found.json and not found.events:
-            raise RefusedError(406, f"an answer is {JSON} or {EVENTS}")
+            raise HttpRefusedError(406, f"an answer is {JSON} or {EVENTS}")
         return found
 
 

@@ -24,7 +24,7 @@ from capd.adapters.clients.http_front import stateless_headers
 from capd.adapters.clients.http_front.answers import (
     STATUS,
     Accepted,
-    RefusedError,
+    HttpRefusedError,
     StreamPosition,
     error_line,
     follow,
@@ -140,7 +140,7 @@ class Endpoint:
                 await self._delete(request, answer)
             else:
                 await answer.send(405, headers=(("allow", "GET, POST, DELETE"),))
-        except RefusedError as refused:
+        except HttpRefusedError as refused:
             await answer.send(refused.status, error_line(None, refused.error))
         except NotAMessageError as error:
             code = frames.INVALID_REQUEST if error.is_json else frames.PARSE_ERROR
@@ -158,7 +158,7 @@ class Endpoint:
 
     async def _post(self, request: HttpRequest, answer: HttpAnswer) -> None:
         if request.value("content-type").partition(";")[0].strip().lower() != JSON:
-            raise RefusedError(415, f"a body is of type {JSON}")
+            raise HttpRefusedError(415, f"a body is of type {JSON}")
         accepted = Accepted.of(request)
         message = message_of(request.body)
         if _is_stateless(request, message):
@@ -178,12 +178,12 @@ class Endpoint:
     async def _initialize(self, message: Message, accepted: Accepted, answer: HttpAnswer) -> None:
         self._drop_ended()
         if len(self._sessions) >= MOST_SESSIONS:
-            raise RefusedError(503, f"{MOST_SESSIONS} sessions are open; end one first")
+            raise HttpRefusedError(503, f"{MOST_SESSIONS} sessions are open; end one first")
         session = HttpSession()
         try:
             await self._opener.open(session, client_name(message.params, "clientInfo"), False)
         except NoSessionError as error:
-            raise RefusedError(503, str(error), frames.UNAVAILABLE) from None
+            raise HttpRefusedError(503, str(error), frames.UNAVAILABLE) from None
         is_kept = False
         try:
             exchange = await session.request(message, takes_events=False)
@@ -211,7 +211,7 @@ class Endpoint:
             try:
                 stateless_headers.check_notification(request, message.method)
             except EnvelopeError as error:
-                raise RefusedError(400, str(error), error.code) from None
+                raise HttpRefusedError(400, str(error), error.code) from None
             await answer.send(202)
             return
         try:
@@ -237,13 +237,13 @@ class Endpoint:
         shared = self._shared.get(name)
         if shared is None:
             if len(self._shared) >= MOST_SESSIONS:
-                raise RefusedError(503, f"{MOST_SESSIONS} clients have a session already")
+                raise HttpRefusedError(503, f"{MOST_SESSIONS} clients have a session already")
             shared = self._shared[name] = _Shared()
             # In a task of its own, because the first client may disconnect meanwhile.
             self._nursery.start_soon(self._prepare_shared, shared, name, message, meta)
         await shared.ready.wait()
         if shared.problem:
-            raise RefusedError(503, shared.problem, frames.UNAVAILABLE)
+            raise HttpRefusedError(503, shared.problem, frames.UNAVAILABLE)
         shared.session.used_at = trio.current_time()
         return shared.session
 
@@ -278,7 +278,7 @@ class Endpoint:
     async def _get(self, request: HttpRequest, answer: HttpAnswer) -> None:
         session = self._named(request)
         if not Accepted.of(request).events:
-            raise RefusedError(406, f"a GET must accept {EVENTS}")
+            raise HttpRefusedError(406, f"a GET must accept {EVENTS}")
         outbox, name, number = session.standalone, _STANDALONE, 0
         last = request.value("last-event-id")
         if last:
@@ -287,12 +287,12 @@ class Endpoint:
             if found and exchange is not None:
                 outbox, name = exchange.outbox, found[1]
             elif not found or found[1] != _STANDALONE:
-                raise RefusedError(
+                raise HttpRefusedError(
                     400, "this event's stream is no longer stored: its request may have run"
                 )
             number = int(found[2])
             if not outbox.has(number):
-                raise RefusedError(
+                raise HttpRefusedError(
                     400, "the events after this one are no longer stored: its request may have run"
                 )
         with _answering(session):
@@ -315,18 +315,18 @@ class Endpoint:
         """Return the session that `Mcp-Session-Id` names.
 
         Raises:
-            RefusedError: there is no such session.
+            HttpRefusedError: there is no such session.
         """
         version = request.value(stateless_headers.VERSION_HEADER)
         if version and version not in HANDSHAKE_VERSIONS:
             known = ", ".join(HANDSHAKE_VERSIONS)
-            raise RefusedError(400, f"MCP-Protocol-Version is one of {known}")
+            raise HttpRefusedError(400, f"MCP-Protocol-Version is one of {known}")
         name = request.value(SESSION_HEADER)
         if not name:
-            raise RefusedError(400, "Mcp-Session-Id is missing")
+            raise HttpRefusedError(400, "Mcp-Session-Id is missing")
         session = self._sessions.get(name)
         if session is None or session.is_over.is_set():
-            raise RefusedError(404, "this session has ended; send initialize again")
+            raise HttpRefusedError(404, "this session has ended; send initialize again")
         session.used_at = trio.current_time()
         return session
 
@@ -362,7 +362,7 @@ class Endpoint:
                     await answer.send_large(first[1])
                 return
             if not accepted.events:
-                raise RefusedError(503, "the request was cancelled")
+                raise HttpRefusedError(503, "the request was cancelled")
         await answer.begin_events()
         name = exchange.name if session.version else ""
         until = float("inf")

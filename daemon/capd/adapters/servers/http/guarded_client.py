@@ -82,7 +82,7 @@ class Dispatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class ServerRequest:
     """The parts of one request to a server: method, URL, headers and body."""
 
     method: str
@@ -182,7 +182,7 @@ def _inflate(encoding: str) -> Inflate | None:
 
 @asynccontextmanager
 async def answered(
-    client: httpx2.AsyncClient, ask: Ask, dispatch: Dispatch
+    client: httpx2.AsyncClient, ask: ServerRequest, dispatch: Dispatch
 ) -> AsyncIterator[Answer]:
     """Send `ask` and yield the answer, whose body can be read inside the block.
 

@@ -12,7 +12,7 @@ import msgspec
 import trio
 
 from capd.adapters.servers.http.event_stream import EventParser, fed_in_turns
-from capd.adapters.servers.http.guarded_client import Answer, Ask, Dispatch, answered
+from capd.adapters.servers.http.guarded_client import Answer, Dispatch, ServerRequest, answered
 from capd.adapters.servers.http.login_record import LoginNeededError
 from capd.adapters.servers.http.remote_link import ConnectionLoss, RemoteLink
 from capd.adapters.servers.http.request_headers import RequestHeaders
@@ -87,7 +87,9 @@ class LegacyWire:
         loss: ConnectionLoss | None = None
         message_id = None if isinstance(message.id, msgspec.UnsetType) else message.id
         try:
-            async with self._ask(Ask("POST", self._endpoint, headers, line), Dispatch()) as answer:
+            async with self._ask(
+                ServerRequest("POST", self._endpoint, headers, line), Dispatch()
+            ) as answer:
                 status = answer.status
                 body = await answer.read(ANSWER_CAP_BYTES)
             if status >= _FAULT:
@@ -121,7 +123,7 @@ class LegacyWire:
         self._outlet.lose(ConnectionLoss("closed the connection"))
 
     async def _take_events(self, task_status: trio.TaskStatus[None]) -> None:
-        ask = Ask("GET", self._spec.url, {"accept": "text/event-stream"})
+        ask = ServerRequest("GET", self._spec.url, {"accept": "text/event-stream"})
         async with self._ask(ask, Dispatch()) as answer:
             self._check(answer)
             events = EventParser()
@@ -181,6 +183,6 @@ class LegacyWire:
             self._headers.learn("initialize", bytes(message.result))
 
     @asynccontextmanager
-    async def _ask(self, ask: Ask, dispatch: Dispatch) -> AsyncIterator[Answer]:
+    async def _ask(self, ask: ServerRequest, dispatch: Dispatch) -> AsyncIterator[Answer]:
         async with self._login.answered(self._client, ask, dispatch, answered) as answer:
             yield answer

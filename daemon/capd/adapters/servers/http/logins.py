@@ -34,10 +34,12 @@ from capd_protos.codec import JsonCodec, MalformedError
 if TYPE_CHECKING:
     import httpx2
 
-    from capd.adapters.servers.http.guarded_client import Answer, Ask, Dispatch
+    from capd.adapters.servers.http.guarded_client import Answer, Dispatch, ServerRequest
     from capd.adapters.servers.http.token_store import TokenStore
 
-    Answered = Callable[[httpx2.AsyncClient, Ask, Dispatch], AbstractAsyncContextManager[Answer]]
+    Answered = Callable[
+        [httpx2.AsyncClient, ServerRequest, Dispatch], AbstractAsyncContextManager[Answer]
+    ]
 
 log = structlog.get_logger()
 
@@ -231,7 +233,11 @@ class Login:
 
     @asynccontextmanager
     async def answered(
-        self, client: "httpx2.AsyncClient", ask: "Ask", dispatch: "Dispatch", answered: "Answered"
+        self,
+        client: "httpx2.AsyncClient",
+        ask: "ServerRequest",
+        dispatch: "Dispatch",
+        answered: "Answered",
     ) -> "AsyncIterator[Answer]":
         """Send `ask` with this login's token, and yield the answer.
 
@@ -336,7 +342,7 @@ async def log_in(
     await login.keep(record)
 
 
-def _with(ask: "Ask", token: str) -> "Ask":
+def _with(ask: "ServerRequest", token: str) -> "ServerRequest":
     if not token:
         return ask
     return replace(ask, headers={**ask.headers, "authorization": f"Bearer {token}"})

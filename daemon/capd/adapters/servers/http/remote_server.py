@@ -66,7 +66,7 @@ class RemoteServer:
 
     def __init__(self) -> None:
         self.stdin, self._lines = line_pipe()
-        self._said, self.stdout = line_pipe()
+        self._output, self.stdout = line_pipe()
         self._loss: ConnectionLoss | None = None
         self._gone = trio.Event()
         self._ended = trio.Event()
@@ -108,13 +108,13 @@ class RemoteServer:
                 await carry(self._lines, LinkCallbacks(self._deliver, self._lose))
         finally:
             self._lose(ConnectionLoss("was stopped"))
-            self._said.close()
+            self._output.close()
             self._lines.close()
             self._ended.set()
 
     async def _deliver(self, line: bytes) -> None:
         try:
-            await self._said.send_line(line)
+            await self._output.send_line(line)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return  # nobody listens any more
 

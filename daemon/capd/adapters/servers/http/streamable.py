@@ -22,8 +22,8 @@ import trio
 from capd.adapters.servers.http.event_stream import Event, EventParser, fed_in_turns
 from capd.adapters.servers.http.guarded_client import (
     Answer,
-    Ask,
     Dispatch,
+    ServerRequest,
     answered,
 )
 from capd.adapters.servers.http.large_bodies import LargeBodies, LargeBody
@@ -426,7 +426,7 @@ class StreamableWire:
         """
         if self._session_id:
             headers = headers | {_SESSION: self._session_id}
-        ask = Ask(method, self._spec.url, headers, content)
+        ask = ServerRequest(method, self._spec.url, headers, content)
         async with self._login.answered(self._client, ask, dispatch, answered) as answer:
             yield answer
 
