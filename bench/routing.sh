@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every routing measurement of docs/design/routing.md: bench/routing.sh DATA VECTORS [PYTHON].
+# The routing measurements on whole message sets (docs/design/routing.md): bench/routing.sh DATA VECTORS [PYTHON].
 # DATA is the folder of shared data, VECTORS a file that keeps vectors between runs.
 set -euo pipefail
 data=$(realpath "$1") vectors=$(realpath "$2") python=${3:-python}

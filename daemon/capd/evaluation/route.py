@@ -2,7 +2,7 @@
 
     correct            share of messages that want a capability: a right one is activated
     wrong              of those: a wrong one is activated
-    abstention         of those: none is activated or suggested
+    abstention         of those: none is activated
     found              of those: a right one is activated or among the suggested
     recall@1, 3, 5     of those: a right one is among the best k
     false_activation   of messages that want none: one is activated

@@ -126,6 +126,14 @@ def test_a_name_that_is_none_leaves_the_skill_out(name: str) -> None:
     assert "is not a valid name" in found.findings[-1].reason
 
 
+def test_a_long_name_is_not_repeated_whole() -> None:
+    found = read(f"---\nname: {'x' * 9000}\ndescription: d\n---\nbody")
+
+    assert found.skill is None
+    assert len(found.findings) == 2
+    assert all(len(each.reason) < 300 for each in found.findings)
+
+
 def test_a_long_description_is_cut() -> None:
     found = read(f"---\nname: review\ndescription: {'x' * 5000}\n---\nbody")
 

@@ -71,8 +71,7 @@ class Embedder:
         self._reason = ""
         self._loaded = trio.Event()
         self._last_used_at = 0.0
-        # One batch at a time: on two cores, two at once are slower than two in sequence
-        # (docs/design/routing.md).
+        # One batch at a time: on two cores, two at once gain nothing.
         self._limiter = trio.CapacityLimiter(1)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

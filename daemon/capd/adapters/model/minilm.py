@@ -226,7 +226,7 @@ def _open_session(model: bytes) -> Any:
     # The arena never returns the memory of a large batch: 229 MB instead of 150.
     options.enable_cpu_mem_arena = False
     options.enable_mem_pattern = False
-    # Two threads are slower under load (docs/design/routing.md), and spin.
+    # A second thread gains nothing while others need the cores, and spins.
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.log_severity_level = 3

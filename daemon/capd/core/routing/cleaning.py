@@ -1,9 +1,6 @@
 """Extracts the user's own words from a message: without pasted text and what a program added.
 
-There are two ways. `clean` removes tagged blocks, nested ones as a whole, and also fenced code,
-stack traces and log lines. `strip_tags` follows the published rule exactly
-(docs/design/routing.md): from each `<name ...>` that is followed anywhere by `</name>`, everything
-to the end of the first such closing tag is removed.
+Tagged blocks are removed, nested ones as a whole, and also fenced code, stack traces and log lines.
 """
 
 import re
@@ -86,24 +83,6 @@ def clean(text: str) -> str:
     text = _without_blocks(text)
     text = _TRACEBACK.sub("", text)
     return _LOG_LINE.sub("", text)
-
-
-def strip_tags(text: str) -> str:
-    """Return `text` without tagged blocks, by the published rule, which ignores nesting."""
-    kept: list[str] = []
-    at = 0
-    last_closes = _last_closes(text)
-    while (start := text.find("<", at)) != -1:
-        tag = _TAG.match(text, start)
-        if tag is None or last_closes.get(tag[1], -1) < tag.end():
-            kept.append(text[at : start + 1])
-            at = start + 1
-        else:
-            kept.append(text[at:start])
-            close = f"</{tag[1]}>"
-            at = text.find(close, tag.end()) + len(close)
-    kept.append(text[at:])
-    return "".join(kept)
 
 
 def _without_blocks(text: str) -> str:

@@ -80,7 +80,7 @@ def read_skill(tap: TapName, file: SkillFile) -> SkillRead:
         reason = f"no `name`: it is called {file.folder!r}, as its folder"
         wrong(reason, name.line if name else 1, "warning")
     elif name.text != file.folder:
-        reason = f"its name is {name.text!r}, its folder's {file.folder!r}"
+        reason = f"its name is {name.text[:100]!r}, its folder's {file.folder!r}"
         wrong(reason, name.line, "warning")
     called = name.text if name is not None and name.text else file.folder
     if not _NAME.fullmatch(called):
