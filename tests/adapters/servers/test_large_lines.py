@@ -14,7 +14,7 @@ from trio.testing import memory_stream_one_way_pair, wait_all_tasks_blocked
 
 from capd.adapters import large_frames
 from capd.adapters.large_frames import LargeFrame, read_all
-from capd.adapters.servers import large_results
+from capd.adapters.servers import results_in_memory
 from capd.adapters.servers import server_connection as server_connections
 from capd.adapters.servers.callers import CallHooks
 from capd.adapters.servers.server_connection import ServerConnection
@@ -226,7 +226,7 @@ def reply(number: int, size_bytes: int) -> bytes:
 async def test_the_next_large_result_is_read_when_an_earlier_one_is_freed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(large_results, "MOST_BYTES", 3 * MIB)
+    monkeypatch.setattr(results_in_memory, "MOST_BYTES", 3 * MIB)
     async with staged(monkeypatch, tmp_path, calls=3) as stage, trio.open_nursery() as nursery:
         stage.server_connection._reader.allow(16 * MIB)
         for number in (1, 2, 3):
@@ -246,7 +246,7 @@ async def test_a_result_that_is_never_freed_sends_large_ones_to_the_spool_and_ho
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
     del autojump_clock
-    monkeypatch.setattr(large_results, "MOST_BYTES", MIB)
+    monkeypatch.setattr(results_in_memory, "MOST_BYTES", MIB)
     async with staged(monkeypatch, tmp_path, calls=4) as stage:
         stage.server_connection._reader.allow(16 * MIB)
         await stage.say(reply(1, 2 * MIB))

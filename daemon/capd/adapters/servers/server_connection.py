@@ -20,8 +20,8 @@ from capd.adapters.frame_writer import WRITE_BATCH, FrameWriter
 from capd.adapters.large_frames import PIECE_BYTES, READABLE_BYTES, read_all
 from capd.adapters.line_texts import checked_text, one_line, recover_id
 from capd.adapters.servers.callers import Caller, CallHooks, Peer
-from capd.adapters.servers.large_results import FREE_BYTES, LargeResults
 from capd.adapters.servers.pending import Awaited, CallClock, Pending
+from capd.adapters.servers.results_in_memory import FREE_BYTES, ResultsInMemory
 from capd.adapters.servers.server_lines import INCOMING, Incoming, error_of, with_halves
 from capd.adapters.servers.server_messages import ServerMessages
 from capd.adapters.spool import ServerSpool
@@ -175,7 +175,7 @@ class ServerConnection:
         self.log = log
         cap_bytes = READABLE_BYTES if spool is None else HELD_BYTES
         self._reader = FrameReader(stdout, cap_bytes, spool=spool)
-        self._results = LargeResults(on_freed=partial(self._reader.allow, cap_bytes))
+        self._results = ResultsInMemory(on_freed=partial(self._reader.allow, cap_bytes))
         self._writer = FrameWriter(
             stdin, max_frames=_QUEUED_FRAMES, max_bytes=_QUEUED_BYTES, timeout=WRITE_TIMEOUT
         )

@@ -1,8 +1,8 @@
-"""How much memory the large results of one server take together.
+"""Limits the memory that the large results of one server take together.
 
-A server may answer a hundred calls at once with 15 MiB each. Its connection reads on only while
-those of its results that are in memory take at most 16 MiB together; the rest waits in the server's
-pipe. So a server holds up its own calls, and nobody else's. If nothing is freed for 10 seconds, the
+A server may answer many calls at once with 15 MiB each. Its connection reads on only while those of
+its results that are in memory take at most 16 MiB together. The rest waits in the server's pipe, so
+a server holds up its own calls and nobody else's. If nothing is freed for 10 seconds, the
 connection reads on, and large lines go to the spool until something is freed.
 """
 
@@ -15,13 +15,13 @@ import msgspec
 import trio
 
 FREE_BYTES = 5 << 18
-"""A result of at most so many bytes is not counted."""
+"""A result of at most so many bytes is not counted (1.25 MiB)."""
 MOST_BYTES = 16 << 20
 PATIENCE = 10.0
 """Seconds for which a connection waits for a result to be freed."""
 
 
-class LargeResults:
+class ResultsInMemory:
     """The large results of one connection that are in memory."""
 
     def __init__(self, on_freed: Callable[[], None]) -> None:
