@@ -230,9 +230,9 @@ def test_an_answer_over_which_the_library_fails_costs_its_own_login(
             log_in(world, f"huge-{when}")
             session = world.session(f"huge-{when}", f"huge-{when}")
             # As an editor does: a name that was never listed would be an unknown one.
-            assert f"huge-{when}__echo" in session.tools()
+            assert f"huge_{when}__echo" in session.tools()
             tokens["expires_in"] = HUGE
-            answer = session.call(f"huge-{when}__echo")
+            answer = session.call(f"huge_{when}__echo")
             assert outcome(answer) == "not_sent"
             assert f"capd login huge-{when}" in text_of(answer)
         else:
