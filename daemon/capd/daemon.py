@@ -177,7 +177,8 @@ class Daemon:
     ) -> None:
         """Create it. `problems` are shown in the status.
 
-        `place` is restored if somebody removes a part of it.
+        `place` (the folders, locks and socket by which others find the daemon) is restored if
+        somebody removes a part of it.
         """
         self._parser = parser
         self._where = where

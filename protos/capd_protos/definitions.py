@@ -71,7 +71,7 @@ class ListDefinitions(msgspec.Struct, frozen=True, tag="definitions.list"):
 
 
 class DefinitionChange(msgspec.Struct, frozen=True):
-    """A tool whose definition differs from the trusted one."""
+    """A tool that was added or removed, or whose definition differs from the trusted one."""
 
     tool: ToolName
     kind: str

@@ -229,7 +229,7 @@ def _without(
 
 
 def _with(text: str, original: str | None, kind: Format, names: Iterable[_Keys]) -> str:
-    """Return `text` with those servers of `names` that it lacks, as they are in `original`."""
+    """Add to `text` those servers in `names` that it lacks, copied from `original`."""
     known = None if original is None else read_document(original, kind)
     for *keys, name in names:
         container = tuple(keys)

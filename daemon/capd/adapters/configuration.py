@@ -176,7 +176,7 @@ class EmbedderTable(msgspec.Struct, frozen=True):
     idle: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 900.0
     """Seconds without a text after which the model is unloaded."""
     keep: bool = True
-    """Whether it stays while a client with a prompt hook is connected, if memory allows."""
+    """Whether the model stays loaded, if memory allows, while a client with a hook is connected."""
 
 
 class TapsTable(msgspec.Struct, frozen=True):
@@ -201,9 +201,9 @@ class RoutingTable(msgspec.Struct, frozen=True):
     files: bool = True
     """Whether names in the project's root and key names in its `.env` count."""
     session: bool = False
-    """Whether it counts what was on earlier in the session."""
+    """Whether capabilities that were on earlier in the session are favoured."""
     project: bool = False
-    """Whether it counts what was on earlier in sessions of the project."""
+    """Whether capabilities that were on earlier in sessions of the project are favoured."""
     learn: bool = True
     """Whether what you switch on and off, and what is then called, moves later decisions."""
     scorer: Literal["evidence", "trigger_mean"] = "evidence"
@@ -369,10 +369,10 @@ class BridgeTable(RulesTable, frozen=True):
     """The profile of its sessions, by name. Empty: none, whatever chooses profiles elsewhere."""
     secrets: bool = False
     """Whether servers that run over there (`where = "project"`) get the secrets that their
-    definitions name. Everybody with that user's rights over there can read them then."""
+    definitions name. Then every program of the same user over there can read them."""
     starts: tuple[str, ...] = ()
     """Globs of the servers that may run over there (`where = "project"`), as `name` or `tap/name`.
-    Those of your own definitions (`capd add`) need none."""
+    Servers that you defined yourself (`capd add`) need no glob here."""
 
 
 class Configuration(msgspec.Struct, frozen=True):

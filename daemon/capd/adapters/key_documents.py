@@ -123,7 +123,8 @@ def _type_text(schema_: Mapping[str, Any]) -> str:
     kind = schema_.get("type", "")
     match kind:
         case "array":
-            return f"list of {_type_text(schema_.get('items', {}))}s"
+            items = schema_.get("items", {})
+            return f"list of {_type_text(items)}{'' if 'enum' in items else 's'}"
         case "object":
             return f"{_type_text(schema_.get('additionalProperties', {}))} by name"
         case "integer" | "number":

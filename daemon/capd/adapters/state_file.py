@@ -5,7 +5,7 @@
       └──unusable────────> None; logged and, if `aside` is given, renamed, so that a person may
                            look at it and the next save starts a new file
 
-All methods block, except `StateFile.load` and `StateFile.save`, which are for the event loop.
+The methods `load` and `save` are for the event loop. All others block.
 """
 
 import errno

@@ -155,7 +155,7 @@ class SessionHost:
         )
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled. Before a planned stop, tell clients to reconnect."""
+        """Serve until cancelled, then save the sessions."""
         services = self.services
         try:
             async with trio.open_nursery() as nursery:

@@ -48,7 +48,7 @@ def startables_of(servers: Iterable[ServerSpec]) -> list[Startable]:
 
 
 def startable(server: ServerSpec) -> Startable:
-    """Return `server`, which belongs to a project, with the digests of its files at this moment."""
+    """Return a project's `server` with the present digests of the project files that it names."""
     project = server.project
     files: dict[str, str] = {}
     problem = ""

@@ -181,7 +181,7 @@ class Approvals:
     def is_approved(self, session: SessionKey, key: ToolKey, *, is_far: bool = False) -> bool:
         """Tell whether a tool may be called in a session without a question.
 
-        Permanent approvals do not count if the session `is_far`.
+        Permanent approvals do not count in a session over a bridge (`is_far`).
         """
         of_session = self._of_sessions.get(session, ())
         return key in of_session or (key in self._lasting and not is_far)

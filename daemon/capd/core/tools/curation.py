@@ -144,7 +144,7 @@ def ranked_within(
     uses: Mapping[WireName, int],
     vector: "Vectors | None" = None,
 ) -> RankedWithin:
-    """Return the best `most` tools of a capability that a message means, best first.
+    """Return at most `most` tools of one capability, those that best fit the message first.
 
     `inside` are the wire names of its tools, `uses` their recent uses, which decide near ties. If
     the message fits none of the tools, the two most used tools are returned, or all tools if there

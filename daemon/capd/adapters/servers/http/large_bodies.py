@@ -33,7 +33,10 @@ class LargeBody:
         self._has_place = False
 
     async def note(self, size_bytes: int) -> None:
-        """Note how many bytes are in memory; wait for the place if there are too many."""
+        """Record how many bytes of this body are in memory.
+
+        If the counted bodies of the connection exceed `SMALL_BYTES`, wait until this one may.
+        """
         if self._has_place:
             return
         self._count(size_bytes if size_bytes > FREE_BYTES else 0)
