@@ -60,8 +60,9 @@ unit: $(VENV)/.developing
 test-deep: $(VENV)/.developing
 	CAPD_HYPOTHESIS=deep pytest -m "hypothesis and not real and not reliability and not clients and not servers and not shared" -q -n $(CORES) --dist worksteal
 
+# Most of its time is spent waiting for servers, so files run beside each other.
 test-real: $(VENV)/.developing
-	pytest -m "real and not shared" -q
+	pytest -m "real and not shared" -q -n $(CORES) --dist loadfile
 
 test-reliability: $(VENV)/.developing
 	pytest -m reliability -q
